@@ -1,0 +1,56 @@
+# Two commands do all the set-up: `make demo` and `make test`. `make check` is the fast loop.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+# Outside the checkout, so that a second clone need not compile everything anew.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/iosonde/target
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+export PATH := $(BIN):$(PATH)
+DEMO := $(CURDIR)/iosonde-results
+
+.PHONY: demo test check format setup bench clean help
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: setup ## Measure this disk with the study `quick` (two minutes) and write a report
+	@mkdir -p $(DEMO)
+	iosonde run quick --target $(DEMO)
+
+test: setup-dev ## Pass every test
+	scripts/test
+
+check: setup-dev ## Format, lint, types, unit tests: the fast loop
+	cargo fmt --check
+	cargo clippy --quiet --all-targets -- -D warnings
+	ruff format --check python tests bench
+	ruff check python tests bench
+	mypy
+	cargo test --quiet --lib
+	pytest -q tests/study tests/analysis tests/results
+
+format: setup-dev ## Format the code
+	cargo fmt
+	ruff format python tests bench
+	ruff check --fix python tests bench
+
+bench: setup-dev ## Measure the engine against fio, and what measuring costs (ten minutes)
+	python bench/vs_fio.py
+	python bench/engine_cost.py
+
+setup: $(VENV)/.installed
+setup-dev: $(VENV)/.installed-dev
+
+$(VENV)/.installed: scripts/setup pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
+	scripts/setup $(VENV)
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	scripts/setup $(VENV) dev
+	@touch $@
+
+clean: ## Remove the environment (not the results)
+	rm -rf $(VENV)

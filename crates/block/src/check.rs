@@ -1,0 +1,317 @@
+//! Refuses a spec that contradicts itself, before anything is opened or written.
+
+use iosonde_load::{LoadError, error as load_error, regions};
+use iosonde_protocol::{Arrival, Backend, BlockWorkload, Durability, IoMode, Payload, Stream, Target};
+
+use crate::error::BlockError;
+use crate::payload::GRANULE_BYTES;
+use crate::target;
+use crate::verify::IN_FLIGHT_MAX;
+
+/// The kernel's limit for a submission queue.
+const QUEUE_DEPTH_MAX: u32 = 32_768;
+const JOBS_MAX: u32 = 4_096;
+const INTERVAL_NS_MIN: u64 = 100_000_000;
+/// A year. Far beyond any run, and far below where instants would overflow.
+const TIME_NS_MAX: u64 = 365 * 24 * 3600 * 1_000_000_000;
+/// Beyond it so little of a block is random that its format's own bytes decide how far it compresses.
+const COMPRESSION_RATIO_MAX: f64 = 32.0;
+/// With more, the few blocks that are copied from would make up a share of their own.
+const DUPLICATE_FRACTION_MAX: f64 = 0.99;
+/// No device takes direct I/O in smaller units.
+const SECTOR_BYTES: u64 = 512;
+
+/// Everything that can be known to be wrong from the spec alone.
+pub(crate) fn check(workload: &BlockWorkload) -> Result<(), BlockError> {
+    require(
+        !workload.streams.is_empty(),
+        "a block workload without streams",
+        "`streams`",
+        "add at least one stream",
+    )?;
+    require(
+        workload.interval_ns >= INTERVAL_NS_MIN,
+        format!("an interval of {} ns", workload.interval_ns),
+        "`interval_ns`",
+        "intervals are at least 100 ms long",
+    )?;
+    check_times(workload)?;
+    check_backend(workload)?;
+    let mut names = std::collections::BTreeSet::new();
+    for stream in &workload.streams {
+        require(
+            names.insert(&stream.name),
+            format!("two streams named `{}`", stream.name),
+            "`streams`",
+            "give each its own name",
+        )?;
+        check_stream(workload, stream)?;
+    }
+    check_verification(workload)
+}
+
+/// What can be verified: data that is kept, that has room for a seal in each sector, and of which it is known what it is.
+fn check_verification(workload: &BlockWorkload) -> Result<(), BlockError> {
+    let Some(verify) = &workload.verify else {
+        return Ok(());
+    };
+    require(
+        !matches!(workload.target, Target::Virtual { .. }),
+        "verification on a target that keeps no data",
+        "`verify`",
+        "verify on a file or a device",
+    )?;
+    require(
+        verify.journal_directory.is_some() || !matches!(workload.target, Target::Device { .. }),
+        "verification of a device without a place for its journal",
+        "`verify`",
+        "name a `journal_directory`: beside a device node there is no storage",
+    )?;
+    for stream in &workload.streams {
+        check_verified_stream(stream, &|field| {
+            format!("stream `{}`, `{field}`, with `verify`", stream.name)
+        })?;
+    }
+    let modes = workload.streams.iter().map(|stream| stream.io_mode);
+    require(
+        modes.clone().all(|mode| Some(mode) == modes.clone().next()),
+        "verification of a file that some streams reach through the page cache and others past it",
+        "`io_mode`, with `verify`",
+        "use one `io_mode` for all streams: Linux promises no order between the two (open(2))",
+    )?;
+    let concurrency = |stream: &Stream| u64::from(stream.jobs) * u64::from(stream.queue_depth);
+    let concurrency: u64 = workload.streams.iter().map(concurrency).sum();
+    require(
+        concurrency <= IN_FLIGHT_MAX,
+        format!("verification with {concurrency} I/Os in flight"),
+        "`jobs`, `queue_depth`, with `verify`",
+        format!("verification follows at most {IN_FLIGHT_MAX}"),
+    )
+}
+
+fn check_verified_stream(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+    require(
+        stream.mix.trim_fraction == 0.0,
+        "verification of a load that trims",
+        at("mix"),
+        "what a trimmed block holds is not defined: leave out the trims",
+    )?;
+    let keeps_seals = match stream.payload {
+        Payload::Random => true,
+        Payload::Zeros => false,
+        Payload::Reducible { duplicate_fraction, .. } => duplicate_fraction == 0.0,
+    };
+    require(
+        keeps_seals,
+        "verification of zeros or duplicates",
+        at("payload"),
+        "every sector says where it belongs, so no two are alike: use random data, compressible or not",
+    )?;
+    let sizes = stream.block_sizes.iter().map(|size| size.bytes);
+    require(
+        sizes
+            .chain([stream.span.offset_bytes])
+            .all(|bytes| bytes % SECTOR_BYTES == 0),
+        "verification of blocks that are not whole sectors",
+        at("block_sizes"),
+        "use multiples of 512 B as block sizes and offset",
+    )
+}
+
+fn check_times(workload: &BlockWorkload) -> Result<(), BlockError> {
+    let mut times_ns = vec![
+        (workload.interval_ns, "`interval_ns`".to_string()),
+        (workload.duration_ns.unwrap_or(0), "`duration_ns`".into()),
+        (workload.ramp.duration_ns, "`ramp.duration_ns`".into()),
+    ];
+    if let Backend::Simulated {
+        read_service_ns,
+        write_service_ns,
+        ref stalls,
+        ..
+    } = workload.backend
+    {
+        let stall_ns = stalls.iter().flat_map(|stall| [stall.at_ns, stall.duration_ns]);
+        let of_device_ns = [read_service_ns, write_service_ns].into_iter().chain(stall_ns);
+        times_ns.extend(of_device_ns.map(|time_ns| (time_ns, "`backend`".into())));
+    }
+    for stream in &workload.streams {
+        let active_ns = stream
+            .active
+            .iter()
+            .flat_map(|active| [Some(active.begin_ns), active.end_ns]);
+        let field = format!("stream `{}`, `active`", stream.name);
+        times_ns.extend(active_ns.flatten().map(|time_ns| (time_ns, field.clone())));
+    }
+    for (time_ns, field) in times_ns {
+        require(
+            time_ns <= TIME_NS_MAX,
+            format!("a time of {time_ns} ns"),
+            field,
+            "times are in nanoseconds, and at most a year",
+        )?;
+    }
+    Ok(())
+}
+
+fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
+    let virtual_target = matches!(workload.target, Target::Virtual { .. });
+    let virtual_backend = matches!(
+        workload.backend,
+        Backend::Null | Backend::Simulated { .. } | Backend::Ssd { .. }
+    );
+    require(
+        virtual_target == virtual_backend,
+        "a target and a backend that do not go together",
+        "`target`, `backend`",
+        "`null`, `simulated` and `ssd` backends need a `virtual` target, `uring` and `sync` a real one",
+    )?;
+    if let Backend::Simulated {
+        servers,
+        read_service_ns,
+        write_service_ns,
+        ..
+    } = workload.backend
+    {
+        require(
+            servers > 0 && read_service_ns > 0 && write_service_ns > 0,
+            "a simulated device without servers or service time",
+            "`backend`",
+            "give at least one server and a service time of at least 1 ns",
+        )?;
+    }
+    Ok(())
+}
+
+fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockError> {
+    let at = |field: &str| format!("stream `{}`, `{field}`", stream.name);
+    load_error::validate(stream).map_err(in_stream(stream))?;
+    require(
+        stream.jobs <= JOBS_MAX,
+        format!("{} jobs", stream.jobs),
+        at("jobs"),
+        format!("use at most {JOBS_MAX}"),
+    )?;
+    require(
+        stream.queue_depth <= QUEUE_DEPTH_MAX,
+        format!("a queue depth of {}", stream.queue_depth),
+        at("queue_depth"),
+        format!("the kernel takes at most {QUEUE_DEPTH_MAX}"),
+    )?;
+    regions(stream, target::size_bytes(&workload.target)).map_err(in_stream(stream))?;
+    require(
+        workload.backend != Backend::Sync || stream.queue_depth == 1,
+        format!("a queue depth of {} with backend `sync`", stream.queue_depth),
+        at("queue_depth"),
+        "`sync` has one I/O in flight in each job: raise `jobs` instead, or use `uring`",
+    )?;
+    for size in &stream.block_sizes {
+        require(
+            stream.io_mode == IoMode::Buffered || size.bytes % SECTOR_BYTES == 0,
+            format!("direct I/O in blocks of {} bytes", size.bytes),
+            at("block_sizes"),
+            "direct I/O needs multiples of 512 B",
+        )?;
+    }
+    if let Durability::Flush { every } = stream.durability {
+        require(
+            every > 0,
+            "a flush after every 0 writes",
+            at("durability"),
+            "flush after 1 or more writes",
+        )?;
+    }
+    check_payload(stream, &at)?;
+    check_ends(workload, stream, &at)
+}
+
+fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+    let Payload::Reducible {
+        compression_ratio,
+        duplicate_fraction,
+    } = stream.payload
+    else {
+        return Ok(());
+    };
+    require(
+        (1.0..=COMPRESSION_RATIO_MAX).contains(&compression_ratio),
+        format!("a compression ratio of {compression_ratio}"),
+        at("payload"),
+        format!("it lies between 1 (incompressible) and {COMPRESSION_RATIO_MAX}; for more use zeros"),
+    )?;
+    require(
+        (0.0..=DUPLICATE_FRACTION_MAX).contains(&duplicate_fraction),
+        format!("a share of duplicates of {duplicate_fraction}"),
+        at("payload"),
+        format!("it lies between 0 and {DUPLICATE_FRACTION_MAX}"),
+    )?;
+    let whole_granules = |bytes: u64| bytes.is_multiple_of(GRANULE_BYTES as u64);
+    require(
+        duplicate_fraction == 0.0 || stream.block_sizes.iter().all(|size| whole_granules(size.bytes)),
+        "duplicates in blocks that are not whole multiples of 4 KiB",
+        at("payload"),
+        "duplicates are blocks of 4 KiB: use multiples of that as `block_sizes`",
+    )
+}
+
+/// A stream must end, and its limits must leave each job something to do.
+fn check_ends(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+    require(
+        workload.duration_ns.is_some() || stream.limit_bytes.is_some() || stream.limit_operations.is_some(),
+        "a stream that never ends",
+        at("limit_bytes"),
+        "give the run a duration, or the stream a limit of bytes or operations",
+    )?;
+    require(
+        workload.duration_ns.is_some() || loads_until_its_limit(stream),
+        "a stream that falls silent before its limit",
+        at("limit_operations"),
+        "give the run a duration: an `active` window with an end, or a last step of rate 0, may leave the limit unreached",
+    )?;
+    let largest = stream.block_sizes.iter().map(|size| size.bytes).max().unwrap_or(0);
+    let jobs = u64::from(stream.jobs);
+    require(
+        stream.limit_bytes.is_none_or(|bytes| bytes / jobs >= largest),
+        "a limit of less than one block for each job",
+        at("limit_bytes"),
+        format!(
+            "{jobs} jobs with blocks of {largest} bytes need at least {}",
+            jobs * largest
+        ),
+    )?;
+    require(
+        stream.limit_operations.is_none_or(|operations| operations >= jobs),
+        "a limit of less than one operation for each job",
+        at("limit_operations"),
+        "raise the limit or use fewer jobs",
+    )
+}
+
+/// Whether nothing but its limit ends a stream's load.
+fn loads_until_its_limit(stream: &Stream) -> bool {
+    let pauses_for_good = match &stream.arrival {
+        Arrival::Steps { steps, .. } => steps.last().is_some_and(|step| step.rate == 0.0),
+        Arrival::Closed | Arrival::Constant { .. } | Arrival::Poisson { .. } => false,
+    };
+    let has_end = stream.active.is_some_and(|active| active.end_ns.is_some());
+    !pauses_for_good && !has_end
+}
+
+/// What the load says of a stream, with the stream's name.
+pub(crate) fn in_stream(stream: &Stream) -> impl FnOnce(LoadError) -> BlockError {
+    let context = format!("stream `{}`", stream.name);
+    move |error| BlockError::invalid(error.to_string(), context, error.hint())
+}
+
+fn require(
+    holds: bool,
+    message: impl Into<String>,
+    context: impl Into<String>,
+    hint: impl Into<String>,
+) -> Result<(), BlockError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(BlockError::invalid(message, context, hint))
+    }
+}

@@ -1,0 +1,217 @@
+//! Which parts of a file lie in written extents, and which the file system answers by itself.
+//!
+//! FIEMAP (kernel `Documentation/filesystems/fiemap.rst`) tells written extents from unwritten ones, and says what else is
+//! special about them; where a file system has no FIEMAP, holes are what `lseek(2)` finds.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+use iosonde_protocol::ExtentEvidence;
+
+/// Ranges of a file's first `bytes` that lie in written extents, in ascending order. What waits in memory is written
+/// back first, so that it counts.
+pub(crate) fn written_ranges(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
+    let mut written = Vec::new();
+    let mapped = each_extent(file, 0..bytes, FIEMAP_FLAG_SYNC, &mut |extent| {
+        if extent.is_written() {
+            written.push(extent.within(bytes));
+        }
+    });
+    match mapped {
+        Err(error) if is_unknown_request(&error) => seek_data(file, bytes),
+        other => other.map(|()| written),
+    }
+}
+
+/// What the ranges of a file lie in; `None` where the file system does not tell. Nothing is written back for it.
+pub(crate) fn look(file: &File, ranges: &[Range<u64>]) -> io::Result<Option<ExtentEvidence>> {
+    let mut found = ExtentEvidence::default();
+    for range in ranges {
+        let mut written_bytes = 0;
+        let mapped = each_extent(file, range.clone(), 0, &mut |extent| {
+            let bytes = extent.overlap(range);
+            found.extents += 1;
+            written_bytes += if extent.is_written() { bytes } else { 0 };
+            found.shared_bytes += if extent.has(FIEMAP_EXTENT_SHARED) { bytes } else { 0 };
+            found.encoded_bytes += if extent.has(FIEMAP_EXTENT_ENCODED) { bytes } else { 0 };
+        });
+        match mapped {
+            Err(error) if is_unknown_request(&error) => return Ok(None),
+            other => other?,
+        }
+        let addressed_bytes = range.end - range.start;
+        found.addressed_bytes += addressed_bytes;
+        found.missing_bytes += addressed_bytes.saturating_sub(written_bytes);
+    }
+    Ok(Some(found))
+}
+
+fn is_unknown_request(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOTTY))
+}
+
+/// Holes as `lseek` finds them. Preallocated extents are told from data by few such file systems, but iosonde never
+/// preallocates.
+fn seek_data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
+    let mut written = Vec::new();
+    let mut position = 0;
+    while position < bytes {
+        // SAFETY: the descriptor is open; seeking changes only its offset, which nobody uses.
+        let data = unsafe { libc::lseek(file.as_raw_fd(), position as libc::off_t, libc::SEEK_DATA) };
+        if data < 0 {
+            match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ENXIO) => break,
+                error => return Err(error),
+            }
+        }
+        // SAFETY: as above.
+        let hole = unsafe { libc::lseek(file.as_raw_fd(), data, libc::SEEK_HOLE) };
+        if hole < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        written.push(data as u64..(hole as u64).min(bytes));
+        position = hole as u64;
+    }
+    Ok(written)
+}
+
+const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
+const FIEMAP_FLAG_SYNC: u32 = 1;
+const FIEMAP_EXTENT_LAST: u32 = 1;
+const FIEMAP_EXTENT_ENCODED: u32 = 0x8;
+const FIEMAP_EXTENT_UNWRITTEN: u32 = 0x800;
+const FIEMAP_EXTENT_SHARED: u32 = 0x2000;
+const EXTENTS: usize = 256;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct FiemapExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+impl FiemapExtent {
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn is_written(&self) -> bool {
+        !self.has(FIEMAP_EXTENT_UNWRITTEN)
+    }
+
+    fn end(&self) -> u64 {
+        self.logical + self.length
+    }
+
+    fn within(&self, bytes: u64) -> Range<u64> {
+        self.logical..self.end().min(bytes)
+    }
+
+    fn overlap(&self, range: &Range<u64>) -> u64 {
+        self.end().min(range.end).saturating_sub(self.logical.max(range.start))
+    }
+}
+
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [FiemapExtent; EXTENTS],
+}
+
+/// Hands over every extent that touches a range, in ascending order.
+fn each_extent(file: &File, range: Range<u64>, flags: u32, take: &mut dyn FnMut(&FiemapExtent)) -> io::Result<()> {
+    let mut start = range.start;
+    while start < range.end {
+        let mut map = Box::new(Fiemap {
+            start,
+            length: range.end - start,
+            flags,
+            mapped_extents: 0,
+            extent_count: EXTENTS as u32,
+            reserved: 0,
+            extents: [FiemapExtent::default(); EXTENTS],
+        });
+        // SAFETY: the structure has the layout of `struct fiemap` with room for `extent_count` extents.
+        if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut *map) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let found = &map.extents[..(map.mapped_extents as usize).min(EXTENTS)];
+        found.iter().for_each(&mut *take);
+        let Some(last) = found.last() else { break };
+        if last.has(FIEMAP_EXTENT_LAST) {
+            break;
+        }
+        start = last.end();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn holes_preallocated_and_punched_extents_are_missing_and_data_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::options()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .open(directory.path().join("data"))
+            .unwrap();
+        file.write_all_at(&vec![1; 4 * MIB as usize], 0).unwrap();
+        file.sync_all().unwrap();
+        fallocate(&file, 0, 4 * MIB, 2 * MIB);
+        fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, MIB, MIB);
+        file.set_len(8 * MIB).unwrap();
+        let Some(found) = look(&file, std::slice::from_ref(&(0..8 * MIB))).unwrap() else {
+            eprintln!("SKIPPED: this file system has no FIEMAP");
+            return;
+        };
+        // Written: 0..1 and 2..4; punched 1..2, preallocated 4..6, never written 6..8.
+        assert_eq!((found.addressed_bytes, found.missing_bytes), (8 * MIB, 5 * MIB));
+        let part = look(&file, &[MIB / 2..3 * MIB / 2, 3 * MIB..4 * MIB]).unwrap().unwrap();
+        assert_eq!((part.addressed_bytes, part.missing_bytes), (2 * MIB, MIB / 2));
+        let written: u64 = written_ranges(&file, 8 * MIB)
+            .unwrap()
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum();
+        assert_eq!(written, 3 * MIB);
+    }
+
+    #[test]
+    fn without_fiemap_holes_are_what_seeking_finds() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = File::options()
+            .create_new(true)
+            .read(true)
+            .write(true)
+            .open(directory.path().join("data"))
+            .unwrap();
+        file.write_all_at(&vec![1; MIB as usize], 2 * MIB).unwrap();
+        file.set_len(4 * MIB).unwrap();
+        assert_eq!(seek_data(&file, 4 * MIB).unwrap(), vec![2 * MIB..3 * MIB]);
+    }
+
+    fn fallocate(file: &File, mode: i32, offset: u64, bytes: u64) {
+        // SAFETY: the descriptor is open, and only this file changes.
+        let status = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as libc::off_t, bytes as libc::off_t) };
+        assert_eq!(status, 0, "this file system preallocates and punches");
+    }
+}

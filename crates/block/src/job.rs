@@ -1,0 +1,381 @@
+//! One job: a generator of I/Os, its slots, and its course through the run.
+//!
+//! The job knows nothing of threads or of how I/O is done. [`drive`] runs it against a backend in real time; the
+//! simulated device runs many of them in one thread. Nothing here allocates, locks, logs or formats after [`Job::begin`].
+
+use std::io;
+
+use iosonde_harness::{Course, CourseOutcome, CoursePlan, Recorder, Shared, Stage};
+use iosonde_load::{Arrivals, Generator, Io, Schedule};
+use iosonde_protocol::{Operation, ScheduleResult};
+
+use crate::backend::{Backend, Wait};
+use crate::buffer::Arena;
+use crate::payload::Filler;
+use crate::verify::{JobVerifier, Tally};
+
+/// How long I/Os in flight may take to come back after the end, before they are given up.
+const DRAIN_NS: u64 = 5_000_000_000;
+/// How often a job looks at the clock while it awaits its last I/Os.
+const DRAIN_LOOK_NS: u64 = 100_000_000;
+
+/// Everything a job is made from.
+pub(crate) struct JobPlan {
+    pub generator: Generator,
+    /// Of the generator's I/Os this job takes every `lanes`-th, from the `lane`-th.
+    pub lane: u32,
+    pub lanes: u32,
+    pub arrivals: Option<Arrivals>,
+    pub queue_depth: u32,
+    pub flush_every: Option<u64>,
+    pub filler: Filler,
+    pub course: CoursePlan,
+}
+
+/// An I/O that failed, which ends the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IoFailure {
+    pub operation: Operation,
+    pub offset_bytes: u64,
+    pub bytes: u32,
+    /// Bytes moved, or a negative error number.
+    pub result: i32,
+}
+
+/// What a job amounts to when it is done.
+pub(crate) struct JobOutcome {
+    pub course: CourseOutcome,
+    pub abandoned: u64,
+    pub failure: Option<IoFailure>,
+    pub schedule: Option<ScheduleResult>,
+    pub tally: Option<Tally>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    io: Io,
+    start_ns: u64,
+    intended_ns: u64,
+}
+
+/// One job; see the module.
+pub(crate) struct Job<'a> {
+    plan: JobPlan,
+    arena: Option<&'a Arena>,
+    verifier: Option<JobVerifier<'a>>,
+    course: Course<'a>,
+    slots: Vec<Slot>,
+    /// Stack of free slots; beyond its length lie the slots issued last.
+    free: Vec<u32>,
+    free_count: usize,
+    schedule: Option<Schedule>,
+    writes_since_flush: u64,
+    skip: u32,
+    failure: Option<IoFailure>,
+}
+
+impl<'a> Job<'a> {
+    /// A job on real buffers, or without any (`null`, `simulated`).
+    pub(crate) fn new(plan: JobPlan, shared: &'a Shared, arena: Option<&'a Arena>, recorder: Recorder) -> Job<'a> {
+        let depth = plan.queue_depth;
+        let io = Io {
+            operation: Operation::Read,
+            offset_bytes: 0,
+            bytes: 0,
+        };
+        Job {
+            course: Course::new(plan.course, shared, recorder),
+            arena,
+            verifier: None,
+            slots: vec![
+                Slot {
+                    io,
+                    start_ns: 0,
+                    intended_ns: 0
+                };
+                depth as usize
+            ],
+            free: (0..depth).rev().collect(),
+            free_count: depth as usize,
+            schedule: None,
+            writes_since_flush: 0,
+            skip: plan.lane,
+            failure: None,
+            plan,
+        }
+    }
+
+    /// The same, with what it writes and reads verified.
+    pub(crate) fn verified(mut self, verifier: Option<JobVerifier<'a>>) -> Job<'a> {
+        self.verifier = verifier;
+        self
+    }
+
+    /// Begins the run, at the instant the controller has set.
+    pub(crate) fn begin(&mut self) {
+        self.course.begin();
+    }
+
+    /// Whether nothing is left to issue or await.
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        self.course.stage() == Stage::Drain && self.in_flight() == 0
+    }
+
+    /// Starts what may start now: in closed loop as many as slots are free, in open loop what is due.
+    #[inline]
+    fn issue<B: Backend>(&mut self, backend: &mut B, now_ns: u64) {
+        self.begin_schedule();
+        let mut free_before = self.free_count;
+        while self.free_count > 0 && self.may_issue(now_ns) {
+            if free_before - self.free_count == B::BATCH {
+                self.started(free_before, now_ns, backend.now());
+                backend.submit();
+                free_before = self.free_count;
+            }
+            self.free_count -= 1;
+            let slot = self.free[self.free_count];
+            let io = self.next_io();
+            if let Some(arena) = self.arena {
+                self.prepare(slot, &io, buffer(arena, slot));
+            }
+            let intended_ns = self.schedule.as_mut().map_or(0, Schedule::take);
+            self.slots[slot as usize] = Slot {
+                io,
+                start_ns: 0,
+                intended_ns,
+            };
+            backend.push(slot, &io);
+        }
+        if self.free_count < free_before {
+            self.started(free_before, now_ns, backend.now());
+        }
+        if self.free_count == 0
+            && let Some(schedule) = &mut self.schedule
+        {
+            self.course.backlog(schedule.backlog(now_ns));
+        }
+    }
+
+    /// What an I/O needs before it is submitted.
+    #[inline]
+    fn prepare(&mut self, slot: u32, io: &Io, buffer: &mut [u8]) {
+        let data = &mut buffer[..io.bytes as usize];
+        if io.operation == Operation::Write {
+            self.plan.filler.fill(data);
+        }
+        let Some(verifier) = &mut self.verifier else { return };
+        match io.operation {
+            Operation::Write => verifier.begin_write(io, data),
+            Operation::Read => verifier.begin_read(slot, io),
+            Operation::Flush => verifier.begin_flush(slot),
+            _ => {}
+        }
+    }
+
+    /// What verification makes of an I/O that has succeeded.
+    #[inline]
+    fn verify(&mut self, slot: u32, io: &Io) {
+        let (Some(verifier), Some(arena)) = (&mut self.verifier, self.arena) else {
+            return;
+        };
+        match io.operation {
+            Operation::Write => verifier.end_write(io),
+            Operation::Read => verifier.end_read(slot, io, &buffer(arena, slot)[..io.bytes as usize]),
+            Operation::Flush => verifier.end_flush(slot),
+            _ => {}
+        }
+    }
+
+    /// Takes note that the I/Os pushed since `free_before` slots were free are submitted. One reading of the clock for all
+    /// of them, as late as possible: preparing them is our time, not the target's.
+    #[inline]
+    fn started(&mut self, free_before: usize, found_ns: u64, start_ns: u64) {
+        self.course
+            .started((free_before - self.free_count) as u64, found_ns, start_ns);
+        for &slot in &self.free[self.free_count..free_before] {
+            let slot = &mut self.slots[slot as usize];
+            slot.start_ns = start_ns;
+            if let Some(schedule) = &mut self.schedule {
+                schedule.note_start(slot.intended_ns, start_ns);
+            }
+        }
+    }
+
+    /// Takes note of a completion.
+    #[inline]
+    fn complete(&mut self, slot: u32, result: i32, now_ns: u64) {
+        let Slot {
+            io,
+            start_ns,
+            intended_ns,
+        } = self.slots[slot as usize];
+        self.free[self.free_count] = slot;
+        self.free_count += 1;
+        if !succeeded(&io, result) {
+            self.fail(&io, result, now_ns);
+            return;
+        }
+        self.verify(slot, &io);
+        let response_ns = self.schedule.is_some().then(|| now_ns.saturating_sub(intended_ns));
+        let completion_ns = now_ns.saturating_sub(start_ns);
+        self.course
+            .record(io.operation, u64::from(io.bytes), now_ns, completion_ns, response_ns);
+    }
+
+    /// How long the backend may wait before the job wants to go on.
+    #[inline]
+    fn wait(&self, now_ns: u64) -> Wait {
+        match &self.schedule {
+            _ if self.course.stage() == Stage::Drain => Wait::Idle(now_ns + DRAIN_LOOK_NS),
+            Some(schedule) if self.free_count > 0 && self.course.may_issue() => {
+                let check_ns = self.course.next_check_ns();
+                if schedule.next_ns() <= check_ns {
+                    Wait::Due(schedule.next_ns())
+                } else {
+                    Wait::Idle(check_ns)
+                }
+            }
+            _ if self.in_flight() > 0 => Wait::One,
+            _ => Wait::Idle(self.course.idle_until(now_ns)),
+        }
+    }
+
+    /// When the job next has something to do of its own accord, for whoever moves a virtual clock.
+    pub(crate) fn next_instant(&self) -> u64 {
+        match &self.schedule {
+            Some(schedule) if self.free_count > 0 && self.course.may_issue() => {
+                self.course.next_check_ns().min(schedule.next_ns())
+            }
+            _ => self.course.next_check_ns(),
+        }
+    }
+
+    /// What the job amounts to, with what its backend spent on watching the clock.
+    pub(crate) fn into_outcome(mut self, spun_ns: u64) -> JobOutcome {
+        let end_ns = self.course.window().end.min(self.course.ended_ns());
+        let schedule = self
+            .schedule
+            .take()
+            .map(|schedule| schedule.into_result(end_ns, spun_ns));
+        JobOutcome {
+            abandoned: self.in_flight(),
+            failure: self.failure,
+            schedule,
+            tally: self.verifier.map(JobVerifier::into_tally),
+            course: self.course.into_outcome(),
+        }
+    }
+
+    /// Gives up I/Os in flight that did not come back in time after the end.
+    fn gives_up(&self, now_ns: u64) -> bool {
+        self.course.stage() == Stage::Drain && now_ns >= self.course.ended_ns() + DRAIN_NS
+    }
+
+    fn in_flight(&self) -> u64 {
+        (self.slots.len() - self.free_count) as u64
+    }
+
+    /// An open loop begins with the stream's load, which need not be the run's begin.
+    #[inline]
+    fn begin_schedule(&mut self) {
+        if self.plan.arrivals.is_some() && self.course.may_issue() {
+            let begin_ns = self.course.window().start;
+            self.schedule = self
+                .plan
+                .arrivals
+                .take()
+                .map(|arrivals| Schedule::new(arrivals, begin_ns));
+        }
+    }
+
+    #[inline]
+    fn may_issue(&self, now_ns: u64) -> bool {
+        self.schedule
+            .as_ref()
+            .is_none_or(|schedule| schedule.next_ns() <= now_ns)
+            && self.course.may_issue()
+    }
+
+    #[inline]
+    fn next_io(&mut self) -> Io {
+        if self
+            .plan
+            .flush_every
+            .is_some_and(|every| self.writes_since_flush >= every)
+        {
+            self.writes_since_flush = 0;
+            return Io {
+                operation: Operation::Flush,
+                offset_bytes: 0,
+                bytes: 0,
+            };
+        }
+        for _ in 0..self.skip {
+            self.plan.generator.next();
+        }
+        self.skip = self.plan.lanes - 1;
+        let io = self.plan.generator.next();
+        self.writes_since_flush += u64::from(io.operation == Operation::Write);
+        self.course.take(u64::from(io.bytes));
+        io
+    }
+
+    #[cold]
+    fn fail(&mut self, io: &Io, result: i32, now_ns: u64) {
+        let Io {
+            operation,
+            offset_bytes,
+            bytes,
+        } = *io;
+        self.failure.get_or_insert(IoFailure {
+            operation,
+            offset_bytes,
+            bytes,
+            result,
+        });
+        self.course.end_load(now_ns);
+    }
+}
+
+/// Reads and writes answer with the bytes they moved, trims and flushes with 0.
+#[inline]
+fn succeeded(io: &Io, result: i32) -> bool {
+    match io.operation {
+        Operation::Read | Operation::Write => result == io.bytes as i32,
+        _ => result >= 0,
+    }
+}
+
+/// One turn of the loop at an instant: count what came back, end what has ended, start what may start.
+#[inline]
+pub(crate) fn turn<B: Backend>(job: &mut Job<'_>, backend: &mut B, now_ns: u64) {
+    job.course.advance(now_ns, job.in_flight());
+    backend.reap(|slot, result| job.complete(slot, result, now_ns));
+    job.course.notice_exhaustion(now_ns, job.in_flight());
+    job.issue(backend, now_ns);
+}
+
+/// Runs a job in real time until it is done: the measuring loop.
+pub(crate) fn drive<B: Backend>(job: &mut Job<'_>, backend: &mut B) -> io::Result<()> {
+    job.begin();
+    loop {
+        let now_ns = backend.now();
+        turn(job, backend, now_ns);
+        if job.is_done() || job.gives_up(now_ns) {
+            return Ok(());
+        }
+        backend.submit_and_wait(job.wait(now_ns))?;
+    }
+}
+
+/// The slot's buffer. It is only touched while no I/O owns the slot.
+#[expect(
+    clippy::mut_from_ref,
+    reason = "the arena hands out disjoint slots, each used by one owner at a time"
+)]
+fn buffer(arena: &Arena, slot: u32) -> &mut [u8] {
+    // SAFETY: the slot lies in the arena, which outlives the job; the job owns a slot from its completion (or from the
+    // beginning) until it pushes it to the backend, and touches it only then.
+    unsafe { std::slice::from_raw_parts_mut(arena.slot(slot), arena.slot_bytes()) }
+}

@@ -1,0 +1,193 @@
+//! The block-I/O workload: one spec's worth of reads, writes and trims on a file, a device, or nothing at all.
+//!
+//! [`run`] reads as the list of its steps. The parts: `check` refuses nonsense, `target` opens, `layout` fills, `buffer`
+//! and `payload` hold what is moved, `backend` moves it, `job` is the measuring loop, `prepare` makes jobs of streams,
+//! `threads` runs them in real time and `simulation` on virtual time; `ssd` brings a simulated drive and its state to that;
+//! `verify` checks that what was written comes back; `evidence` tells what the target says of reads that ask no device
+//! (`extents`, `residency`).
+
+mod backend;
+mod buffer;
+mod check;
+mod error;
+mod evidence;
+mod extents;
+mod job;
+mod layout;
+pub mod payload;
+mod prepare;
+mod residency;
+mod simulation;
+mod ssd;
+mod target;
+mod threads;
+pub mod verify;
+
+use iosonde_harness::Control;
+use iosonde_metrics::clock::Clock;
+use iosonde_protocol::{
+    Backend, BlockWorkload, Edge, Event, LayoutResult, Observe, Payload, Phase, PhaseEvent, RunResult,
+    VerificationResult,
+};
+
+pub use error::BlockError;
+
+use crate::verify::{Session, Syncer};
+
+/// Carries out a block workload and tells of it: phases, intervals, warnings. The caller tells the result.
+///
+/// # Errors
+/// When the spec is contradictory, the target cannot be used, or an I/O fails. Events told before stay true.
+pub fn run(
+    workload: &BlockWorkload,
+    seed: u64,
+    observe: &Observe,
+    clock: Clock,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<RunResult, BlockError> {
+    check::check(workload)?;
+    let _claim = target::claim(&workload.target)?;
+    let session = Session::open(workload)?;
+    let layout = lay_out(workload, session.as_ref(), seed, clock, control, emit)?;
+    let syncer = begin_verification(workload, session.as_ref(), control)?;
+    prepare_page_cache(workload)?;
+    let mut result = match &workload.backend {
+        Backend::Simulated { .. } => return simulation::run(workload, seed, control, emit),
+        Backend::Ssd { .. } => return ssd::run(workload, seed, control, emit),
+        _ => threads::run(workload, seed, observe, clock, session.as_ref(), control, emit)?,
+    };
+    drop(syncer);
+    result.layout = layout;
+    if let Some(session) = session {
+        result.verification = Some(finish_verification(session, clock, control, emit)?);
+    }
+    Ok(result)
+}
+
+/// After the layout, before the load. Without verification, a load that writes makes what is known of the files void.
+fn begin_verification(
+    workload: &BlockWorkload,
+    session: Option<&Session>,
+    control: &mut Control,
+) -> Result<Option<Syncer>, BlockError> {
+    let Some(session) = session else {
+        if workload.streams.iter().any(|stream| stream.mix.read_fraction < 1.0) {
+            verify::forget(workload)?;
+        }
+        return Ok(None);
+    };
+    // A layout that was stopped is not complete, and the load that follows ends before its first I/O.
+    if !control.is_stopped() {
+        session.check_laid_out()?;
+    }
+    Ok(session.keep_synced(workload))
+}
+
+/// Phase `verify`: the files are brought to the medium, and read back if that was asked for.
+fn finish_verification(
+    session: Session,
+    clock: Clock,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<VerificationResult, BlockError> {
+    let mut tell = |edge, bytes| emit(phase(Phase::Verify, edge, clock, bytes));
+    tell(Edge::Begin, 0);
+    let mut progress = verify::Progress {
+        report: &mut |bytes| tell(Edge::Progress, bytes),
+        stopped: &mut || control.is_stopped(),
+    };
+    let result = session.finish(&mut progress)?;
+    tell(Edge::End, result.checked_bytes);
+    if let Some(warning) = verify::warning(&result) {
+        emit(Event::Warning(warning));
+    }
+    Ok(result)
+}
+
+fn phase(phase: Phase, edge: Edge, clock: Clock, bytes: u64) -> Event {
+    Event::Phase(PhaseEvent {
+        phase,
+        edge,
+        at_ns: clock.now(),
+        bytes,
+    })
+}
+
+/// Whether `io_uring` works here, tried by a real read of this program's own file; the features it has.
+///
+/// # Errors
+/// The kernel's reason.
+pub fn probe_uring() -> std::io::Result<Vec<String>> {
+    use std::os::fd::AsRawFd;
+    let file = std::fs::File::open("/proc/self/exe")?;
+    let wishes = iosonde_protocol::UringOptions {
+        registered_files: true,
+        registered_buffers: true,
+        submission_polling: false,
+        completion_polling: false,
+    };
+    backend::probe(file.as_raw_fd(), &wishes, false).map(|features| features.names())
+}
+
+/// Phase `layout`: every file of the target, one after the other.
+fn lay_out(
+    workload: &BlockWorkload,
+    session: Option<&Session>,
+    seed: u64,
+    clock: Clock,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<LayoutResult, BlockError> {
+    let paths = target::paths(workload);
+    let mut sum = LayoutResult::default();
+    if paths.is_empty() {
+        return Ok(sum);
+    }
+    let mut tell = |edge, bytes| emit(phase(Phase::Layout, edge, clock, bytes));
+    tell(Edge::Begin, 0);
+    for path in &paths {
+        let before = sum.written_bytes;
+        let stopped = std::cell::RefCell::new(&mut *control);
+        let mut progress = layout::Progress {
+            report: &mut |bytes| tell(Edge::Progress, before + bytes),
+            stopped: &|| stopped.borrow_mut().is_stopped(),
+        };
+        let plan = layout::Plan {
+            target: &workload.target,
+            path,
+            layout: workload.layout,
+            payload: layout_payload(workload),
+            seed,
+            journal: session.map(|session| session.journal(path)),
+        };
+        let one = layout::lay_out(&plan, &mut progress)?;
+        sum.written_bytes += one.written_bytes;
+        sum.kept_bytes += one.kept_bytes;
+    }
+    tell(Edge::End, sum.written_bytes);
+    Ok(sum)
+}
+
+/// What the streams write, so that reads find data of the same kind; where they differ, incompressible data.
+fn layout_payload(workload: &BlockWorkload) -> Payload {
+    let first = workload.streams[0].payload;
+    let agree = workload.streams.iter().all(|stream| stream.payload == first);
+    if agree { first } else { Payload::Random }
+}
+
+fn prepare_page_cache(workload: &BlockWorkload) -> Result<(), BlockError> {
+    use iosonde_protocol::PageCache;
+    for path in target::paths(workload) {
+        let prepared = match workload.page_cache {
+            PageCache::Keep => Ok(()),
+            PageCache::Drop => target::drop_page_cache(&path),
+            PageCache::Warm => target::warm_page_cache(&path, target::size_bytes(&workload.target)),
+        };
+        prepared.map_err(BlockError::target(
+            "prepare the page cache of",
+            &path.display().to_string(),
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Brings a simulated drive to the jobs: its state file, its layout, and its requests.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
+
+use iosonde_harness::Control;
+use iosonde_load::Io;
+use iosonde_protocol::{
+    ArrayModel, Backend, BackendInEffect, BlockWorkload, DeviceUsage, DriveModel, Edge, Event, IoMode, Layout,
+    LayoutResult, Operation, Phase, PhaseEvent, RunResult, Warning,
+};
+use iosonde_ssd::{Action, Request, Storage};
+
+use crate::backend::VirtualDevice;
+use crate::error::BlockError;
+use crate::{simulation, target};
+
+/// Carries the workload out on a simulated drive or array, and keeps its state for the next run.
+pub(crate) fn run(
+    workload: &BlockWorkload,
+    seed: u64,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<RunResult, BlockError> {
+    let Backend::Ssd {
+        model,
+        array,
+        state_path,
+    } = &workload.backend
+    else {
+        return Err(BlockError::Internal("a simulated drive without a model".into()));
+    };
+    let state = state_path.as_deref().map(Path::new);
+    let (mut storage, is_new) = open(model, array, state, seed)?;
+    check_size(workload, &storage)?;
+    warn_of_page_cache(workload, emit);
+    let layout = lay_out(workload, &mut storage, emit);
+    let device = SsdDevice { storage, is_new };
+    let (mut result, mut device) = simulation::run_on(device, workload, seed, control, emit)?;
+    result.layout = layout;
+    if let Some(path) = state {
+        save(&mut device.storage, path)?;
+    }
+    Ok(result)
+}
+
+/// A drive as its state file says, or a new one.
+fn open(
+    model: &DriveModel,
+    array: &ArrayModel,
+    state: Option<&Path>,
+    seed: u64,
+) -> Result<(Storage, bool), BlockError> {
+    let mut storage = Storage::new(model, array, seed).map_err(|error| {
+        let place = if error.field.starts_with("array") {
+            "backend"
+        } else {
+            "backend.model"
+        };
+        BlockError::invalid(
+            format!("the simulated drive `{}` cannot be: {error}", model.name),
+            format!("`{place}.{}`", error.field),
+            error.hint,
+        )
+    })?;
+    let file = match state.map(File::open) {
+        None => return Ok((storage, true)),
+        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok((storage, true)),
+        Some(Err(error)) => return Err(unusable(state, &error.to_string())),
+        Some(Ok(file)) => file,
+    };
+    storage
+        .load(&mut BufReader::with_capacity(1 << 20, file))
+        .map_err(|error| unusable(state, &error.to_string()))?;
+    Ok((storage, false))
+}
+
+fn unusable(state: Option<&Path>, reason: &str) -> BlockError {
+    let path = state.unwrap_or(Path::new("")).display();
+    BlockError::invalid(
+        format!("the drive's state in `{path}` cannot be used: {reason}"),
+        "`backend.state_path`",
+        "remove the file, and the drive begins as new; or name the model that it was written with",
+    )
+}
+
+fn check_size(workload: &BlockWorkload, storage: &Storage) -> Result<(), BlockError> {
+    let (wanted, capacity) = (target::size_bytes(&workload.target), storage.capacity_bytes());
+    if wanted <= capacity {
+        return Ok(());
+    }
+    Err(BlockError::invalid(
+        format!("a span up to byte {wanted} on a simulated drive of {capacity} bytes"),
+        "`target.size_bytes`",
+        "make the span smaller, or the drive's capacity larger",
+    ))
+}
+
+fn warn_of_page_cache(workload: &BlockWorkload, emit: &mut dyn FnMut(Event)) {
+    let buffered = workload
+        .streams
+        .iter()
+        .find(|stream| stream.io_mode == IoMode::Buffered);
+    if let Some(stream) = buffered {
+        emit(Event::Warning(Warning {
+            code: "no_page_cache".into(),
+            message: format!(
+                "stream `{}` asks for buffered I/O, and a simulated drive has no page cache above it",
+                stream.name
+            ),
+            hint: "its figures are those of direct I/O; compare them with direct ones only".into(),
+        }));
+    }
+}
+
+/// Phase `layout`: what was never written is written, in no time.
+fn lay_out(workload: &BlockWorkload, storage: &mut Storage, emit: &mut dyn FnMut(Event)) -> LayoutResult {
+    if workload.layout == Layout::Never {
+        return LayoutResult::default();
+    }
+    let mut tell = |edge, bytes| {
+        emit(Event::Phase(PhaseEvent {
+            phase: Phase::Layout,
+            edge,
+            at_ns: 0,
+            bytes,
+        }))
+    };
+    tell(Edge::Begin, 0);
+    let filled = storage.fill(target::size_bytes(&workload.target), workload.layout == Layout::Always);
+    tell(Edge::End, filled.written_bytes);
+    LayoutResult {
+        written_bytes: filled.written_bytes,
+        kept_bytes: filled.kept_bytes,
+    }
+}
+
+/// Under a temporary name first, so that a crash leaves the state of the run before.
+fn save(storage: &mut Storage, path: &Path) -> Result<(), BlockError> {
+    storage.settle();
+    let name = path.display().to_string();
+    let temporary = path.with_extension("writing");
+    let written = write_state(storage, &temporary).and_then(|()| std::fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // What was half written is of no use to anybody; if it cannot be removed, the error at hand says enough.
+        let _ = std::fs::remove_file(&temporary);
+        BlockError::target("write the drive's state to", &name)(error)
+    })
+}
+
+fn write_state(storage: &Storage, path: &Path) -> io::Result<()> {
+    let mut writer = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    storage.save(&mut writer)?;
+    writer.flush()?;
+    writer.get_ref().sync_all()
+}
+
+struct SsdDevice {
+    storage: Storage,
+    is_new: bool,
+}
+
+fn action(operation: Operation) -> Action {
+    match operation {
+        Operation::Read => Action::Read,
+        Operation::Write => Action::Write,
+        Operation::Trim => Action::Trim,
+        Operation::Flush => Action::Flush,
+        other => unreachable!("block I/O knows no {other:?}"),
+    }
+}
+
+/// An I/O in flight, as the drive knows it.
+fn token(job: usize, slot: u32) -> u64 {
+    (job as u64) << 32 | u64::from(slot)
+}
+
+impl VirtualDevice for SsdDevice {
+    fn now(&self) -> u64 {
+        self.storage.now()
+    }
+
+    fn submit(&mut self, job: usize, slot: u32, io: &Io, durable: bool) {
+        let request = Request {
+            operation: action(io.operation),
+            offset_bytes: io.offset_bytes,
+            bytes: io.bytes.into(),
+            durable,
+        };
+        self.storage.submit(token(job, slot), &request);
+    }
+
+    fn advance(&mut self, limit_ns: u64) {
+        self.storage.advance(limit_ns);
+    }
+
+    fn completed(&mut self) -> Option<(usize, u32, i32)> {
+        let (token, bytes) = self.storage.completed()?;
+        Some(((token >> 32) as usize, token as u32, bytes as i32))
+    }
+
+    fn usage(&self) -> Vec<DeviceUsage> {
+        self.storage.usage()
+    }
+
+    fn in_effect(&self) -> BackendInEffect {
+        let state = if self.is_new { "new_drive" } else { "kept_state" };
+        BackendInEffect {
+            kind: "ssd".into(),
+            features: vec![state.into()],
+            fallbacks: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Opens the target as each stream wants it, and finds out what it can do.
+//!
+//! A device is claimed first, by an open with `O_EXCL` that the kernel refuses while the device is mounted or claimed
+//! otherwise. The claim is held for the whole run; every further open goes without, since a claim excludes its own
+//! process too.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use iosonde_protocol::{BlockWorkload, Durability, IoMode, Stream, Target};
+
+use crate::error::BlockError;
+
+/// The files of one stream: one that all jobs share, or one for each job.
+pub(crate) struct StreamFiles {
+    pub paths: Vec<PathBuf>,
+    pub files: Vec<File>,
+}
+
+impl StreamFiles {
+    /// The file of a job, and its path.
+    pub(crate) fn of_job(&self, job: u32) -> (&File, &Path) {
+        let number = if self.files.len() == 1 { 0 } else { job as usize };
+        (&self.files[number], &self.paths[number])
+    }
+}
+
+/// Bytes that each job may address at most.
+pub(crate) fn size_bytes(target: &Target) -> u64 {
+    match target {
+        Target::File { size_bytes, .. }
+        | Target::FilePerJob { size_bytes, .. }
+        | Target::Device { size_bytes, .. }
+        | Target::Virtual { size_bytes } => *size_bytes,
+    }
+}
+
+/// Paths of every file of the target, without repetition.
+pub(crate) fn paths(workload: &BlockWorkload) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = workload
+        .streams
+        .iter()
+        .flat_map(|stream| stream_paths(&workload.target, stream))
+        .collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// Paths of the files that a stream's jobs use.
+pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
+    match target {
+        Target::File { path, .. } | Target::Device { path, .. } => vec![PathBuf::from(path)],
+        Target::FilePerJob { directory, .. } => (0..stream.jobs)
+            .map(|job| Path::new(directory).join(format!("{}.{job}", stream.name)))
+            .collect(),
+        Target::Virtual { .. } => Vec::new(),
+    }
+}
+
+/// Claims a device for this run; files need no claim.
+pub(crate) fn claim(target: &Target) -> Result<Option<File>, BlockError> {
+    let Target::Device { path, .. } = target else {
+        return Ok(None);
+    };
+    let claim = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_EXCL)
+        .open(path);
+    claim.map(Some).map_err(BlockError::target("claim", path))
+}
+
+/// Creates missing files and opens each for layout.
+pub(crate) fn open_for_layout(target: &Target, path: &Path) -> Result<File, BlockError> {
+    let name = path.display().to_string();
+    let is_device = matches!(target, Target::Device { .. });
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(!is_device)
+        .truncate(false)
+        .open(path)
+        .map_err(BlockError::target("open", &name))?;
+    let kind = file
+        .metadata()
+        .map_err(BlockError::target("look at", &name))?
+        .file_type();
+    if kind.is_block_device() != is_device || !(kind.is_file() || is_device) {
+        let wanted = if is_device { "a block device" } else { "a regular file" };
+        return Err(BlockError::invalid(
+            format!("`{name}` is not {wanted}"),
+            "`target`",
+            "check the target's kind and path",
+        ));
+    }
+    Ok(file)
+}
+
+/// Opens the files of a stream as the load wants them.
+pub(crate) fn open_stream(target: &Target, stream: &Stream) -> Result<StreamFiles, BlockError> {
+    let paths = stream_paths(target, stream);
+    let files = paths
+        .iter()
+        .map(|path| open_for_load(stream, path))
+        .collect::<Result<_, _>>()?;
+    Ok(StreamFiles { paths, files })
+}
+
+fn open_for_load(stream: &Stream, path: &Path) -> Result<File, BlockError> {
+    let name = path.display().to_string();
+    let mut flags = 0;
+    if stream.io_mode == IoMode::Direct {
+        flags |= libc::O_DIRECT;
+    }
+    if stream.durability == Durability::Dsync {
+        flags |= libc::O_DSYNC;
+    }
+    let writes = stream.mix.read_fraction < 1.0;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(writes)
+        .custom_flags(flags)
+        .open(path)
+        .map_err(BlockError::target("open", &name))?;
+    if stream.io_mode == IoMode::Direct {
+        check_alignment(&file, &name, stream)?;
+    }
+    advise(&file, stream);
+    Ok(file)
+}
+
+/// Random access through the page cache must not read ahead, as fio's `fadvise_hint` does it too.
+fn advise(file: &File, stream: &Stream) {
+    let random = matches!(stream.access, iosonde_protocol::Access::Random { .. });
+    let advice = if random {
+        libc::POSIX_FADV_RANDOM
+    } else {
+        libc::POSIX_FADV_SEQUENTIAL
+    };
+    if stream.io_mode == IoMode::Buffered {
+        // SAFETY: the descriptor is open; advice changes no data.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) };
+    }
+}
+
+/// Direct I/O must fit the device's blocks. The smallest block size of the stream is tried with a real read.
+fn check_alignment(file: &File, name: &str, stream: &Stream) -> Result<(), BlockError> {
+    let smallest = stream.block_sizes.iter().map(|size| size.bytes).min().unwrap_or(4096);
+    let mut aligned = AlignedPage([0; 4096]);
+    let probe = smallest.min(4096) as usize;
+    // At an odd multiple of the size, so that the offset's alignment is tried too.
+    match file.read_at(&mut aligned.0[..probe], probe as u64) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(BlockError::invalid(
+            format!("`{name}` cannot do direct I/O in blocks of {smallest} bytes"),
+            format!("stream `{}`, `block_sizes`", stream.name),
+            "use multiples of the device's logical block size (4096 always works), or buffered I/O",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[repr(align(4096))]
+struct AlignedPage([u8; 4096]);
+
+/// Writes back and drops the page cache of a file.
+pub(crate) fn drop_page_cache(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    // SAFETY: the descriptor is open; clean pages are dropped, no data changes.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Reads a file's first `bytes` once through the page cache.
+pub(crate) fn warm_page_cache(path: &Path, bytes: u64) -> io::Result<()> {
+    let file = File::open(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut offset = 0;
+    while offset < bytes {
+        match file.read_at(&mut buffer, offset)? {
+            0 => break,
+            read => offset += read as u64,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! Runs a workload's jobs in real time, one thread each, on files or on nothing.
+
+use std::os::fd::AsRawFd;
+
+use iosonde_harness::{Control, Gate, Recorder, Shared, Supervision, pin, supervise};
+use iosonde_metrics::clock::Clock;
+use iosonde_metrics::device::DeviceWatch;
+use iosonde_metrics::usage;
+use iosonde_protocol::{
+    Backend, BackendInEffect, BlockWorkload, Durability, Event, Fallback, IoMode, LayoutResult, Observe, Outcome,
+    RunResult, Stream, Warning,
+};
+
+use crate::backend::{JobFiles, NullBackend, SyncBackend, UringBackend, UringFeatures, probe};
+use crate::buffer::{Arena, available_memory_bytes};
+use crate::error::{BlockError, IoFailureText};
+use crate::evidence;
+use crate::job::{Job, JobOutcome, JobPlan, drive};
+use crate::prepare::{self, Seat};
+use crate::target::{self, StreamFiles};
+use crate::verify::{JobVerifier, Session};
+
+/// Buffers may take this share of the free memory.
+const MEMORY_SHARE: f64 = 0.8;
+
+/// Carries the workload out on real time.
+pub(crate) fn run(
+    workload: &BlockWorkload,
+    seed: u64,
+    observe: &Observe,
+    clock: Clock,
+    verification: Option<&Session>,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<RunResult, BlockError> {
+    let files = open_files(workload)?;
+    let transports = choose_transports(workload, &files, emit)?;
+    check_memory(workload)?;
+    // Schedules count from 0 and are moved to the real beginning once all threads are ready.
+    let seats = prepare::plans(workload, seed, 0, &|stream| transports[stream].lanes())?;
+    let watch = DeviceWatch::open(&observe.block_devices).map_err(|error| {
+        BlockError::invalid(
+            error.to_string(),
+            "`observe.block_devices`",
+            "name devices as `major:minor`, as in `lsblk`",
+        )
+    })?;
+    let arenas = arenas(workload, &seats)?;
+    let buffer_bytes = arenas.iter().flatten().map(|arena| arena.bytes() as u64).sum();
+    let places: Vec<(usize, u32)> = seats.iter().map(|seat| (seat.stream, seat.job)).collect();
+    let shared = Shared::default();
+    let run = Run {
+        workload,
+        clock,
+        shared: &shared,
+        files: &files,
+        transports: &transports,
+        verification,
+    };
+    let jobs = seats
+        .into_iter()
+        .zip(arenas)
+        .map(|(seat, arena)| (seat.stream, run.job(seat, arena)))
+        .collect();
+    let supervision = Supervision {
+        clock,
+        shared: &shared,
+        ramp_ns: workload.ramp.duration_ns,
+        ramp_may_end_early: workload.ramp.bytes.is_some(),
+        duration_ns: workload.duration_ns,
+        interval_ns: workload.interval_ns,
+        streams: workload
+            .streams
+            .iter()
+            .map(|stream| (stream.name.clone(), prepare::is_open_loop(stream)))
+            .collect(),
+        watch,
+        pinned_cpus: pinned_cpus(workload),
+    };
+    let before = evidence::look(workload);
+    let supervised = supervise(supervision, jobs, control, emit);
+    let evidence = evidence::evidence(&before, &evidence::look(workload), supervised.machine);
+    let (outcomes, backend) = gather(&run, supervised.jobs, &places)?;
+    let begin_ns = shared.measure_begin();
+    let end_ns = outcomes
+        .iter()
+        .map(|(_, _, outcome)| outcome.course.end_ns)
+        .max()
+        .unwrap_or(begin_ns);
+    Ok(RunResult {
+        outcome: if shared.is_stopped() {
+            Outcome::Stopped
+        } else {
+            Outcome::Complete
+        },
+        begin_ns: begin_ns.min(end_ns),
+        end_ns,
+        jobs: prepare::job_results(workload, &outcomes),
+        process: supervised.process,
+        peak_memory_bytes: usage::peak_memory_bytes(),
+        buffer_bytes,
+        devices: supervised.devices,
+        backend,
+        layout: LayoutResult::default(),
+        evidence: Some(evidence),
+        store: None,
+        verification: None,
+    })
+}
+
+/// The CPUs that jobs are pinned to, each once.
+fn pinned_cpus(workload: &BlockWorkload) -> Vec<u32> {
+    let mut cpus: Vec<u32> = workload
+        .streams
+        .iter()
+        .flat_map(|stream| stream.cpus.iter().take(stream.jobs as usize).copied())
+        .collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// How a stream's I/O is done.
+enum Transport {
+    Null,
+    Uring(UringFeatures),
+    Sync { lanes: u32, fallbacks: Vec<Fallback> },
+}
+
+impl Transport {
+    /// Threads that a job is divided into.
+    fn lanes(&self) -> u32 {
+        match self {
+            Transport::Sync { lanes, .. } => *lanes,
+            Transport::Null | Transport::Uring(_) => 1,
+        }
+    }
+}
+
+/// What the threads of a run share.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    workload: &'a BlockWorkload,
+    clock: Clock,
+    shared: &'a Shared,
+    files: &'a [StreamFiles],
+    transports: &'a [Transport],
+    verification: Option<&'a Session>,
+}
+
+/// What a job's thread returns; nothing if it did not start because another could not, which then tells why.
+type Returned = Result<Option<Finished>, BlockError>;
+
+/// What a job did.
+struct Finished {
+    outcome: JobOutcome,
+    in_effect: BackendInEffect,
+}
+
+/// What all jobs did, or the first failure among them.
+fn gather(
+    run: &Run<'_>,
+    jobs: Vec<std::thread::Result<Returned>>,
+    places: &[(usize, u32)],
+) -> Result<(Vec<prepare::JobOfStream>, BackendInEffect), BlockError> {
+    let mut outcomes = Vec::new();
+    let mut backend = BackendInEffect::default();
+    for (joined, (stream, job)) in jobs.into_iter().zip(places) {
+        let joined = joined.map_err(|_| BlockError::Internal("a job's thread panicked".into()))??;
+        let Some(finished) = joined else { continue };
+        if let Some(failure) = finished.outcome.failure {
+            let path = run.files[*stream].of_job(*job).1.display().to_string();
+            let name = &run.workload.streams[*stream].name;
+            return Err(BlockError::Io(IoFailureText::new(name, &path, failure)));
+        }
+        merge_effects(&mut backend, finished.in_effect);
+        outcomes.push((*stream, *job, finished.outcome));
+    }
+    Ok((outcomes, backend))
+}
+
+fn open_files(workload: &BlockWorkload) -> Result<Vec<StreamFiles>, BlockError> {
+    workload
+        .streams
+        .iter()
+        .map(|stream| target::open_stream(&workload.target, stream))
+        .collect()
+}
+
+/// Asks the kernel, stream by stream, what it can do, and warns where it is less than was asked for.
+fn choose_transports(
+    workload: &BlockWorkload,
+    files: &[StreamFiles],
+    emit: &mut dyn FnMut(Event),
+) -> Result<Vec<Transport>, BlockError> {
+    workload
+        .streams
+        .iter()
+        .zip(files)
+        .map(|(stream, files)| choose_transport(workload, stream, files, emit))
+        .collect()
+}
+
+fn choose_transport(
+    workload: &BlockWorkload,
+    stream: &Stream,
+    files: &StreamFiles,
+    emit: &mut dyn FnMut(Event),
+) -> Result<Transport, BlockError> {
+    let options = match &workload.backend {
+        Backend::Null => return Ok(Transport::Null),
+        Backend::Sync => {
+            return Ok(Transport::Sync {
+                lanes: 1,
+                fallbacks: Vec::new(),
+            });
+        }
+        Backend::Uring(options) => options,
+        Backend::Simulated { .. } | Backend::Ssd { .. } => {
+            return Err(BlockError::Internal("a simulated device has no threads".into()));
+        }
+    };
+    let only_reads_and_writes = stream.mix.trim_fraction == 0.0
+        && !matches!(stream.durability, Durability::Flush { .. })
+        && stream.io_mode == IoMode::Direct;
+    match probe(files.of_job(0).0.as_raw_fd(), options, only_reads_and_writes) {
+        Ok(features) => Ok(Transport::Uring(features)),
+        Err(error) => {
+            emit(Event::Warning(uring_refused(&stream.name, &error)));
+            let fallback = Fallback {
+                feature: "uring".into(),
+                reason: error.to_string(),
+            };
+            Ok(Transport::Sync {
+                lanes: stream.queue_depth,
+                fallbacks: vec![fallback],
+            })
+        }
+    }
+}
+
+fn uring_refused(stream: &str, error: &std::io::Error) -> Warning {
+    Warning {
+        code: "uring_unavailable".into(),
+        message: format!("stream `{stream}` runs with backend `sync`, one thread for each I/O in flight: io_uring failed: {error}"),
+        hint: "allow io_uring (`sysctl kernel.io_uring_disabled=0`, or the container's seccomp profile): threads cost more CPU and \
+               reach fewer IOPS"
+            .into(),
+    }
+}
+
+fn check_memory(workload: &BlockWorkload) -> Result<(), BlockError> {
+    if matches!(workload.backend, Backend::Null) {
+        return Ok(());
+    }
+    let needed: u64 = workload
+        .streams
+        .iter()
+        .map(|stream| {
+            let block = stream.block_sizes.iter().map(|size| size.bytes).max().unwrap_or(0);
+            u64::from(stream.jobs) * u64::from(stream.queue_depth) * block
+        })
+        .sum();
+    let available = available_memory_bytes();
+    if needed as f64 > available as f64 * MEMORY_SHARE {
+        return Err(BlockError::Unsupported {
+            message: format!("the I/O buffers need {needed} bytes and {available} are available"),
+            hint: "use fewer jobs, a smaller queue depth or smaller blocks".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Buffers for every job; none where nothing is moved.
+fn arenas(workload: &BlockWorkload, seats: &[Seat]) -> Result<Vec<Option<Arena>>, BlockError> {
+    if matches!(workload.backend, Backend::Null) {
+        return Ok(seats.iter().map(|_| None).collect());
+    }
+    let arena = |seat: &Seat| Arena::new(seat.plan.queue_depth, seat.plan.course.largest_bytes).map(Some);
+    seats
+        .iter()
+        .map(arena)
+        .collect::<std::io::Result<_>>()
+        .map_err(|error| BlockError::Unsupported {
+            message: format!("no memory for the I/O buffers: {error}"),
+            hint: "use fewer jobs, a smaller queue depth or smaller blocks".into(),
+        })
+}
+
+/// A feature counts as in effect when every job has it; refusals are listed once.
+fn merge_effects(sum: &mut BackendInEffect, part: BackendInEffect) {
+    if sum.kind.is_empty() {
+        *sum = part;
+        return;
+    }
+    if sum.kind != part.kind {
+        sum.kind = "mixed".into();
+    }
+    sum.features.retain(|feature| part.features.contains(feature));
+    for fallback in part.fallbacks {
+        if !sum.fallbacks.contains(&fallback) {
+            sum.fallbacks.push(fallback);
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    fn verifier(self, seat: &Seat) -> Option<JobVerifier<'a>> {
+        let session = self.verification?;
+        let stream = &self.workload.streams[seat.stream];
+        let path = self.files[seat.stream].of_job(seat.job).1;
+        Some(session.of_job(path, stream, seat.plan.queue_depth))
+    }
+
+    /// A job's thread: prepares, waits for the others, runs the loop.
+    fn job(self, seat: Seat, arena: Option<Arena>) -> iosonde_harness::Job<'a, Returned> {
+        Box::new(move |gate, recorder| {
+            let stream = &self.workload.streams[seat.stream];
+            pin(&stream.cpus, seat.job);
+            let (files, transport) = (&self.files[seat.stream], &self.transports[seat.stream]);
+            let worker = Worker {
+                run: self,
+                verifier: self.verifier(&seat),
+                plan: seat.plan,
+                arena: arena.as_ref(),
+                recorder,
+                gate,
+            };
+            let finished = match (transport, &arena) {
+                (Transport::Null, _) => {
+                    let mut backend = NullBackend::new(self.clock, worker.plan.queue_depth, stream.spin_ns);
+                    worker.work(&mut backend)
+                }
+                (_, None) => worker.cancel("a job on real files has no buffers".into()),
+                (Transport::Sync { fallbacks, .. }, Some(arena)) => {
+                    let files = job_files(files, seat.job, arena, stream.spin_ns);
+                    worker.work(&mut SyncBackend::new(self.clock, &files, fallbacks.clone()))
+                }
+                (Transport::Uring(features), Some(arena)) => {
+                    worker.work_on_ring(features, &job_files(files, seat.job, arena, stream.spin_ns))
+                }
+            };
+            leak_if_abandoned(&finished, arena);
+            finished
+        })
+    }
+}
+
+/// I/Os that never came back may still write to their buffers.
+fn leak_if_abandoned(finished: &Returned, arena: Option<Arena>) {
+    if let (Ok(Some(Finished { outcome, .. })), Some(arena)) = (finished, arena)
+        && outcome.abandoned > 0
+    {
+        arena.leak();
+    }
+}
+
+struct Worker<'a, 'g> {
+    run: Run<'a>,
+    verifier: Option<JobVerifier<'a>>,
+    plan: JobPlan,
+    arena: Option<&'g Arena>,
+    recorder: Recorder,
+    gate: &'g Gate,
+}
+
+impl Worker<'_, '_> {
+    fn work_on_ring(self, features: &UringFeatures, files: &JobFiles<'_>) -> Returned {
+        let mut ring = match features.ring(self.plan.queue_depth) {
+            Ok(ring) => std::mem::ManuallyDrop::new(ring),
+            Err(error) => return self.cancel(format!("the ring that was probed cannot be set up: {error}")),
+        };
+        let finished = match UringBackend::new(&mut ring, self.run.clock, files, features) {
+            Ok(mut backend) => self.work(&mut backend),
+            Err(error) => self.cancel(format!("the ring that was probed cannot be used: {error}")),
+        };
+        if matches!(&finished, Ok(Some(finished)) if finished.outcome.abandoned == 0) {
+            drop(std::mem::ManuallyDrop::into_inner(ring));
+        }
+        finished
+    }
+
+    fn work<B: crate::backend::Backend>(self, backend: &mut B) -> Returned {
+        let job = Job::new(self.plan, self.run.shared, self.arena, self.recorder);
+        let mut job = job.verified(self.verifier);
+        if !self.gate.pass() {
+            return Ok(None);
+        }
+        let driven = drive(&mut job, backend);
+        let mut outcome = job.into_outcome(backend.spun_ns());
+        if let (Some(session), Some(tally)) = (self.run.verification, outcome.tally.take()) {
+            session.add(tally);
+        }
+        if outcome.failure.is_some() || driven.is_err() {
+            self.run.shared.stop();
+        }
+        driven.map_err(|error| BlockError::Internal(format!("the kernel refused to take or return I/Os: {error}")))?;
+        let in_effect = backend.in_effect();
+        Ok(Some(Finished { outcome, in_effect }))
+    }
+
+    fn cancel(self, reason: String) -> Returned {
+        self.gate.cancel();
+        Err(BlockError::Internal(reason))
+    }
+}
+
+fn job_files<'a>(files: &StreamFiles, job: u32, arena: &'a Arena, spin_ns: u64) -> JobFiles<'a> {
+    JobFiles {
+        fd: files.of_job(job).0.as_raw_fd(),
+        arena,
+        spin_ns,
+    }
+}

@@ -1,0 +1,447 @@
+//! What is known of a file: a journal beside it, mapped into memory, from which a later check knows what must be there.
+//!
+//! `PATH.verify` holds a page that says whose it is, then 16 bytes for each unit: its state ([`UnitState`]), the oldest
+//! generation that is durable, and the newest that a read has found. Jobs change it with one atomic instruction for
+//! each unit of an I/O. The file is mapped and shared, so what was changed stays when the process is killed, at any
+//! instant: a write is entered before it is submitted and acknowledged after it has completed.
+//!
+//! When the machine loses power, the journal on the medium is some seconds old: the kernel writes it back when it sees
+//! fit, and once a second where the load itself asks for durability. An old state is still sound if it is read right: of
+//! each unit, what was durable then must still be there, or something newer. [`Origin`] tells the cases apart.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::sector::Identity;
+use super::state::{UnitState, is_before};
+
+/// The header's page; entries follow.
+const HEADER_BYTES: u64 = 4096;
+const ENTRY_BYTES: u64 = 16;
+const MAGIC: [u8; 16] = *b"iosonde verify 1";
+/// Where each field of the header lies.
+const UNIT_AT: u64 = 16;
+const UNITS_AT: u64 = 24;
+const HISTORY_AT: u64 = 32;
+const FILE_AT: u64 = 40;
+const SETTLED_AT: u64 = 44;
+const BOOT_AT: u64 = 48;
+const BOOT_BYTES: usize = 36;
+
+/// What is known of one unit.
+#[repr(C)]
+pub(crate) struct Entry {
+    state: AtomicU64,
+    durable: AtomicU32,
+    seen: AtomicU32,
+}
+
+impl Entry {
+    #[inline]
+    pub(crate) fn state(&self) -> UnitState {
+        UnitState(self.state.load(Ordering::Acquire))
+    }
+
+    /// Enters a write; returns its generation.
+    #[inline]
+    pub(crate) fn begin(&self) -> u32 {
+        self.change(UnitState::begun).issued()
+    }
+
+    /// Acknowledges a write; returns what the unit then holds, if no other is in flight.
+    #[inline]
+    pub(crate) fn end(&self) -> Option<u32> {
+        let state = self.change(UnitState::ended);
+        (state.in_flight() == 0).then(|| state.allowed().oldest)
+    }
+
+    /// What was acknowledged by then is durable now.
+    #[inline]
+    pub(crate) fn set_durable(&self, generation: u32) {
+        let durable = self.durable.load(Ordering::Relaxed);
+        if durable == 0 || is_before(durable, generation) {
+            self.durable.store(generation, Ordering::Release);
+        }
+    }
+
+    /// A read has found this generation.
+    #[inline]
+    pub(crate) fn set_seen(&self, generation: u32) {
+        if self.seen.load(Ordering::Relaxed) != generation {
+            self.seen.store(generation, Ordering::Relaxed);
+        }
+    }
+
+    /// The oldest generation that is durable; 0 if none is.
+    pub(crate) fn durable(&self) -> u32 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// The generation that a read found last; 0 if there was none.
+    pub(crate) fn seen(&self) -> u32 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn change(&self, step: impl Fn(UnitState) -> UnitState) -> UnitState {
+        let mut before = self.state.load(Ordering::Relaxed);
+        loop {
+            let after = step(UnitState(before));
+            match self
+                .state
+                .compare_exchange_weak(before, after.0, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return after,
+                Err(now) => before = now,
+            }
+        }
+    }
+}
+
+/// The journal of one file; see the module.
+pub(crate) struct Journal {
+    file: File,
+    map: Map,
+    unit_bytes: u64,
+    identity: Identity,
+}
+
+impl Journal {
+    /// Where the journal of a file lies.
+    pub(crate) fn path_of(data: &Path, directory: Option<&str>) -> PathBuf {
+        let mut name = data.file_name().unwrap_or_default().to_os_string();
+        name.push(".verify");
+        match directory {
+            Some(directory) => Path::new(directory).join(name),
+            None => data.with_file_name(name),
+        }
+    }
+
+    /// Opens the journal of a run that is to come: as it is, or with smaller units or more of them, or a new one.
+    ///
+    /// The journal counts as unsettled from now on.
+    pub(crate) fn for_run(path: &Path, unit_bytes: u64, size_bytes: u64, new: Identity) -> io::Result<Journal> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
+        let found = Header::read(&file)?;
+        let (unit_bytes, identity) = match &found {
+            Some(header) => (common_unit(header.unit_bytes, unit_bytes), header.identity),
+            None => (unit_bytes, new),
+        };
+        let units = (size_bytes / unit_bytes).max(found.as_ref().map_or(0, Header::bytes) / unit_bytes);
+        let header = Header {
+            unit_bytes,
+            units,
+            identity,
+            is_settled: false,
+            boot: boot_id(),
+        };
+        match found {
+            Some(found) if found.unit_bytes == unit_bytes => {
+                allocate(&file, &header)?;
+                header.write(&file)?;
+            }
+            Some(found) => divide(&file, &found, &header)?,
+            None => {
+                file.set_len(0)?;
+                allocate(&file, &header)?;
+                header.write(&file)?;
+            }
+        }
+        file.sync_all()?;
+        let journal = Journal::map(file, &header)?;
+        journal.settle_states();
+        Ok(journal)
+    }
+
+    /// Opens a journal to check its file; nothing if the file was not written under verification.
+    pub(crate) fn for_check(path: &Path) -> io::Result<Option<(Journal, Origin)>> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let Some(header) = Header::read(&file)? else {
+            return Ok(None);
+        };
+        let origin = match (header.is_settled, header.boot == boot_id()) {
+            (true, _) => Origin::Settled,
+            (false, true) => Origin::SameBoot,
+            (false, false) => Origin::EarlierBoot,
+        };
+        Ok(Some((Journal::map(file, &header)?, origin)))
+    }
+
+    /// Forgets all that a journal knows, because its file is about to be written without it. The file stays, empty: it
+    /// may be known by its inode.
+    pub(crate) fn void(path: &Path) -> io::Result<()> {
+        match OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+        {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            // Anything else of that name is not ours to empty.
+            Ok(file) if Header::read(&file)?.is_some() => file.set_len(0),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    fn map(file: File, header: &Header) -> io::Result<Journal> {
+        let bytes = header.journal_bytes();
+        Ok(Journal {
+            map: Map::new(&file, bytes as usize, header.units as usize)?,
+            file,
+            unit_bytes: header.unit_bytes,
+            identity: header.identity,
+        })
+    }
+
+    pub(crate) fn unit_bytes(&self) -> u64 {
+        self.unit_bytes
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// What is known of every unit.
+    #[inline]
+    pub(crate) fn entries(&self) -> &[Entry] {
+        self.map.entries()
+    }
+
+    /// Acknowledges a write of whole units.
+    pub(crate) fn end_writes(&self, offset_bytes: u64, bytes: u64) {
+        let first = (offset_bytes / self.unit_bytes) as usize;
+        let units = (bytes / self.unit_bytes) as usize;
+        for entry in &self.entries()[first..first + units] {
+            entry.end();
+        }
+    }
+
+    /// All that was acknowledged has been made durable, and nobody writes any more.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        self.settle_states();
+        for entry in self.entries() {
+            let state = entry.state();
+            if state.is_checkable() {
+                entry.set_durable(state.allowed().oldest);
+            }
+        }
+        self.file.sync_data()?;
+        self.file.write_all_at(&1_u32.to_le_bytes(), SETTLED_AT)?;
+        self.file.sync_data()
+    }
+
+    /// All that was acknowledged has been made durable, and more writes will follow.
+    pub(crate) fn note_durable(&self) -> io::Result<()> {
+        for entry in self.entries().iter().filter(|entry| entry.state().is_checkable()) {
+            entry.set_durable(entry.state().allowed().oldest);
+        }
+        self.sync()
+    }
+
+    /// Another handle, to sync it from another thread.
+    pub(crate) fn handle(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Brings the journal to the medium, as it is.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn settle_states(&self) {
+        for entry in self.entries() {
+            let state = entry.state();
+            if state.in_flight() > 0 {
+                entry.state.store(state.settled().0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// What happened between the last change of a journal and now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The run came to its end, and made durable what it wrote.
+    Settled,
+    /// The run's process was killed, or runs still; the kernel kept all that it was given.
+    SameBoot,
+    /// The machine was restarted, perhaps without warning: journal and data are as old as what had reached the medium.
+    EarlierBoot,
+}
+
+struct Header {
+    unit_bytes: u64,
+    units: u64,
+    identity: Identity,
+    is_settled: bool,
+    boot: [u8; BOOT_BYTES],
+}
+
+impl Header {
+    /// Nothing if the file is empty, cut off, or holds something else.
+    fn read(file: &File) -> io::Result<Option<Header>> {
+        let mut page = [0; HEADER_BYTES as usize];
+        match file.read_exact_at(&mut page, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let number = |at: u64| u64::from_le_bytes(*page[at as usize..].first_chunk().expect("it lies in the page"));
+        let header = Header {
+            unit_bytes: number(UNIT_AT),
+            units: number(UNITS_AT),
+            identity: Identity {
+                history: number(HISTORY_AT),
+                file: number(FILE_AT) as u32,
+            },
+            is_settled: number(SETTLED_AT) as u32 == 1,
+            boot: *page[BOOT_AT as usize..].first_chunk().expect("it lies in the page"),
+        };
+        let is_whole = || file.metadata().map(|metadata| metadata.len() >= header.journal_bytes());
+        let is_ours = page.starts_with(&MAGIC)
+            && header.unit_bytes.is_multiple_of(512)
+            && (1..=u64::MAX / ENTRY_BYTES / 2).contains(&header.units)
+            && header.unit_bytes > 0;
+        Ok((is_ours && is_whole()?).then_some(header))
+    }
+
+    fn write(&self, file: &File) -> io::Result<()> {
+        let mut page = [0; HEADER_BYTES as usize];
+        let mut put = |at: u64, bytes: &[u8]| page[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC);
+        put(UNIT_AT, &self.unit_bytes.to_le_bytes());
+        put(UNITS_AT, &self.units.to_le_bytes());
+        put(HISTORY_AT, &self.identity.history.to_le_bytes());
+        put(FILE_AT, &self.identity.file.to_le_bytes());
+        put(SETTLED_AT, &u32::from(self.is_settled).to_le_bytes());
+        put(BOOT_AT, &self.boot);
+        file.write_all_at(&page, 0)
+    }
+
+    /// Bytes of the file that is journalled.
+    fn bytes(&self) -> u64 {
+        self.unit_bytes * self.units
+    }
+
+    fn journal_bytes(&self) -> u64 {
+        HEADER_BYTES + self.units * ENTRY_BYTES
+    }
+}
+
+/// Units that serve both: the greatest common divisor.
+pub(crate) fn common_unit(one: u64, other: u64) -> u64 {
+    if other == 0 {
+        one
+    } else {
+        common_unit(other, one % other)
+    }
+}
+
+/// Room on the medium for every entry: a page of a mapping that finds none kills the process.
+fn allocate(file: &File, header: &Header) -> io::Result<()> {
+    let bytes = header.journal_bytes();
+    // SAFETY: the descriptor is open.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Rewrites a journal with smaller units: each has the state of the larger one that it was a part of.
+fn divide(file: &File, from: &Header, to: &Header) -> io::Result<()> {
+    let mut old = vec![0; (from.units * ENTRY_BYTES) as usize];
+    file.read_exact_at(&mut old, HEADER_BYTES)?;
+    let parts = (from.unit_bytes / to.unit_bytes) as usize;
+    let mut new = vec![0; (to.units * ENTRY_BYTES) as usize];
+    let entries = old.chunks_exact(ENTRY_BYTES as usize);
+    let repeated = entries.flat_map(|entry| std::iter::repeat_n(entry, parts));
+    for (to, from) in new.chunks_exact_mut(ENTRY_BYTES as usize).zip(repeated) {
+        to.copy_from_slice(from);
+    }
+    // Killed in here, the journal holds nothing: its file then has to be laid out again.
+    file.set_len(0)?;
+    allocate(file, to)?;
+    file.write_all_at(&new, HEADER_BYTES)?;
+    to.write(file)
+}
+
+/// What tells this boot of the machine from every other.
+fn boot_id() -> [u8; BOOT_BYTES] {
+    let mut boot = [0; BOOT_BYTES];
+    let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let length = text.len().min(BOOT_BYTES);
+    boot[..length].copy_from_slice(&text[..length]);
+    boot
+}
+
+/// A shared mapping of the whole journal.
+struct Map {
+    base: *mut u8,
+    bytes: usize,
+    units: usize,
+}
+
+// SAFETY: the mapping is plain memory that only atomic instructions touch (entries) or nobody (header).
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    fn new(file: &File, bytes: usize, units: usize) -> io::Result<Map> {
+        // SAFETY: a new shared mapping at an address of the kernel's choice aliases nothing of ours. Populated, so that
+        // the measuring loop meets no first fault; the file is as long as the mapping and only we shorten it.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Map {
+            base: base.cast(),
+            bytes,
+            units,
+        })
+    }
+
+    #[inline]
+    fn entries(&self) -> &[Entry] {
+        // SAFETY: the entries follow the header's page in the mapping, which has room for `units` of them and begins on
+        // a page, so they are aligned. They are atomics: others may change them meanwhile.
+        unsafe { std::slice::from_raw_parts(self.base.add(HEADER_BYTES as usize).cast::<Entry>(), self.units) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this length; references to its entries borrow `self`.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+/// Bits for a new history, different at any other time and on any other machine.
+pub(crate) fn new_history() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: the buffer is valid for its length; so few bytes always come whole.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,493 @@
+//! Verification on real files: what was damaged is found and named, and nothing else.
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use common::*;
+use iosonde_block::BlockError;
+use iosonde_block::verify::{Progress, check_target};
+use iosonde_protocol::*;
+
+const BLOCK: u64 = 4096;
+const SIZE: u64 = 4 * MIB;
+/// Where the journal's header says that the run came to its end, and on which boot it ran (verify/journal.rs).
+const SETTLED_AT: u64 = 44;
+const BOOT_AT: u64 = 48;
+const ENTRIES_AT: u64 = 4096;
+
+/// Half reads, half writes, each block of the file many times.
+fn verified(directory: &tempfile::TempDir, when: VerifyWhen) -> BlockWorkload {
+    let mut workload = workload(file(directory, SIZE), uring(), SIZE);
+    workload.streams[0].mix.read_fraction = 0.5;
+    workload.streams[0].limit_operations = Some(20_000);
+    workload.duration_ns = None;
+    workload.verify = Some(Verification {
+        when,
+        journal_directory: None,
+    });
+    workload
+}
+
+fn check(path: &Path) -> Result<VerificationResult, BlockError> {
+    let mut progress = Progress {
+        report: &mut |_| {},
+        stopped: &mut || false,
+    };
+    check_target(path, None, &mut progress)
+}
+
+fn data(directory: &tempfile::TempDir) -> PathBuf {
+    directory.path().join("data")
+}
+
+fn journal(directory: &tempfile::TempDir) -> PathBuf {
+    directory.path().join("data.verify")
+}
+
+/// Changes part of a file as a fault would.
+fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+    file.sync_all().unwrap();
+}
+
+fn block_of(path: &Path, number: u64) -> Vec<u8> {
+    let bytes = std::fs::read(path).unwrap();
+    bytes[(number * BLOCK) as usize..((number + 1) * BLOCK) as usize].to_vec()
+}
+
+/// The only finding, and how many sectors it counts for.
+fn only(result: &VerificationResult) -> (Fault, u64, u64) {
+    let [finding] = &result.findings[..] else {
+        panic!("one finding, not {:?}", result.findings)
+    };
+    (finding.fault, finding.offset_bytes, finding.bytes)
+}
+
+#[test]
+fn what_a_load_writes_comes_back_however_it_is_written() {
+    for when in [VerifyWhen::During, VerifyWhen::After] {
+        for (io_mode, durability) in [
+            (IoMode::Direct, Durability::None),
+            (IoMode::Buffered, Durability::Flush { every: 16 }),
+            (IoMode::Buffered, Durability::Dsync),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut workload = verified(&directory, when);
+            let sizes = [512, 4096, 65_536].map(|bytes| BlockSize { bytes, weight: 1.0 });
+            workload.streams = vec![workload.streams[0].clone(), workload.streams[0].clone()];
+            for (number, stream) in workload.streams.iter_mut().enumerate() {
+                stream.name = format!("stream{number}");
+                stream.limit_operations = Some(1_500);
+                stream.jobs = 2;
+                stream.queue_depth = 8;
+                (stream.io_mode, stream.durability) = (io_mode, durability);
+                stream.block_sizes = if io_mode == IoMode::Direct {
+                    sizes[1..].to_vec()
+                } else {
+                    sizes.to_vec()
+                };
+            }
+            let result = run(&workload).unwrap().0.verification.unwrap();
+            assert!(result.complete && result.findings.is_empty(), "{result:?}");
+            assert_eq!(result.unknown_bytes, 0);
+            match when {
+                VerifyWhen::During => assert!(result.checked_bytes > 1_000 * 512),
+                VerifyWhen::After => assert_eq!(result.checked_bytes, SIZE),
+            }
+            assert_eq!(check(&data(&directory)).unwrap().checked_bytes, SIZE);
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_damage_to_a_file_is_found_and_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = data(&directory);
+    let mut workload = verified(&directory, VerifyWhen::After);
+    run(&workload).unwrap();
+    let early = std::fs::read(&path).unwrap();
+    // Every block is written once more and then read, so that an older one is known to be stale.
+    workload.streams[0].mix.read_fraction = 0.0;
+    workload.streams[0].access = Access::Random {
+        coverage: Coverage::EachOnce,
+        distribution: Distribution::Uniform,
+    };
+    workload.streams[0].limit_operations = Some(SIZE / BLOCK);
+    run(&workload).unwrap();
+    let sound = std::fs::read(&path).unwrap();
+    let old = |number: u64| early[(number * BLOCK) as usize..][..BLOCK as usize].to_vec();
+    let own = |number: u64| sound[(number * BLOCK) as usize..][..BLOCK as usize].to_vec();
+    let mut flipped = own(3);
+    flipped[1000] ^= 0x10;
+    let mut torn = own(3);
+    torn[2048..].copy_from_slice(&old(3)[2048..]);
+    let at = 3 * BLOCK;
+    for (bytes, expected) in [
+        (flipped, (Fault::Flipped, at + 512, 512)),
+        (own(7), (Fault::Misdirected, at, BLOCK)),
+        (old(3), (Fault::Stale, at, BLOCK)),
+        (torn, (Fault::Torn, at + 2048, 2048)),
+        (vec![0; BLOCK as usize], (Fault::Lost, at, BLOCK)),
+        (vec![0x61; BLOCK as usize], (Fault::Foreign, at, BLOCK)),
+    ] {
+        overwrite(&path, at, &bytes);
+        let result = check(&path).unwrap();
+        assert_eq!(only(&result), expected);
+        assert_eq!(result.checked_bytes, SIZE);
+        overwrite(&path, at, &own(3));
+    }
+    assert!(check(&path).unwrap().findings.is_empty());
+    assert_eq!(block_of(&path, 3), own(3));
+}
+
+#[test]
+fn damage_between_two_runs_is_found_by_the_reads_of_the_second() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut workload = verified(&directory, VerifyWhen::During);
+    run(&workload).unwrap();
+    overwrite(&data(&directory), 5 * BLOCK + 700, &[1, 2, 3]);
+    workload.streams[0].mix.read_fraction = 1.0;
+    let mut events = Vec::new();
+    let result = run_telling(&workload, &mut |event| events.push(event)).unwrap();
+    let verification = result.verification.unwrap();
+    assert!(
+        verification.faults.flipped > 1,
+        "it is read again and again: {verification:?}"
+    );
+    assert_eq!(only(&verification), (Fault::Flipped, 5 * BLOCK + 512, 512));
+    let warned = events.iter().find_map(|event| match event {
+        Event::Warning(warning) if warning.code == "wrong_data" => Some(warning.message.clone()),
+        _ => None,
+    });
+    let message = warned.expect("it warns");
+    assert!(
+        message.contains("flipped") && message.contains(&format!("offset {}", 5 * BLOCK + 512)),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_file_cut_short_has_lost_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    let file = OpenOptions::new().write(true).open(data(&directory)).unwrap();
+    file.set_len(SIZE - 3 * BLOCK).unwrap();
+    let result = check(&data(&directory)).unwrap();
+    assert_eq!(result.faults.lost, 3 * BLOCK / 512);
+}
+
+#[test]
+fn files_of_the_same_target_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut workload = verified(&directory, VerifyWhen::After);
+    workload.target = Target::FilePerJob {
+        directory: directory.path().display().to_string(),
+        size_bytes: MIB,
+    };
+    workload.streams[0].span.bytes = MIB;
+    workload.streams[0].jobs = 2;
+    run(&workload).unwrap();
+    let (one, other) = (directory.path().join("main.0"), directory.path().join("main.1"));
+    overwrite(&one, 0, &block_of(&other, 0));
+    let result = check(directory.path()).unwrap();
+    assert_eq!(only(&result), (Fault::Misdirected, 0, BLOCK));
+    assert!(
+        result.findings[0].found.ends_with("in another file of the target"),
+        "{:?}",
+        result.findings
+    );
+    assert_eq!(result.checked_bytes, 2 * MIB);
+}
+
+#[test]
+fn data_of_a_file_that_lay_there_before_is_stale() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    let before = block_of(&data(&directory), 9);
+    std::fs::remove_file(data(&directory)).unwrap();
+    std::fs::remove_file(journal(&directory)).unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    overwrite(&data(&directory), 9 * BLOCK, &before);
+    let result = check(&data(&directory)).unwrap();
+    assert_eq!(only(&result), (Fault::Stale, 9 * BLOCK, BLOCK));
+    assert!(result.findings[0].found.ends_with("laid out at another time"));
+}
+
+#[test]
+fn runs_of_other_block_sizes_go_on_with_the_same_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut workload = verified(&directory, VerifyWhen::After);
+    let mut written = Vec::new();
+    for (bytes, span) in [(65_536, SIZE), (4096, SIZE), (131_072, SIZE), (4096, 2 * SIZE)] {
+        workload.streams[0].block_sizes[0].bytes = bytes;
+        workload.streams[0].limit_operations = Some(200);
+        workload.streams[0].span.bytes = span;
+        workload.target = file(&directory, span);
+        let result = run(&workload).unwrap().0;
+        let verification = result.verification.unwrap();
+        assert!(verification.findings.is_empty(), "{bytes}: {verification:?}");
+        assert_eq!(verification.checked_bytes, span);
+        written.push(result.layout.written_bytes);
+    }
+    assert_eq!(written, [SIZE, 0, 0, SIZE], "only what is new is laid out");
+}
+
+#[test]
+fn data_written_without_verification_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut plain = verified(&directory, VerifyWhen::After);
+    plain.verify = None;
+    run(&plain).unwrap();
+    let before = std::fs::read(data(&directory)).unwrap();
+    for layout in [Layout::Missing, Layout::Never] {
+        let mut workload = verified(&directory, VerifyWhen::After);
+        workload.layout = layout;
+        let failure = run(&workload).unwrap_err().to_failure();
+        assert_eq!(
+            (failure.code.as_str(), failure.context.as_str()),
+            ("invalid_spec", "`verify`")
+        );
+        assert!(
+            failure.message.contains("was written without verification"),
+            "{}",
+            failure.message
+        );
+        assert!(failure.hint.contains("`layout = \"always\"`"), "{}", failure.hint);
+    }
+    assert_eq!(std::fs::read(data(&directory)).unwrap(), before);
+    let failure = check(&data(&directory)).unwrap_err().to_failure();
+    assert!(failure.message.contains("without verification"), "{}", failure.message);
+    let mut workload = verified(&directory, VerifyWhen::After);
+    workload.layout = Layout::Always;
+    assert!(run(&workload).unwrap().0.verification.unwrap().findings.is_empty());
+}
+
+#[test]
+fn a_target_without_a_journal_cannot_be_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    for path in [directory.path().to_path_buf(), directory.path().join("none")] {
+        let failure = check(&path).unwrap_err().to_failure();
+        assert!(!failure.hint.is_empty(), "{failure:?}");
+    }
+    std::fs::write(directory.path().join("other"), "text").unwrap();
+    let failure = check(&directory.path().join("other")).unwrap_err().to_failure();
+    assert!(
+        failure.message.contains("there is no journal of what it holds"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn a_run_that_writes_without_verification_ends_what_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    let mut plain = verified(&directory, VerifyWhen::After);
+    plain.verify = None;
+    plain.streams[0].mix.read_fraction = 1.0;
+    run(&plain).unwrap();
+    assert!(check(&data(&directory)).is_ok(), "reading changes nothing");
+    plain.streams[0].mix.read_fraction = 0.5;
+    run(&plain).unwrap();
+    let failure = check(&data(&directory)).unwrap_err().to_failure();
+    assert!(failure.message.contains("without verification"), "{}", failure.message);
+}
+
+/// The machine restarted: the journal says that it ran on another boot and did not end.
+fn cut_power(directory: &tempfile::TempDir) {
+    overwrite(&journal(directory), SETTLED_AT, &0_u32.to_le_bytes());
+    overwrite(&journal(directory), BOOT_AT, &[b'x'; 36]);
+}
+
+#[test]
+fn after_a_power_cut_newer_data_than_the_journal_knows_of_is_right() {
+    let directory = tempfile::tempdir().unwrap();
+    let workload = verified(&directory, VerifyWhen::After);
+    run(&workload).unwrap();
+    let old_journal = std::fs::read(journal(&directory)).unwrap();
+    run(&workload).unwrap();
+    overwrite(&journal(&directory), 0, &old_journal);
+    assert!(
+        check(&data(&directory)).unwrap().faults.foreign > 0,
+        "without a power cut nobody could have written it"
+    );
+    cut_power(&directory);
+    assert!(check(&data(&directory)).unwrap().findings.is_empty());
+}
+
+#[test]
+fn after_a_power_cut_what_was_durable_must_be_there_and_what_was_not_need_not() {
+    for (durability, expected) in [
+        (Durability::Dsync, Some(Fault::Lost)),
+        (Durability::Flush { every: 1 }, Some(Fault::Lost)),
+        (Durability::None, None),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut workload = verified(&directory, VerifyWhen::During);
+        workload.streams[0].limit_operations = Some(2);
+        run(&workload).unwrap();
+        let laid_out = std::fs::read(data(&directory)).unwrap();
+        // One block is written again and again, and read by nobody.
+        workload.streams[0].durability = durability;
+        workload.streams[0].queue_depth = 1;
+        workload.streams[0].mix.read_fraction = 0.0;
+        workload.streams[0].span.bytes = BLOCK;
+        workload.streams[0].limit_operations = Some(20);
+        let before_end = {
+            // The end of the run makes all of it durable, so the journal is looked at before.
+            let path = journal(&directory);
+            let mut copy = Vec::new();
+            run_telling(&workload, &mut |event| {
+                if matches!(&event, Event::Phase(phase) if phase.phase == Phase::Verify && phase.edge == Edge::Begin) {
+                    copy = std::fs::read(&path).unwrap();
+                }
+            })
+            .unwrap();
+            copy
+        };
+        let cut_power_before_the_end = || {
+            overwrite(&journal(&directory), 0, &before_end);
+            cut_power(&directory);
+        };
+        cut_power_before_the_end();
+        assert!(check(&data(&directory)).unwrap().findings.is_empty());
+        overwrite(&data(&directory), 0, &laid_out[..BLOCK as usize]);
+        // The check has seen the newer data, and this is a file of which nobody has.
+        cut_power_before_the_end();
+        let found = check(&data(&directory)).unwrap();
+        assert_eq!(
+            found.findings.first().map(|finding| finding.fault),
+            expected,
+            "{durability:?}"
+        );
+    }
+}
+
+#[test]
+fn a_layout_that_was_killed_is_completed() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    // As if the first write of some blocks had been submitted and nothing had come back.
+    let in_flight: u64 = 1 | 1 << 32 | 1 << 46;
+    for unit in 100..110 {
+        overwrite(&journal(&directory), ENTRIES_AT + 16 * unit, &in_flight.to_le_bytes());
+        overwrite(&data(&directory), unit * BLOCK, &[7; BLOCK as usize]);
+    }
+    let before = check(&data(&directory)).unwrap();
+    assert_eq!((before.unknown_bytes, before.findings.len()), (10 * BLOCK, 0));
+    let result = run(&verified(&directory, VerifyWhen::After)).unwrap().0;
+    assert_eq!(result.layout.written_bytes, MIB, "the chunk that the blocks lie in");
+    let after = result.verification.unwrap();
+    assert_eq!(
+        (after.checked_bytes, after.unknown_bytes, after.findings.len()),
+        (SIZE, 0, 0)
+    );
+}
+
+#[test]
+fn a_journal_that_is_damaged_is_an_error_or_none_and_never_a_crash() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    let whole = std::fs::read(journal(&directory)).unwrap();
+    for length in [0, 10, 4096, 5000] {
+        std::fs::write(journal(&directory), &whole[..length]).unwrap();
+        let failure = check(&data(&directory)).unwrap_err().to_failure();
+        assert!(!failure.message.is_empty());
+        let refused = run(&verified(&directory, VerifyWhen::After));
+        assert!(refused.is_err(), "the data is there, and what is known of it is not");
+    }
+    std::fs::write(journal(&directory), vec![0xff; whole.len()]).unwrap();
+    assert!(check(&data(&directory)).is_err());
+}
+
+#[test]
+fn a_stopped_run_says_that_it_did_not_read_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut workload = verified(&directory, VerifyWhen::After);
+    workload.streams[0].limit_operations = None;
+    workload.duration_ns = Some(3_600_000_000_000);
+    let (mut control, stopper) = iosonde_harness::Control::new();
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        stopper.stop();
+    });
+    let (result, _) = run_with(&workload, &mut control).unwrap();
+    assert_eq!(result.outcome, Outcome::Stopped);
+    assert!(!result.verification.unwrap().complete);
+}
+
+#[test]
+fn journals_can_lie_elsewhere() {
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut workload = verified(&directory, VerifyWhen::During);
+    let place = elsewhere.path().display().to_string();
+    workload.verify.as_mut().unwrap().journal_directory = Some(place.clone());
+    run(&workload).unwrap();
+    assert!(!journal(&directory).exists());
+    assert!(elsewhere.path().join("data.verify").exists());
+    let mut progress = Progress {
+        report: &mut |_| {},
+        stopped: &mut || false,
+    };
+    let result = check_target(&data(&directory), Some(&place), &mut progress).unwrap();
+    assert_eq!((result.checked_bytes, result.findings.len()), (SIZE, 0));
+}
+
+#[test]
+fn what_cannot_be_verified_is_refused_with_the_place() {
+    type Change = fn(&mut BlockWorkload);
+    let cases: [(Change, &str); 7] = [
+        (|w| w.streams[0].mix.trim_fraction = 0.1, "a load that trims"),
+        (|w| w.streams[0].payload = Payload::Zeros, "zeros or duplicates"),
+        (|w| w.streams[0].payload = duplicates(), "zeros or duplicates"),
+        (|w| w.streams[0].block_sizes[0].bytes = 1000, "not whole sectors"),
+        (|w| w.streams[0].jobs = 3000, "24000 I/Os in flight"),
+        (
+            |w| {
+                w.target = Target::Virtual { size_bytes: SIZE };
+                w.backend = Backend::Null;
+            },
+            "keeps no data",
+        ),
+        (
+            |w| {
+                w.streams.push(w.streams[0].clone());
+                w.streams[1].name = "other".into();
+                w.streams[1].io_mode = IoMode::Direct;
+            },
+            "through the page cache and others past it",
+        ),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (change, message) in cases {
+        let mut workload = verified(&directory, VerifyWhen::During);
+        change(&mut workload);
+        let failure = run(&workload).unwrap_err().to_failure();
+        assert_eq!(failure.code, "invalid_spec");
+        assert!(
+            failure.message.contains(message),
+            "`{}` should tell of `{message}`",
+            failure.message
+        );
+        assert!(
+            failure.context.contains("`verify`") && !failure.hint.is_empty(),
+            "{failure:?}"
+        );
+    }
+    assert_eq!(
+        std::fs::read_dir(directory.path()).unwrap().count(),
+        0,
+        "nothing was created"
+    );
+}
+
+fn duplicates() -> Payload {
+    Payload::Reducible {
+        compression_ratio: 1.0,
+        duplicate_fraction: 0.5,
+    }
+}

@@ -1,0 +1,184 @@
+//! `iosonde-engine`: one spec in, one run, events out.
+//!
+//! It knows nothing of studies, can be copied alone to a machine, and driven by hand:
+//!
+//! ```sh
+//! iosonde-engine < spec.json
+//! ```
+//!
+//! `iosonde-engine --verify PATH` reads no spec: it checks what an earlier run wrote under verification.
+//!
+//! Exit status: 0 with a `result` (or `verification`) event, 1 with an `error` event, 2 for wrong arguments.
+
+mod input;
+mod output;
+mod stores;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use iosonde_harness::Control;
+use iosonde_metrics::clock::Clock;
+use iosonde_protocol::{
+    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec,
+    VerificationResult, Workload,
+};
+
+use crate::output::Output;
+
+/// Carries out one run: reads a spec as JSON on standard input, writes events as JSON Lines on standard output
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Stop the run when standard input ends: for a parent process, so that its death ends the run
+    #[arg(long)]
+    stop_at_eof: bool,
+    /// Print the protocol's JSON schema and exit
+    #[arg(long, conflicts_with = "probe")]
+    schema: bool,
+    /// Print what this machine offers the engine, as JSON, and exit
+    #[arg(long)]
+    probe: bool,
+    /// Check what was written under verification, a file or a directory of files, and exit
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["schema", "probe"])]
+    verify: Option<PathBuf>,
+    /// With --verify: where the journals are, if not beside the files
+    #[arg(long, value_name = "DIR", requires = "verify")]
+    journal_directory: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.schema {
+        return print(&schema());
+    }
+    if arguments.probe {
+        return print(&probe());
+    }
+    let mut output = Output::new();
+    let done = match &arguments.verify {
+        Some(target) => verify(target, arguments.journal_directory.as_deref(), &mut output).map(Event::Verification),
+        None => carry_out(&arguments, &mut output).map(|result| Event::Result(Box::new(result))),
+    };
+    match done {
+        Ok(event) => {
+            output.emit(event);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            output.emit(Event::Error(failure));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Failure> {
+    input::block_signals();
+    let (spec, commands) = input::read_spec()?;
+    check_version(&spec)?;
+    let clock = Clock::start();
+    output.emit(Event::Hello(hello(&spec, &clock)));
+    let (mut control, stopper) = Control::new();
+    input::watch(commands, arguments.stop_at_eof, &stopper);
+    output.stop_when_closed(stopper);
+    match &spec.workload {
+        Workload::Block(workload) => {
+            iosonde_block::run(workload, spec.seed, &spec.observe, clock, &mut control, &mut |event| {
+                output.emit(event)
+            })
+            .map_err(|error| error.to_failure())
+        }
+        Workload::Kv(workload) => stores::run(workload, &spec, clock, &mut control, &mut |event| output.emit(event))
+            .map_err(|error| error.to_failure()),
+    }
+}
+
+fn verify(target: &Path, journal_directory: Option<&str>, output: &mut Output) -> Result<VerificationResult, Failure> {
+    let clock = Clock::monotonic();
+    let mut tell = |edge, bytes| {
+        output.emit(Event::Phase(PhaseEvent {
+            phase: Phase::Verify,
+            edge,
+            at_ns: clock.now(),
+            bytes,
+        }))
+    };
+    tell(Edge::Begin, 0);
+    let mut progress = iosonde_block::verify::Progress {
+        report: &mut |bytes| tell(Edge::Progress, bytes),
+        stopped: &mut || false,
+    };
+    let checked = iosonde_block::verify::check_target(target, journal_directory, &mut progress);
+    let result = checked.map_err(|error| error.to_failure())?;
+    tell(Edge::End, result.checked_bytes);
+    Ok(result)
+}
+
+fn check_version(spec: &Spec) -> Result<(), Failure> {
+    if spec.protocol == PROTOCOL_VERSION {
+        return Ok(());
+    }
+    Err(Failure {
+        code: "invalid_spec".into(),
+        message: format!(
+            "this engine speaks protocol {PROTOCOL_VERSION}, the spec is of protocol {}",
+            spec.protocol
+        ),
+        context: "`protocol`".into(),
+        hint: "use the engine that came with this iosonde".into(),
+    })
+}
+
+fn hello(spec: &Spec, clock: &Clock) -> Hello {
+    let is_virtual = matches!(
+        &spec.workload,
+        Workload::Block(BlockWorkload {
+            backend: Backend::Simulated { .. } | Backend::Ssd { .. },
+            ..
+        })
+    );
+    Hello {
+        protocol: PROTOCOL_VERSION,
+        engine: env!("CARGO_PKG_NAME").into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        build: env!("IOSONDE_BUILD").into(),
+        pid: std::process::id(),
+        clock: if is_virtual { "virtual" } else { clock.name() }.into(),
+        clock_read_ns: clock.read_cost_ns(),
+        realtime_ns: clock.realtime_at_zero_ns(),
+    }
+}
+
+fn schema() -> serde_json::Value {
+    serde_json::json!({
+        "protocol": PROTOCOL_VERSION,
+        "spec": schemars::schema_for!(Spec),
+        "event": schemars::schema_for!(Event),
+        "command": schemars::schema_for!(iosonde_protocol::Command),
+    })
+}
+
+fn probe() -> serde_json::Value {
+    let clock = Clock::start();
+    let uring = iosonde_block::probe_uring();
+    serde_json::json!({
+        "protocol": PROTOCOL_VERSION,
+        "version": env!("CARGO_PKG_VERSION"),
+        "build": env!("IOSONDE_BUILD"),
+        "clock": clock.name(),
+        "clock_read_ns": clock.read_cost_ns(),
+        "uring": uring.is_ok(),
+        "uring_features": uring.as_ref().map_or(&[][..], |features| features.as_slice()),
+        "uring_error": uring.as_ref().err().map(ToString::to_string),
+    })
+}
+
+fn print(value: &serde_json::Value) -> ExitCode {
+    use std::io::Write;
+    // A reader that goes away early is no error of ours.
+    match writeln!(std::io::stdout(), "{value:#}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,48 @@
+//! Which store a key-value workload means: the only place that knows them all.
+
+use std::sync::Arc;
+
+use iosonde_harness::Control;
+use iosonde_kv::{Contents, KvError, NullOpener, Opener, Run};
+use iosonde_kv_fjall::FjallOpener;
+use iosonde_kv_lmdb::LmdbOpener;
+use iosonde_kv_redb::RedbOpener;
+use iosonde_kv_rocksdb::RocksdbOpener;
+use iosonde_metrics::clock::Clock;
+use iosonde_protocol::{Event, KvWorkload, RunResult, Spec, StoreKind};
+
+/// Carries out a key-value workload on the store that it names.
+pub(crate) fn run(
+    workload: &KvWorkload,
+    spec: &Spec,
+    clock: Clock,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<RunResult, KvError> {
+    iosonde_kv::check(workload)?;
+    let contents = Arc::new(Contents::new(&workload.records));
+    let opener = opener(workload, &contents)?;
+    let run = Run {
+        workload,
+        seed: spec.seed,
+        observe: &spec.observe,
+        clock,
+        opener: &*opener,
+        contents,
+    };
+    iosonde_kv::run(&run, control, emit)
+}
+
+fn opener(workload: &KvWorkload, contents: &Arc<Contents>) -> Result<Box<dyn Opener>, KvError> {
+    let store = &workload.store;
+    match store.kind {
+        StoreKind::Null => Ok(Box::new(NullOpener::new(
+            contents.clone(),
+            store.options.keys().cloned(),
+        ))),
+        StoreKind::Lmdb => Ok(Box::new(LmdbOpener::new(&store.options, contents.record_bytes()))),
+        StoreKind::Rocksdb => Ok(Box::new(RocksdbOpener::new(store.library.as_deref(), &store.options)?)),
+        StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
+        StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),
+    }
+}

@@ -1,0 +1,439 @@
+//! The course of one job: warmup, measurement, the end of load, and what it may still issue.
+//!
+//! Every job keeps its own course, from the same instants, so that no job asks another what time it is. What costs more
+//! than two comparisons happens only when an interval or a phase ends.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use iosonde_metrics::usage;
+use iosonde_protocol::{Active, Operation, Pacing, Phase, Usage};
+
+use crate::recorder::Recorder;
+
+/// How often a job looks whether the ramp has ended early.
+const RAMP_LOOK_NS: u64 = 200_000;
+/// The longest that a job without anything to do waits before it looks whether to stop.
+const IDLE_LOOK_NS: u64 = 100_000_000;
+
+/// What all jobs of a run read: written by the controller, rarely.
+pub struct Shared {
+    /// The run's first operation may start now.
+    begin_ns: AtomicU64,
+    /// When the measurement begins; `u64::MAX` until it is known.
+    measure_begin_ns: AtomicU64,
+    stop: AtomicBool,
+    /// Changes whenever one of the above does, so that the loop has one value to look at.
+    attention: AtomicU32,
+    /// Jobs that have issued their share of the ramp.
+    waiting: AtomicU32,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            begin_ns: AtomicU64::new(u64::MAX),
+            measure_begin_ns: AtomicU64::new(u64::MAX),
+            stop: AtomicBool::new(false),
+            attention: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Shared {
+    /// Sets the run's first instant and that of the measurement.
+    pub fn set_begin(&self, begin_ns: u64, measure_begin_ns: u64) {
+        self.begin_ns.store(begin_ns, Ordering::Release);
+        self.set_measure_begin(measure_begin_ns);
+    }
+
+    /// Sets, or brings forward, the instant at which the measurement begins.
+    pub fn set_measure_begin(&self, at_ns: u64) {
+        self.measure_begin_ns.store(at_ns, Ordering::Release);
+        self.attention.fetch_add(1, Ordering::Release);
+    }
+
+    /// When the run begins.
+    pub fn begin(&self) -> u64 {
+        self.begin_ns.load(Ordering::Acquire)
+    }
+
+    /// When the measurement begins.
+    pub fn measure_begin(&self) -> u64 {
+        self.measure_begin_ns.load(Ordering::Acquire)
+    }
+
+    /// Ends all jobs' load.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.attention.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether the load was ended before its own end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Jobs that have nothing left to do before the measurement begins.
+    pub fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Acquire)
+    }
+}
+
+/// How much a job may issue in a phase.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// Bytes.
+    pub bytes: u64,
+    /// Operations.
+    pub operations: u64,
+}
+
+impl Budget {
+    /// Until something else ends the phase.
+    pub const UNLIMITED: Budget = Budget {
+        bytes: u64::MAX,
+        operations: u64::MAX,
+    };
+
+    fn holds(&self, bytes: u64) -> bool {
+        self.operations > 0 && self.bytes >= bytes
+    }
+}
+
+/// What a job's course is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct CoursePlan {
+    /// What may be issued during the ramp; none without a ramp.
+    pub ramp: Option<Budget>,
+    /// What may be issued during the measurement.
+    pub measure: Budget,
+    /// Length of the measurement at most, in nanoseconds.
+    pub duration_ns: Option<u64>,
+    /// When in the measurement load is applied; none means always, and in the ramp too.
+    pub active: Option<Active>,
+    /// Bytes of the largest operation: with less than that left, the budget is used up.
+    pub largest_bytes: u64,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Load is applied, and recorded as warmup.
+    Warmup,
+    /// Load is applied and measured.
+    Measure,
+    /// Nothing is issued or counted any more; what is in flight is awaited.
+    Drain,
+}
+
+/// What a job did in the measurement.
+#[derive(Debug, Clone, Default)]
+pub struct CourseOutcome {
+    /// Operations completed.
+    pub operations: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// When its load ended, in nanoseconds since the run's 0.
+    pub end_ns: u64,
+    /// When its last counted operation completed.
+    pub last_completion_ns: u64,
+    /// What its thread used.
+    pub usage: Usage,
+    /// What kept it from having more in flight.
+    pub pacing: Pacing,
+}
+
+/// The course of one job; see the module.
+pub struct Course<'a> {
+    plan: CoursePlan,
+    shared: &'a Shared,
+    recorder: Recorder,
+    stage: Stage,
+    seen_attention: u32,
+    /// When [`Course::advance`] has something to do.
+    next_check_ns: u64,
+    end_ns: u64,
+    /// The part of the run in which load is applied.
+    window: Range<u64>,
+    /// Whether that is now.
+    is_open: bool,
+    budget: Budget,
+    announced_waiting: bool,
+    usage_begin: Usage,
+    cpu_wait_begin_ns: Option<u64>,
+    outcome: CourseOutcome,
+}
+
+impl<'a> Course<'a> {
+    /// A course that has not begun.
+    pub fn new(plan: CoursePlan, shared: &'a Shared, recorder: Recorder) -> Course<'a> {
+        Course {
+            plan,
+            shared,
+            recorder,
+            stage: Stage::Warmup,
+            seen_attention: 0,
+            next_check_ns: 0,
+            end_ns: u64::MAX,
+            window: 0..u64::MAX,
+            is_open: plan.active.is_none(),
+            budget: Budget::UNLIMITED,
+            announced_waiting: false,
+            usage_begin: Usage::default(),
+            cpu_wait_begin_ns: None,
+            outcome: CourseOutcome::default(),
+        }
+    }
+
+    /// Begins at the instant the controller has set, and returns it.
+    pub fn begin(&mut self) -> u64 {
+        let begin_ns = self.shared.begin();
+        self.window.start = begin_ns;
+        match self.plan.ramp {
+            Some(budget) => {
+                self.budget = budget;
+                self.recorder.begin_phase(Phase::Warmup, begin_ns);
+            }
+            None => self.begin_measure(begin_ns),
+        }
+        begin_ns
+    }
+
+    /// Where the job stands.
+    #[inline]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Takes note of the time: ends intervals and phases. Costs two comparisons when there is nothing to do.
+    #[inline]
+    pub fn advance(&mut self, now_ns: u64, in_flight: u64) {
+        if now_ns >= self.next_check_ns || self.shared.attention.load(Ordering::Relaxed) != self.seen_attention {
+            self.advance_slow(now_ns, in_flight);
+        }
+    }
+
+    /// Like [`Course::advance`], for when the last operation of the budget may have come back.
+    #[inline]
+    pub fn notice_exhaustion(&mut self, now_ns: u64, in_flight: u64) {
+        if self.exhausted() && self.is_open && self.stage != Stage::Drain {
+            self.note_exhaustion(now_ns, in_flight);
+        }
+    }
+
+    #[cold]
+    fn note_exhaustion(&mut self, now_ns: u64, in_flight: u64) {
+        if self.stage == Stage::Measure {
+            self.outcome.pacing.exhausted_ns.get_or_insert(now_ns);
+        }
+        if self.stage == Stage::Warmup || in_flight == 0 {
+            self.advance_slow(now_ns, in_flight);
+        }
+    }
+
+    /// Whether the phase's budget is used up.
+    #[inline]
+    pub fn exhausted(&self) -> bool {
+        !self.budget.holds(self.plan.largest_bytes)
+    }
+
+    /// Whether an operation may be issued now.
+    #[inline]
+    pub fn may_issue(&self) -> bool {
+        self.is_open && self.stage != Stage::Drain && !self.exhausted()
+    }
+
+    /// Takes an operation from the budget.
+    #[inline]
+    pub fn take(&mut self, bytes: u64) {
+        self.budget.operations -= 1;
+        self.budget.bytes -= bytes;
+    }
+
+    /// Notes that operations were submitted, in places found free at `found_ns`.
+    #[inline]
+    pub fn started(&mut self, count: u64, found_ns: u64, start_ns: u64) {
+        if self.stage == Stage::Measure {
+            let pacing = &mut self.outcome.pacing;
+            pacing.turnaround_ns += count * start_ns.saturating_sub(found_ns);
+            if pacing.first_start_ns.is_none() {
+                pacing.first_start_ns = Some(start_ns);
+            }
+        }
+    }
+
+    /// How many operations the budget still holds.
+    pub fn operations_left(&self) -> u64 {
+        self.budget.operations
+    }
+
+    /// Takes the operations of a batch from the budget; of bytes no more than are left.
+    pub fn take_batch(&mut self, operations: u64, bytes: u64) {
+        self.budget.operations -= operations;
+        self.budget.bytes = self.budget.bytes.saturating_sub(bytes);
+    }
+
+    /// Counts an operation that completed now.
+    #[inline]
+    pub fn record(
+        &mut self,
+        operation: Operation,
+        bytes: u64,
+        now_ns: u64,
+        completion_ns: u64,
+        response_ns: Option<u64>,
+    ) {
+        if self.stage == Stage::Drain {
+            return;
+        }
+        self.recorder.record(operation, bytes, completion_ns, response_ns);
+        if self.stage == Stage::Measure {
+            self.outcome.operations += 1;
+            self.outcome.bytes += bytes;
+            self.outcome.last_completion_ns = now_ns;
+        }
+    }
+
+    /// Counts operations that began together and completed now.
+    pub fn record_batch(&mut self, operation: Operation, operations: u64, bytes: u64, now_ns: u64, completion_ns: u64) {
+        if self.stage == Stage::Drain {
+            return;
+        }
+        self.recorder.record_batch(operation, operations, bytes, completion_ns);
+        if self.stage == Stage::Measure {
+            self.outcome.operations += operations;
+            self.outcome.bytes += bytes;
+            self.outcome.last_completion_ns = now_ns;
+        }
+    }
+
+    /// Notes how many operations are due but not started.
+    #[inline]
+    pub fn backlog(&mut self, backlog: u64) {
+        self.recorder.backlog(backlog);
+    }
+
+    /// When the course next has something to do of its own accord.
+    pub fn next_check_ns(&self) -> u64 {
+        self.next_check_ns
+    }
+
+    /// When a job that has nothing to do should look again.
+    pub fn idle_until(&self, now_ns: u64) -> u64 {
+        self.next_check_ns.min(now_ns + IDLE_LOOK_NS)
+    }
+
+    /// The part of the run in which load is applied, as far as it is known: without a window of its own, all of it.
+    pub fn window(&self) -> Range<u64> {
+        self.window.clone()
+    }
+
+    /// Ends the load at an instant, before its own end.
+    pub fn end_load(&mut self, at_ns: u64) {
+        if self.stage == Stage::Drain {
+            return;
+        }
+        if self.stage == Stage::Measure {
+            self.outcome.usage = usage::difference(&usage::thread(at_ns), &self.usage_begin);
+            self.outcome.pacing.cpu_wait_ns = usage::thread_cpu_wait_ns()
+                .zip(self.cpu_wait_begin_ns)
+                .map(|(end_ns, begin_ns)| end_ns.saturating_sub(begin_ns));
+        }
+        self.outcome.end_ns = at_ns;
+        self.recorder.end_phase(at_ns);
+        self.stage = Stage::Drain;
+        self.next_check_ns = u64::MAX;
+    }
+
+    /// When the load ended; before that, 0.
+    pub fn ended_ns(&self) -> u64 {
+        self.outcome.end_ns
+    }
+
+    /// What the job did.
+    pub fn into_outcome(self) -> CourseOutcome {
+        self.outcome
+    }
+
+    #[cold]
+    fn advance_slow(&mut self, now_ns: u64, in_flight: u64) {
+        self.seen_attention = self.shared.attention.load(Ordering::Acquire);
+        match self.stage {
+            Stage::Warmup => self.advance_warmup(now_ns, in_flight),
+            Stage::Measure => self.advance_measure(now_ns, in_flight),
+            Stage::Drain => {}
+        }
+    }
+
+    fn advance_warmup(&mut self, now_ns: u64, in_flight: u64) {
+        let measure_begin_ns = self.shared.measure_begin();
+        if self.shared.is_stopped() {
+            self.end_load(now_ns);
+        } else if now_ns >= measure_begin_ns {
+            self.recorder.end_phase(measure_begin_ns);
+            self.begin_measure(measure_begin_ns);
+            self.advance_measure(now_ns, in_flight);
+        } else {
+            self.cross_if_due(now_ns);
+            self.announce_if_waiting();
+            self.next_check_ns = self.recorder.boundary_ns().min(measure_begin_ns);
+            if self.exhausted() || !self.is_open {
+                self.next_check_ns = self.next_check_ns.min(now_ns + RAMP_LOOK_NS);
+            }
+        }
+    }
+
+    fn advance_measure(&mut self, now_ns: u64, in_flight: u64) {
+        if now_ns >= self.end_ns {
+            self.end_load(self.end_ns);
+        } else if self.shared.is_stopped() {
+            self.end_load(now_ns);
+        } else if self.exhausted() && in_flight == 0 {
+            self.end_load(self.outcome.last_completion_ns);
+        } else {
+            self.cross_if_due(now_ns);
+            self.is_open = self.window.contains(&now_ns);
+            self.next_check_ns = self.next_instant(now_ns);
+        }
+    }
+
+    fn next_instant(&self, now_ns: u64) -> u64 {
+        let edges = [self.window.start, self.window.end].into_iter();
+        let edge_ns = edges.filter(|edge_ns| *edge_ns > now_ns).min().unwrap_or(u64::MAX);
+        self.recorder.boundary_ns().min(self.end_ns).min(edge_ns)
+    }
+
+    fn begin_measure(&mut self, at_ns: u64) {
+        self.stage = Stage::Measure;
+        self.budget = self.plan.measure;
+        self.end_ns = self
+            .plan
+            .duration_ns
+            .map_or(u64::MAX, |duration_ns| at_ns + duration_ns);
+        self.outcome.last_completion_ns = at_ns;
+        self.usage_begin = usage::thread(at_ns);
+        self.cpu_wait_begin_ns = usage::thread_cpu_wait_ns();
+        self.recorder.begin_phase(Phase::Measure, at_ns);
+        if let Some(active) = self.plan.active {
+            let end_ns = active.end_ns.map_or(u64::MAX, |end_ns| at_ns + end_ns);
+            self.window = at_ns + active.begin_ns..end_ns;
+            self.is_open = self.window.contains(&at_ns);
+        }
+        self.next_check_ns = self.next_instant(at_ns);
+    }
+
+    fn cross_if_due(&mut self, now_ns: u64) {
+        if now_ns >= self.recorder.boundary_ns() {
+            self.recorder.cross(now_ns);
+        }
+    }
+
+    fn announce_if_waiting(&mut self) {
+        if (self.exhausted() || !self.is_open) && !self.announced_waiting {
+            self.announced_waiting = true;
+            self.shared.waiting.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Keeps time over the jobs' threads: starts them together, ends ramp and run, and carries intervals out.
+//!
+//! The controller sleeps between interval boundaries, so on a machine with a single core it costs the jobs nothing that
+//! could be seen. It never touches what the measuring loop writes, except through [`Shared`] and the exchanges.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+use iosonde_metrics::clock::Clock;
+use iosonde_metrics::device::{self, DeviceWatch};
+use iosonde_metrics::machine::{self, Machine};
+use iosonde_metrics::usage;
+use iosonde_protocol::{DeviceUsage, Event, Phase, Usage};
+
+use crate::collector::Collector;
+use crate::control::Control;
+use crate::course::Shared;
+use crate::recorder::{Exchange, Recorder};
+
+/// From the last thread's readiness to the first operation.
+const LEAD_NS: u64 = 500_000;
+/// How long after a boundary intervals are looked for: jobs hand them over with their next completion.
+const BOUNDARY_SLACK_NS: u64 = 500_000;
+/// The longest sleep.
+const LOOK_NS: u64 = 50_000_000;
+/// The longest sleep while a ramp may end early.
+const LOOK_AT_RAMP_NS: u64 = 1_000_000;
+/// Threads blocked in the kernel past the end are interrupted this often.
+const KICK_NS: u64 = 20_000_000;
+
+/// What the controller needs to know of a run.
+pub struct Supervision<'a> {
+    /// The run's clock.
+    pub clock: Clock,
+    /// What the jobs read.
+    pub shared: &'a Shared,
+    /// Length of the ramp at most, in nanoseconds.
+    pub ramp_ns: u64,
+    /// Whether the ramp may end before that, because all jobs have issued their share.
+    pub ramp_may_end_early: bool,
+    /// Length of the measurement at most, in nanoseconds.
+    pub duration_ns: Option<u64>,
+    /// Length of an interval, in nanoseconds.
+    pub interval_ns: u64,
+    /// Each stream's name, and whether it is open loop.
+    pub streams: Vec<(String, bool)>,
+    /// The block devices to watch.
+    pub watch: DeviceWatch,
+    /// The CPUs that jobs are pinned to.
+    pub pinned_cpus: Vec<u32>,
+}
+
+/// What a supervised run leaves.
+pub struct Supervised<T> {
+    /// What each job returned, in their order.
+    pub jobs: Vec<thread::Result<T>>,
+    /// What the process used during the measurement.
+    pub process: Usage,
+    /// What the watched devices did during the measurement.
+    pub devices: Vec<DeviceUsage>,
+    /// What the machine's CPUs did during the measurement, for everybody.
+    pub machine: Machine,
+}
+
+/// Where a job waits for the others: it prepares, passes the gate, and loads.
+pub struct Gate {
+    ready: Barrier,
+    go: Barrier,
+    cancelled: AtomicBool,
+}
+
+impl Gate {
+    /// Waits for all jobs; false if one of them could not prepare, and nobody starts.
+    pub fn pass(&self) -> bool {
+        self.ready.wait();
+        self.go.wait();
+        !self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Tells the others that this job cannot start, and lets them pass.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.pass();
+    }
+}
+
+/// Runs jobs, each in its own thread, from a common start to the last one's end; emits the intervals between.
+///
+/// A job is a stream's number and a closure; the closure must pass the gate exactly once (or cancel it).
+pub fn supervise<'a, T: Send>(
+    supervision: Supervision<'a>,
+    jobs: Vec<(usize, Job<'a, T>)>,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Supervised<T> {
+    interruptible_by_kick();
+    let gate = Gate {
+        ready: Barrier::new(jobs.len() + 1),
+        go: Barrier::new(jobs.len() + 1),
+        cancelled: AtomicBool::new(false),
+    };
+    let thread_ids: Vec<AtomicI32> = jobs.iter().map(|_| AtomicI32::new(0)).collect();
+    let clock = supervision.clock;
+    let mut collector = Collector::new(supervision.streams.into_iter(), supervision.interval_ns).await_usage();
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for ((stream, job), thread_id) in jobs.into_iter().zip(&thread_ids) {
+            let exchange = Exchange::new();
+            collector.add(stream, exchange.clone());
+            let recorder = Recorder::new(exchange, supervision.interval_ns);
+            let (gate, ended) = (&gate, control.job_end_sender());
+            threads.push(scope.spawn(move || {
+                // SAFETY: gettid has no arguments and cannot fail.
+                thread_id.store(unsafe { libc::gettid() }, Ordering::Release);
+                wake_precisely();
+                let returned = job(gate, recorder);
+                ended();
+                returned
+            }));
+        }
+        let sampler = Sampler::new(supervision.watch, supervision.pinned_cpus, clock);
+        let mut controller = Controller {
+            clock,
+            shared: supervision.shared,
+            ramp_ns: supervision.ramp_ns,
+            ramp_may_end_early: supervision.ramp_may_end_early,
+            duration_ns: supervision.duration_ns,
+            interval_ns: supervision.interval_ns,
+            thread_ids: &thread_ids,
+            collector,
+            sampler,
+            emit,
+        };
+        gate.ready.wait();
+        controller.start();
+        gate.go.wait();
+        controller.watch_over(&threads, control);
+        let (process, devices, machine) = controller.sampler.since_measure_began();
+        let jobs = threads.into_iter().map(ScopedJoinHandle::join).collect();
+        Supervised {
+            jobs,
+            process,
+            devices,
+            machine,
+        }
+    })
+}
+
+/// A job's thread: it gets the gate to pass and the recorder to write to.
+pub type Job<'a, T> = Box<dyn FnOnce(&Gate, Recorder) -> T + Send + 'a>;
+
+/// Samples what process and devices did, at the boundaries of intervals.
+struct Sampler {
+    watch: DeviceWatch,
+    clock: Clock,
+    previous: Usage,
+    grid: Grid,
+    measure_process: Usage,
+    measure_devices: Vec<DeviceUsage>,
+    pinned_cpus: Vec<u32>,
+    measure_machine: Machine,
+}
+
+/// The intervals that are sampled.
+#[derive(Clone, Copy)]
+struct Grid {
+    phase: Phase,
+    begin_ns: u64,
+    /// Number of the interval that ends next.
+    index: u64,
+}
+
+impl Sampler {
+    fn new(watch: DeviceWatch, pinned_cpus: Vec<u32>, clock: Clock) -> Sampler {
+        Sampler {
+            watch,
+            clock,
+            previous: Usage::default(),
+            grid: Grid {
+                phase: Phase::Warmup,
+                begin_ns: u64::MAX,
+                index: 0,
+            },
+            measure_process: Usage::default(),
+            measure_devices: Vec::new(),
+            pinned_cpus,
+            measure_machine: Machine::default(),
+        }
+    }
+
+    fn begin_phase(&mut self, phase: Phase, begin_ns: u64) {
+        self.grid = Grid {
+            phase,
+            begin_ns,
+            index: 0,
+        };
+        if phase == Phase::Measure {
+            self.measure_process = usage::process(self.clock.now());
+            self.measure_devices = self.watch.snapshot();
+            self.measure_machine = machine::snapshot(&self.pinned_cpus);
+        }
+    }
+
+    fn sample(&mut self) -> (Usage, Vec<DeviceUsage>) {
+        let now = usage::process(self.clock.now());
+        let process = usage::difference(&now, &self.previous);
+        self.previous = now;
+        (process, self.watch.sample())
+    }
+
+    fn since_measure_began(&mut self) -> (Usage, Vec<DeviceUsage>, Machine) {
+        let process = usage::difference(&usage::process(self.clock.now()), &self.measure_process);
+        (
+            process,
+            device::difference(&self.watch.snapshot(), &self.measure_devices),
+            machine::difference(&machine::snapshot(&self.pinned_cpus), &self.measure_machine),
+        )
+    }
+}
+
+/// The controller's state while threads run.
+struct Controller<'a, 'e> {
+    clock: Clock,
+    shared: &'a Shared,
+    ramp_ns: u64,
+    ramp_may_end_early: bool,
+    duration_ns: Option<u64>,
+    interval_ns: u64,
+    thread_ids: &'e [AtomicI32],
+    collector: Collector,
+    sampler: Sampler,
+    emit: &'e mut dyn FnMut(Event),
+}
+
+impl Controller<'_, '_> {
+    /// Sets the instant at which all threads begin.
+    fn start(&mut self) {
+        let begin_ns = self.clock.now() + LEAD_NS;
+        self.shared.set_begin(begin_ns, begin_ns + self.ramp_ns);
+        self.sampler.sample();
+        let first = if self.ramp_ns > 0 {
+            Phase::Warmup
+        } else {
+            Phase::Measure
+        };
+        self.sampler.begin_phase(first, begin_ns);
+    }
+
+    /// Until every thread has returned.
+    fn watch_over<T>(&mut self, threads: &[ScopedJoinHandle<'_, T>], control: &mut Control) {
+        let mut ended = vec![false; threads.len()];
+        let mut kicked_ns = 0;
+        loop {
+            let now_ns = self.clock.now();
+            self.end_ramp(now_ns, threads.len());
+            self.sample_boundaries(now_ns);
+            self.note_ended(threads, &mut ended);
+            let all_ended = ended.iter().all(|ended| *ended);
+            if all_ended {
+                self.sample_now();
+            }
+            self.carry_out();
+            if all_ended {
+                return;
+            }
+            if control.is_stopped() && !self.shared.is_stopped() {
+                self.shared.stop();
+            }
+            if self.is_over(now_ns) && now_ns >= kicked_ns + KICK_NS {
+                kicked_ns = now_ns;
+                self.kick_all(&ended);
+            }
+            control.wait(Duration::from_nanos(self.nap_ns(self.clock.now())));
+        }
+    }
+
+    fn note_ended<T>(&mut self, threads: &[ScopedJoinHandle<'_, T>], ended: &mut [bool]) {
+        for (number, thread) in threads.iter().enumerate() {
+            if !ended[number] && thread.is_finished() {
+                ended[number] = true;
+                self.collector.ended(number);
+            }
+        }
+    }
+
+    fn kick_all(&self, ended: &[bool]) {
+        let running = self.thread_ids.iter().zip(ended).filter(|(_, ended)| !**ended);
+        running.for_each(|(thread_id, _)| kick(thread_id.load(Ordering::Acquire)));
+    }
+
+    fn end_ramp(&mut self, now_ns: u64, jobs: usize) {
+        if self.shared.measure_begin() > now_ns && self.shared.waiting() as usize == jobs {
+            self.shared.set_measure_begin(now_ns);
+        }
+        let measure_begin_ns = self.shared.measure_begin();
+        if self.sampler.grid.phase == Phase::Warmup && now_ns >= measure_begin_ns {
+            let (process, devices) = self.sampler.sample();
+            let last = (measure_begin_ns - 1).saturating_sub(self.sampler.grid.begin_ns) / self.interval_ns;
+            self.collector.note_usage(Phase::Warmup, last, process, devices);
+            self.sampler.begin_phase(Phase::Measure, measure_begin_ns);
+        }
+    }
+
+    fn sample_boundaries(&mut self, now_ns: u64) {
+        while now_ns >= self.next_boundary_ns() {
+            self.sample_now();
+            self.sampler.grid.index += 1;
+        }
+    }
+
+    /// Of the interval that ends now, at a boundary or with its phase.
+    fn sample_now(&mut self) {
+        let Grid { phase, index, .. } = self.sampler.grid;
+        let (process, devices) = self.sampler.sample();
+        self.collector.note_usage(phase, index, process, devices);
+    }
+
+    fn carry_out(&mut self) {
+        self.collector.drain();
+        let ready = self.collector.ready();
+        ready
+            .into_iter()
+            .for_each(|interval| (self.emit)(Event::Interval(interval)));
+    }
+
+    fn next_boundary_ns(&self) -> u64 {
+        let Grid { begin_ns, index, .. } = self.sampler.grid;
+        begin_ns.saturating_add((index + 1) * self.interval_ns)
+    }
+
+    fn is_over(&self, now_ns: u64) -> bool {
+        let begin_ns = self.shared.measure_begin();
+        let end_ns = self.duration_ns.map(|duration_ns| begin_ns.saturating_add(duration_ns));
+        self.shared.is_stopped() || end_ns.is_some_and(|end_ns| now_ns > end_ns)
+    }
+
+    fn nap_ns(&self, now_ns: u64) -> u64 {
+        let to_boundary = self
+            .next_boundary_ns()
+            .saturating_sub(now_ns)
+            .saturating_add(BOUNDARY_SLACK_NS);
+        let in_ramp = self.sampler.grid.phase == Phase::Warmup;
+        let longest = if self.is_over(now_ns) {
+            KICK_NS
+        } else if in_ramp && self.ramp_may_end_early {
+            LOOK_AT_RAMP_NS
+        } else if in_ramp {
+            let left_ns = self.shared.measure_begin().saturating_sub(now_ns);
+            LOOK_NS.min(left_ns.max(LOOK_AT_RAMP_NS))
+        } else {
+            LOOK_NS
+        };
+        to_boundary.min(longest)
+    }
+}
+
+/// Asks for timers without the usual 50 us of slack (prctl(2), PR_SET_TIMERSLACK).
+fn wake_precisely() {
+    // SAFETY: the call takes plain numbers and affects the calling thread only.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0) };
+}
+
+/// A signal that does nothing but end a blocking system call with `EINTR`.
+const KICK: libc::c_int = libc::SIGUSR1;
+
+extern "C" fn ignore(_signal: libc::c_int) {}
+
+fn interruptible_by_kick() {
+    // SAFETY: the handler does nothing, which is safe at any instant; without SA_RESTART calls return.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ignore as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(KICK, &action, std::ptr::null_mut());
+    }
+}
+
+/// Interrupts a thread of this process, if it is in a system call.
+fn kick(thread_id: i32) {
+    // SAFETY: the call takes plain numbers; a thread that has ended meanwhile is answered with an error.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread_id, KICK) };
+}

@@ -1,0 +1,464 @@
+//! An open LMDB environment, and one thread's access to it: the only module that calls C.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::{null, null_mut};
+
+use iosonde_kv::{About, Code, KvError, Lent, Session, Store};
+use iosonde_protocol::Direction;
+use lmdb_master3_sys as ffi;
+
+use crate::NAME;
+use crate::settings::Settings;
+
+/// An open environment with its one unnamed database.
+pub(crate) struct Environment {
+    env: *mut ffi::MDB_env,
+    database: ffi::MDB_dbi,
+    settings: Settings,
+    is_device: bool,
+}
+
+// SAFETY: LMDB lets any thread use an environment and a database handle at any time (lmdb.h, "Restrictions"); what is
+// bound to a thread are transactions, which live in sessions. Closing takes the environment by value, when no session,
+// which borrows it, can exist.
+unsafe impl Send for Environment {}
+// SAFETY: as above.
+unsafe impl Sync for Environment {}
+
+impl Environment {
+    /// Opens a directory, or a device by a link to it.
+    pub(crate) fn open(path: &Path, settings: &Settings, device: Option<&Path>) -> Result<Environment, KvError> {
+        let mut environment = Environment {
+            env: null_mut(),
+            database: 0,
+            settings: settings.clone(),
+            is_device: device.is_some(),
+        };
+        let opening = |what| move |status| failed(&format!("{what} `{}`", device.unwrap_or(path).display()), status);
+        // SAFETY: the place for the handle is valid.
+        check(unsafe { ffi::mdb_env_create(&mut environment.env) }, opening("prepare"))?;
+        environment.configure().map_err(opening("prepare"))?;
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+        let flags = settings.flags | ffi::MDB_NOTLS;
+        // SAFETY: the handle is new and configured, the path is a C string. Should it fail, the handle is to be closed,
+        // which dropping it does.
+        let status = unsafe { ffi::mdb_env_open(environment.env, name.as_ptr(), flags, 0o644) };
+        check(status, opening("open"))?;
+        environment.open_database().map_err(opening("open the database of"))?;
+        Ok(environment)
+    }
+
+    fn configure(&self) -> Result<(), i32> {
+        let Settings {
+            mapsize,
+            maxreaders,
+            pagesize,
+            ..
+        } = self.settings;
+        // SAFETY: the handle is valid and not open yet, as these calls demand.
+        unsafe {
+            status(ffi::mdb_env_set_mapsize(self.env, mapsize as usize))?;
+            status(ffi::mdb_env_set_maxreaders(self.env, maxreaders))?;
+            if pagesize > 0 {
+                status(ffi::mdb_env_set_pagesize(self.env, pagesize as i32))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_database(&mut self) -> Result<(), i32> {
+        let mut txn = null_mut();
+        // SAFETY: the environment is open; the transaction begins and ends here, in one thread.
+        unsafe {
+            status(ffi::mdb_txn_begin(self.env, null_mut(), 0, &mut txn))?;
+            match status(ffi::mdb_dbi_open(txn, null(), 0, &mut self.database)) {
+                Ok(()) => status(ffi::mdb_txn_commit(txn)),
+                Err(error) => {
+                    ffi::mdb_txn_abort(txn);
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    fn info(&self) -> ffi::MDB_envinfo {
+        // SAFETY: the structure is made of integers and a pointer, for which zero is valid; the environment is open.
+        unsafe {
+            let mut info = std::mem::zeroed();
+            ffi::mdb_env_info(self.env, &mut info);
+            info
+        }
+    }
+
+    fn stat(&self) -> ffi::MDB_stat {
+        // SAFETY: the structure is made of integers, for which zero is valid; the environment is open.
+        unsafe {
+            let mut stat = std::mem::zeroed();
+            ffi::mdb_env_stat(self.env, &mut stat);
+            stat
+        }
+    }
+
+    fn flags(&self) -> u32 {
+        let mut flags = 0;
+        // SAFETY: the environment is open, and the place for the result valid.
+        unsafe { ffi::mdb_env_get_flags(self.env, &mut flags) };
+        flags
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        // SAFETY: sessions borrow the environment, so none is left; the handle is not used afterwards. LMDB takes a null.
+        unsafe { ffi::mdb_env_close(self.env) };
+    }
+}
+
+impl Store for Environment {
+    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+        let mut reader = null_mut();
+        // SAFETY: the environment is open; with MDB_NOTLS a read transaction belongs to its handle.
+        let began = unsafe { ffi::mdb_txn_begin(self.env, null_mut(), ffi::MDB_RDONLY, &mut reader) };
+        check(began, |status| failed("begin a read transaction", status))?;
+        // SAFETY: it has just begun and is reset until the first read.
+        unsafe { ffi::mdb_txn_reset(reader) };
+        Ok(Box::new(LmdbSession {
+            environment: self,
+            reader,
+            is_reading: false,
+            writer: null_mut(),
+            cursor: null_mut(),
+            step: Step::End,
+        }))
+    }
+
+    fn about(&self) -> Result<About, KvError> {
+        let mut options = BTreeMap::new();
+        for (name, is_set) in Settings::flags_by_name(self.flags()) {
+            options.insert(name.to_owned(), is_set.to_string());
+        }
+        options.insert("MDB_APPEND".into(), self.settings.append.to_string());
+        options.insert("mapsize".into(), self.info().me_mapsize.to_string());
+        options.insert("maxreaders".into(), self.info().me_maxreaders.to_string());
+        options.insert("pagesize".into(), self.stat().ms_psize.to_string());
+        // SAFETY: the call returns a static C string; null pointers mean that the numbers are not wanted.
+        let version = unsafe { CStr::from_ptr(ffi::mdb_version(null_mut(), null_mut(), null_mut())) };
+        Ok(About {
+            version: version.to_string_lossy().into_owned(),
+            build: BTreeMap::from([("library".into(), "compiled in (lmdb-master3-sys)".into())]),
+            options,
+        })
+    }
+
+    fn statistics(&self) -> BTreeMap<String, u64> {
+        let (stat, info) = (self.stat(), self.info());
+        BTreeMap::from([
+            ("ms_depth".into(), u64::from(stat.ms_depth)),
+            ("ms_branch_pages".into(), stat.ms_branch_pages as u64),
+            ("ms_leaf_pages".into(), stat.ms_leaf_pages as u64),
+            ("ms_overflow_pages".into(), stat.ms_overflow_pages as u64),
+            ("ms_entries".into(), stat.ms_entries as u64),
+            ("me_last_pgno".into(), info.me_last_pgno as u64),
+            ("me_last_txnid".into(), info.me_last_txnid as u64),
+            ("me_numreaders".into(), u64::from(info.me_numreaders)),
+        ])
+    }
+
+    fn set_sync(&self, sync: bool) -> Result<(), KvError> {
+        if self.settings.never_syncs() {
+            return if sync {
+                Err(KvError::invalid(
+                    "writes are to be durable, and LMDB is opened with `MDB_NOSYNC`",
+                    "`store.options.MDB_NOSYNC`",
+                    "leave the flag out, or set `sync` to false",
+                ))
+            } else {
+                Ok(())
+            };
+        }
+        // SAFETY: the environment is open; this flag may change at any time, and no session exists yet.
+        let changed = unsafe { ffi::mdb_env_set_flags(self.env, ffi::MDB_NOSYNC, i32::from(!sync)) };
+        check(changed, |status| failed("change its durability", status))
+    }
+
+    fn has_sync_of_session(&self) -> bool {
+        false
+    }
+
+    fn flush(&self) -> Result<(), KvError> {
+        // SAFETY: the environment is open.
+        check(unsafe { ffi::mdb_env_sync(self.env, 1) }, |status| {
+            failed("sync", status)
+        })
+    }
+
+    fn used_bytes(&self) -> Option<u64> {
+        let pages = self.info().me_last_pgno as u64 + 1;
+        self.is_device.then(|| pages * u64::from(self.stat().ms_psize))
+    }
+}
+
+/// One thread's access: a read transaction that is renewed, a write transaction while one is open, and perhaps a cursor.
+struct LmdbSession<'a> {
+    environment: &'a Environment,
+    reader: *mut ffi::MDB_txn,
+    is_reading: bool,
+    writer: *mut ffi::MDB_txn,
+    cursor: *mut ffi::MDB_cursor,
+    step: Step,
+}
+
+/// How a cursor goes on.
+#[derive(Clone, Copy)]
+enum Step {
+    /// It stands on the record that comes next.
+    Here(Direction),
+    /// It stands on the record before.
+    On(Direction),
+    End,
+}
+
+impl LmdbSession<'_> {
+    #[inline]
+    fn begin_reading(&mut self) -> Result<(), KvError> {
+        if !self.is_reading {
+            // SAFETY: the transaction is one of this session and reset.
+            let renewed = unsafe { ffi::mdb_txn_renew(self.reader) };
+            check(renewed, |status| failed("renew a read transaction", status))?;
+            self.is_reading = true;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn begin_writing(&mut self) -> Result<(), KvError> {
+        if self.writer.is_null() {
+            let env = self.environment.env;
+            // SAFETY: the environment is open; this thread has no write transaction, so it waits at most for other threads.
+            let began = unsafe { ffi::mdb_txn_begin(env, null_mut(), 0, &mut self.writer) };
+            check(began, |status| failed("begin a write transaction", status))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the write transaction without effect: after an error nothing else may be done with it.
+    #[cold]
+    fn give_up_writing(&mut self) {
+        if !self.writer.is_null() {
+            // SAFETY: the transaction was begun by this session and has not ended.
+            unsafe { ffi::mdb_txn_abort(self.writer) };
+            self.writer = null_mut();
+        }
+    }
+
+    /// Moves the cursor; `None` where there is nothing.
+    fn move_cursor(
+        &mut self,
+        key: &mut ffi::MDB_val,
+        operation: ffi::MDB_cursor_op,
+    ) -> Result<Option<ffi::MDB_val>, KvError> {
+        let mut value = empty();
+        // SAFETY: the cursor is open in a transaction that is under way; key and value are valid places.
+        match unsafe { ffi::mdb_cursor_get(self.cursor, key, &mut value, operation) } {
+            ffi::MDB_SUCCESS => Ok(Some(value)),
+            ffi::MDB_NOTFOUND => Ok(None),
+            status => Err(failed("move a cursor", status)),
+        }
+    }
+}
+
+impl Session for LmdbSession<'_> {
+    #[inline]
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        self.begin_reading()?;
+        let (mut key, mut value) = (borrowed(key), empty());
+        // SAFETY: the read transaction is under way; LMDB does not write through the key.
+        match unsafe { ffi::mdb_get(self.reader, self.environment.database, &mut key, &mut value) } {
+            // SAFETY: the value stays in the map until the transaction is reset, which takes this session mutably.
+            ffi::MDB_SUCCESS => Ok(Some(unsafe { lent(&value) })),
+            ffi::MDB_NOTFOUND => Ok(None),
+            status => Err(failed("get a record", status)),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.begin_writing()?;
+        let (mut key, mut value) = (borrowed(key), borrowed(value));
+        let flags = if self.environment.settings.append {
+            ffi::MDB_APPEND
+        } else {
+            0
+        };
+        // SAFETY: the write transaction is under way; LMDB copies key and value and writes through neither.
+        let put = unsafe { ffi::mdb_put(self.writer, self.environment.database, &mut key, &mut value, flags) };
+        check(put, |status| {
+            self.give_up_writing();
+            failed("put a record", status)
+        })
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+        self.begin_writing()?;
+        let mut key = borrowed(key);
+        // SAFETY: the write transaction is under way; without sorted duplicates the value may be null.
+        match unsafe { ffi::mdb_del(self.writer, self.environment.database, &mut key, null_mut()) } {
+            ffi::MDB_SUCCESS | ffi::MDB_NOTFOUND => Ok(()),
+            status => {
+                self.give_up_writing();
+                Err(failed("delete a record", status))
+            }
+        }
+    }
+
+    #[inline]
+    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+        let writer = std::mem::replace(&mut self.writer, null_mut());
+        if writer.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the transaction is under way and is not used again; committing frees it, also when that fails.
+        check(unsafe { ffi::mdb_txn_commit(writer) }, |status| {
+            failed("commit", status)
+        })
+    }
+
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+        self.release();
+        self.begin_reading()?;
+        // SAFETY: the read transaction is under way; the place for the handle is valid.
+        let opened = unsafe { ffi::mdb_cursor_open(self.reader, self.environment.database, &mut self.cursor) };
+        check(opened, |status| failed("open a cursor", status))?;
+        let mut found_key = key.map_or(empty(), borrowed);
+        let first = match (key, direction) {
+            (Some(_), _) => ffi::MDB_SET_RANGE,
+            (None, Direction::Forward) => ffi::MDB_FIRST,
+            (None, Direction::Reverse) => ffi::MDB_LAST,
+        };
+        let found = self.move_cursor(&mut found_key, first)?;
+        self.step = match (found, direction, key) {
+            (Some(_), Direction::Forward, _) | (Some(_), Direction::Reverse, None) => Step::Here(direction),
+            (None, Direction::Forward, _) | (None, Direction::Reverse, None) => Step::End,
+            // SAFETY: the key lies in the map as long as the transaction is under way.
+            (Some(_), Direction::Reverse, Some(key)) if unsafe { lent(&found_key) } == key => Step::Here(direction),
+            // Standing on the first record beyond the key: the one before it comes next.
+            (Some(_), Direction::Reverse, Some(_)) => Step::On(direction),
+            // Nothing at or beyond the key: the last record of all comes next.
+            (None, Direction::Reverse, Some(_)) => match self.move_cursor(&mut empty(), ffi::MDB_LAST)? {
+                Some(_) => Step::Here(direction),
+                None => Step::End,
+            },
+        };
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+        let (operation, direction) = match self.step {
+            Step::End => return Ok(None),
+            Step::Here(direction) => (ffi::MDB_GET_CURRENT, direction),
+            Step::On(Direction::Forward) => (ffi::MDB_NEXT, Direction::Forward),
+            Step::On(Direction::Reverse) => (ffi::MDB_PREV, Direction::Reverse),
+        };
+        self.step = Step::On(direction);
+        let mut key = empty();
+        match self.move_cursor(&mut key, operation)? {
+            // SAFETY: both lie in the map until the transaction is reset, which takes this session mutably.
+            Some(value) => Ok(Some(unsafe { (lent(&key), lent(&value)) })),
+            None => {
+                self.step = Step::End;
+                Ok(None)
+            }
+        }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        if !self.cursor.is_null() {
+            // SAFETY: the cursor was opened by this session and is not used again.
+            unsafe { ffi::mdb_cursor_close(self.cursor) };
+            self.cursor = null_mut();
+            self.step = Step::End;
+        }
+        if self.is_reading {
+            // SAFETY: the transaction is under way; nothing lent by it is left, as this takes the session mutably.
+            unsafe { ffi::mdb_txn_reset(self.reader) };
+            self.is_reading = false;
+        }
+    }
+}
+
+impl Drop for LmdbSession<'_> {
+    fn drop(&mut self) {
+        self.release();
+        self.give_up_writing();
+        // SAFETY: the transaction is one of this session, and the environment, which it borrows, is still open.
+        unsafe { ffi::mdb_txn_abort(self.reader) };
+    }
+}
+
+fn empty() -> ffi::MDB_val {
+    ffi::MDB_val {
+        mv_size: 0,
+        mv_data: null_mut(),
+    }
+}
+
+/// For calls that read only.
+fn borrowed(bytes: &[u8]) -> ffi::MDB_val {
+    ffi::MDB_val {
+        mv_size: bytes.len(),
+        mv_data: bytes.as_ptr().cast_mut().cast(),
+    }
+}
+
+/// # Safety
+/// The value was given by LMDB in a transaction that lasts as long as the result is used.
+unsafe fn lent<'a>(value: &ffi::MDB_val) -> &'a [u8] {
+    if value.mv_size == 0 {
+        return &[];
+    }
+    // SAFETY: LMDB gives a pointer into its map and the number of bytes there; the caller vouches for the time.
+    unsafe { std::slice::from_raw_parts(value.mv_data.cast(), value.mv_size) }
+}
+
+fn status(status: i32) -> Result<(), i32> {
+    if status == ffi::MDB_SUCCESS {
+        Ok(())
+    } else {
+        Err(status)
+    }
+}
+
+#[inline]
+fn check(status: i32, error: impl FnOnce(i32) -> KvError) -> Result<(), KvError> {
+    if status == ffi::MDB_SUCCESS {
+        Ok(())
+    } else {
+        Err(error(status))
+    }
+}
+
+/// What LMDB says of a status: its own codes are negative, the others are the kernel's.
+#[cold]
+fn failed(action: &str, status: i32) -> KvError {
+    // SAFETY: the call returns a static or thread-local C string for any number.
+    let words = unsafe { CStr::from_ptr(ffi::mdb_strerror(status)) }.to_string_lossy();
+    match status {
+        ffi::MDB_MAP_FULL => KvError::new(
+            Code::MapFull,
+            format!("{NAME} failed to {action}: {words}"),
+            "raise `mapsize`: it bounds the database, with the pages that readers still hold",
+        ),
+        libc::ENOSPC | libc::EDQUOT => KvError::new(
+            Code::NoSpace,
+            format!("{NAME} failed to {action}: {words}"),
+            "free some space, or use fewer or smaller records",
+        ),
+        _ => KvError::store(NAME, action, words),
+    }
+}

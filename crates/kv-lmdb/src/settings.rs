@@ -1,0 +1,160 @@
+//! LMDB's options by its own names.
+
+use std::collections::BTreeMap;
+
+use iosonde_kv::{KvError, options};
+use lmdb_master3_sys as ffi;
+use serde_json::Value;
+
+use crate::NAME;
+
+/// Numbers, as in `mdb_env_set_mapsize` and its like.
+const NUMBERS: [&str; 3] = ["mapsize", "maxreaders", "pagesize"];
+
+/// Flags of the environment that a study may set. Those left out would take the database from under the run, or are set
+/// by the engine: `MDB_NOSUBDIR`, `MDB_RDONLY`, `MDB_NOTLS`, `MDB_NOLOCK`, `MDB_PREVSNAPSHOT`, `MDB_ENCRYPT`, `MDB_FIXEDMAP`.
+const FLAGS: [(&str, u32); 7] = [
+    ("MDB_NOSYNC", ffi::MDB_NOSYNC),
+    ("MDB_NOMETASYNC", ffi::MDB_NOMETASYNC),
+    ("MDB_WRITEMAP", ffi::MDB_WRITEMAP),
+    ("MDB_MAPASYNC", ffi::MDB_MAPASYNC),
+    ("MDB_NORDAHEAD", ffi::MDB_NORDAHEAD),
+    ("MDB_NOMEMINIT", ffi::MDB_NOMEMINIT),
+    ("MDB_REMAP_CHUNKS", ffi::MDB_REMAP_CHUNKS),
+];
+
+/// A flag of writes: records come in the order of their keys.
+const APPEND: &str = "MDB_APPEND";
+
+/// LMDB's own default (`DEFAULT_READERS` in mdb.c).
+const MAXREADERS: u32 = 126;
+/// Room for records that a B+ tree half full and pages kept for readers may take, and for the first pages.
+const MAP_FACTOR: u64 = 4;
+const MAP_BYTES_MIN: u64 = 64 << 20;
+
+/// What LMDB is opened with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub mapsize: u64,
+    pub mapsize_given: bool,
+    pub maxreaders: u32,
+    /// 0 for the system's page size.
+    pub pagesize: u32,
+    pub flags: u32,
+    pub append: bool,
+}
+
+impl Settings {
+    /// Reads options; unknown names and values of the wrong kind are errors.
+    pub(crate) fn read(given: &BTreeMap<String, Value>, record_bytes: u64) -> Result<Settings, KvError> {
+        let mut settings = Settings {
+            mapsize: record_bytes.saturating_mul(MAP_FACTOR) + MAP_BYTES_MIN,
+            mapsize_given: false,
+            maxreaders: MAXREADERS,
+            pagesize: 0,
+            flags: 0,
+            append: false,
+        };
+        for (name, value) in given {
+            settings.set(name, value)?;
+        }
+        Ok(settings)
+    }
+
+    /// Whether the kernel, and not `write(2)`, carries changes to the file.
+    pub(crate) fn writes_by_map(&self) -> bool {
+        self.flags & ffi::MDB_WRITEMAP != 0
+    }
+
+    /// Whether nothing is ever synced, whatever streams say.
+    pub(crate) fn never_syncs(&self) -> bool {
+        self.flags & ffi::MDB_NOSYNC != 0
+    }
+
+    /// Every flag and whether it is set in `flags`.
+    pub(crate) fn flags_by_name(flags: u32) -> impl Iterator<Item = (&'static str, bool)> {
+        FLAGS.iter().map(move |(name, flag)| (*name, flags & flag != 0))
+    }
+
+    fn set(&mut self, name: &str, value: &Value) -> Result<(), KvError> {
+        if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == name) {
+            if options::flag(NAME, name, value)? {
+                self.flags |= flag;
+            }
+            return Ok(());
+        }
+        match name {
+            APPEND => self.append = options::flag(NAME, name, value)?,
+            "mapsize" => {
+                self.mapsize = number(name, value, 1 << 20, 1 << 46)?;
+                self.mapsize_given = true;
+            }
+            "maxreaders" => self.maxreaders = number(name, value, 1, 1 << 20)? as u32,
+            "pagesize" => {
+                self.pagesize = number(name, value, 512, 65536)? as u32;
+                if !self.pagesize.is_power_of_two() {
+                    return Err(options::wrong(NAME, name, value, "a power of two"));
+                }
+            }
+            _ => {
+                let known = FLAGS.iter().map(|(name, _)| *name).chain(NUMBERS).chain([APPEND]);
+                return Err(options::unknown(NAME, name, known));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, KvError> {
+    let number = options::integer(NAME, name, value)?;
+    if (least..=most).contains(&number) {
+        Ok(number)
+    } else {
+        Err(options::wrong(
+            NAME,
+            name,
+            value,
+            &format!("a number from {least} to {most}"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, value: impl Into<Value>) -> Result<Settings, KvError> {
+        Settings::read(&BTreeMap::from([(name.to_owned(), value.into())]), 1 << 30)
+    }
+
+    #[test]
+    fn options_have_lmdbs_own_names() {
+        assert_eq!(read("mapsize", 1 << 30).unwrap().mapsize, 1 << 30);
+        assert_eq!(read("maxreaders", 200).unwrap().maxreaders, 200);
+        assert!(read("MDB_WRITEMAP", true).unwrap().writes_by_map());
+        assert!(!read("MDB_WRITEMAP", false).unwrap().writes_by_map());
+        assert!(read("MDB_APPEND", true).unwrap().append);
+        let unknown = read("map_size", 1).unwrap_err();
+        assert_eq!(unknown.to_string(), "LMDB has no option `map_size`");
+        assert_eq!(unknown.hint, "the nearest name is `mapsize`");
+    }
+
+    #[test]
+    fn values_that_lmdb_would_refuse_are_refused_before() {
+        for (name, value) in [
+            ("mapsize", Value::from("large")),
+            ("mapsize", Value::from(5)),
+            ("maxreaders", Value::from(0)),
+            ("pagesize", Value::from(5000)),
+            ("MDB_WRITEMAP", Value::from(1)),
+        ] {
+            let error = read(name, value).unwrap_err();
+            assert_eq!(error.context, format!("`store.options.{name}`"));
+        }
+    }
+
+    #[test]
+    fn without_a_map_size_there_is_room_for_the_records_several_times() {
+        assert!(Settings::read(&BTreeMap::new(), 1 << 30).unwrap().mapsize > 4 << 30);
+    }
+}

@@ -1,0 +1,455 @@
+//! An open RocksDB, and one thread's access to it.
+//!
+//! Every call into C goes through the functions of [`Library`]. Each object is made, used and destroyed by the same library;
+//! sessions borrow the database, so they end before it is closed.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use iosonde_kv::{ASSERTIONS, About, Code, KvError, Lent, Place, Session, Store};
+use iosonde_protocol::Direction;
+
+use crate::NAME;
+use crate::library::{Handle, Library};
+use crate::settings::{Options, Settings};
+use crate::statistics;
+
+/// An open database.
+pub(crate) struct Database {
+    library: Library,
+    settings: Settings,
+    handle: Handle,
+    /// Holds the statistics.
+    options: Handle,
+    path: PathBuf,
+    is_closed: AtomicBool,
+    /// A write failed.
+    has_failed: AtomicBool,
+}
+
+// SAFETY: RocksDB lets any thread use a database and its options at any time (its documentation, "Concurrency"); what is
+// bound to one thread at a time (batches, iterators) lives in sessions.
+unsafe impl Send for Database {}
+// SAFETY: as above.
+unsafe impl Sync for Database {}
+
+impl Database {
+    pub(crate) fn open(library: &Library, settings: &Settings, place: &Place) -> Result<Database, KvError> {
+        let Place::Directory { path, log } = place else {
+            return Err(KvError::new(
+                Code::Internal,
+                "RocksDB was opened without a directory",
+                "",
+            ));
+        };
+        let mut text = settings.text.clone();
+        if let Some(log) = log {
+            text = format!("wal_dir={};{text}", log.display());
+        }
+        let options =
+            Options::parse(library, &text).map_err(|words| KvError::store(NAME, "take its options", words))?;
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+        // SAFETY: options and path are valid; the database keeps what it needs of both.
+        let handle = unsafe {
+            (library.call.options_set_create_if_missing)(options.handle, 1);
+            if settings.statistics {
+                (library.call.options_enable_statistics)(options.handle);
+            }
+            library.attempt(|error| (library.call.open)(options.handle, name.as_ptr(), error))
+        };
+        let handle = handle.map_err(|words| KvError::store(NAME, format!("open `{}`", path.display()), words))?;
+        let database = Database {
+            library: library.clone(),
+            settings: settings.clone(),
+            handle,
+            options: options.handle,
+            path: path.clone(),
+            is_closed: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+        };
+        // The database destroys them when it is closed.
+        std::mem::forget(options);
+        Ok(database)
+    }
+
+    fn number(&self, property: &str) -> Option<u64> {
+        let name = CString::new(property).ok()?;
+        let mut number = 0;
+        // SAFETY: the database is open, the name a C string, the place for the number valid.
+        let status = unsafe { (self.library.call.property_int)(self.handle, name.as_ptr(), &mut number) };
+        (status == 0).then_some(number)
+    }
+
+    fn text(&self, property: &str) -> Option<String> {
+        let name = CString::new(property).ok()?;
+        // SAFETY: the database is open, the name a C string; the text is ours to free.
+        let text = unsafe { (self.library.call.property_value)(self.handle, name.as_ptr()) };
+        self.library.take_text(text)
+    }
+
+    fn destroy(&self) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            // SAFETY: both were made by this library, no session is left, and neither is used again.
+            unsafe {
+                (self.library.call.close)(self.handle);
+                (self.library.call.options_destroy)(self.options);
+            }
+        }
+    }
+
+    /// The newest of the files in which RocksDB writes down every option in effect.
+    fn options_file(&self) -> Result<String, KvError> {
+        let reading = |error: std::io::Error| KvError::io("read the options in", &self.path, &error);
+        let entries = std::fs::read_dir(&self.path).map_err(reading)?;
+        let newest = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| {
+                let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+                name.is_some_and(|name| name.starts_with("OPTIONS-") && !name.ends_with(".dbtmp"))
+            })
+            .max();
+        match newest {
+            Some(newest) => std::fs::read_to_string(newest).map_err(reading),
+            None => Ok(String::new()),
+        }
+    }
+}
+
+impl Drop for Database {
+    /// After a failed write it stays open: closing would write again, which a RocksDB with assertions ends the process for,
+    /// and nobody would learn of the failure. The process is about to end anyway.
+    fn drop(&mut self) {
+        if !self.has_failed.load(Ordering::Acquire) {
+            self.destroy();
+        }
+    }
+}
+
+impl Store for Database {
+    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+        let call = &self.library.call;
+        // SAFETY: the objects are made here and destroyed with the session.
+        unsafe {
+            let read_options = (call.readoptions_create)();
+            (call.readoptions_set_verify_checksums)(read_options, self.settings.verify_checksums.into());
+            (call.readoptions_set_fill_cache)(read_options, self.settings.fill_cache.into());
+            if self.settings.readahead_size > 0 {
+                (call.readoptions_set_readahead_size)(read_options, self.settings.readahead_size as usize);
+            }
+            let write_options = [false, true].map(|sync| {
+                let options = (call.writeoptions_create)();
+                (call.writeoptions_set_sync)(options, sync.into());
+                (call.writeoptions_disable_WAL)(options, self.settings.disable_wal.into());
+                options
+            });
+            Ok(Box::new(RocksdbSession {
+                database: self,
+                read_options,
+                write_options,
+                batch: (call.writebatch_create)(),
+                slice: null_mut(),
+                iterator: null_mut(),
+                direction: Direction::Forward,
+                is_fresh: false,
+            }))
+        }
+    }
+
+    fn about(&self) -> Result<About, KvError> {
+        let (version, mut options) = read_options_file(&self.options_file()?);
+        options.extend(self.settings.calls());
+        if let Some(capacity) = self.number("rocksdb.block-cache-capacity") {
+            options.insert("block_cache".into(), capacity.to_string());
+        }
+        Ok(About {
+            version,
+            build: build_facts(&self.library.file),
+            options,
+        })
+    }
+
+    fn statistics(&self) -> BTreeMap<String, u64> {
+        let mut found: BTreeMap<String, u64> = statistics::PROPERTIES
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), self.number(name)?)))
+            .collect();
+        for level in 0..statistics::LEVELS {
+            let name = format!("rocksdb.num-files-at-level{level}");
+            if let Some(files) = self.text(&name).and_then(|text| text.trim().parse().ok()) {
+                found.insert(name, files);
+            }
+        }
+        if self.settings.statistics {
+            // SAFETY: the options are those that the database was opened with; the text is ours to free.
+            let text = unsafe { (self.library.call.options_statistics_get_string)(self.options) };
+            found.extend(statistics::counters(&self.library.take_text(text).unwrap_or_default()));
+        }
+        found
+    }
+
+    fn flush(&self) -> Result<(), KvError> {
+        let call = &self.library.call;
+        // SAFETY: the options are made and destroyed here; the database is open. Flushing waits by default.
+        let flushed = unsafe {
+            let options = (call.flushoptions_create)();
+            let flushed = self.library.attempt(|error| (call.flush)(self.handle, options, error));
+            (call.flushoptions_destroy)(options);
+            flushed
+        };
+        flushed.map_err(|words| KvError::store(NAME, "flush its memory tables", words))
+    }
+
+    fn is_busy(&self) -> bool {
+        let is_working = |name: &&str| self.number(name).unwrap_or(0) > 0;
+        statistics::WORK.iter().any(is_working)
+            || !self.settings.no_auto_compactions && is_working(&statistics::COMPACTION_PENDING)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), KvError> {
+        self.destroy();
+        Ok(())
+    }
+}
+
+/// One thread's access: a batch that is filled and written, a value that is pinned, perhaps an iterator.
+struct RocksdbSession<'a> {
+    database: &'a Database,
+    read_options: Handle,
+    /// Without and with sync.
+    write_options: [Handle; 2],
+    batch: Handle,
+    slice: Handle,
+    iterator: Handle,
+    direction: Direction,
+    /// The iterator stands on the record that comes next.
+    is_fresh: bool,
+}
+
+impl RocksdbSession<'_> {
+    #[cold]
+    fn failed(&self, action: &str, words: String) -> KvError {
+        KvError::store(NAME, action, words)
+    }
+}
+
+impl Session for RocksdbSession<'_> {
+    #[inline]
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        if !self.slice.is_null() {
+            self.release();
+        }
+        let Database { library, handle, .. } = self.database;
+        let (key, bytes) = (key.as_ptr().cast::<c_char>(), key.len());
+        // SAFETY: the database is open; RocksDB reads the key during the call only.
+        let got = unsafe {
+            library.attempt(|error| (library.call.get_pinned)(*handle, self.read_options, key, bytes, error))
+        };
+        self.slice = got.map_err(|words| self.failed("get a record", words))?;
+        if self.slice.is_null() {
+            return Ok(None);
+        }
+        let mut bytes = 0;
+        // SAFETY: the slice is pinned until it is destroyed, which takes the session mutably.
+        unsafe {
+            let value = (library.call.pinnableslice_value)(self.slice, &mut bytes);
+            Ok(Some(slice(value, bytes)))
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        // SAFETY: the batch is this session's; RocksDB copies key and value.
+        unsafe {
+            (self.database.library.call.writebatch_put)(
+                self.batch,
+                key.as_ptr().cast(),
+                key.len(),
+                value.as_ptr().cast(),
+                value.len(),
+            );
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+        // SAFETY: as for `put`.
+        unsafe { (self.database.library.call.writebatch_delete)(self.batch, key.as_ptr().cast(), key.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn commit(&mut self, sync: bool) -> Result<(), KvError> {
+        let Database { library, handle, .. } = self.database;
+        let options = self.write_options[usize::from(sync)];
+        // SAFETY: the database is open; options and batch are this session's.
+        let written = unsafe {
+            let written = library.attempt(|error| (library.call.write)(*handle, options, self.batch, error));
+            (library.call.writebatch_clear)(self.batch);
+            written
+        };
+        written.map_err(|words| {
+            self.database.has_failed.store(true, Ordering::Release);
+            self.failed("write", words)
+        })
+    }
+
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+        self.release();
+        let Database { library, handle, .. } = self.database;
+        // SAFETY: the database is open; the iterator is destroyed by `release`. RocksDB reads the key during the call only.
+        unsafe {
+            self.iterator = (library.call.create_iterator)(*handle, self.read_options);
+            match (key, direction) {
+                (None, Direction::Forward) => (library.call.iter_seek_to_first)(self.iterator),
+                (None, Direction::Reverse) => (library.call.iter_seek_to_last)(self.iterator),
+                (Some(key), Direction::Forward) => {
+                    (library.call.iter_seek)(self.iterator, key.as_ptr().cast(), key.len());
+                }
+                (Some(key), Direction::Reverse) => {
+                    (library.call.iter_seek_for_prev)(self.iterator, key.as_ptr().cast(), key.len());
+                }
+            }
+        }
+        (self.direction, self.is_fresh) = (direction, true);
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+        if self.iterator.is_null() {
+            return Ok(None);
+        }
+        let library = &self.database.library;
+        let call = &library.call;
+        // SAFETY: the iterator is open; it is moved only while it stands on a record, as RocksDB demands. What it stands on
+        // stays until it moves, which takes the session mutably.
+        unsafe {
+            if !std::mem::replace(&mut self.is_fresh, false) && (call.iter_valid)(self.iterator) != 0 {
+                match self.direction {
+                    Direction::Forward => (call.iter_next)(self.iterator),
+                    Direction::Reverse => (call.iter_prev)(self.iterator),
+                }
+            }
+            if (call.iter_valid)(self.iterator) == 0 {
+                let ended = library.attempt(|error| (call.iter_get_error)(self.iterator, error));
+                return ended.map(|()| None).map_err(|words| self.failed("iterate", words));
+            }
+            let (mut key_bytes, mut value_bytes) = (0, 0);
+            let key = (call.iter_key)(self.iterator, &mut key_bytes);
+            let value = (call.iter_value)(self.iterator, &mut value_bytes);
+            Ok(Some((slice(key, key_bytes), slice(value, value_bytes))))
+        }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        let call = &self.database.library.call;
+        // SAFETY: both were made for this session and are not used again; nothing lent by them is left.
+        unsafe {
+            if !self.slice.is_null() {
+                (call.pinnableslice_destroy)(self.slice);
+                self.slice = null_mut();
+            }
+            if !self.iterator.is_null() {
+                (call.iter_destroy)(self.iterator);
+                self.iterator = null_mut();
+            }
+        }
+    }
+}
+
+impl Drop for RocksdbSession<'_> {
+    fn drop(&mut self) {
+        self.release();
+        let call = &self.database.library.call;
+        // SAFETY: all were made for this session and are not used again.
+        unsafe {
+            (call.writebatch_destroy)(self.batch);
+            (call.readoptions_destroy)(self.read_options);
+            for options in self.write_options {
+                (call.writeoptions_destroy)(options);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// RocksDB gave pointer and length, and keeps what is there as long as the result is used.
+#[inline]
+unsafe fn slice<'a>(pointer: *const c_char, bytes: usize) -> &'a [u8] {
+    if bytes == 0 {
+        return &[];
+    }
+    // SAFETY: the caller vouches for it.
+    unsafe { std::slice::from_raw_parts(pointer.cast(), bytes) }
+}
+
+/// The version and every option in RocksDB's own list of them, an INI file.
+fn read_options_file(text: &str) -> (String, BTreeMap<String, String>) {
+    let mut options: BTreeMap<String, String> = text
+        .lines()
+        .filter_map(|line| {
+            let (name, value) = line.trim().split_once('=')?;
+            Some((name.trim().to_owned(), value.trim().to_owned()))
+        })
+        .collect();
+    options.remove("options_file_version");
+    (options.remove("rocksdb_version").unwrap_or_default(), options)
+}
+
+/// What the library's file and what it has loaded tell of its build.
+fn build_facts(file: &Path) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::from([("library".to_owned(), file.display().to_string())]);
+    if let Ok(bytes) = std::fs::read(file) {
+        // A library that checks itself calls the C library when a check fails; a release build has no reason to.
+        let name = b"\0__assert_fail\0";
+        let checks_itself = bytes.windows(name.len()).any(|window| window == name);
+        facts.insert(ASSERTIONS.into(), if checks_itself { "on" } else { "off" }.into());
+    }
+    facts.insert("compression_libraries".into(), loaded_compressors().join(", "));
+    facts
+}
+
+/// Compression libraries in this process, by the names of their files; the engine itself uses none.
+fn loaded_compressors() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut found: Vec<String> = maps
+        .lines()
+        .filter_map(|line| {
+            Path::new(line.split_whitespace().nth(5)?)
+                .file_name()?
+                .to_str()
+                .map(str::to_owned)
+        })
+        .filter(|name| {
+            ["libsnappy.", "libz.", "libbz2.", "liblz4.", "libzstd."]
+                .iter()
+                .any(|library| name.starts_with(library))
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_options_gives_version_and_every_option() {
+        let text = "# a comment\n[Version]\n  rocksdb_version=7.8.3\n  options_file_version=1.1\n\n[DBOptions]\n  \
+                    max_open_files=-1\n[CFOptions \"default\"]\n  compression_opts={level=3;window_bits=-14;}\n  \n";
+        let (version, options) = read_options_file(text);
+        assert_eq!(version, "7.8.3");
+        assert_eq!(options["max_open_files"], "-1");
+        assert_eq!(options["compression_opts"], "{level=3;window_bits=-14;}");
+        assert_eq!(options.len(), 2);
+    }
+}

@@ -1,0 +1,346 @@
+//! RocksDB's C interface, found in a shared library while the engine runs.
+//!
+//! So nobody compiles RocksDB to measure it, and every version that a machine has can be measured. The functions are those
+//! of `rocksdb/c.h` that have been there, unchanged, since RocksDB 6; the library is never unloaded, since RocksDB leaves
+//! threads and static objects behind.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
+use std::path::{Path, PathBuf};
+
+use iosonde_kv::{Code, KvError};
+
+/// What a study calls the RocksDB that is compiled in.
+const BUNDLED: &str = "bundled";
+const FILE: &str = "librocksdb.so";
+/// Where distributions put libraries.
+const DIRECTORIES: [&str; 6] = [
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib64",
+];
+
+/// An opaque object of RocksDB.
+pub(crate) type Handle = *mut c_void;
+/// Where RocksDB puts an error's text, allocated with `malloc`.
+pub(crate) type ErrorPlace = *mut *mut c_char;
+
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions of `rocksdb/c.h` that are used, by their names without `rocksdb_`.
+        #[derive(Clone, Copy)]
+        #[expect(non_snake_case, reason = "the fields are named as RocksDB names its functions")]
+        pub(crate) struct Functions {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        const NAMES: &[&str] = &[$(concat!("rocksdb_", stringify!($name))),*];
+
+        impl Functions {
+            /// From the addresses of [`NAMES`], in their order.
+            ///
+            /// # Safety
+            /// Each address is that of the function of that name in RocksDB's C interface.
+            unsafe fn from_addresses(addresses: &[*mut c_void]) -> Functions {
+                let mut addresses = addresses.iter();
+                Functions {
+                    // SAFETY: the caller vouches for name and interface; a function pointer has the size of an address.
+                    $($name: unsafe {
+                        let address = *addresses.next().expect("there is an address for every name");
+                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(address)
+                    },)*
+                }
+            }
+        }
+
+        #[cfg(feature = "bundled")]
+        mod bundled {
+            //! Addresses of the functions that are linked in. Their types are of no use here, so they are declared without.
+            use super::c_void;
+            // Links the library that has them.
+            extern crate librocksdb_sys;
+
+            pub(super) fn addresses() -> Vec<*mut c_void> {
+                vec![$({
+                    unsafe extern "C" {
+                        #[link_name = concat!("rocksdb_", stringify!($name))]
+                        fn $name();
+                    }
+                    $name as *mut c_void
+                }),*]
+            }
+        }
+    };
+}
+
+functions! {
+    open(Handle, *const c_char, ErrorPlace) -> Handle;
+    close(Handle);
+    write(Handle, Handle, Handle, ErrorPlace);
+    get_pinned(Handle, Handle, *const c_char, usize, ErrorPlace) -> Handle;
+    pinnableslice_value(Handle, *mut usize) -> *const c_char;
+    pinnableslice_destroy(Handle);
+    create_iterator(Handle, Handle) -> Handle;
+    iter_destroy(Handle);
+    iter_valid(Handle) -> c_uchar;
+    iter_seek(Handle, *const c_char, usize);
+    iter_seek_for_prev(Handle, *const c_char, usize);
+    iter_seek_to_first(Handle);
+    iter_seek_to_last(Handle);
+    iter_next(Handle);
+    iter_prev(Handle);
+    iter_key(Handle, *mut usize) -> *const c_char;
+    iter_value(Handle, *mut usize) -> *const c_char;
+    iter_get_error(Handle, ErrorPlace);
+    writebatch_create() -> Handle;
+    writebatch_destroy(Handle);
+    writebatch_clear(Handle);
+    writebatch_put(Handle, *const c_char, usize, *const c_char, usize);
+    writebatch_delete(Handle, *const c_char, usize);
+    options_create() -> Handle;
+    options_destroy(Handle);
+    options_set_create_if_missing(Handle, c_uchar);
+    options_enable_statistics(Handle);
+    options_statistics_get_string(Handle) -> *mut c_char;
+    get_options_from_string(Handle, *const c_char, Handle, ErrorPlace);
+    property_value(Handle, *const c_char) -> *mut c_char;
+    property_int(Handle, *const c_char, *mut u64) -> c_int;
+    flushoptions_create() -> Handle;
+    flushoptions_destroy(Handle);
+    flush(Handle, Handle, ErrorPlace);
+    writeoptions_create() -> Handle;
+    writeoptions_destroy(Handle);
+    writeoptions_set_sync(Handle, c_uchar);
+    writeoptions_disable_WAL(Handle, c_int);
+    readoptions_create() -> Handle;
+    readoptions_destroy(Handle);
+    readoptions_set_verify_checksums(Handle, c_uchar);
+    readoptions_set_fill_cache(Handle, c_uchar);
+    readoptions_set_readahead_size(Handle, usize);
+    free(*mut c_void);
+}
+
+/// A RocksDB that can be called.
+#[derive(Clone)]
+pub(crate) struct Library {
+    pub(crate) call: Functions,
+    /// The file, or where else it comes from.
+    pub(crate) file: PathBuf,
+}
+
+impl Library {
+    /// The one that is named, or the newest that the system has.
+    pub(crate) fn load(named: Option<&str>) -> Result<Library, KvError> {
+        match named {
+            Some(BUNDLED) => bundled_library(),
+            Some(name) => load_file(Path::new(name)),
+            None => load_file(&newest_installed()),
+        }
+        .map_err(|error| error.at("`store.library`"))
+    }
+
+    /// Takes a text that RocksDB has allocated.
+    pub(crate) fn take_text(&self, text: *mut c_char) -> Option<String> {
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: RocksDB gives C strings; it was not null, and is freed once, by RocksDB's own `free`.
+        unsafe {
+            let taken = CStr::from_ptr(text).to_string_lossy().into_owned();
+            (self.call.free)(text.cast());
+            Some(taken)
+        }
+    }
+
+    /// Calls what reports errors by a text.
+    pub(crate) fn attempt<T>(&self, call: impl FnOnce(ErrorPlace) -> T) -> Result<T, String> {
+        let mut error = std::ptr::null_mut();
+        let returned = call(&mut error);
+        match self.take_text(error) {
+            None => Ok(returned),
+            Some(words) => Err(words),
+        }
+    }
+}
+
+#[cfg(feature = "bundled")]
+fn bundled_library() -> Result<Library, KvError> {
+    // SAFETY: the addresses are those of the functions of these names, linked in from RocksDB itself.
+    let call = unsafe { Functions::from_addresses(&bundled::addresses()) };
+    Ok(Library {
+        call,
+        file: PathBuf::from(BUNDLED),
+    })
+}
+
+#[cfg(not(feature = "bundled"))]
+fn bundled_library() -> Result<Library, KvError> {
+    Err(KvError::new(
+        Code::Library,
+        "this engine was built without a RocksDB of its own",
+        "name a `librocksdb.so`, or build with `cargo build --features iosonde-kv-rocksdb/bundled`",
+    ))
+}
+
+fn load_file(path: &Path) -> Result<Library, KvError> {
+    let name = path.display();
+    let c_path = CString::new(path.to_string_lossy().as_bytes()).map_err(|_| {
+        KvError::new(
+            Code::Library,
+            format!("a library's name has a zero byte: `{name}`"),
+            "correct the name",
+        )
+    })?;
+    // SAFETY: the path is a C string. Loading runs the library's initialisers, which is what whoever names it asks for.
+    let handle = unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if handle.is_null() {
+        return Err(KvError::new(
+            Code::Library,
+            format!("the library `{name}` cannot be loaded: {}", linker_error()),
+            "install RocksDB (Debian and Ubuntu: `apt-get install librocksdb7.8` or another version), or name its `librocksdb.so`",
+        ));
+    }
+    let addresses: Vec<*mut c_void> = NAMES
+        .iter()
+        .map(|name| {
+            let name = CString::new(*name).expect("names have no zero byte");
+            // SAFETY: the handle is valid and the name a C string.
+            unsafe { libc::dlsym(handle, name.as_ptr()) }
+        })
+        .collect();
+    let missing: Vec<&str> = NAMES
+        .iter()
+        .zip(&addresses)
+        .filter(|(_, address)| address.is_null())
+        .map(|(name, _)| *name)
+        .collect();
+    if missing.len() == NAMES.len() {
+        return Err(KvError::new(
+            Code::Library,
+            format!("the library `{name}` is no RocksDB: it has none of its functions"),
+            "name RocksDB's shared library, `librocksdb.so`",
+        ));
+    }
+    if let Some(first) = missing.first() {
+        return Err(KvError::new(
+            Code::Library,
+            format!(
+                "the library `{name}` lacks {} of the {} functions that are needed, first `{first}`",
+                missing.len(),
+                NAMES.len()
+            ),
+            "use RocksDB 6 or newer, built with its C interface",
+        ));
+    }
+    // SAFETY: the functions were found by their names in a library that has RocksDB's C interface.
+    let call = unsafe { Functions::from_addresses(&addresses) };
+    Ok(Library {
+        call,
+        file: file_of(addresses[0]).unwrap_or_else(|| path.to_owned()),
+    })
+}
+
+fn linker_error() -> String {
+    // SAFETY: the call returns null or a C string that lasts until the next call from this thread.
+    unsafe {
+        let error = libc::dlerror();
+        if error.is_null() {
+            return "the linker does not say why".into();
+        }
+        CStr::from_ptr(error).to_string_lossy().into_owned()
+    }
+}
+
+/// The file that a function was loaded from, with links followed.
+fn file_of(address: *mut c_void) -> Option<PathBuf> {
+    // SAFETY: the structure is made of pointers, for which null is valid; the call writes only to it.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &mut found) == 0 || found.dli_fname.is_null() {
+            return None;
+        }
+        let name = CStr::from_ptr(found.dli_fname).to_string_lossy().into_owned();
+        std::fs::canonicalize(name).ok()
+    }
+}
+
+/// The RocksDB with the highest version in the usual places; if there is none, the name that the linker knows best.
+fn newest_installed() -> PathBuf {
+    let files = DIRECTORIES
+        .iter()
+        .filter_map(|path| std::fs::read_dir(path).ok())
+        .flatten();
+    let libraries = files.flatten().map(|entry| entry.path());
+    libraries
+        .filter_map(|path| Some((version_in(path.file_name()?.to_str()?)?, path)))
+        .max()
+        .map_or(PathBuf::from(FILE), |(_, path)| path)
+}
+
+/// The numbers after `librocksdb.so.`.
+fn version_in(name: &str) -> Option<Vec<u32>> {
+    let numbers = name.strip_prefix(FILE)?;
+    if numbers.is_empty() {
+        return Some(Vec::new());
+    }
+    let numbers = numbers.strip_prefix('.')?.split('.');
+    numbers.map(|number| number.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let mut names = [
+            "librocksdb.so",
+            "librocksdb.so.10.2",
+            "librocksdb.so.7.8.3",
+            "librocksdb.so.7.8",
+        ];
+        names.sort_by_key(|name| version_in(name));
+        assert_eq!(
+            names,
+            [
+                "librocksdb.so",
+                "librocksdb.so.7.8",
+                "librocksdb.so.7.8.3",
+                "librocksdb.so.10.2"
+            ]
+        );
+        assert_eq!(version_in("librocksdb_shared.so"), None);
+        assert_eq!(version_in("librocksdb.so.7x"), None);
+    }
+
+    fn refused(named: &str) -> KvError {
+        let error = Library::load(Some(named)).err().expect("it cannot be used");
+        assert_eq!(error.code, Code::Library);
+        assert_eq!(error.context, "`store.library`");
+        assert!(!error.hint.is_empty());
+        error
+    }
+
+    #[test]
+    fn a_library_of_another_kind_is_refused() {
+        let error = refused("libc.so.6");
+        assert_eq!(
+            error.to_string(),
+            "the library `libc.so.6` is no RocksDB: it has none of its functions"
+        );
+    }
+
+    #[test]
+    fn what_is_no_library_is_refused_in_the_linkers_words() {
+        assert!(refused("/etc/passwd").to_string().contains("cannot be loaded"));
+        assert!(refused("/nowhere/librocksdb.so").to_string().contains("No such file"));
+    }
+
+    #[cfg(not(feature = "bundled"))]
+    #[test]
+    fn a_bundled_library_is_refused_where_none_is_compiled_in() {
+        assert!(refused("bundled").hint.contains("--features"));
+    }
+}

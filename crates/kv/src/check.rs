@@ -1,0 +1,265 @@
+//! Refuses a spec that contradicts itself, before a store or a target is touched.
+
+use iosonde_load::error::{RATE_MAX, validate_arrival};
+use iosonde_protocol::{
+    Arrival, Coverage, Database, KvChoice, KvDistribution, KvOperation, KvSize, KvStream, KvWorkload, StoreKind,
+};
+
+use crate::error::KvError;
+use crate::records::{HEADER_BYTES, NUMBER_BYTES};
+
+const JOBS_MAX: u32 = 4_096;
+const INTERVAL_NS_MIN: u64 = 100_000_000;
+const BATCH_MAX: u32 = 1_000_000;
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Everything that can be known to be wrong from the spec alone.
+pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
+    check_records(workload)?;
+    require(
+        workload.interval_ns >= INTERVAL_NS_MIN,
+        || format!("an interval of {} ns", workload.interval_ns),
+        "`interval_ns`",
+        "intervals are at least 100 ms long",
+    )?;
+    require(
+        workload.store.library.is_none() || workload.store.kind == StoreKind::Rocksdb,
+        || format!("a library for store `{}`", workload.store.kind.name()),
+        "`store.library`",
+        "only `rocksdb` is loaded from a library",
+    )?;
+    if let Database::Loaded { batch, .. } = workload.database {
+        check_batch(batch, "`database.batch`")?;
+    }
+    require(
+        workload.streams.iter().any(|stream| !stream.background),
+        || "a key-value workload whose streams are all in the background, or that has none".into(),
+        "`streams`",
+        "add a stream that is not in the background",
+    )?;
+    let mut names = std::collections::BTreeSet::new();
+    for stream in &workload.streams {
+        require(
+            names.insert(&stream.name),
+            || format!("two streams named `{}`", stream.name),
+            "`streams`",
+            "give each its own name",
+        )?;
+        check_stream(workload, stream)?;
+    }
+    Ok(())
+}
+
+fn check_records(workload: &KvWorkload) -> Result<(), KvError> {
+    let records = &workload.records;
+    require(
+        records.count > 0 && records.count <= 1 << 50,
+        || format!("a database of {} records", records.count),
+        "`records.count`",
+        "use 1 to 2^50",
+    )?;
+    check_size(&records.key_bytes, NUMBER_BYTES as u64, "`records.key_bytes`", "keys")?;
+    check_size(
+        &records.value_bytes,
+        HEADER_BYTES as u64,
+        "`records.value_bytes`",
+        "values",
+    )?;
+    let ratio = records.value_compression_ratio;
+    require(
+        ratio > 0.0 && ratio <= 1.0,
+        || format!("values that can be compressed to {ratio} of their size"),
+        "`records.value_compression_ratio`",
+        "use a fraction above 0 and up to 1",
+    )
+}
+
+fn check_size(size: &KvSize, least: u64, context: &str, what: &str) -> Result<(), KvError> {
+    let sizes: Vec<u64> = match size {
+        KvSize::Fixed { bytes } => vec![*bytes],
+        KvSize::Uniform { min_bytes, max_bytes } => {
+            require(
+                min_bytes <= max_bytes,
+                || format!("{what} of at least {min_bytes} and at most {max_bytes} bytes"),
+                context,
+                "the smallest size comes first",
+            )?;
+            vec![*min_bytes, *max_bytes]
+        }
+        KvSize::Weighted { sizes } => {
+            require(
+                !sizes.is_empty() && sizes.iter().all(|size| size.weight > 0.0 && size.weight.is_finite()),
+                || format!("{what} without a size that could be chosen"),
+                context,
+                "give at least one size, each with a weight above 0",
+            )?;
+            sizes.iter().map(|size| size.bytes).collect()
+        }
+    };
+    for bytes in sizes {
+        require(
+            (least..=BYTES_MAX).contains(&bytes),
+            || format!("{what} of {bytes} bytes"),
+            context,
+            format!("{what} have {least} bytes to 64 MiB: what identifies a record must have room"),
+        )?;
+    }
+    Ok(())
+}
+
+fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), KvError> {
+    let at = |field: &str| format!("stream `{}`, `{field}`", stream.name);
+    require(
+        (1..=JOBS_MAX).contains(&stream.jobs),
+        || format!("{} jobs", stream.jobs),
+        at("jobs"),
+        format!("use 1 to {JOBS_MAX}"),
+    )?;
+    check_operations(stream, &at)?;
+    check_choice(workload, stream, &at)?;
+    require(
+        stream.scan_records_min >= 1 && stream.scan_records_min <= stream.scan_records_max,
+        || {
+            format!(
+                "scans of {} to {} records",
+                stream.scan_records_min, stream.scan_records_max
+            )
+        },
+        at("scan_records_min"),
+        "use at least 1, and no more than `scan_records_max`",
+    )?;
+    check_batch(stream.batch, at("batch"))?;
+    check_pace(stream, &at)?;
+    check_ends(workload, stream, &at)
+}
+
+fn check_operations(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+    let operations = || stream.operations.iter().map(|share| share.operation);
+    require(
+        !stream.operations.is_empty()
+            && stream
+                .operations
+                .iter()
+                .all(|share| share.weight > 0.0 && share.weight.is_finite()),
+        || "a stream that does nothing".into(),
+        at("operations"),
+        "give at least one operation, each with a weight above 0",
+    )?;
+    require(
+        operations().count() == 1 || operations().all(|operation| operation != KvOperation::Iterate),
+        || "`iterate` beside other operations".into(),
+        at("operations"),
+        "an iterator stays open, so give it a stream of its own",
+    )?;
+    let only_writes = operations().all(|operation| {
+        matches!(
+            operation,
+            KvOperation::Update | KvOperation::Insert | KvOperation::Delete
+        )
+    });
+    require(
+        stream.batch <= 1 || only_writes,
+        || format!("a batch of {} with operations that read", stream.batch),
+        at("batch"),
+        "batches hold `update`, `insert` and `delete`; use 1 for the others",
+    )
+}
+
+fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+    if let KvChoice::Random { coverage, distribution } = stream.choice {
+        require(
+            coverage == Coverage::WithReplacement || distribution == KvDistribution::Uniform,
+            || "each record once, but some more often than others".into(),
+            at("choice"),
+            "`each_once` goes with the distribution `uniform` only",
+        )?;
+        if let KvDistribution::Zipfian { theta } | KvDistribution::Latest { theta } = distribution {
+            require(
+                theta > 0.0 && theta.is_finite(),
+                || format!("a skew of {theta}"),
+                at("choice"),
+                "use a number above 0; YCSB uses 0.99",
+            )?;
+        }
+    }
+    let ordered = !matches!(
+        stream.choice,
+        KvChoice::Random {
+            coverage: Coverage::WithReplacement,
+            ..
+        }
+    );
+    require(
+        !ordered || u64::from(stream.jobs) <= workload.records.count,
+        || format!("{} jobs that share {} records out", stream.jobs, workload.records.count),
+        at("jobs"),
+        "use no more jobs than records",
+    )
+}
+
+fn check_batch(batch: u32, context: impl Into<String>) -> Result<(), KvError> {
+    require(
+        (1..=BATCH_MAX).contains(&batch),
+        || format!("a batch of {batch}"),
+        context,
+        format!("use 1 to {BATCH_MAX}"),
+    )
+}
+
+fn check_pace(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+    validate_arrival(&stream.arrival)
+        .map_err(|error| KvError::invalid(error.to_string(), at("arrival"), error.hint()))?;
+    require(
+        stream.rate_limit.is_none_or(|rate| rate > 0.0 && rate <= RATE_MAX),
+        || format!("{} records per second", stream.rate_limit.unwrap_or_default()),
+        at("rate_limit"),
+        "use a rate above 0 and up to ten millions, or none",
+    )?;
+    let is_closed = stream.arrival == Arrival::Closed;
+    require(
+        is_closed || stream.rate_limit.is_none(),
+        || "an open loop with a limit of its rate".into(),
+        at("rate_limit"),
+        "an open loop has its rate in `arrival`",
+    )?;
+    require(
+        is_closed || stream.batch == 1,
+        || format!("an open loop in batches of {}", stream.batch),
+        at("batch"),
+        "operations that arrive one by one cannot wait for a batch: use 1, or a closed loop",
+    )
+}
+
+/// A stream must end, and its limits must leave each job something to do.
+fn check_ends(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+    require(
+        stream.background
+            || workload.duration_ns.is_some()
+            || stream.limit_bytes.is_some()
+            || stream.limit_operations.is_some(),
+        || "a stream that never ends".into(),
+        at("limit_operations"),
+        "give the run a duration, or the stream a limit of bytes or operations",
+    )?;
+    require(
+        stream
+            .limit_operations
+            .is_none_or(|operations| operations >= u64::from(stream.jobs)),
+        || "a limit of less than one operation for each job".into(),
+        at("limit_operations"),
+        "raise the limit or use fewer jobs",
+    )
+}
+
+fn require(
+    holds: bool,
+    message: impl FnOnce() -> String,
+    context: impl Into<String>,
+    hint: impl Into<String>,
+) -> Result<(), KvError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(KvError::invalid(message(), context, hint))
+    }
+}

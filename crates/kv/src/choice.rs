@@ -1,0 +1,305 @@
+//! Which record comes next, and what is done with it: small, seeded, without memory per record.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iosonde_load::{Permutation, Rng, Zipf};
+use iosonde_protocol::{Coverage, KvChoice, KvDistribution, KvOperation, KvShare, KvStream};
+
+/// The records that jobs insert: each job has its own, dealt out in turn, so that none asks another.
+///
+/// A record counts as there only when all before it are: a job that is slow holds the count back, and nobody reads what may
+/// not be there yet.
+pub(crate) struct Inserts {
+    first: u64,
+    /// How many each inserting job has completed, each in a cache line of its own.
+    done: Vec<CacheLine>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct CacheLine(AtomicU64);
+
+impl Inserts {
+    /// Numbers from `first` on, for so many jobs.
+    pub(crate) fn new(first: u64, jobs: usize) -> Inserts {
+        Inserts {
+            first,
+            done: (0..jobs).map(|_| CacheLine::default()).collect(),
+        }
+    }
+
+    /// The number of an inserting job's insert number `index`.
+    #[inline]
+    pub(crate) fn number(&self, job: usize, index: u64) -> u64 {
+        self.first + index * self.done.len() as u64 + job as u64
+    }
+
+    /// An inserting job has completed that many.
+    #[inline]
+    pub(crate) fn completed(&self, job: usize, count: u64) {
+        self.done[job].0.store(count, Ordering::Release);
+    }
+
+    /// Records that are there: the described ones and those inserted without a gap.
+    #[inline]
+    pub(crate) fn known(&self) -> u64 {
+        let least = self.done.iter().map(|done| done.0.load(Ordering::Acquire)).min();
+        self.first + least.unwrap_or(0) * self.done.len() as u64
+    }
+}
+
+/// What a job does next, without end.
+pub(crate) struct Chooser {
+    operations: Vec<(f64, KvOperation)>,
+    visit: Visit,
+    rng: Rng,
+    scan_records: (u64, u64),
+}
+
+enum Visit {
+    Sequential {
+        begin: u64,
+        next: u64,
+        end: u64,
+    },
+    EachOnce {
+        order: Permutation,
+        begin: u64,
+        next: u64,
+        end: u64,
+    },
+    Uniform,
+    Zipfian {
+        ranks: Zipf,
+        places: Permutation,
+    },
+    Latest {
+        ranks: Zipf,
+    },
+}
+
+impl Chooser {
+    /// For job number `job` of a valid stream, which is number `stream_index` of the run, on `records`.
+    pub(crate) fn new(stream: &KvStream, stream_index: u64, job: u32, records: u64, seed: u64) -> Chooser {
+        Chooser {
+            operations: cumulative(&stream.operations),
+            visit: visit(stream, stream_index, job, records, seed),
+            rng: Rng::new(seed, &[stream_index, 0, u64::from(job)]),
+            scan_records: (
+                u64::from(stream.scan_records_min),
+                u64::from(stream.scan_records_max - stream.scan_records_min) + 1,
+            ),
+        }
+    }
+
+    /// What is done next.
+    #[inline]
+    pub(crate) fn operation(&mut self) -> KvOperation {
+        if let [(_, only)] = self.operations[..] {
+            return only;
+        }
+        let draw = self.rng.unit();
+        let place = self.operations.partition_point(|(limit, _)| *limit <= draw);
+        self.operations[place.min(self.operations.len() - 1)].1
+    }
+
+    /// With which record.
+    #[inline]
+    pub(crate) fn record(&mut self, inserts: &Inserts) -> u64 {
+        match &mut self.visit {
+            Visit::Sequential { begin, next, end } => step(*begin, next, *end),
+            Visit::EachOnce {
+                order,
+                begin,
+                next,
+                end,
+            } => order.apply(step(*begin, next, *end)),
+            Visit::Uniform => self.rng.below(inserts.known()),
+            Visit::Zipfian { ranks, places } => places.apply(ranks.next(&mut self.rng) - 1),
+            Visit::Latest { ranks } => {
+                let known = inserts.known();
+                known - ranks.next(&mut self.rng).min(known)
+            }
+        }
+    }
+
+    /// How many records a scan reads.
+    pub(crate) fn scan_records(&mut self) -> u64 {
+        let (min, span) = self.scan_records;
+        min + if span > 1 { self.rng.below(span) } else { 0 }
+    }
+}
+
+#[inline]
+fn step(begin: u64, next: &mut u64, end: u64) -> u64 {
+    let number = *next;
+    *next = if number + 1 < end { number + 1 } else { begin };
+    number
+}
+
+fn cumulative(shares: &[KvShare]) -> Vec<(f64, KvOperation)> {
+    let total: f64 = shares.iter().map(|share| share.weight).sum();
+    let mut sum = 0.0;
+    let limit = |share: &KvShare| {
+        sum += share.weight;
+        (sum / total, share.operation)
+    };
+    shares.iter().map(limit).collect()
+}
+
+fn visit(stream: &KvStream, stream_index: u64, job: u32, records: u64, seed: u64) -> Visit {
+    // All jobs of a stream agree on this one.
+    let mut scatter = Rng::new(seed, &[stream_index, 2]);
+    let (begin, end) = part(records, stream.jobs, job);
+    match stream.choice {
+        KvChoice::Sequential => Visit::Sequential {
+            begin,
+            next: begin,
+            end,
+        },
+        KvChoice::Random {
+            coverage: Coverage::EachOnce,
+            ..
+        } => Visit::EachOnce {
+            order: Permutation::new(records, &mut scatter),
+            begin,
+            next: begin,
+            end,
+        },
+        KvChoice::Random { distribution, .. } => match distribution {
+            KvDistribution::Uniform => Visit::Uniform,
+            KvDistribution::Zipfian { theta } => Visit::Zipfian {
+                ranks: Zipf::new(records, theta),
+                places: Permutation::new(records, &mut scatter),
+            },
+            KvDistribution::Latest { theta } => Visit::Latest {
+                ranks: Zipf::new(records, theta),
+            },
+        },
+    }
+}
+
+/// A job's part of the records; the first jobs take the remainder, as they do of limits.
+fn part(records: u64, jobs: u32, job: u32) -> (u64, u64) {
+    let (jobs, job) = (u64::from(jobs), u64::from(job));
+    let begin = |job: u64| records / jobs * job + job.min(records % jobs);
+    (begin(job), begin(job + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::stream;
+
+    const RECORDS: u64 = 1000;
+
+    fn chosen(choice: KvChoice, jobs: u32, job: u32, count: usize) -> Vec<u64> {
+        let inserts = Inserts::new(RECORDS, 0);
+        let stream = KvStream {
+            choice,
+            jobs,
+            ..stream("test", KvOperation::Read)
+        };
+        let mut chooser = Chooser::new(&stream, 0, job, RECORDS, 1);
+        (0..count).map(|_| chooser.record(&inserts)).collect()
+    }
+
+    fn random(coverage: Coverage, distribution: KvDistribution) -> KvChoice {
+        KvChoice::Random { coverage, distribution }
+    }
+
+    #[test]
+    fn the_jobs_of_an_ordered_visit_share_the_records_out() {
+        for choice in [
+            KvChoice::Sequential,
+            random(Coverage::EachOnce, KvDistribution::Uniform),
+        ] {
+            let mut all: Vec<u64> = (0..3)
+                .flat_map(|job| {
+                    let (begin, end) = part(RECORDS, 3, job);
+                    chosen(choice, 3, job, (end - begin) as usize)
+                })
+                .collect();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..RECORDS), "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn an_ordered_visit_begins_anew_at_its_end() {
+        let visited = chosen(KvChoice::Sequential, 1, 0, 1001);
+        assert_eq!([visited[0], visited[999], visited[1000]], [0, 999, 0]);
+    }
+
+    #[test]
+    fn random_choices_stay_among_the_records_and_reach_both_ends() {
+        for distribution in [
+            KvDistribution::Uniform,
+            KvDistribution::Zipfian { theta: 0.99 },
+            KvDistribution::Latest { theta: 0.99 },
+        ] {
+            let visited = chosen(random(Coverage::WithReplacement, distribution), 1, 0, 50_000);
+            assert!(visited.iter().all(|number| *number < RECORDS));
+            assert!(visited.contains(&0) && visited.contains(&999), "{distribution:?}");
+        }
+    }
+
+    /// YCSB's workload D reads what was written last most often.
+    #[test]
+    fn latest_prefers_the_newest_and_follows_inserts() {
+        let inserts = Inserts::new(RECORDS, 1);
+        let latest = random(Coverage::WithReplacement, KvDistribution::Latest { theta: 0.99 });
+        let stream = KvStream {
+            choice: latest,
+            ..stream("test", KvOperation::Read)
+        };
+        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
+        let mut newest = |known: u64| (0..10_000).filter(|_| chooser.record(&inserts) == known - 1).count();
+        let before = newest(1000);
+        inserts.completed(0, 500);
+        let after = newest(1500);
+        for count in [before, after] {
+            assert!((1100..1600).contains(&count), "13.4 % of 10000 expected, found {count}");
+        }
+    }
+
+    #[test]
+    fn records_count_as_inserted_when_all_before_them_are() {
+        let inserts = Inserts::new(100, 2);
+        assert_eq!(
+            [inserts.number(0, 0), inserts.number(1, 0), inserts.number(0, 1)],
+            [100, 101, 102]
+        );
+        assert_eq!(inserts.known(), 100);
+        inserts.completed(0, 5);
+        assert_eq!(inserts.known(), 100, "number 101 is missing");
+        inserts.completed(1, 2);
+        assert_eq!(inserts.known(), 104);
+    }
+
+    #[test]
+    fn operations_come_up_by_their_weights() {
+        let share = |operation, weight| KvShare { operation, weight };
+        let stream = KvStream {
+            operations: vec![share(KvOperation::Read, 95.0), share(KvOperation::Update, 5.0)],
+            ..stream("test", KvOperation::Read)
+        };
+        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
+        let updates = (0..20_000)
+            .filter(|_| chooser.operation() == KvOperation::Update)
+            .count();
+        assert!((850..1150).contains(&updates), "{updates} of 20000");
+    }
+
+    #[test]
+    fn scans_take_every_length_between_their_limits() {
+        let stream = KvStream {
+            scan_records_min: 1,
+            scan_records_max: 5,
+            ..stream("test", KvOperation::Scan)
+        };
+        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
+        let lengths: std::collections::BTreeSet<u64> = (0..1000).map(|_| chooser.scan_records()).collect();
+        assert_eq!(lengths, [1, 2, 3, 4, 5].into());
+    }
+}

@@ -1,0 +1,115 @@
+//! What every store must do to be measured, as one test for all of them (feature `contract`, for tests only).
+
+use iosonde_protocol::Direction;
+
+use crate::store::{Demands, Opener, Place, Session, Store};
+
+/// What the contract asks of a store.
+pub const DEMANDS: Demands = Demands {
+    key_bytes_max: 16,
+    value_bytes_max: 4000,
+    sessions: 4,
+};
+
+/// Opens a database at an empty place and goes through everything that the workload relies on.
+///
+/// # Panics
+/// When the store does not hold it.
+pub fn holds(opener: &dyn Opener, place: &Place) {
+    opener.check(place, &DEMANDS).expect("the store takes the place");
+    let store = opener.open(place, &DEMANDS).expect("an empty place is opened");
+    store.set_sync(false).expect("durability can be chosen");
+    let mut session = store.session().expect("there is a session");
+    records_come_back(&mut *session);
+    iterators_go_both_ways(&mut *session);
+    what_is_written_is_seen_by_others(&*store, &mut *session);
+    drop(session);
+    store.flush().expect("it flushes");
+    while store.is_busy() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let about = store.about().expect("it tells of itself");
+    assert!(!about.version.is_empty());
+    assert!(!about.options.is_empty());
+    assert!(!store.statistics().is_empty());
+    store.close().expect("it closes");
+    let store = opener.open(place, &DEMANDS).expect("it opens again");
+    let mut session = store.session().expect("there is a session");
+    assert_eq!(
+        session.get(b"d").unwrap(),
+        Some(&b"4"[..]),
+        "what was written is still there"
+    );
+}
+
+fn records_come_back(session: &mut dyn Session) {
+    assert_eq!(session.get(b"a").unwrap(), None);
+    session.release();
+    session.put(b"a", b"1").unwrap();
+    session.commit(false).unwrap();
+    assert_eq!(session.get(b"a").unwrap(), Some(&b"1"[..]));
+    session.release();
+    let large = vec![7; 4000];
+    session.put(b"a", &large).unwrap();
+    session.put(b"b", b"2").unwrap();
+    session.delete(b"never").unwrap();
+    session.commit(true).unwrap();
+    assert_eq!(session.get(b"a").unwrap(), Some(&large[..]));
+    session.release();
+    session.delete(b"a").unwrap();
+    session.commit(false).unwrap();
+    assert_eq!(session.get(b"a").unwrap(), None);
+    session.release();
+    session.commit(false).expect("nothing is written without harm");
+}
+
+fn found(session: &mut dyn Session, key: Option<&[u8]>, direction: Direction) -> String {
+    session.seek(key, direction).unwrap();
+    let mut keys = String::new();
+    while let Some((key, value)) = session.next().unwrap() {
+        assert_eq!(value.len(), 1);
+        keys.push(char::from(key[0]));
+    }
+    assert!(session.next().unwrap().is_none(), "the end stays the end");
+    session.release();
+    keys
+}
+
+/// Records b, d, f; from on, between, before and beyond them.
+fn iterators_go_both_ways(session: &mut dyn Session) {
+    for (key, value) in [(b"d", b"4"), (b"f", b"6")] {
+        session.put(key, value).unwrap();
+    }
+    session.commit(false).unwrap();
+    for (from, forward, reverse) in [
+        (None, "bdf", "fdb"),
+        (Some(&b"d"[..]), "df", "db"),
+        (Some(b"c"), "df", "b"),
+        (Some(b"a"), "bdf", ""),
+        (Some(b"z"), "", "fdb"),
+    ] {
+        assert_eq!(
+            found(session, from, Direction::Forward),
+            forward,
+            "forward from {from:?}"
+        );
+        assert_eq!(
+            found(session, from, Direction::Reverse),
+            reverse,
+            "reverse from {from:?}"
+        );
+    }
+}
+
+fn what_is_written_is_seen_by_others(store: &dyn Store, session: &mut dyn Session) {
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut writer = store.session().unwrap();
+            writer.put(b"x", b"9").unwrap();
+            writer.commit(false).unwrap();
+        });
+        writing.join().unwrap();
+    });
+    assert_eq!(session.get(b"x").unwrap(), Some(&b"9"[..]));
+    session.release();
+}

@@ -1,0 +1,53 @@
+//! Phase `layout`: writes every record of an empty database, in one thread, unmeasured.
+
+use iosonde_load::{Permutation, Rng};
+use iosonde_protocol::LoadOrder;
+
+use crate::error::KvError;
+use crate::records::Contents;
+use crate::store::Store;
+
+/// How a database is loaded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loading {
+    pub order: LoadOrder,
+    pub batch: u32,
+    pub sync: bool,
+}
+
+/// Writes every record, in generation 0. `go_on` is told the bytes written after each batch; false ends loading.
+///
+/// Returns the bytes written, and whether all were.
+pub(crate) fn load(
+    store: &dyn Store,
+    contents: &Contents,
+    loading: Loading,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<(u64, bool), KvError> {
+    store.set_sync(loading.sync)?;
+    let mut session = store.session()?;
+    let order = match loading.order {
+        LoadOrder::Sequential => None,
+        LoadOrder::Random => Some(Permutation::new(contents.count(), &mut Rng::new(0, &[0x10ad]))),
+    };
+    let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut next = 0;
+    while next < contents.count() {
+        let end = contents.count().min(next + u64::from(loading.batch));
+        for place in next..end {
+            let number = order.as_ref().map_or(place, |order| order.apply(place));
+            contents.key(number, &mut key);
+            contents.value(number, 0, &mut value);
+            session.put(&key, &value)?;
+            bytes += (key.len() + value.len()) as u64;
+        }
+        session.commit(loading.sync)?;
+        next = end;
+        if !go_on(bytes) {
+            return Ok((bytes, false));
+        }
+    }
+    drop(session);
+    store.flush()?;
+    Ok((bytes, true))
+}

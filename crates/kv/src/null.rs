@@ -1,0 +1,176 @@
+//! A store that answers at once and keeps nothing: what the harness itself costs.
+//!
+//! Its values are right, so that checking them costs what it costs elsewhere. A session has its own copy of the random text and
+//! only writes a value's 16-byte header in front of the place that the value is a copy of; so answering is cheap, and what
+//! the check reads is as spread over memory as values of a real store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use iosonde_protocol::Direction;
+
+use crate::error::KvError;
+use crate::options;
+use crate::records::{Contents, HEADER_BYTES, PIECE};
+use crate::store::{About, Demands, Lent, Opener, Place, Session, Store};
+
+/// Opens the store that keeps nothing.
+pub struct NullOpener {
+    contents: Arc<Contents>,
+    options: Vec<String>,
+}
+
+impl NullOpener {
+    /// A store whose answers are these contents, all in generation 0; it knows no options.
+    pub fn new(contents: Arc<Contents>, options: impl Iterator<Item = String>) -> NullOpener {
+        NullOpener {
+            contents,
+            options: options.collect(),
+        }
+    }
+}
+
+impl Opener for NullOpener {
+    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+        if let Some(name) = self.options.first() {
+            return Err(options::unknown("null", name, std::iter::empty()));
+        }
+        match place {
+            Place::Virtual => Ok(()),
+            _ => Err(KvError::unsupported(
+                "store `null` keeps nothing, so it cannot have a target",
+                "give it the target `virtual`",
+            )),
+        }
+    }
+
+    fn open(&self, _place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+        Ok(Box::new(Null {
+            contents: self.contents.clone(),
+        }))
+    }
+}
+
+struct Null {
+    contents: Arc<Contents>,
+}
+
+impl Store for Null {
+    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+        let text = self.contents.text();
+        let mut memory = vec![0; HEADER_BYTES + text.len()];
+        memory[HEADER_BYTES..].copy_from_slice(text);
+        Ok(Box::new(NullSession {
+            contents: &self.contents,
+            memory,
+            covered: [0; HEADER_BYTES],
+            covered_at: None,
+            large: Vec::new(),
+            key: Vec::new(),
+            position: None,
+        }))
+    }
+
+    fn about(&self) -> Result<About, KvError> {
+        Ok(About {
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..About::default()
+        })
+    }
+
+    fn statistics(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
+    fn flush(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+}
+
+struct NullSession<'a> {
+    contents: &'a Contents,
+    /// A header's room, and the text.
+    memory: Vec<u8>,
+    /// Text that the last header was written over.
+    covered: [u8; HEADER_BYTES],
+    covered_at: Option<usize>,
+    /// A value longer than the text.
+    large: Vec<u8>,
+    key: Vec<u8>,
+    position: Option<(u64, Direction)>,
+}
+
+impl NullSession<'_> {
+    #[inline]
+    fn value(&mut self, number: u64) -> &[u8] {
+        if let Some(at) = self.covered_at.take() {
+            self.memory[at..at + HEADER_BYTES].copy_from_slice(&self.covered);
+        }
+        let bytes = self.contents.value_bytes(number, 0);
+        let (header, at) = self.contents.header(number, 0, bytes);
+        if bytes > HEADER_BYTES + PIECE {
+            self.contents.value(number, 0, &mut self.large);
+            return &self.large;
+        }
+        let room = &mut self.memory[at..at + HEADER_BYTES];
+        self.covered.copy_from_slice(room);
+        room.copy_from_slice(&header);
+        self.covered_at = Some(at);
+        &self.memory[at..at + bytes]
+    }
+}
+
+impl Session for NullSession<'_> {
+    #[inline]
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        match self.contents.number(key) {
+            Some(number) => Ok(Some(self.value(number))),
+            None => Ok(None),
+        }
+    }
+
+    fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    fn delete(&mut self, _key: &[u8]) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+        let edge = match direction {
+            Direction::Forward => 0,
+            Direction::Reverse => self.contents.count() - 1,
+        };
+        let number = key.and_then(|key| self.contents.number(key)).unwrap_or(edge);
+        self.position = Some((number, direction));
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+        let Some((number, direction)) = self.position else {
+            return Ok(None);
+        };
+        let next = match direction {
+            Direction::Forward => number.checked_add(1).filter(|next| *next < self.contents.count()),
+            Direction::Reverse => number.checked_sub(1),
+        };
+        self.position = next.map(|next| (next, direction));
+        let mut key = std::mem::take(&mut self.key);
+        self.contents.key(number, &mut key);
+        self.value(number);
+        self.key = key;
+        let bytes = self.contents.value_bytes(number, 0);
+        let value = match self.covered_at {
+            Some(at) => &self.memory[at..at + bytes],
+            None => &self.large[..],
+        };
+        Ok(Some((&self.key, value)))
+    }
+
+    fn release(&mut self) {}
+}

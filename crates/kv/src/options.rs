@@ -1,0 +1,114 @@
+//! Options by a store's own names: the text of values, and the name that was probably meant.
+
+use serde_json::Value;
+
+use crate::error::KvError;
+
+/// A scalar as stores take it.
+///
+/// # Errors
+/// When it is a list, an object or null.
+pub fn text(store: &str, name: &str, value: &Value) -> Result<String, KvError> {
+    match value {
+        Value::Bool(flag) => Ok(flag.to_string()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::String(text) => Ok(text.clone()),
+        _ => Err(wrong(store, name, value, "a boolean, a number or a text")),
+    }
+}
+
+/// A whole number of at least 0.
+///
+/// # Errors
+/// When it is anything else.
+pub fn integer(store: &str, name: &str, value: &Value) -> Result<u64, KvError> {
+    value
+        .as_u64()
+        .ok_or_else(|| wrong(store, name, value, "a whole number"))
+}
+
+/// True or false.
+///
+/// # Errors
+/// When it is anything else.
+pub fn flag(store: &str, name: &str, value: &Value) -> Result<bool, KvError> {
+    value
+        .as_bool()
+        .ok_or_else(|| wrong(store, name, value, "true or false"))
+}
+
+/// An option's value is of no use.
+pub fn wrong(store: &str, name: &str, value: &Value, wanted: &str) -> KvError {
+    KvError::invalid(
+        format!("option `{name}` of {store} cannot be `{value}`"),
+        format!("`store.options.{name}`"),
+        format!("it takes {wanted}"),
+    )
+}
+
+/// There is no option of that name.
+pub fn unknown<'a>(store: &str, name: &str, known: impl Iterator<Item = &'a str>) -> KvError {
+    let nearest = known.min_by_key(|candidate| distance(name, candidate));
+    KvError::invalid(
+        format!("{store} has no option `{name}`"),
+        format!("`store.options.{name}`"),
+        nearest.map_or(format!("{store} takes no options"), |nearest| {
+            format!("the nearest name is `{nearest}`")
+        }),
+    )
+}
+
+/// Levenshtein's distance, regardless of case; a name that contains the other is near.
+fn distance(name: &str, candidate: &str) -> usize {
+    let (a, b) = (name.to_lowercase(), candidate.to_lowercase());
+    if b.contains(&a) || a.contains(&b) {
+        return 1;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_the_one_that_was_meant() {
+        let known = ["mapsize", "maxreaders", "MDB_NOSYNC", "MDB_NORDAHEAD"];
+        for (written, meant) in [
+            ("map_size", "mapsize"),
+            ("nordahead", "MDB_NORDAHEAD"),
+            ("MDB_NOSINC", "MDB_NOSYNC"),
+            ("max_readers", "maxreaders"),
+        ] {
+            let error = unknown("LMDB", written, known.into_iter());
+            assert_eq!(error.hint, format!("the nearest name is `{meant}`"));
+            assert_eq!(error.to_failure().code, "invalid_spec");
+        }
+    }
+
+    #[test]
+    fn distances_are_counted_in_edits() {
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("abc", "abc"), 1, "containing is next to equal");
+        assert_eq!(distance("abc", "xyz"), 3);
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_names_the_option_and_what_it_takes() {
+        let error = integer("LMDB", "mapsize", &Value::Bool(true)).unwrap_err();
+        assert_eq!(error.to_string(), "option `mapsize` of LMDB cannot be `true`");
+        assert_eq!(error.hint, "it takes a whole number");
+        assert_eq!(flag("LMDB", "x", &Value::Bool(true)), Ok(true));
+        assert_eq!(text("LMDB", "x", &Value::from(7)).as_deref(), Ok("7"));
+        assert!(text("LMDB", "x", &Value::Null).is_err());
+    }
+}

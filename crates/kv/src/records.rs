@@ -1,0 +1,386 @@
+//! What is in a record, so that whatever is read can be compared byte by byte without anything kept in memory.
+//!
+//! A key is the record's number, most significant byte first, filled up with `0` (as db_bench's keys are). A value begins
+//! with 16 bytes: its generation, and a checksum of generation, number, size and seed. The checksum also says where in a random text
+//! the rest of the value begins. Comparing with that text is a `memcmp`, faster than any checksum over
+//! the value, and exact.
+
+use iosonde_load::Rng;
+use iosonde_protocol::{KvSize, Records};
+
+/// Bytes before the text in a value.
+pub const HEADER_BYTES: usize = 16;
+/// Bytes of the number at the beginning of a key.
+pub const NUMBER_BYTES: usize = 8;
+
+/// Where values may begin in the text. Small enough to stay in a CPU's cache, large enough that the values of one block of a
+/// store or file system rarely share a stretch that a compressor would find.
+const STARTS: usize = 1 << 18;
+/// Bytes of text that are copied or compared at a time: with [`STARTS`] the length of the text.
+pub(crate) const PIECE: usize = 1 << 19;
+/// Distance at which text that can be compressed repeats itself.
+const REPEAT: usize = 128;
+
+/// The contents of all records.
+pub struct Contents {
+    count: u64,
+    seed: u64,
+    keys: Sizes,
+    values: Sizes,
+    text: Box<[u8]>,
+}
+
+impl Contents {
+    /// The contents that a valid description stands for.
+    pub fn new(records: &Records) -> Contents {
+        Contents {
+            count: records.count,
+            seed: records.seed,
+            keys: Sizes::new(&records.key_bytes),
+            values: Sizes::new(&records.value_bytes),
+            text: text(records.seed, records.value_compression_ratio),
+        }
+    }
+
+    /// Number of records that the database is described to hold.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The random text.
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Writes a record's key over `key`.
+    #[inline]
+    pub fn key(&self, number: u64, key: &mut Vec<u8>) {
+        let bytes = self.key_bytes(number);
+        if key.len() != bytes {
+            key.resize(bytes, b'0');
+        }
+        key[..NUMBER_BYTES].copy_from_slice(&number.to_be_bytes());
+    }
+
+    /// Size of a record's key.
+    #[inline]
+    pub fn key_bytes(&self, number: u64) -> usize {
+        self.keys.of(number, self.seed)
+    }
+
+    /// The number of the record that has this key, if it is one of ours.
+    #[inline]
+    pub fn number(&self, key: &[u8]) -> Option<u64> {
+        let (number, rest) = key.split_first_chunk::<NUMBER_BYTES>()?;
+        let number = u64::from_be_bytes(*number);
+        let is_ours = key.len() == self.key_bytes(number) && rest.iter().all(|byte| *byte == b'0');
+        is_ours.then_some(number)
+    }
+
+    /// Size of the value of a record in a generation.
+    #[inline]
+    pub fn value_bytes(&self, number: u64, generation: u64) -> usize {
+        self.values.of(number ^ generation.rotate_left(32), !self.seed)
+    }
+
+    /// Writes the value of a record in a generation over `value`.
+    pub fn value(&self, number: u64, generation: u64, value: &mut Vec<u8>) {
+        let bytes = self.value_bytes(number, generation);
+        let checksum = self.checksum(number, generation, bytes);
+        value.clear();
+        value.extend_from_slice(&generation.to_le_bytes());
+        value.extend_from_slice(&checksum.to_le_bytes());
+        let start = start(checksum);
+        let mut left = bytes - HEADER_BYTES;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            value.extend_from_slice(&self.text[start..start + piece]);
+            left -= piece;
+        }
+    }
+
+    /// Whether a value is, to the last byte, one that was written for this record.
+    #[inline]
+    pub fn is_value_of(&self, number: u64, value: &[u8]) -> bool {
+        let Some((header, body)) = value.split_first_chunk::<HEADER_BYTES>() else {
+            return false;
+        };
+        let generation = u64::from_le_bytes(header[..8].try_into().expect("eight bytes"));
+        let checksum = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
+        if checksum != self.checksum(number, generation, value.len())
+            || value.len() != self.value_bytes(number, generation)
+        {
+            return false;
+        }
+        let start = start(checksum);
+        body.chunks(PIECE)
+            .all(|piece| *piece == self.text[start..start + piece.len()])
+    }
+
+    /// Checksum and start in the text of a value, for the store that makes values up.
+    pub(crate) fn header(&self, number: u64, generation: u64, bytes: usize) -> ([u8; HEADER_BYTES], usize) {
+        let checksum = self.checksum(number, generation, bytes);
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&generation.to_le_bytes());
+        header[8..].copy_from_slice(&checksum.to_le_bytes());
+        (header, start(checksum))
+    }
+
+    /// Bytes of keys and values of all records together, at generation 0.
+    ///
+    /// Of distributed sizes the expected sum: adding up every record would take longer than opening the database.
+    pub fn record_bytes(&self) -> u64 {
+        (self.count as f64 * (self.keys.mean() + self.values.mean())).round() as u64
+    }
+
+    /// The largest key and the largest value that may come up.
+    pub fn bytes_max(&self) -> (u64, u64) {
+        (self.keys.max() as u64, self.values.max() as u64)
+    }
+
+    #[inline]
+    fn checksum(&self, number: u64, generation: u64, bytes: usize) -> u64 {
+        let first = folded(number ^ self.seed, 0x9e37_79b9_7f4a_7c15 ^ bytes as u64);
+        folded(first ^ generation, 0xd6e8_feb8_6659_fd93)
+    }
+}
+
+/// Where in the text a value with this checksum begins.
+#[inline]
+fn start(checksum: u64) -> usize {
+    checksum as usize % STARTS
+}
+
+/// A number in which every bit of `value` and `key` counts: both halves of a product, as in wyhash.
+#[inline]
+fn folded(value: u64, key: u64) -> u64 {
+    let product = u128::from(value ^ 0xa076_1d64_78bd_642f) * u128::from(key ^ 0xe703_7ed1_a0b4_28db);
+    (product as u64) ^ ((product >> 64) as u64)
+}
+
+/// Random bytes, of which the end of each stretch of 128 repeats its beginning, so that a compressor with any window
+/// leaves the fraction `ratio`.
+fn text(seed: u64, ratio: f64) -> Box<[u8]> {
+    let mut text = vec![0; STARTS + PIECE].into_boxed_slice();
+    Rng::new(seed, &[0x7e87]).fill(&mut text);
+    let fresh = ((REPEAT as f64 * ratio).round() as usize).clamp(1, REPEAT);
+    for stretch in text.chunks_mut(REPEAT) {
+        for index in fresh..stretch.len() {
+            stretch[index] = stretch[index - fresh];
+        }
+    }
+    text
+}
+
+/// Sizes, each following from a number.
+enum Sizes {
+    Fixed(usize),
+    Uniform { min: usize, span: u64 },
+    Weighted { sizes: Vec<(u64, usize)>, mean: f64 },
+}
+
+impl Sizes {
+    fn new(size: &KvSize) -> Sizes {
+        match size {
+            KvSize::Fixed { bytes } => Sizes::Fixed(*bytes as usize),
+            KvSize::Uniform { min_bytes, max_bytes } => Sizes::Uniform {
+                min: *min_bytes as usize,
+                span: max_bytes - min_bytes + 1,
+            },
+            KvSize::Weighted { sizes } => {
+                let total: f64 = sizes.iter().map(|size| size.weight).sum();
+                let mean = sizes.iter().map(|size| size.bytes as f64 * size.weight).sum::<f64>() / total;
+                let mut sum = 0.0;
+                let mut cumulative: Vec<(u64, usize)> = sizes
+                    .iter()
+                    .map(|size| {
+                        sum += size.weight;
+                        ((sum / total * u64::MAX as f64) as u64, size.bytes as usize)
+                    })
+                    .collect();
+                if let Some(last) = cumulative.last_mut() {
+                    last.0 = u64::MAX;
+                }
+                Sizes::Weighted {
+                    sizes: cumulative,
+                    mean,
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn of(&self, number: u64, seed: u64) -> usize {
+        match self {
+            Sizes::Fixed(bytes) => *bytes,
+            Sizes::Uniform { min, span } => {
+                min + ((u128::from(folded(number ^ seed, 1)) * u128::from(*span)) >> 64) as usize
+            }
+            Sizes::Weighted { sizes, .. } => {
+                let draw = folded(number ^ seed, 1);
+                sizes[sizes.partition_point(|(limit, _)| *limit < draw)].1
+            }
+        }
+    }
+
+    fn mean(&self) -> f64 {
+        match self {
+            Sizes::Fixed(bytes) => *bytes as f64,
+            Sizes::Uniform { min, span } => *min as f64 + (*span - 1) as f64 / 2.0,
+            Sizes::Weighted { mean, .. } => *mean,
+        }
+    }
+
+    fn max(&self) -> usize {
+        match self {
+            Sizes::Fixed(bytes) => *bytes,
+            Sizes::Uniform { min, span } => min + (*span - 1) as usize,
+            Sizes::Weighted { sizes, .. } => sizes.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iosonde_protocol::WeightedSize;
+    use proptest::prelude::*;
+
+    fn records(value_bytes: KvSize) -> Records {
+        Records {
+            count: 1000,
+            key_bytes: KvSize::Fixed { bytes: 16 },
+            value_bytes,
+            value_compression_ratio: 1.0,
+            seed: 7,
+        }
+    }
+
+    fn contents() -> Contents {
+        Contents::new(&records(KvSize::Uniform {
+            min_bytes: 16,
+            max_bytes: 5000,
+        }))
+    }
+
+    fn value(contents: &Contents, number: u64, generation: u64) -> Vec<u8> {
+        let mut value = Vec::new();
+        contents.value(number, generation, &mut value);
+        value
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_is_recognised_for_its_record_and_for_no_other(number: u64, other: u64, generation: u64) {
+            let contents = contents();
+            let value = value(&contents, number, generation);
+            prop_assert_eq!(value.len(), contents.value_bytes(number, generation));
+            prop_assert!(contents.is_value_of(number, &value));
+            prop_assert!(number == other || !contents.is_value_of(other, &value));
+        }
+
+        #[test]
+        fn any_changed_byte_is_found(number: u64, generation: u64, place: prop::sample::Index, change in 1_u8..) {
+            let contents = contents();
+            let mut value = value(&contents, number, generation);
+            let place = place.index(value.len());
+            value[place] ^= change;
+            prop_assert!(!contents.is_value_of(number, &value));
+        }
+
+        #[test]
+        fn a_value_cut_short_or_grown_is_found(number: u64, bytes in 0_usize..5100) {
+            let contents = contents();
+            let mut value = value(&contents, number, 1);
+            prop_assume!(bytes != value.len());
+            value.resize(bytes, 0);
+            prop_assert!(!contents.is_value_of(number, &value));
+        }
+
+        #[test]
+        fn keys_sort_as_numbers_do_and_lead_back(a: u64, b: u64, min in 8_u64..20, more in 0_u64..20) {
+            let contents = Contents::new(&Records {
+                key_bytes: KvSize::Uniform { min_bytes: min, max_bytes: min + more },
+                ..records(KvSize::Fixed { bytes: 100 })
+            });
+            let key = |number| {
+                let mut key = Vec::new();
+                contents.key(number, &mut key);
+                key
+            };
+            prop_assert_eq!(key(a).cmp(&key(b)), a.cmp(&b));
+            prop_assert_eq!(contents.number(&key(a)), Some(a));
+            prop_assert!((min..=min + more).contains(&(key(a).len() as u64)));
+        }
+    }
+
+    #[test]
+    fn keys_that_are_not_ours_are_told_apart() {
+        let contents = contents();
+        for key in [
+            &b"short"[..],
+            b"\0\0\0\0\0\0\0\x010000000",
+            b"\0\0\0\0\0\0\0\x010000000x",
+        ] {
+            assert_eq!(contents.number(key), None);
+        }
+        assert_eq!(contents.number(b"\0\0\0\0\0\0\0\x0100000000"), Some(1));
+    }
+
+    #[test]
+    fn values_beyond_the_text_are_checked_to_their_end() {
+        let contents = Contents::new(&records(KvSize::Fixed { bytes: 3 << 20 }));
+        let mut value = value(&contents, 5, 6);
+        assert!(contents.is_value_of(5, &value));
+        *value.last_mut().unwrap() ^= 1;
+        assert!(!contents.is_value_of(5, &value));
+    }
+
+    #[test]
+    fn sizes_follow_their_weights() {
+        let sizes = Sizes::new(&KvSize::Weighted {
+            sizes: vec![
+                WeightedSize {
+                    bytes: 100,
+                    weight: 3.0,
+                },
+                WeightedSize {
+                    bytes: 1000,
+                    weight: 1.0,
+                },
+            ],
+        });
+        let large = (0..40_000).filter(|number| sizes.of(*number, 1) == 1000).count();
+        assert!((9_700..10_300).contains(&large), "{large} of 40000");
+        assert_eq!(sizes.mean(), 325.0);
+        assert_eq!(sizes.max(), 1000);
+    }
+
+    #[test]
+    fn uniform_sizes_reach_both_ends() {
+        let sizes = Sizes::new(&KvSize::Uniform {
+            min_bytes: 16,
+            max_bytes: 19,
+        });
+        let found: std::collections::BTreeSet<usize> = (0..1000).map(|number| sizes.of(number, 1)).collect();
+        assert_eq!(found, [16, 17, 18, 19].into());
+    }
+
+    /// Distinct stretches of eight bytes stand for what a compressor with a window could not leave out.
+    #[test]
+    fn text_repeats_itself_as_far_as_the_ratio_says() {
+        for ratio in [1.0, 0.5, 0.25] {
+            let text = text(1, ratio);
+            let fresh = text
+                .chunks(REPEAT)
+                .flat_map(|stretch| {
+                    let mut seen = std::collections::HashSet::new();
+                    (0..=stretch.len() - 8).map(move |at| seen.insert(stretch[at..at + 8].to_vec()))
+                })
+                .filter(|is_new| *is_new)
+                .count();
+            let found = fresh as f64 / text.len() as f64;
+            assert!((found - ratio).abs() < 0.06, "asked {ratio}, found {found}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! In which order a job visits the blocks of its region.
+//!
+//! A visit counts in units of the stream's smallest block size and knows nothing of bytes, operations or time. It is
+//! asked for the next place of an I/O of some [`Size`] and answers with a unit at which that I/O fits into the region.
+//! Where sizes are mixed, a random place too close to the end for the size drawn is moved back to the last that fits.
+
+use iosonde_protocol::{Access, Coverage, Distribution};
+
+use crate::mix::Size;
+use crate::permutation::Permutation;
+use crate::zipf::Zipf;
+use crate::{Purpose, Rng};
+
+/// What a visit needs to know besides its kind.
+pub(crate) struct Ground {
+    /// Units in the region.
+    pub(crate) units: u64,
+    /// Bytes of a unit.
+    pub(crate) unit_bytes: u64,
+    /// Unit at which an ordered visit begins.
+    pub(crate) first: u64,
+    /// The run's seed.
+    pub(crate) seed: u64,
+    /// Number of the stream in the run.
+    pub(crate) stream_index: u64,
+}
+
+/// An order of visiting blocks, and how far it got.
+#[derive(Debug, Clone)]
+pub(crate) enum Visit {
+    Sequential(Sequential),
+    Strided(Strided),
+    Uniform,
+    Zipfian(Zipfian),
+    HotCold(HotCold),
+    EachOnce(EachOnce),
+}
+
+impl Visit {
+    /// The visit that a valid `access` describes.
+    pub(crate) fn new(access: &Access, ground: &Ground) -> Self {
+        match *access {
+            Access::Sequential => Self::Sequential(Sequential { next: ground.first }),
+            Access::Strided { stride_bytes } => {
+                Self::Strided(Strided::new(stride_bytes / ground.unit_bytes, ground.first))
+            }
+            Access::Random {
+                coverage: Coverage::EachOnce,
+                ..
+            } => Self::EachOnce(EachOnce::new(ground.units)),
+            Access::Random {
+                coverage: Coverage::WithReplacement,
+                distribution,
+            } => match distribution {
+                Distribution::Uniform => Self::Uniform,
+                Distribution::Zipfian { theta } => Self::Zipfian(Zipfian::new(theta, ground)),
+                Distribution::HotCold { hot_span, hot_access } => {
+                    Self::HotCold(HotCold::new(hot_span, hot_access, ground.units))
+                }
+            },
+        }
+    }
+
+    /// The unit at which the next I/O, of `size`, starts.
+    #[inline]
+    pub(crate) fn next(&mut self, size: &Size, rng: &mut Rng) -> u64 {
+        match self {
+            Self::Sequential(visit) => visit.next(size),
+            Self::Strided(visit) => visit.next(size),
+            Self::Uniform => rng.below(size.starts),
+            Self::Zipfian(visit) => visit.next(rng).min(size.starts - 1),
+            Self::HotCold(visit) => visit.next(rng).min(size.starts - 1),
+            Self::EachOnce(visit) => visit.next(rng).min(size.starts - 1),
+        }
+    }
+}
+
+/// One block after the other, beginning again at the end of the region.
+#[derive(Debug, Clone)]
+pub(crate) struct Sequential {
+    next: u64,
+}
+
+impl Sequential {
+    #[inline]
+    fn next(&mut self, size: &Size) -> u64 {
+        let unit = if self.next < size.starts { self.next } else { 0 };
+        self.next = unit + size.units;
+        unit
+    }
+}
+
+/// Every `stride` a block; each pass over the region begins one unit further, until the gaps are filled.
+#[derive(Debug, Clone)]
+pub(crate) struct Strided {
+    stride: u64,
+    pass: u64,
+    next: u64,
+}
+
+impl Strided {
+    /// Begins at the last multiple of the stride that is not beyond `first`.
+    fn new(stride: u64, first: u64) -> Self {
+        Self {
+            stride,
+            pass: 0,
+            next: first - first % stride,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, size: &Size) -> u64 {
+        if self.next >= size.starts {
+            self.pass = (self.pass + 1) % self.stride.min(size.starts);
+            self.next = self.pass;
+        }
+        let unit = self.next;
+        self.next += self.stride;
+        unit
+    }
+}
+
+/// Ranks by Zipf's law, scattered: neighbouring ranks lie anywhere, and all jobs of a stream agree where.
+#[derive(Debug, Clone)]
+pub(crate) struct Zipfian {
+    ranks: Zipf,
+    places: Permutation,
+}
+
+impl Zipfian {
+    fn new(theta: f64, ground: &Ground) -> Self {
+        let mut rng = Rng::new(ground.seed, &[ground.stream_index, Purpose::Scatter as u64]);
+        Self {
+            ranks: Zipf::new(ground.units, theta),
+            places: Permutation::new(ground.units, &mut rng),
+        }
+    }
+
+    #[inline]
+    fn next(&self, rng: &mut Rng) -> u64 {
+        self.places.apply(self.ranks.next(rng) - 1)
+    }
+}
+
+/// The beginning of the region is hot: it takes a given share of the accesses; within each part all units are alike.
+#[derive(Debug, Clone)]
+pub(crate) struct HotCold {
+    hot_units: u64,
+    cold_units: u64,
+    hot_access: f64,
+}
+
+impl HotCold {
+    /// Both parts have at least one unit, if there are two.
+    fn new(hot_span: f64, hot_access: f64, units: u64) -> Self {
+        let hot_units = ((hot_span * units as f64).round() as u64).clamp(1, (units - 1).max(1));
+        Self {
+            hot_units,
+            cold_units: units - hot_units,
+            hot_access,
+        }
+    }
+
+    #[inline]
+    fn next(&self, rng: &mut Rng) -> u64 {
+        if self.cold_units == 0 || rng.unit() < self.hot_access {
+            rng.below(self.hot_units)
+        } else {
+            self.hot_units + rng.below(self.cold_units)
+        }
+    }
+}
+
+/// Each unit once a pass, each pass in another random order.
+#[derive(Debug, Clone)]
+pub(crate) struct EachOnce {
+    units: u64,
+    /// How many of this pass were visited.
+    visited: u64,
+    /// The order of this pass; `None` until the first is drawn.
+    order: Option<Permutation>,
+}
+
+impl EachOnce {
+    fn new(units: u64) -> Self {
+        Self {
+            units,
+            visited: 0,
+            order: None,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, rng: &mut Rng) -> u64 {
+        if self.visited == self.units {
+            self.visited = 0;
+            self.order = None;
+        }
+        let order = self.order.get_or_insert_with(|| Permutation::new(self.units, rng));
+        let unit = order.apply(self.visited);
+        self.visited += 1;
+        unit
+    }
+}

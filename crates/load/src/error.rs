@@ -1,0 +1,447 @@
+//! What can be wrong with the description of a stream, and how to put it right.
+
+use iosonde_protocol::{Access, Arrival, BlockSize, Coverage, Distribution, Mix, RateStep, Stream};
+
+/// Smallest block size, in bytes: the smallest sector of a block device.
+pub const BLOCK_BYTES_MIN: u64 = 512;
+/// Largest block size, in bytes.
+pub const BLOCK_BYTES_MAX: u64 = 64 << 20;
+/// Highest arrival rate of a stream, in I/Os per second.
+pub const RATE_MAX: f64 = 1e7;
+/// Fractions are decimal in a study file; their sum may be this far above 1 by rounding.
+pub(crate) const FRACTION_TOLERANCE: f64 = 1e-9;
+
+/// Why a stream cannot be generated. The text says what is wrong; [`LoadError::hint`] says what to do.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum LoadError {
+    /// No threads.
+    #[error("`jobs` is 0, so nothing would issue I/O")]
+    NoJobs,
+    /// Nothing in flight.
+    #[error("`queue_depth` is 0, so no I/O could be in flight")]
+    NoQueueDepth,
+    /// A fraction is not one.
+    #[error("`{name}` is {value}, which is not a fraction between 0 and 1")]
+    Fraction {
+        /// Which setting.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// More than everything is read and trimmed.
+    #[error("`read_fraction` {read} and `trim_fraction` {trim} add up to more than 1")]
+    MixSum {
+        /// Fraction of reads.
+        read: f64,
+        /// Fraction of trims.
+        trim: f64,
+    },
+    /// No size to choose.
+    #[error("`block_sizes` is empty")]
+    NoBlockSize,
+    /// A size out of range.
+    #[error("block size {bytes} B is outside 512 B to 64 MiB")]
+    BlockSize {
+        /// The size, in bytes.
+        bytes: u64,
+    },
+    /// A weight that is not one.
+    #[error("block size {bytes} B has weight {weight}, which is not a finite number above 0")]
+    Weight {
+        /// The size, in bytes.
+        bytes: u64,
+        /// Its weight.
+        weight: f64,
+    },
+    /// A stride that would make I/Os overlap.
+    #[error("`stride_bytes` {stride_bytes} is smaller than the block size of {block_bytes} B")]
+    StrideTooShort {
+        /// The stride, in bytes.
+        stride_bytes: u64,
+        /// The largest block size, in bytes.
+        block_bytes: u64,
+    },
+    /// A stride that would leave the blocks' alignment.
+    #[error("`stride_bytes` {stride_bytes} is not a multiple of the block size of {block_bytes} B")]
+    StrideAlignment {
+        /// The stride, in bytes.
+        stride_bytes: u64,
+        /// The smallest block size, in bytes.
+        block_bytes: u64,
+    },
+    /// A skew without meaning.
+    #[error("`theta` is {theta}, which is not a finite number above 0")]
+    Theta {
+        /// The skew.
+        theta: f64,
+    },
+    /// A hot part that is nothing or everything.
+    #[error("`hot_span` is {hot_span}, which leaves no hot or no cold part: it must lie between 0 and 1")]
+    HotSpan {
+        /// The hot fraction of the span.
+        hot_span: f64,
+    },
+    /// A distribution for a visit that takes every block once.
+    #[error("a visit that takes each block once cannot prefer some by a `zipfian` or `hot_cold` distribution")]
+    EachOnceSkewed,
+    /// A schedule that cannot be kept.
+    #[error("`rate` is {rate} I/Os per second, which is not above 0 and at most 10,000,000")]
+    Rate {
+        /// The rate, in I/Os per second.
+        rate: f64,
+    },
+    /// A schedule on which nothing ever arrives.
+    #[error("`steps` holds no rate above 0, so nothing would ever arrive")]
+    NoArrivals,
+    /// A span that reaches past the target.
+    #[error("the span of {span_bytes} B from byte {offset_bytes} ends beyond the target of {target_bytes} B")]
+    SpanBeyondTarget {
+        /// First byte of the span.
+        offset_bytes: u64,
+        /// Length of the span, in bytes.
+        span_bytes: u64,
+        /// Length of the target, in bytes.
+        target_bytes: u64,
+    },
+    /// A region that cannot hold one I/O.
+    #[error("the region of each job is {region_bytes} B, less than one block of {block_bytes} B")]
+    RegionTooSmall {
+        /// Length of the region, in bytes.
+        region_bytes: u64,
+        /// The largest block size, in bytes.
+        block_bytes: u64,
+    },
+}
+
+impl LoadError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoJobs => "set `jobs` to 1 or more",
+            Self::NoQueueDepth => "set `queue_depth` to 1 or more",
+            Self::Fraction { .. } => "write a share of 70 % as 0.7",
+            Self::MixSum { .. } => "what remains of 1 is writes: lower one of the two",
+            Self::NoBlockSize => "give at least one block size",
+            Self::BlockSize { .. } => "choose a block size from 512 B to 64 MiB",
+            Self::Weight { .. } => "give each block size a weight above 0, or leave the size out",
+            Self::StrideTooShort { .. } => "make the stride at least one block, or use sequential access",
+            Self::StrideAlignment { .. } => "make the stride a multiple of the smallest block size",
+            Self::Theta { .. } => "use a skew above 0, such as YCSB's 0.99, or the uniform distribution",
+            Self::HotSpan { .. } => "write a hot tenth of the span as 0.1",
+            Self::EachOnceSkewed => "use coverage `with_replacement`, or the uniform distribution",
+            Self::Rate { .. } => "choose a rate in that range, or a closed loop for as fast as it goes",
+            Self::NoArrivals => "give at least one step a rate above 0",
+            Self::SpanBeyondTarget { .. } => "make the target larger, or the span smaller",
+            Self::RegionTooSmall { .. } => "make the span larger, the block size smaller, or the jobs fewer",
+        }
+    }
+}
+
+/// Checks everything about a stream that does not depend on its target.
+///
+/// # Errors
+/// The first setting found that makes no sense.
+pub fn validate(stream: &Stream) -> Result<(), LoadError> {
+    if stream.jobs == 0 {
+        return Err(LoadError::NoJobs);
+    }
+    if stream.queue_depth == 0 {
+        return Err(LoadError::NoQueueDepth);
+    }
+    validate_mix(&stream.mix)?;
+    validate_block_sizes(&stream.block_sizes)?;
+    validate_access(&stream.access, &stream.block_sizes)?;
+    validate_arrival(&stream.arrival)
+}
+
+/// The smallest and the largest of the sizes, in bytes.
+pub(crate) fn size_range(sizes: &[BlockSize]) -> Result<(u64, u64), LoadError> {
+    let bytes = || sizes.iter().map(|size| size.bytes);
+    bytes().min().zip(bytes().max()).ok_or(LoadError::NoBlockSize)
+}
+
+fn validate_mix(mix: &Mix) -> Result<(), LoadError> {
+    validate_fraction("read_fraction", mix.read_fraction)?;
+    validate_fraction("trim_fraction", mix.trim_fraction)?;
+    if mix.read_fraction + mix.trim_fraction > 1.0 + FRACTION_TOLERANCE {
+        return Err(LoadError::MixSum {
+            read: mix.read_fraction,
+            trim: mix.trim_fraction,
+        });
+    }
+    Ok(())
+}
+
+fn validate_block_sizes(sizes: &[BlockSize]) -> Result<(), LoadError> {
+    size_range(sizes)?;
+    for &BlockSize { bytes, weight } in sizes {
+        if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&bytes) {
+            return Err(LoadError::BlockSize { bytes });
+        }
+        if !is_positive(weight) {
+            return Err(LoadError::Weight { bytes, weight });
+        }
+    }
+    Ok(())
+}
+
+fn validate_access(access: &Access, sizes: &[BlockSize]) -> Result<(), LoadError> {
+    match *access {
+        Access::Sequential => Ok(()),
+        Access::Strided { stride_bytes } => validate_stride(stride_bytes, sizes),
+        Access::Random {
+            coverage: Coverage::EachOnce,
+            distribution: Distribution::Uniform,
+        } => Ok(()),
+        Access::Random {
+            coverage: Coverage::EachOnce,
+            ..
+        } => Err(LoadError::EachOnceSkewed),
+        Access::Random {
+            coverage: Coverage::WithReplacement,
+            distribution,
+        } => validate_distribution(&distribution),
+    }
+}
+
+fn validate_stride(stride_bytes: u64, sizes: &[BlockSize]) -> Result<(), LoadError> {
+    let (smallest, largest) = size_range(sizes)?;
+    if stride_bytes < largest {
+        return Err(LoadError::StrideTooShort {
+            stride_bytes,
+            block_bytes: largest,
+        });
+    }
+    if !stride_bytes.is_multiple_of(smallest) {
+        return Err(LoadError::StrideAlignment {
+            stride_bytes,
+            block_bytes: smallest,
+        });
+    }
+    Ok(())
+}
+
+fn validate_distribution(distribution: &Distribution) -> Result<(), LoadError> {
+    match *distribution {
+        Distribution::Uniform => Ok(()),
+        Distribution::Zipfian { theta } if is_positive(theta) => Ok(()),
+        Distribution::Zipfian { theta } => Err(LoadError::Theta { theta }),
+        Distribution::HotCold { hot_span, .. } if !(hot_span > 0.0 && hot_span < 1.0) => {
+            Err(LoadError::HotSpan { hot_span })
+        }
+        Distribution::HotCold { hot_access, .. } => validate_fraction("hot_access", hot_access),
+    }
+}
+
+/// Whether arrivals can be generated.
+///
+/// # Errors
+/// When a rate makes no sense.
+pub fn validate_arrival(arrival: &Arrival) -> Result<(), LoadError> {
+    match *arrival {
+        Arrival::Constant { rate } | Arrival::Poisson { rate } => validate_rate(rate),
+        Arrival::Steps { ref steps, .. } => validate_steps(steps),
+        Arrival::Closed => Ok(()),
+    }
+}
+
+fn validate_rate(rate: f64) -> Result<(), LoadError> {
+    if is_positive(rate) && rate <= RATE_MAX {
+        Ok(())
+    } else {
+        Err(LoadError::Rate { rate })
+    }
+}
+
+/// A step may be a pause, but something must arrive at some time.
+fn validate_steps(steps: &[RateStep]) -> Result<(), LoadError> {
+    if steps.iter().all(|step| step.rate == 0.0) {
+        return Err(LoadError::NoArrivals);
+    }
+    let rates = steps.iter().map(|step| step.rate);
+    rates.filter(|rate| *rate != 0.0).try_for_each(validate_rate)
+}
+
+fn validate_fraction(name: &'static str, value: f64) -> Result<(), LoadError> {
+    if (0.0..=1.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(LoadError::Fraction { name, value })
+    }
+}
+
+fn is_positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{each_once, random, stream};
+
+    /// What a change to a valid stream is answered with.
+    fn error(change: impl FnOnce(&mut Stream)) -> String {
+        let mut stream = stream();
+        assert_eq!(validate(&stream), Ok(()));
+        change(&mut stream);
+        validate(&stream).map_or_else(|error| format!("{error}; {}", error.hint()), |()| "valid".to_owned())
+    }
+
+    fn size(bytes: u64, weight: f64) -> BlockSize {
+        BlockSize { bytes, weight }
+    }
+
+    #[test]
+    fn a_stream_that_issues_nothing_is_refused() {
+        assert_eq!(
+            error(|s| s.jobs = 0),
+            "`jobs` is 0, so nothing would issue I/O; set `jobs` to 1 or more"
+        );
+        assert_eq!(
+            error(|s| s.queue_depth = 0),
+            "`queue_depth` is 0, so no I/O could be in flight; set `queue_depth` to 1 or more"
+        );
+    }
+
+    #[test]
+    fn shares_must_be_fractions_that_add_up_to_1_at_most() {
+        assert_eq!(
+            error(|s| s.mix.read_fraction = 70.0),
+            "`read_fraction` is 70, which is not a fraction between 0 and 1; write a share of 70 % as 0.7"
+        );
+        assert!(error(|s| s.mix.trim_fraction = -0.1).starts_with("`trim_fraction` is -0.1"));
+        assert!(error(|s| s.mix.read_fraction = f64::NAN).starts_with("`read_fraction` is NaN"));
+        assert_eq!(
+            error(|s| s.mix = Mix {
+                read_fraction: 0.7,
+                trim_fraction: 0.4
+            }),
+            "`read_fraction` 0.7 and `trim_fraction` 0.4 add up to more than 1; \
+             what remains of 1 is writes: lower one of the two"
+        );
+        // Decimal fractions may add up to a little more than 1.
+        let rounded_up = Mix {
+            read_fraction: 0.6,
+            trim_fraction: 0.4 + 1e-12,
+        };
+        assert_eq!(error(|s| s.mix = rounded_up), "valid");
+    }
+
+    #[test]
+    fn block_sizes_must_be_in_range_and_weighted() {
+        assert_eq!(
+            error(|s| s.block_sizes.clear()),
+            "`block_sizes` is empty; give at least one block size"
+        );
+        assert_eq!(
+            error(|s| s.block_sizes[0].bytes = 511),
+            "block size 511 B is outside 512 B to 64 MiB; choose a block size from 512 B to 64 MiB"
+        );
+        assert!(error(|s| s.block_sizes.push(size((64 << 20) + 1, 1.0))).starts_with("block size 67108865 B"));
+        assert_eq!(
+            error(|s| s.block_sizes = vec![size(512, 0.1), size(64 << 20, 9.0)]),
+            "valid"
+        );
+        assert_eq!(
+            error(|s| s.block_sizes[0].weight = 0.0),
+            "block size 4096 B has weight 0, which is not a finite number above 0; \
+             give each block size a weight above 0, or leave the size out"
+        );
+        for weight in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(error(|s| s.block_sizes[0].weight = weight).contains("not a finite number above 0"));
+        }
+    }
+
+    #[test]
+    fn a_stride_must_be_a_multiple_of_the_block() {
+        let strided = |stride_bytes| Access::Strided { stride_bytes };
+        assert_eq!(error(|s| s.access = strided(4096)), "valid");
+        assert_eq!(
+            error(|s| s.access = strided(2048)),
+            "`stride_bytes` 2048 is smaller than the block size of 4096 B; \
+             make the stride at least one block, or use sequential access"
+        );
+        assert_eq!(
+            error(|s| s.access = strided(10_000)),
+            "`stride_bytes` 10000 is not a multiple of the block size of 4096 B; \
+             make the stride a multiple of the smallest block size"
+        );
+        let mixed = |s: &mut Stream| s.block_sizes.push(size(8192, 1.0));
+        assert!(error(|s| (s.access = strided(4096), mixed(s)).0).contains("smaller than the block size of 8192 B"));
+        assert_eq!(error(|s| (s.access = strided(12_288), mixed(s)).0), "valid");
+    }
+
+    #[test]
+    fn a_distribution_must_mean_something() {
+        assert_eq!(
+            error(|s| s.access = random(Distribution::Zipfian { theta: 0.0 })),
+            "`theta` is 0, which is not a finite number above 0; \
+             use a skew above 0, such as YCSB's 0.99, or the uniform distribution"
+        );
+        for theta in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(error(|s| s.access = random(Distribution::Zipfian { theta })).starts_with("`theta` is"));
+        }
+        let hot_cold = |hot_span, hot_access| random(Distribution::HotCold { hot_span, hot_access });
+        assert_eq!(
+            error(|s| s.access = hot_cold(1.0, 0.9)),
+            "`hot_span` is 1, which leaves no hot or no cold part: it must lie between 0 and 1; \
+             write a hot tenth of the span as 0.1"
+        );
+        assert!(error(|s| s.access = hot_cold(f64::NAN, 0.9)).starts_with("`hot_span` is NaN"));
+        assert!(error(|s| s.access = hot_cold(0.1, 90.0)).starts_with("`hot_access` is 90, which is not a fraction"));
+        assert_eq!(error(|s| s.access = hot_cold(0.1, 1.0)), "valid");
+    }
+
+    #[test]
+    fn each_block_once_goes_with_no_preference() {
+        assert_eq!(error(|s| s.access = each_once()), "valid");
+        let skewed = Access::Random {
+            coverage: Coverage::EachOnce,
+            distribution: Distribution::Zipfian { theta: 0.99 },
+        };
+        assert_eq!(
+            error(|s| s.access = skewed),
+            "a visit that takes each block once cannot prefer some by a `zipfian` or `hot_cold` distribution; \
+             use coverage `with_replacement`, or the uniform distribution"
+        );
+    }
+
+    #[test]
+    fn a_rate_must_be_one_that_can_be_kept() {
+        assert_eq!(
+            error(|s| s.arrival = Arrival::Poisson { rate: 2e7 }),
+            "`rate` is 20000000 I/Os per second, which is not above 0 and at most 10,000,000; \
+             choose a rate in that range, or a closed loop for as fast as it goes"
+        );
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(error(|s| s.arrival = Arrival::Constant { rate }).starts_with("`rate` is"));
+        }
+        assert_eq!(error(|s| s.arrival = Arrival::Constant { rate: 1e7 }), "valid");
+    }
+
+    #[test]
+    fn a_region_that_does_not_fit_says_so() {
+        let beyond = LoadError::SpanBeyondTarget {
+            offset_bytes: 4096,
+            span_bytes: 8192,
+            target_bytes: 8192,
+        };
+        assert_eq!(
+            beyond.to_string(),
+            "the span of 8192 B from byte 4096 ends beyond the target of 8192 B"
+        );
+        assert_eq!(beyond.hint(), "make the target larger, or the span smaller");
+        let small = LoadError::RegionTooSmall {
+            region_bytes: 2048,
+            block_bytes: 4096,
+        };
+        assert_eq!(
+            small.to_string(),
+            "the region of each job is 2048 B, less than one block of 4096 B"
+        );
+        assert_eq!(
+            small.hint(),
+            "make the span larger, the block size smaller, or the jobs fewer"
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! An open loop's schedule under way: which operation is due next, and how many are due but not started.
+
+use iosonde_protocol::ScheduleResult;
+
+use crate::Arrivals;
+
+/// The arrivals of one job since the run has begun.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    arrivals: Arrivals,
+    begin_ns: u64,
+    next_ns: u64,
+    taken: u64,
+    /// Runs ahead of `arrivals` to count what is due, once there is a backlog.
+    ahead: Arrivals,
+    ahead_ns: u64,
+    due: u64,
+    lag_ns_sum: u64,
+    lag_ns_max: u64,
+}
+
+impl Schedule {
+    /// Arrivals count from 0; the run has begun at an instant of its clock.
+    pub fn new(mut arrivals: Arrivals, begin_ns: u64) -> Schedule {
+        let next_ns = begin_ns.saturating_add(arrivals.next());
+        Schedule {
+            ahead: arrivals.clone(),
+            arrivals,
+            begin_ns,
+            next_ns,
+            taken: 0,
+            ahead_ns: next_ns,
+            due: 0,
+            lag_ns_sum: 0,
+            lag_ns_max: 0,
+        }
+    }
+
+    /// When the next operation is due.
+    #[inline]
+    pub fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
+    /// Takes the next operation; returns when it was due.
+    #[inline]
+    pub fn take(&mut self) -> u64 {
+        self.taken += 1;
+        std::mem::replace(&mut self.next_ns, self.begin_ns.saturating_add(self.arrivals.next()))
+    }
+
+    /// Takes note of how late an operation was started.
+    #[inline]
+    pub fn note_start(&mut self, intended_ns: u64, start_ns: u64) {
+        let lag_ns = start_ns.saturating_sub(intended_ns);
+        self.lag_ns_sum += lag_ns;
+        self.lag_ns_max = self.lag_ns_max.max(lag_ns);
+    }
+
+    /// How the schedule was kept until the load ended.
+    pub fn into_result(mut self, end_ns: u64, spun_ns: u64) -> ScheduleResult {
+        let backlog = self.backlog(end_ns);
+        ScheduleResult {
+            due: self.taken + backlog,
+            started: self.taken,
+            start_lag_ns_sum: self.lag_ns_sum,
+            start_lag_ns_max: self.lag_ns_max,
+            spun_ns,
+        }
+    }
+
+    /// How many are due by now and not taken.
+    pub fn backlog(&mut self, now_ns: u64) -> u64 {
+        while self.ahead_ns <= now_ns && self.ahead_ns < u64::MAX {
+            self.due += 1;
+            self.ahead_ns = self.begin_ns.saturating_add(self.ahead.next());
+        }
+        self.due.saturating_sub(self.taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iosonde_protocol::Arrival;
+
+    #[test]
+    fn what_is_due_and_not_taken_is_the_backlog() {
+        let arrivals =
+            Arrivals::new(&Arrival::Constant { rate: 1e9 / 100.0 }, 1, 0, 0, 1, 0).expect("the loop is open");
+        let mut schedule = Schedule::new(arrivals, 1000);
+        assert_eq!(schedule.next_ns(), 1000);
+        assert_eq!(schedule.backlog(999), 0);
+        assert_eq!(schedule.backlog(1250), 3);
+        assert_eq!([schedule.take(), schedule.take()], [1000, 1100]);
+        assert_eq!(schedule.backlog(1250), 1);
+        assert_eq!(schedule.next_ns(), 1200);
+    }
+}

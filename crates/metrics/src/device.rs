@@ -1,0 +1,477 @@
+//! What the block devices under a target did, by the kernel's own counters.
+//!
+//! `/sys/dev/block/MAJOR:MINOR/stat` is one line (kernel `Documentation/block/stat.rst`): 11 fields since Linux 2.6, 15 with
+//! discards since 4.18, 17 with flushes since 5.5. The file stays open, so a reading is one `pread(2)`.
+//!
+//! The kernel prints times in milliseconds from a 32-bit number. Summed waits at queue depth 256 grow by 256 s each
+//! second and wrap within five hours, so counters are carried on in 64 bits from reading to reading.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use iosonde_protocol::DeviceUsage;
+
+/// Where the kernel lists block devices by number.
+const BLOCK_DEVICES: &str = "/sys/dev/block";
+/// The unit of the kernel's sector counts, whatever the device's own sectors are.
+const SECTOR_BYTES: u64 = 512;
+const NS_PER_MS: u64 = 1_000_000;
+/// Longer than 17 numbers of 20 digits.
+const LINE_BYTES: usize = 512;
+
+/// Watches a list of block devices.
+///
+/// A device that vanishes counts no further, and [`DeviceWatch::vanished`] names it.
+#[derive(Debug)]
+pub struct DeviceWatch {
+    devices: Vec<Device>,
+    sampled: Vec<DeviceUsage>,
+}
+
+impl DeviceWatch {
+    /// Opens the counters of `devices`, each named `major:minor`; counting begins here.
+    ///
+    /// # Errors
+    /// When a name is not `major:minor`, no such device exists, or its counters cannot be read or understood.
+    pub fn open(devices: &[String]) -> Result<Self, DeviceError> {
+        Self::open_in(Path::new(BLOCK_DEVICES), devices)
+    }
+
+    /// What each device did since the previous sample, or since the opening.
+    pub fn sample(&mut self) -> Vec<DeviceUsage> {
+        let now = self.snapshot();
+        let changes = difference(&now, &self.sampled);
+        self.sampled = now;
+        changes
+    }
+
+    /// What each device did since the opening. Does not disturb [`DeviceWatch::sample`]; the [`difference`] of two
+    /// snapshots is what was done between them.
+    pub fn snapshot(&mut self) -> Vec<DeviceUsage> {
+        self.devices.iter_mut().map(Device::read).collect()
+    }
+
+    /// The devices that went away while they were watched.
+    pub fn vanished(&self) -> Vec<&str> {
+        let gone = self.devices.iter().filter(|device| device.file.is_none());
+        gone.map(|device| device.total.device.as_str()).collect()
+    }
+
+    fn open_in(directory: &Path, devices: &[String]) -> Result<Self, DeviceError> {
+        let open = |name: &String| Device::open(directory, name);
+        let devices = devices.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let sampled = devices.iter().map(|device| device.total.clone()).collect();
+        Ok(Self { devices, sampled })
+    }
+}
+
+/// What was done between two snapshots of the same watch; I/Os in flight are those of the later.
+pub fn difference(later: &[DeviceUsage], earlier: &[DeviceUsage]) -> Vec<DeviceUsage> {
+    later
+        .iter()
+        .zip(earlier)
+        .map(|(later, earlier)| change(later, earlier))
+        .collect()
+}
+
+/// Why a device cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The name is not two numbers.
+    #[error("`{device}` does not name a block device: it must be `major:minor`, as `lsblk -o NAME,MAJ:MIN` shows")]
+    Name {
+        /// The name given.
+        device: String,
+    },
+    /// The counters cannot be opened or read.
+    #[error("cannot read the counters of block device `{device}` in `{}`: {source}", path.display())]
+    Read {
+        /// The device as `major:minor`.
+        device: String,
+        /// Where its counters should be.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The counters are not in a known form.
+    #[error("the counters of block device `{device}` are not in a known form: `{line}`")]
+    Format {
+        /// The device as `major:minor`.
+        device: String,
+        /// What was read.
+        line: String,
+    },
+}
+
+/// One device: its open counters and what it did so far.
+#[derive(Debug)]
+struct Device {
+    /// `None` once the device is gone.
+    file: Option<File>,
+    previous: Counters,
+    total: DeviceUsage,
+}
+
+impl Device {
+    fn open(directory: &Path, name: &str) -> Result<Self, DeviceError> {
+        if !is_device_number(name) {
+            return Err(DeviceError::Name {
+                device: name.to_owned(),
+            });
+        }
+        let path = directory.join(name).join("stat");
+        let opened = File::open(&path).and_then(|file| read_line(&file).map(|line| (file, line)));
+        let (file, line) = opened.map_err(|source| DeviceError::Read {
+            device: name.to_owned(),
+            path,
+            source,
+        })?;
+        let previous = Counters::parse(&line).ok_or(DeviceError::Format {
+            device: name.to_owned(),
+            line,
+        })?;
+        let total = DeviceUsage {
+            device: name.to_owned(),
+            in_flight: previous.in_flight,
+            ..DeviceUsage::default()
+        };
+        Ok(Self {
+            file: Some(file),
+            previous,
+            total,
+        })
+    }
+
+    /// What the device did since the opening. A reading that fails or makes no sense means that it is gone.
+    fn read(&mut self) -> DeviceUsage {
+        let line = self.file.as_ref().and_then(|file| read_line(file).ok());
+        match line.as_deref().and_then(Counters::parse) {
+            Some(counters) => {
+                counters.add_change_to(&mut self.total, &self.previous);
+                self.previous = counters;
+            }
+            None => {
+                self.file = None;
+                self.total.in_flight = 0;
+            }
+        }
+        self.total.clone()
+    }
+}
+
+fn is_device_number(name: &str) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name.split_once(':')
+        .is_some_and(|(major, minor)| is_number(major) && is_number(minor))
+}
+
+fn read_line(file: &File) -> std::io::Result<String> {
+    let mut buffer = [0; LINE_BYTES];
+    let length = file.read_at(&mut buffer, 0)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).trim().to_owned())
+}
+
+/// One line of counters, in the kernel's units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counters {
+    reads: u64,
+    read_merges: u64,
+    read_sectors: u64,
+    read_wait_ms: u32,
+    writes: u64,
+    write_merges: u64,
+    write_sectors: u64,
+    write_wait_ms: u32,
+    in_flight: u64,
+    busy_ms: u32,
+    discards: u64,
+    discard_sectors: u64,
+    flushes: u64,
+}
+
+impl Counters {
+    /// The counters in a line, or `None` if it is not one. Fields that an older kernel does not have are 0.
+    fn parse(line: &str) -> Option<Self> {
+        let fields = line
+            .split_ascii_whitespace()
+            .map(str::parse)
+            .collect::<Result<Vec<u64>, _>>()
+            .ok()?;
+        if fields.len() < 11 {
+            return None;
+        }
+        let optional = |index: usize| fields.get(index).copied().unwrap_or(0);
+        Some(Self {
+            reads: fields[0],
+            read_merges: fields[1],
+            read_sectors: fields[2],
+            read_wait_ms: fields[3] as u32,
+            writes: fields[4],
+            write_merges: fields[5],
+            write_sectors: fields[6],
+            write_wait_ms: fields[7] as u32,
+            in_flight: fields[8],
+            busy_ms: fields[9] as u32,
+            // Field 10 is the time spent in the queue: the sum of the waits, which are told apart above.
+            discards: optional(11),
+            discard_sectors: optional(13),
+            flushes: optional(15),
+        })
+    }
+
+    fn add_change_to(&self, total: &mut DeviceUsage, previous: &Self) {
+        let bytes = |now: u64, before: u64| now.saturating_sub(before) * SECTOR_BYTES;
+        let nanoseconds = |now: u32, before: u32| u64::from(now.wrapping_sub(before)) * NS_PER_MS;
+        total.reads += self.reads.saturating_sub(previous.reads);
+        total.read_merges += self.read_merges.saturating_sub(previous.read_merges);
+        total.read_bytes += bytes(self.read_sectors, previous.read_sectors);
+        total.read_wait_ns += nanoseconds(self.read_wait_ms, previous.read_wait_ms);
+        total.writes += self.writes.saturating_sub(previous.writes);
+        total.write_merges += self.write_merges.saturating_sub(previous.write_merges);
+        total.write_bytes += bytes(self.write_sectors, previous.write_sectors);
+        total.write_wait_ns += nanoseconds(self.write_wait_ms, previous.write_wait_ms);
+        total.in_flight = self.in_flight;
+        total.busy_ns += nanoseconds(self.busy_ms, previous.busy_ms);
+        total.discards += self.discards.saturating_sub(previous.discards);
+        total.discard_bytes += bytes(self.discard_sectors, previous.discard_sectors);
+        total.flushes += self.flushes.saturating_sub(previous.flushes);
+    }
+}
+
+fn change(later: &DeviceUsage, earlier: &DeviceUsage) -> DeviceUsage {
+    debug_assert_eq!(later.device, earlier.device, "both snapshots are of the same watch");
+    DeviceUsage {
+        device: later.device.clone(),
+        reads: later.reads - earlier.reads,
+        read_merges: later.read_merges - earlier.read_merges,
+        read_bytes: later.read_bytes - earlier.read_bytes,
+        read_wait_ns: later.read_wait_ns - earlier.read_wait_ns,
+        writes: later.writes - earlier.writes,
+        write_merges: later.write_merges - earlier.write_merges,
+        write_bytes: later.write_bytes - earlier.write_bytes,
+        write_wait_ns: later.write_wait_ns - earlier.write_wait_ns,
+        in_flight: later.in_flight,
+        busy_ns: later.busy_ns - earlier.busy_ns,
+        discards: later.discards - earlier.discards,
+        discard_bytes: later.discard_bytes - earlier.discard_bytes,
+        flushes: later.flushes - earlier.flushes,
+        // The kernel knows nothing of the media.
+        media: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir, write};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const FIELDS_11: &str = "    1   2   3   4   5   6   7   8   9   10   11\n";
+    const FIELDS_15: &str = "    1   2   3   4   5   6   7   8   9   10   11   12   13   14   15\n";
+    const FIELDS_17: &str = "    1   2   3   4   5   6   7   8   9   10   11   12   13   14   15   16   17\n";
+
+    /// A directory as the kernel's, with one device whose counters the test writes.
+    struct Kernel {
+        directory: TempDir,
+    }
+
+    impl Kernel {
+        fn new(line: &str) -> Self {
+            let kernel = Self {
+                directory: tempfile::tempdir().expect("a temporary directory"),
+            };
+            create_dir(kernel.directory.path().join("8:0")).expect("the directory is new");
+            kernel.says(line);
+            kernel
+        }
+
+        /// Overwrites the counters in place, so that an open file sees it.
+        fn says(&self, line: &str) {
+            write(self.directory.path().join("8:0/stat"), line).expect("a small file");
+        }
+
+        fn watch(&self) -> DeviceWatch {
+            self.try_watch("8:0").expect("the device is there")
+        }
+
+        fn try_watch(&self, device: &str) -> Result<DeviceWatch, DeviceError> {
+            DeviceWatch::open_in(self.directory.path(), &[device.to_owned()])
+        }
+    }
+
+    #[test]
+    fn every_form_of_the_line_is_read() {
+        let common = Counters {
+            reads: 1,
+            read_merges: 2,
+            read_sectors: 3,
+            read_wait_ms: 4,
+            writes: 5,
+            write_merges: 6,
+            write_sectors: 7,
+            write_wait_ms: 8,
+            in_flight: 9,
+            busy_ms: 10,
+            ..Counters::default()
+        };
+        let with_discards = Counters {
+            discards: 12,
+            discard_sectors: 14,
+            ..common
+        };
+        let with_flushes = Counters {
+            flushes: 16,
+            ..with_discards
+        };
+        assert_eq!(Counters::parse(FIELDS_11), Some(common));
+        assert_eq!(Counters::parse(FIELDS_15), Some(with_discards));
+        assert_eq!(Counters::parse(FIELDS_17), Some(with_flushes));
+    }
+
+    #[test]
+    fn what_is_not_a_line_of_counters_is_refused() {
+        for line in [
+            "",
+            "1 2 3 4 5 6 7 8 9 10",
+            "1 2 3 4 5 6 7 8 9 10 eleven",
+            "-1 2 3 4 5 6 7 8 9 10 11",
+        ] {
+            assert_eq!(Counters::parse(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_sample_is_what_was_done_since_the_last_in_bytes_and_nanoseconds() {
+        let kernel = Kernel::new("100 0 800 10 200 0 1600 20 0 30 30 0 0 0 0 5 1");
+        let mut watch = kernel.watch();
+        kernel.says("110 1 1000 12 230 2 2000 25 4 37 37 3 0 16 1 6 1");
+        let expected = DeviceUsage {
+            device: "8:0".to_owned(),
+            reads: 10,
+            read_merges: 1,
+            read_bytes: 200 * 512,
+            read_wait_ns: 2_000_000,
+            writes: 30,
+            write_merges: 2,
+            write_bytes: 400 * 512,
+            write_wait_ns: 5_000_000,
+            in_flight: 4,
+            busy_ns: 7_000_000,
+            discards: 3,
+            discard_bytes: 16 * 512,
+            flushes: 1,
+            media: None,
+        };
+        assert_eq!(watch.sample(), [expected]);
+        let idle = DeviceUsage {
+            device: "8:0".to_owned(),
+            in_flight: 4,
+            ..DeviceUsage::default()
+        };
+        assert_eq!(watch.sample(), [idle]);
+    }
+
+    #[test]
+    fn samples_add_up_to_the_difference_of_snapshots() {
+        let line = |reads: u64| format!("{reads} 0 0 0 0 0 0 0 0 0 0");
+        let kernel = Kernel::new(&line(1000));
+        let mut watch = kernel.watch();
+        let begin = watch.snapshot();
+        let sampled: u64 = [1007, 1020, 1100]
+            .map(|reads| {
+                kernel.says(&line(reads));
+                watch.sample()[0].reads
+            })
+            .iter()
+            .sum();
+        assert_eq!(sampled, 100);
+        assert_eq!(difference(&watch.snapshot(), &begin)[0].reads, 100);
+    }
+
+    /// Times are 32-bit milliseconds in the kernel; at queue depth 256 they wrap within five hours.
+    #[test]
+    fn times_carry_on_when_the_kernels_counter_wraps() {
+        let line = |wait_ms: u32| format!("0 0 0 {wait_ms} 0 0 0 0 0 {wait_ms} 0");
+        let kernel = Kernel::new(&line(u32::MAX - 99));
+        let mut watch = kernel.watch();
+        kernel.says(&line(50));
+        let change = &watch.sample()[0];
+        assert_eq!(
+            (change.read_wait_ns, change.busy_ns),
+            (150 * NS_PER_MS, 150 * NS_PER_MS)
+        );
+        kernel.says(&line(u32::MAX - 99));
+        watch.sample();
+        kernel.says(&line(0));
+        assert_eq!(
+            watch.snapshot()[0].read_wait_ns,
+            (1 << 32) * NS_PER_MS + 100 * NS_PER_MS
+        );
+    }
+
+    #[test]
+    fn a_device_that_vanishes_keeps_what_it_did_and_is_named() {
+        let kernel = Kernel::new("100 0 0 0 0 0 0 0 7 0 0");
+        let mut watch = kernel.watch();
+        kernel.says("150 0 0 0 0 0 0 0 7 0 0");
+        let begin = watch.snapshot();
+        assert!(watch.vanished().is_empty());
+        kernel.says("");
+        let nothing = DeviceUsage {
+            device: "8:0".to_owned(),
+            ..DeviceUsage::default()
+        };
+        assert_eq!(watch.sample()[0].reads, 50, "done before it vanished");
+        assert_eq!(watch.sample(), std::slice::from_ref(&nothing));
+        assert_eq!(watch.vanished(), ["8:0"]);
+        kernel.says("900 0 0 0 0 0 0 0 7 0 0");
+        assert_eq!(
+            difference(&watch.snapshot(), &begin),
+            [nothing],
+            "what comes back is another device"
+        );
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_watched_is_named_with_the_reason() {
+        let kernel = Kernel::new("these are no counters");
+        for name in ["sda", "8", "8:0:1", "+8:0", "../8:0", "8:", ""] {
+            let error = kernel.try_watch(name).expect_err("not two numbers").to_string();
+            assert!(
+                error.starts_with(&format!("`{name}` does not name a block device")),
+                "{error}"
+            );
+        }
+        let missing = kernel.try_watch("8:1").expect_err("no such device").to_string();
+        assert!(
+            missing.starts_with("cannot read the counters of block device `8:1` in `"),
+            "{missing}"
+        );
+        assert!(
+            missing.ends_with("8:1/stat`: No such file or directory (os error 2)"),
+            "{missing}"
+        );
+        let format = kernel.try_watch("8:0").expect_err("not counters").to_string();
+        assert_eq!(
+            format,
+            "the counters of block device `8:0` are not in a known form: `these are no counters`"
+        );
+    }
+
+    #[test]
+    fn this_machines_devices_are_readable() {
+        let Ok(entries) = std::fs::read_dir(BLOCK_DEVICES) else {
+            eprintln!("skipped: no `{BLOCK_DEVICES}` here");
+            return;
+        };
+        let names: Vec<String> = entries
+            .map(|entry| entry.expect("listed").file_name().to_string_lossy().into_owned())
+            .collect();
+        let mut watch = DeviceWatch::open(&names).expect("every device listed has counters");
+        assert_eq!(watch.sample().len(), names.len());
+        assert!(watch.vanished().is_empty());
+    }
+}

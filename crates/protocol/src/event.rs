@@ -1,0 +1,575 @@
+//! What an engine says: facts, in the order in which they happened.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::StoreResult;
+
+/// One line on the engine's standard output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// First: who speaks.
+    Hello(Hello),
+    /// A phase began, goes on or ended.
+    Phase(PhaseEvent),
+    /// What happened in one interval of `warmup` or `measure`.
+    Interval(Interval),
+    /// Something that may mislead a reader of the numbers.
+    Warning(Warning),
+    /// Last, if the run came to an end: what the whole of it amounts to.
+    Result(Box<RunResult>),
+    /// Last, if nothing was asked but to check a target (`--verify`): whether it holds what was written.
+    Verification(VerificationResult),
+    /// Last, if it did not: why.
+    Error(Failure),
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hello {
+    /// Protocol version.
+    pub protocol: u32,
+    /// Name of the engine.
+    pub engine: String,
+    /// Version of the engine.
+    pub version: String,
+    /// How it was built: profile, target, compiler, source revision where known.
+    pub build: String,
+    /// Process number.
+    pub pid: u32,
+    /// The clock that latencies are read from: `tsc`, `monotonic` or `virtual`.
+    pub clock: String,
+    /// Cost of reading it once, in nanoseconds.
+    pub clock_read_ns: f64,
+    /// Wall clock (Unix time, ns) at the instant that the run calls 0.
+    pub realtime_ns: u64,
+}
+
+/// The phases of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The target is written so that reads reach the device.
+    Layout,
+    /// The target is brought into a defined state.
+    Precondition,
+    /// Load is applied, not yet measured.
+    Warmup,
+    /// The measurement.
+    Measure,
+    /// After it, the store does its background work.
+    Settle,
+    /// The target is read back and checked.
+    Verify,
+}
+
+/// A phase began, goes on or ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PhaseEvent {
+    /// Which phase.
+    pub phase: Phase,
+    /// Began, goes on or ended.
+    pub edge: Edge,
+    /// When, in nanoseconds since the run's 0.
+    pub at_ns: u64,
+    /// Bytes written (layout) or read back (verify) by it so far.
+    pub bytes: u64,
+}
+
+/// Which moment of a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Edge {
+    /// It began.
+    Begin,
+    /// It goes on; said about once a second in phases without intervals.
+    Progress,
+    /// It ended.
+    End,
+}
+
+/// What happened between two instants, of all streams.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Interval {
+    /// Phase the interval belongs to.
+    pub phase: Phase,
+    /// Number of the interval in its phase, from 0.
+    pub index: u64,
+    /// Begin, in nanoseconds since the run's 0.
+    pub begin_ns: u64,
+    /// End, in nanoseconds since the run's 0.
+    pub end_ns: u64,
+    /// Each stream's operations.
+    pub streams: Vec<StreamInterval>,
+    /// What the process used since the previous interval of any phase.
+    pub process: Usage,
+    /// What the watched block devices did since the previous interval.
+    pub devices: Vec<DeviceUsage>,
+    /// Key-value workloads: the store's own statistics at the end of the interval, by its own names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub store: BTreeMap<String, u64>,
+}
+
+/// One stream in one interval. An I/O belongs to the interval in which it completed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamInterval {
+    /// Name of the stream.
+    pub stream: String,
+    /// Open loop: the most I/Os that were due but not started, at any moment of the interval.
+    pub backlog_max: u64,
+    /// One entry for each operation that occurred.
+    pub operations: Vec<OperationInterval>,
+}
+
+/// What a workload does to its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Trim (discard).
+    Trim,
+    /// Flush (`fdatasync`).
+    Flush,
+    /// Delete a record.
+    Delete,
+    /// Seek to a record and read some from there on.
+    Scan,
+    /// Read a record and write it anew.
+    ReadModifyWrite,
+}
+
+impl Operation {
+    /// Every operation, in the order of their discriminants.
+    pub const ALL: [Operation; 7] = [
+        Operation::Read,
+        Operation::Write,
+        Operation::Trim,
+        Operation::Flush,
+        Operation::Delete,
+        Operation::Scan,
+        Operation::ReadModifyWrite,
+    ];
+}
+
+/// Counts and latencies of one operation in one interval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OperationInterval {
+    /// Which operation.
+    pub operation: Operation,
+    /// I/Os completed without error.
+    pub count: u64,
+    /// Bytes they moved.
+    pub bytes: u64,
+    /// I/Os that failed or came back short.
+    pub errors: u64,
+    /// From submission to completion.
+    pub completion_latency: Histogram,
+    /// Open loop: from the intended start to completion.
+    pub response_latency: Option<Histogram>,
+}
+
+/// A latency histogram: log-linear buckets, exact extremes and sum.
+///
+/// Bucket `i` below 1024 holds exactly the value `i` ns. Above, each power of two is divided into 512 equal buckets:
+/// bucket `1024 + 512 * o + s` holds values from `(512 + s) << (o + 1)` up to the next, so that a bucket's midpoint is
+/// within 0.1 % of every value in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Histogram {
+    /// Number of values.
+    pub count: u64,
+    /// Sum of the values, in nanoseconds.
+    pub sum_ns: u64,
+    /// Smallest value, in nanoseconds; 0 if empty.
+    pub min_ns: u64,
+    /// Largest value, in nanoseconds; 0 if empty.
+    pub max_ns: u64,
+    /// Occupied buckets in ascending order, as `[bucket, count]`.
+    pub buckets: Vec<(u32, u64)>,
+}
+
+/// What a process or thread used, from `getrusage(2)` and `/proc/self/io`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    /// Real time covered, in nanoseconds.
+    pub wall_ns: u64,
+    /// User-mode CPU time, in nanoseconds.
+    pub user_ns: u64,
+    /// Kernel-mode CPU time, in nanoseconds.
+    pub system_ns: u64,
+    /// Voluntary context switches.
+    pub voluntary_switches: u64,
+    /// Involuntary context switches.
+    pub involuntary_switches: u64,
+    /// Page faults served without I/O.
+    pub minor_faults: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// File-system inputs, in units of 512 bytes.
+    pub fs_inputs: u64,
+    /// File-system outputs, in units of 512 bytes.
+    pub fs_outputs: u64,
+}
+
+/// What a block device did over some time, from `/sys/dev/block/*/stat` (kernel `Documentation/block/stat.rst`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceUsage {
+    /// The device as `major:minor`.
+    pub device: String,
+    /// Reads completed.
+    pub reads: u64,
+    /// Reads merged with queued ones.
+    pub read_merges: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Time reads waited, summed, in nanoseconds (kernel resolution 1 ms).
+    pub read_wait_ns: u64,
+    /// Writes completed.
+    pub writes: u64,
+    /// Writes merged with queued ones.
+    pub write_merges: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Time writes waited, summed, in nanoseconds.
+    pub write_wait_ns: u64,
+    /// I/Os in flight at the end.
+    pub in_flight: u64,
+    /// Time during which the device had any I/O in flight, in nanoseconds.
+    pub busy_ns: u64,
+    /// Discards completed.
+    pub discards: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
+    /// Flushes completed.
+    pub flushes: u64,
+    /// What the drive did to its media; of simulated drives only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media: Option<MediaUsage>,
+}
+
+/// What a drive did to its media over some time. Simulated drives know it; real ones tell it, if at all, by other ways.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MediaUsage {
+    /// Bytes read from the media, for the host and for collection.
+    pub media_read_bytes: u64,
+    /// Bytes programmed: the host's, copies, and padding.
+    pub media_write_bytes: u64,
+    /// Of these, bytes that garbage collection (or folding out of fast cells) copied.
+    pub copied_bytes: u64,
+    /// Of these, padding of pages that a flush did not let fill up.
+    pub padded_bytes: u64,
+    /// Blocks erased, of one die each.
+    pub erases: u64,
+    /// Reads (4 KiB pages) that the write buffer answered.
+    pub buffer_read_hits: u64,
+    /// Writes (4 KiB pages or parts) that replaced what still waited in the buffer.
+    pub buffer_write_hits: u64,
+}
+
+/// Something that may mislead a reader of the numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Warning {
+    /// Stable name, for filters and documentation.
+    pub code: String,
+    /// What is the case, in a sentence.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// What the whole run amounts to. Counts are not repeated here: they are the sum of the intervals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunResult {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Begin of the measurement, in nanoseconds since the run's 0.
+    pub begin_ns: u64,
+    /// End of the measurement, in nanoseconds since the run's 0.
+    pub end_ns: u64,
+    /// Every job by itself.
+    pub jobs: Vec<JobResult>,
+    /// What the process used during the measurement.
+    pub process: Usage,
+    /// Peak resident memory of the process, in bytes.
+    pub peak_memory_bytes: u64,
+    /// Memory held for I/O buffers, in bytes.
+    pub buffer_bytes: u64,
+    /// What the watched block devices did during the measurement.
+    pub devices: Vec<DeviceUsage>,
+    /// How I/O was really done.
+    pub backend: BackendInEffect,
+    /// Bytes that layout wrote and found already written.
+    pub layout: LayoutResult,
+    /// What the machine tells of anything that may have limited or flattered the figures.
+    pub evidence: Option<Evidence>,
+    /// Key-value workloads: the store, its database, and what came of the values read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreResult>,
+    /// Whether what was written came back; absent where it was not asked for.
+    #[serde(default)]
+    pub verification: Option<VerificationResult>,
+}
+
+/// Whether what was written came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VerificationResult {
+    /// Whether all that was to be checked was; not if it was stopped.
+    pub complete: bool,
+    /// Bytes read and checked, each time that they were.
+    pub checked_bytes: u64,
+    /// Bytes read of which it is not known what they should be.
+    pub unknown_bytes: u64,
+    /// Sectors of 512 bytes that were wrong, each time that they were read.
+    pub faults: FaultCounts,
+    /// What was wrong first, at most 64.
+    pub findings: Vec<Finding>,
+}
+
+/// Wrong sectors of each kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FaultCounts {
+    /// An acknowledged write never arrived.
+    pub lost: u64,
+    /// Of one write some sectors arrived, and this one did not.
+    pub torn: u64,
+    /// Data of another place or file.
+    pub misdirected: u64,
+    /// Older data, where newer had been read before; or data of an earlier file.
+    pub stale: u64,
+    /// The checksum does not match.
+    pub flipped: u64,
+    /// Data that was not written under verification, or not by a run that the journal knows of.
+    pub foreign: u64,
+}
+
+/// Neighbouring sectors with the same fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// What is wrong.
+    pub fault: Fault,
+    /// In which file.
+    pub path: String,
+    /// Where in it, in bytes.
+    pub offset_bytes: u64,
+    /// How many bytes from there.
+    pub bytes: u64,
+    /// What should be there, in words.
+    pub expected: String,
+    /// What is there, in words.
+    pub found: String,
+}
+
+/// What may be wrong with a sector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// An acknowledged write never arrived.
+    Lost,
+    /// Of one write some sectors arrived, and this one did not.
+    Torn,
+    /// Data of another place or file.
+    Misdirected,
+    /// Older data, where newer had been read before; or data of an earlier file.
+    Stale,
+    /// The checksum does not match.
+    Flipped,
+    /// Data that was not written under verification, or not by a run that the journal knows of.
+    Foreign,
+}
+
+impl Fault {
+    /// Every fault, in the order of their discriminants.
+    pub const ALL: [Fault; 6] = [
+        Fault::Lost,
+        Fault::Torn,
+        Fault::Misdirected,
+        Fault::Stale,
+        Fault::Flipped,
+        Fault::Foreign,
+    ];
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It reached its own limit.
+    Complete,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// One job over the measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobResult {
+    /// Stream it belongs to.
+    pub stream: String,
+    /// Number in the stream, from 0.
+    pub job: u32,
+    /// I/Os completed in the measurement.
+    pub operations: u64,
+    /// Bytes moved in the measurement.
+    pub bytes: u64,
+    /// When its last counted I/O completed, in nanoseconds since the run's 0.
+    pub last_completion_ns: u64,
+    /// What its thread used during the measurement.
+    pub usage: Usage,
+    /// I/Os in flight that did not come back in time after the end.
+    pub abandoned: u64,
+    /// Open loop: how well the schedule was kept.
+    pub schedule: Option<ScheduleResult>,
+    /// What kept it from having more in flight.
+    pub pacing: Option<Pacing>,
+}
+
+/// How well an open-loop schedule was kept, from the run's begin to the end of the measurement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScheduleResult {
+    /// Arrivals that were due.
+    pub due: u64,
+    /// Of these, I/Os that were started. What is missing was the backlog when the load ended.
+    pub started: u64,
+    /// How late I/Os were started, summed, in nanoseconds: waiting for a free slot, and waking late.
+    pub start_lag_ns_sum: u64,
+    /// The latest start, in nanoseconds.
+    pub start_lag_ns_max: u64,
+    /// CPU time spent watching the clock instead of sleeping, in nanoseconds.
+    pub spun_ns: u64,
+}
+
+/// What kept a job from having all its I/Os in flight throughout the measurement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pacing {
+    /// When it first submitted an I/O in the measurement, in nanoseconds since the run's 0; null if it submitted none.
+    pub first_start_ns: Option<u64>,
+    /// When it had issued all that its limits allow, in nanoseconds since the run's 0; null if they did not end it.
+    pub exhausted_ns: Option<u64>,
+    /// Time from finding a completion to submitting the next I/O in its place, summed over I/Os.
+    pub turnaround_ns: u64,
+    /// Time in which its thread was ready to run and had no CPU; null where the kernel does not tell.
+    pub cpu_wait_ns: Option<u64>,
+}
+
+/// What the machine tells of anything that may have limited or flattered the figures. Facts: what they mean is decided
+/// elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// All CPUs together during the measurement.
+    pub machine: Option<CpuTime>,
+    /// Each CPU that jobs are pinned to, during the measurement.
+    pub pinned: Vec<PinnedCpu>,
+    /// Pages of the target in memory; null where there is no file or device.
+    pub page_cache: Option<PageCacheEvidence>,
+    /// Extents under the reads before the first I/O; null where nothing is read or the file system does not tell.
+    pub extents_before: Option<ExtentEvidence>,
+    /// The same after the last I/O.
+    pub extents_after: Option<ExtentEvidence>,
+}
+
+/// Where CPU time went, from `/proc/stat` (proc(5)): everybody's, in units of the kernel's tick (10 ms).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuTime {
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// In user mode, low priority included, in nanoseconds.
+    pub user_ns: u64,
+    /// In kernel mode, in nanoseconds.
+    pub system_ns: u64,
+    /// Idle, in nanoseconds.
+    pub idle_ns: u64,
+    /// Idle while I/O was outstanding, in nanoseconds.
+    pub io_wait_ns: u64,
+    /// Serving interrupts, in nanoseconds.
+    pub interrupt_ns: u64,
+    /// Taken by the hypervisor for others, in nanoseconds.
+    pub steal_ns: u64,
+}
+
+/// One CPU that jobs are pinned to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PinnedCpu {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Where its time went.
+    pub time: CpuTime,
+    /// Interrupts that it served, of every kind, from `/proc/interrupts`.
+    pub interrupts: u64,
+}
+
+/// Pages in memory of that part of the target which the streams address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PageCacheEvidence {
+    /// Who tells: `cachestat` or `mincore`.
+    pub source: String,
+    /// Bytes that the streams address.
+    pub addressed_bytes: u64,
+    /// Of which in memory before the first I/O.
+    pub before_bytes: u64,
+    /// Of which in memory after the last.
+    pub after_bytes: u64,
+    /// Of which not yet written back after the last; null where `mincore` tells.
+    pub dirty_after_bytes: Option<u64>,
+}
+
+/// Extents of that part of the target which is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExtentEvidence {
+    /// Bytes that are read.
+    pub addressed_bytes: u64,
+    /// Extents found there.
+    pub extents: u64,
+    /// Bytes in holes and in extents that were never written: reads of them ask no device.
+    pub missing_bytes: u64,
+    /// Bytes in extents that other files share.
+    pub shared_bytes: u64,
+    /// Bytes in extents that are stored encoded: compressed or encrypted.
+    pub encoded_bytes: u64,
+}
+
+/// How I/O was really done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendInEffect {
+    /// `uring`, `sync`, `null`, `simulated` or `ssd`; of a key-value workload the store's kind.
+    pub kind: String,
+    /// Features in use, by name.
+    pub features: Vec<String>,
+    /// What was asked for and refused, with the kernel's reason.
+    pub fallbacks: Vec<Fallback>,
+}
+
+/// A feature that was asked for and could not be had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Fallback {
+    /// The feature.
+    pub feature: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// What layout did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LayoutResult {
+    /// Bytes written by it.
+    pub written_bytes: u64,
+    /// Bytes that were written already and were left.
+    pub kept_bytes: u64,
+}
+
+/// Why a run could not be carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `vanished`, `busy`, `unsupported`,
+    /// `foreign_data`, `library`, `map_full`, `store_error`, `internal`.
+    pub code: String,
+    /// What failed, on what.
+    pub message: String,
+    /// Where in the run: a phase, a stream.
+    pub context: String,
+    /// The likely cause and what to do next; may be empty.
+    pub hint: String,
+}

@@ -1,0 +1,460 @@
+//! What an engine is asked to do: every default written out, nothing left to guess.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::KvWorkload;
+use crate::drive::{ArrayModel, DriveModel};
+
+/// One run, completely described.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Protocol version, [`crate::PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// Name of the run, for messages only.
+    pub run_id: String,
+    /// Seed of every random choice of the run: offsets, operations, arrivals, data.
+    pub seed: u64,
+    /// The load to apply.
+    pub workload: Workload,
+    /// What to watch while it is applied.
+    #[serde(default)]
+    pub observe: Observe,
+}
+
+/// The kinds of load an engine may know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Workload {
+    /// Block I/O on files or devices.
+    Block(BlockWorkload),
+    /// Key-value operations on a store.
+    Kv(KvWorkload),
+}
+
+/// What to watch besides the load itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Observe {
+    /// Block devices under the target as `major:minor`, whose kernel counters are sampled at every interval.
+    #[serde(default)]
+    pub block_devices: Vec<String>,
+}
+
+/// Block I/O: one or more streams that run together on one target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockWorkload {
+    /// Where the I/O goes.
+    pub target: Target,
+    /// How the I/O gets there.
+    pub backend: Backend,
+    /// Whether and how the target is written in full before anything is measured.
+    pub layout: Layout,
+    /// What happens to the target's pages in the page cache before the first I/O.
+    pub page_cache: PageCache,
+    /// The loads; each has its own threads.
+    pub streams: Vec<Stream>,
+    /// The ramp before the measurement: load is applied but reported as phase `warmup`.
+    pub ramp: Ramp,
+    /// Length of the measurement at most, in nanoseconds; absent means until every stream reaches its own limit.
+    pub duration_ns: Option<u64>,
+    /// Length of an interval, in nanoseconds, at least 100 ms.
+    pub interval_ns: u64,
+    /// Whether it is checked that what was written comes back; absent: no.
+    #[serde(default)]
+    pub verify: Option<Verification>,
+}
+
+/// How it is checked that what was written comes back. Layout then seals every sector, and so does every write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Verification {
+    /// When data is read and checked.
+    pub when: VerifyWhen,
+    /// Directory of the journals, one for each file of the target, named `FILE.verify`; absent: beside each file.
+    #[serde(default)]
+    pub journal_directory: Option<String>,
+}
+
+/// When data is read and checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifyWhen {
+    /// Each read of the load, as it completes.
+    During,
+    /// All of the target, once the measurement has ended.
+    After,
+}
+
+/// Where the I/O goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Target {
+    /// One file shared by all jobs; created when missing, grown to `size_bytes` when smaller.
+    File {
+        /// Path of the file.
+        path: String,
+        /// Bytes of the file that may be addressed.
+        size_bytes: u64,
+    },
+    /// One file for each job, named `STREAM.JOB` inside a directory.
+    FilePerJob {
+        /// Directory that holds the files; it must exist.
+        directory: String,
+        /// Bytes of each file.
+        size_bytes: u64,
+    },
+    /// A block device, opened exclusively (`O_EXCL`) for the whole run.
+    Device {
+        /// Path of the device node.
+        path: String,
+        /// Bytes of the device that may be addressed.
+        size_bytes: u64,
+    },
+    /// Nothing real: for the `null`, `simulated` and `ssd` backends.
+    Virtual {
+        /// Bytes that may be addressed.
+        size_bytes: u64,
+    },
+}
+
+/// How the I/O gets to the target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Backend {
+    /// `io_uring`: one ring a job, single issuer, deferred task work where the kernel has it.
+    Uring(UringOptions),
+    /// One blocking `pread`/`pwrite` at a time in each job; queue depth must be 1.
+    Sync,
+    /// Completes every I/O at once: what the harness itself costs.
+    Null,
+    /// A device of known performance on a virtual clock: `servers` independent servers, one queue.
+    Simulated {
+        /// Number of I/Os served at the same time.
+        servers: u32,
+        /// Service time of a read, in nanoseconds.
+        read_service_ns: u64,
+        /// Service time of a write, trim or flush, in nanoseconds.
+        write_service_ns: u64,
+        /// Whether service times are constant or exponentially distributed with that mean.
+        service: Service,
+        /// Times at which the whole device stands still, in ascending order, not overlapping.
+        #[serde(default)]
+        stalls: Vec<Stall>,
+    },
+    /// A solid-state drive, or an array of them, on a virtual clock.
+    Ssd {
+        /// The drive.
+        model: Box<DriveModel>,
+        /// How many there are, and how they work together.
+        array: ArrayModel,
+        /// File that holds the drives' state (mapping, free blocks): read first if it exists, written at the end.
+        state_path: Option<String>,
+    },
+}
+
+/// Options of the `io_uring` backend. Each is probed by a real I/O; what the kernel or target refuses falls back to
+/// off, and the result says why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UringOptions {
+    /// Register the target's files with the ring (`IORING_REGISTER_FILES`).
+    pub registered_files: bool,
+    /// Register the buffers with the ring (`IORING_REGISTER_BUFFERS`).
+    pub registered_buffers: bool,
+    /// A kernel thread polls the submission queue (`IORING_SETUP_SQPOLL`).
+    pub submission_polling: bool,
+    /// Completions are polled, not interrupt-driven (`IORING_SETUP_IOPOLL`); direct I/O only.
+    pub completion_polling: bool,
+}
+
+/// A time at which a simulated device serves nothing; what is in service then takes that much longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stall {
+    /// When it begins, in nanoseconds since the run's 0.
+    pub at_ns: u64,
+    /// How long it lasts, in nanoseconds.
+    pub duration_ns: u64,
+}
+
+/// Distribution of simulated service times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Service {
+    /// Every I/O takes exactly the service time.
+    Constant,
+    /// Service times are exponential with that mean.
+    Exponential,
+}
+
+/// Whether the target is written before it is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Write whatever part of the target holds no written extent yet, with incompressible data.
+    Missing,
+    /// Write the whole target again.
+    Always,
+    /// Leave the target as it is; reads of unwritten blocks are then not device reads.
+    Never,
+}
+
+/// What happens to the page cache before the first I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PageCache {
+    /// Dirty pages of the target are written back and its clean pages dropped.
+    Drop,
+    /// Left as found.
+    Keep,
+    /// The target is read once, so that what fits is cached.
+    Warm,
+}
+
+/// The ramp: it ends after `duration_ns`, or as soon as every job has issued its share of `bytes`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ramp {
+    /// Length at most, in nanoseconds; 0 for no ramp.
+    pub duration_ns: u64,
+    /// Bytes each stream issues at most during the ramp, split evenly over its jobs.
+    pub bytes: Option<u64>,
+}
+
+/// One load: `jobs` threads, each with `queue_depth` I/Os in flight.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stream {
+    /// Name of the stream, unique in the workload.
+    pub name: String,
+    /// Number of threads (fio `numjobs`).
+    pub jobs: u32,
+    /// I/Os in flight in each job (fio `iodepth`); in open loop the most that may be in flight.
+    pub queue_depth: u32,
+    /// In which order blocks are visited.
+    pub access: Access,
+    /// Shares of the operations.
+    pub mix: Mix,
+    /// Sizes of the I/Os with their weights.
+    pub block_sizes: Vec<BlockSize>,
+    /// The part of the target that is addressed.
+    pub span: Span,
+    /// Through the page cache or past it.
+    pub io_mode: IoMode,
+    /// When written data must be durable.
+    pub durability: Durability,
+    /// When I/Os start.
+    pub arrival: Arrival,
+    /// What is written.
+    pub payload: Payload,
+    /// The stream ends once it has issued this many bytes in the measurement, split evenly over its jobs.
+    pub limit_bytes: Option<u64>,
+    /// The stream ends once it has issued this many operations in the measurement, split evenly over its jobs.
+    pub limit_operations: Option<u64>,
+    /// When in the measurement the stream loads the target; absent means always, and in the ramp too.
+    #[serde(default)]
+    pub active: Option<Active>,
+    /// Open loop: how long before an intended start the thread stops sleeping and watches the clock, in nanoseconds. A
+    /// timer wakes a thread tens of microseconds late; spinning costs CPU time instead, which the result states.
+    #[serde(default = "default_spin_ns")]
+    pub spin_ns: u64,
+    /// CPUs to run on: job `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+fn default_spin_ns() -> u64 {
+    100_000
+}
+
+/// A part of the measurement, relative to its begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Active {
+    /// First instant, in nanoseconds since the measurement began.
+    pub begin_ns: u64,
+    /// End, in nanoseconds since the measurement began; absent means its end.
+    pub end_ns: Option<u64>,
+}
+
+/// In which order blocks are visited.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Access {
+    /// One block after the other, beginning again at the end of the span.
+    Sequential,
+    /// Every `stride_bytes` a block; at the end of the span it begins again one block further (IOzone `-j`).
+    Strided {
+        /// Distance from the start of one I/O to the next, in bytes.
+        stride_bytes: u64,
+    },
+    /// At random.
+    Random {
+        /// With replacement, or each block once before any comes again.
+        coverage: Coverage,
+        /// How often each block is chosen; only with replacement.
+        distribution: Distribution,
+    },
+}
+
+/// Whether a random visit may repeat a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Coverage {
+    /// Every choice is independent (fio `norandommap`).
+    WithReplacement,
+    /// A permutation: each block once a pass (fio's default random map).
+    EachOnce,
+}
+
+/// How often each block is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// Rank `r` with weight `r^-theta`; ranks are scattered over the span.
+    Zipfian {
+        /// Skew, above 0; YCSB uses 0.99.
+        theta: f64,
+    },
+    /// A hot part of the span takes a share of the accesses.
+    HotCold {
+        /// The hot part, as a fraction of the span.
+        hot_span: f64,
+        /// The fraction of accesses that go there.
+        hot_access: f64,
+    },
+}
+
+/// Shares of the operations; what remains of 1 is writes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// Fraction of reads.
+    pub read_fraction: f64,
+    /// Fraction of trims (discard, hole punching).
+    pub trim_fraction: f64,
+}
+
+/// A size of I/O and how often it is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockSize {
+    /// Bytes of the I/O, 512 B to 64 MiB.
+    pub bytes: u64,
+    /// Weight among the sizes, above 0.
+    pub weight: f64,
+}
+
+/// The part of the target that a stream addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Span {
+    /// First byte.
+    pub offset_bytes: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Whether jobs share it or each has its own part.
+    pub sharing: Sharing,
+}
+
+/// How the jobs of a stream share its span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Every job addresses the whole span; ordered visits start evenly spaced.
+    Shared,
+    /// The span is divided evenly, one part a job.
+    Split,
+}
+
+/// Through the page cache or past it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum IoMode {
+    /// `O_DIRECT`.
+    Direct,
+    /// Through the page cache.
+    Buffered,
+}
+
+/// When written data must be durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Durability {
+    /// Whenever the kernel and device get to it.
+    None,
+    /// Each write is durable when it completes (`O_DSYNC`).
+    Dsync,
+    /// `fdatasync` after every `every` writes of a job, measured as operation `flush`.
+    Flush {
+        /// Writes between two flushes.
+        every: u64,
+    },
+}
+
+/// When I/Os start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Arrival {
+    /// Closed loop: the next I/O starts when one completes.
+    Closed,
+    /// Open loop at equal gaps.
+    Constant {
+        /// I/Os per second, of all jobs of the stream together.
+        rate: f64,
+    },
+    /// Open loop with exponential gaps.
+    Poisson {
+        /// I/Os per second on average, of all jobs of the stream together.
+        rate: f64,
+    },
+    /// Open loop at rates that change in steps; the last one lasts until the end.
+    Steps {
+        /// The rates, one after the other.
+        steps: Vec<RateStep>,
+        /// Gaps within a step.
+        spacing: Spacing,
+    },
+}
+
+/// A rate and how long it lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateStep {
+    /// I/Os per second, of all jobs of the stream together; 0 is a pause.
+    pub rate: f64,
+    /// Length, in nanoseconds.
+    pub duration_ns: u64,
+}
+
+/// How arrivals lie within a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Spacing {
+    /// At equal gaps.
+    Constant,
+    /// With exponential gaps.
+    Poisson,
+}
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Payload {
+    /// Incompressible, different in every write.
+    Random,
+    /// All bytes zero.
+    Zeros,
+    /// Different in every write, apart from the duplicates, and compressible.
+    Reducible {
+        /// How many times smaller zstd makes the data, duplicates apart: 1 (incompressible) to 32.
+        compression_ratio: f64,
+        /// Fraction of the 4 KiB blocks that are copies of others, 0 to 0.99.
+        duplicate_fraction: f64,
+    },
+}

@@ -1,0 +1,178 @@
+//! Refuses models and arrays that could not be built.
+
+use iosonde_protocol::{ArrayModel, DriveModel, RaidLevel, Translation};
+
+use crate::PAGE_BYTES;
+use crate::geometry::{logical_pages, superblock_pages, superblocks};
+
+/// A place takes 31 bits of a table entry.
+const PHYSICAL_PAGES_MAX: u64 = (1 << 31) - 2;
+/// With fewer, what is being written would be a large part of the drive.
+const SUPERBLOCKS_MIN: u64 = 12;
+const DRIVES_MAX: u32 = 64;
+
+/// What is wrong with a model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ModelError {
+    /// The field, as in the spec.
+    pub field: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub hint: &'static str,
+}
+
+/// Everything that keeps a model from being simulated.
+pub(crate) fn check(model: &DriveModel, array: &ArrayModel) -> Result<(), ModelError> {
+    check_media(model)?;
+    check_translation(model)?;
+    check_interface(model)?;
+    check_array(array)
+}
+
+fn check_media(model: &DriveModel) -> Result<(), ModelError> {
+    let media = &model.media;
+    require(
+        media.channels > 0 && media.dies >= media.channels && media.dies.is_multiple_of(media.channels),
+        "media.dies",
+        format!(
+            "{} dies cannot be spread evenly over {} channels",
+            media.dies, media.channels
+        ),
+        "every channel has the same number of dies, at least one",
+    )?;
+    require(
+        media.program_bytes > 0 && u64::from(media.program_bytes).is_multiple_of(PAGE_BYTES),
+        "media.program_bytes",
+        format!("a program of {} bytes", media.program_bytes),
+        "it is a multiple of 4 KiB, the unit of mapping",
+    )?;
+    require(
+        media.read_ns > 0 && media.program_ns > 0 && media.channel_bytes_per_second > 0,
+        "media",
+        "media that take no time".into(),
+        "read and program times and the channels' speed are above 0",
+    )?;
+    require(
+        (0.0..1.0).contains(&media.time_spread) && (0.0..=1.0).contains(&media.retry_fraction),
+        "media.time_spread",
+        format!(
+            "a spread of {} or a retry fraction of {}",
+            media.time_spread, media.retry_fraction
+        ),
+        "`time_spread` lies from 0 up to but without 1, `retry_fraction` from 0 to 1",
+    )
+}
+
+fn check_translation(model: &DriveModel) -> Result<(), ModelError> {
+    require(
+        logical_pages(model) > 0 && model.capacity_bytes.is_multiple_of(PAGE_BYTES),
+        "capacity_bytes",
+        format!("a capacity of {} bytes", model.capacity_bytes),
+        "it is a multiple of 4 KiB above 0",
+    )?;
+    let Translation::PageMapped {
+        over_provisioning,
+        block_programs,
+        idle_free_fraction,
+        ..
+    } = &model.translation
+    else {
+        return require(
+            logical_pages(model) <= PHYSICAL_PAGES_MAX,
+            "capacity_bytes",
+            format!("a capacity of {} bytes", model.capacity_bytes),
+            "pages are numbered with 31 bits: at most 8 TiB",
+        );
+    };
+    require(
+        *over_provisioning > 0.0 && over_provisioning.is_finite(),
+        "translation.over_provisioning",
+        format!("an over-provisioning of {over_provisioning}"),
+        "it is above 0: without spare room nothing can be collected",
+    )?;
+    require(
+        *block_programs > 0 && (0.0..1.0).contains(idle_free_fraction),
+        "translation.block_programs",
+        format!("blocks of {block_programs} programs, a free fraction of {idle_free_fraction}"),
+        "a block takes at least one program, and `idle_free_fraction` lies below 1",
+    )?;
+    require(
+        superblocks(model) >= SUPERBLOCKS_MIN,
+        "translation.block_programs",
+        format!(
+            "blocks so large that there are only {} of them on each die",
+            superblocks(model)
+        ),
+        "make blocks smaller or the capacity larger: at least 12",
+    )?;
+    require(
+        superblock_pages(model) * superblocks(model) <= PHYSICAL_PAGES_MAX,
+        "capacity_bytes",
+        format!(
+            "a capacity of {} bytes with an over-provisioning of {over_provisioning}",
+            model.capacity_bytes
+        ),
+        "pages are numbered with 31 bits: at most 8 TiB of media",
+    )?;
+    let smallest = 2 * u64::from(model.media.program_bytes);
+    require(
+        model.buffer.bytes >= smallest,
+        "buffer.bytes",
+        format!("a write buffer of {} bytes", model.buffer.bytes),
+        "it holds at least two programs of a die, since writes wait in it until they fill one",
+    )
+}
+
+fn check_interface(model: &DriveModel) -> Result<(), ModelError> {
+    let interface = &model.interface;
+    require(
+        interface.read_bytes_per_second > 0 && interface.write_bytes_per_second > 0 && interface.queue_depth > 0,
+        "interface",
+        "an interface that moves nothing".into(),
+        "both speeds and the queue depth are above 0",
+    )?;
+    require(
+        interface.command_bytes >= PAGE_BYTES && interface.command_bytes.is_multiple_of(PAGE_BYTES),
+        "interface.command_bytes",
+        format!("commands of at most {} bytes", interface.command_bytes),
+        "it is a multiple of 4 KiB",
+    )
+}
+
+fn check_array(array: &ArrayModel) -> Result<(), ModelError> {
+    let (least, step) = match array.level {
+        RaidLevel::Raid0 => (1, 1),
+        RaidLevel::Raid1 => (2, 1),
+        RaidLevel::Raid10 => (4, 2),
+        RaidLevel::Raid5 => (3, 1),
+        RaidLevel::Raid6 => (4, 1),
+    };
+    require(
+        array.drives >= least && array.drives.is_multiple_of(step) && array.drives <= DRIVES_MAX,
+        "array.drives",
+        format!("a {:?} of {} drives", array.level, array.drives),
+        "RAID 0 takes 1 drive or more, RAID 1 2, RAID 5 3, RAID 6 4, RAID 10 4 and an even number; 64 at most",
+    )?;
+    require(
+        array.chunk_bytes >= PAGE_BYTES && array.chunk_bytes.is_multiple_of(PAGE_BYTES),
+        "array.chunk_bytes",
+        format!("a chunk of {} bytes", array.chunk_bytes),
+        "it is a multiple of 4 KiB",
+    )?;
+    require(
+        array.bytes_per_second != Some(0),
+        "array.bytes_per_second",
+        "an array that moves nothing".into(),
+        "leave the limit out, or give one above 0",
+    )
+}
+
+fn require(holds: bool, field: &'static str, message: String, hint: &'static str) -> Result<(), ModelError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(ModelError { field, message, hint })
+    }
+}

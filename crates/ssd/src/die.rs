@@ -1,0 +1,161 @@
+//! One die: what it works on, and how a read gets in between.
+//!
+//! Programs, erasures and the reads of collection are *work*, done in order. A read of the host's goes first: it waits
+//! for reads before it and for the operation at hand, or interrupts that after the suspend time. So that work is never
+//! starved, an operation that was held up for as long as it takes is not interrupted again.
+//!
+//! Work is kept on a clock of its own, which stands still while reads take the die: delaying all that is planned is then
+//! one addition.
+
+use std::collections::VecDeque;
+
+/// No program: an erasure, or a read for collection.
+pub(crate) const NO_PROGRAM: u32 = u32::MAX;
+
+/// One planned operation, in work time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Work {
+    begin_ns: u64,
+    end_ns: u64,
+    program: u32,
+}
+
+/// A die; see the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Die {
+    /// When it is done with the reads that were planned.
+    reads_end_ns: u64,
+    /// Time that reads have taken from work: real time is work time plus this.
+    stolen_ns: u64,
+    /// Of that, from the operation at hand.
+    held_up_ns: u64,
+    work: VecDeque<Work>,
+    work_end_ns: u64,
+}
+
+impl Die {
+    /// Plans work that can begin at `from_ns`; returns its end in work time.
+    pub(crate) fn plan(&mut self, from_ns: u64, duration_ns: u64, program: u32, now_ns: u64) -> u64 {
+        self.forget(now_ns);
+        // An idle die may still be busy with a read.
+        let from_ns = if self.work.is_empty() {
+            from_ns.max(self.reads_end_ns)
+        } else {
+            from_ns
+        };
+        let begin_ns = from_ns.saturating_sub(self.stolen_ns).max(self.work_end_ns);
+        self.work_end_ns = begin_ns + duration_ns;
+        self.work.push_back(Work {
+            begin_ns,
+            end_ns: self.work_end_ns,
+            program,
+        });
+        self.work_end_ns
+    }
+
+    /// When work that ends at an instant of work time is done, as far as is known now.
+    #[inline]
+    pub(crate) fn real_ns(&self, work_ns: u64) -> u64 {
+        work_ns + self.stolen_ns
+    }
+
+    /// When all that is planned is done.
+    pub(crate) fn idle_from_ns(&self) -> u64 {
+        self.real_ns(self.work_end_ns).max(self.reads_end_ns)
+    }
+
+    /// Whether a program is planned or under way: its data is still in the controller.
+    #[inline]
+    pub(crate) fn holds(&self, program: u32) -> bool {
+        self.work.iter().any(|work| work.program == program)
+    }
+
+    /// Plans a read that arrives at `at_ns`; returns when it is done.
+    pub(crate) fn read(&mut self, at_ns: u64, duration_ns: u64, suspend_ns: Option<u64>) -> u64 {
+        let mut begin_ns = at_ns.max(self.reads_end_ns);
+        self.forget(begin_ns);
+        if let Some(&work) = self.work.front() {
+            if self.real_ns(work.begin_ns) <= begin_ns {
+                begin_ns = self.interrupt(work, begin_ns, duration_ns, suspend_ns);
+            }
+            self.make_way(begin_ns + duration_ns);
+        }
+        self.reads_end_ns = begin_ns + duration_ns;
+        self.reads_end_ns
+    }
+
+    /// When a read may begin that finds an operation at hand.
+    fn interrupt(&mut self, work: Work, from_ns: u64, duration_ns: u64, suspend_ns: Option<u64>) -> u64 {
+        let remaining_ns = self.real_ns(work.end_ns) - from_ns;
+        let patience_ns = work.end_ns - work.begin_ns;
+        match suspend_ns {
+            Some(suspend_ns) if suspend_ns < remaining_ns && self.held_up_ns < patience_ns => {
+                let held_up_ns = suspend_ns + duration_ns;
+                self.stolen_ns += held_up_ns;
+                self.held_up_ns += held_up_ns;
+                from_ns + suspend_ns
+            }
+            _ => {
+                self.work.pop_front();
+                self.held_up_ns = 0;
+                from_ns + remaining_ns
+            }
+        }
+    }
+
+    /// Work that has not begun begins after the read that ends at `end_ns`.
+    fn make_way(&mut self, end_ns: u64) {
+        let Some(&next) = self.work.front() else { return };
+        let begin_ns = self.real_ns(next.begin_ns);
+        if self.held_up_ns == 0 && begin_ns < end_ns {
+            self.stolen_ns += end_ns - begin_ns;
+        }
+    }
+
+    fn forget(&mut self, now_ns: u64) {
+        while let Some(work) = self.work.front() {
+            if self.real_ns(work.end_ns) > now_ns {
+                return;
+            }
+            self.work.pop_front();
+            self.held_up_ns = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_waits_for_the_operation_at_hand_or_suspends_it() {
+        let mut waiting = Die::default();
+        waiting.plan(0, 1000, 1, 0);
+        assert_eq!(waiting.read(100, 50, None), 1050);
+        let mut suspending = Die::default();
+        let end = suspending.plan(0, 1000, 1, 0);
+        assert_eq!(suspending.read(100, 50, Some(20)), 170);
+        assert_eq!(suspending.real_ns(end), 1070, "the program goes on afterwards");
+    }
+
+    #[test]
+    fn reads_cannot_starve_a_program() {
+        let mut die = Die::default();
+        let end = die.plan(0, 1000, 1, 0);
+        let mut now = 0;
+        for _ in 0..1000 {
+            now = die.read(now, 50, Some(10));
+        }
+        assert!(die.real_ns(end) <= 2_200, "it took {}", die.real_ns(end));
+    }
+
+    #[test]
+    fn a_program_that_waits_for_its_data_lets_a_read_pass() {
+        let mut die = Die::default();
+        let end = die.plan(500, 1000, 1, 0);
+        assert_eq!(die.read(0, 100, None), 100);
+        assert_eq!(die.real_ns(end), 1500);
+        assert_eq!(die.read(450, 100, None), 550);
+        assert_eq!(die.real_ns(end), 1550);
+    }
+}

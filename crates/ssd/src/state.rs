@@ -1,0 +1,283 @@
+//! A drive's state between two runs: which page lies where, what is free, what is being collected.
+//!
+//! The format is little-endian words after a magic, a version and a fingerprint of the model, and a checksum at the end.
+//! Of the map only valid pages are kept, in runs: a drive that was written in order takes a few bytes, one that was
+//! written at random four for each page.
+
+use std::io::{self, Read, Write};
+
+use iosonde_protocol::{ArrayModel, DriveModel};
+
+use crate::drive::Drive;
+use crate::storage::Storage;
+use crate::translation::{Erasures, Frontier, Gathered, PageMap, Victim};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"iosonSSD");
+const VERSION: u64 = 1;
+/// Nothing valid here.
+const HOLE: u32 = u32::MAX;
+
+/// Why a state cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Reading failed.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// It is something else.
+    #[error("it is not the state of a simulated drive")]
+    Foreign,
+    /// It was written by another version.
+    #[error("it is of version {0}, this engine reads version {VERSION}")]
+    Version(u64),
+    /// It belongs to another model, or to an array of another shape.
+    #[error("it is the state of another model or array")]
+    OtherModel,
+    /// Its content contradicts itself.
+    #[error("it is damaged")]
+    Damaged,
+}
+
+impl Storage {
+    /// Writes the state of all drives. Call [`Storage::settle`] first: what is under way is not part of it.
+    ///
+    /// # Errors
+    /// Whatever the writer says.
+    pub fn save(&self, writer: &mut impl Write) -> io::Result<()> {
+        let (model, array) = self.model();
+        let mut words = Writer { writer, sum: 0 };
+        words.long(MAGIC)?;
+        words.long(VERSION)?;
+        words.long(fingerprint(model, array))?;
+        for drive in self.drives() {
+            save_drive(drive, &mut words)?;
+        }
+        let sum = words.sum;
+        words.long(sum)
+    }
+
+    /// Takes over a state that [`Storage::save`] wrote for the same model and array.
+    ///
+    /// # Errors
+    /// When it is not that.
+    pub fn load(&mut self, reader: &mut impl Read) -> Result<(), StateError> {
+        let mut words = Reader { reader, sum: 0 };
+        if words.long().map_err(|_| StateError::Foreign)? != MAGIC {
+            return Err(StateError::Foreign);
+        }
+        let version = words.long()?;
+        if version != VERSION {
+            return Err(StateError::Version(version));
+        }
+        let (model, array) = self.model();
+        if words.long()? != fingerprint(model, array) {
+            return Err(StateError::OtherModel);
+        }
+        let mut states = Vec::new();
+        for drive in self.drives() {
+            states.push(load_drive(drive, &mut words)?);
+        }
+        let sum = words.sum;
+        if words.long()? != sum {
+            return Err(StateError::Damaged);
+        }
+        for (drive, (map, slc_room_bytes)) in self.drives_mut().iter_mut().zip(states) {
+            drive.restore(map, slc_room_bytes);
+        }
+        Ok(())
+    }
+}
+
+/// FNV-1a over the model's and the array's own description: any other parameter makes another drive.
+fn fingerprint(model: &DriveModel, array: &ArrayModel) -> u64 {
+    let text = format!("{model:?} {array:?}");
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+fn save_drive(drive: &Drive, words: &mut Writer<'_, impl Write>) -> io::Result<()> {
+    words.long(drive.slc_room_bytes())?;
+    let Some(map) = drive.map() else { return Ok(()) };
+    save_pages(map, words)?;
+    words.list(map.oldest.iter().copied())?;
+    words.list(map.free.iter().copied())?;
+    for frontier in [map.host, map.copies] {
+        words.word(frontier.superblock)?;
+        words.word(frontier.next)?;
+    }
+    let (superblock, cursor, pace) = map.victim.map_or((HOLE, 0, 0.0), |victim| {
+        (victim.superblock, victim.cursor, victim.copies_per_page)
+    });
+    words.word(superblock)?;
+    words.word(cursor)?;
+    words.long(pace.to_bits())?;
+    words.long(map.credit.to_bits())?;
+    for word in [map.erasures.due, map.erasures.programs_since, map.erasures.next_die] {
+        words.word(word)?;
+    }
+    words.word(map.gathered.len() as u32)?;
+    for slot in &map.gathered {
+        for word in [slot.page, u32::from(slot.sectors), slot.before] {
+            words.word(word)?;
+        }
+    }
+    Ok(())
+}
+
+fn load_drive(drive: &Drive, words: &mut Reader<'_, impl Read>) -> Result<(Option<PageMap>, u64), StateError> {
+    let slc_room_bytes = words.long()?;
+    let Some(fresh) = drive.map() else {
+        return Ok((None, slc_room_bytes));
+    };
+    let mut map = fresh.emptied();
+    load_pages(&mut map, words)?;
+    let superblocks = map.geometry.superblocks;
+    map.oldest = words.list(superblocks)?.into();
+    map.free = words.list(superblocks)?.into();
+    for frontier in [&mut map.host, &mut map.copies] {
+        *frontier = Frontier {
+            superblock: words.word()?,
+            next: words.word()?,
+        };
+    }
+    let (superblock, cursor) = (words.word()?, words.word()?);
+    let copies_per_page = f64::from_bits(words.long()?);
+    map.victim = (superblock != HOLE).then_some(Victim {
+        superblock,
+        cursor,
+        copies_per_page,
+    });
+    map.credit = f64::from_bits(words.long()?);
+    map.erasures = Erasures {
+        due: words.word()?,
+        programs_since: words.word()?,
+        next_die: words.word()?,
+    };
+    let waiting = words.word()?;
+    if waiting > map.geometry.program_pages {
+        return Err(StateError::Damaged);
+    }
+    for _ in 0..waiting {
+        let (page, sectors, before) = (words.word()?, words.word()? as u8, words.word()?);
+        map.restore_gathered(Gathered { page, sectors, before })
+            .ok_or(StateError::Damaged)?;
+    }
+    map.restore_closed().ok_or(StateError::Damaged)?;
+    Ok((Some(map), slc_room_bytes))
+}
+
+/// The physical pages in order, as runs of consecutive logical pages and of holes.
+fn save_pages(map: &PageMap, words: &mut Writer<'_, impl Write>) -> io::Result<()> {
+    let mut run: Option<(u32, u32)> = None;
+    for physical in 0..map.owner.len() as u32 {
+        let page = map.valid_owner(physical).unwrap_or(HOLE);
+        run = match run {
+            Some((first, length)) if continues(first, length, page) => Some((first, length + 1)),
+            Some(ended) => {
+                words.run(ended)?;
+                Some((page, 1))
+            }
+            None => Some((page, 1)),
+        };
+    }
+    run.map_or(Ok(()), |ended| words.run(ended))
+}
+
+fn continues(first: u32, length: u32, page: u32) -> bool {
+    match (first, page) {
+        (HOLE, page) => page == HOLE,
+        (_, HOLE) => false,
+        (first, page) => first + length == page,
+    }
+}
+
+fn load_pages(map: &mut PageMap, words: &mut Reader<'_, impl Read>) -> Result<(), StateError> {
+    let (mut physical, end) = (0, map.owner.len() as u32);
+    while physical < end {
+        let (first, length) = words.run()?;
+        if length == 0 || length > end - physical {
+            return Err(StateError::Damaged);
+        }
+        if first != HOLE {
+            for offset in 0..length {
+                map.restore_page(first + offset, physical + offset)
+                    .ok_or(StateError::Damaged)?;
+            }
+        }
+        physical += length;
+    }
+    Ok(())
+}
+
+/// A run of one page is a word; of a longer one the first word has its top bit set, and the length follows.
+const LONG_RUN: u32 = 1 << 31;
+
+struct Writer<'a, W: Write> {
+    writer: &'a mut W,
+    sum: u64,
+}
+
+impl<W: Write> Writer<'_, W> {
+    fn word(&mut self, word: u32) -> io::Result<()> {
+        self.sum = added(self.sum, word.into());
+        self.writer.write_all(&word.to_le_bytes())
+    }
+
+    fn long(&mut self, long: u64) -> io::Result<()> {
+        self.word(long as u32)?;
+        self.word((long >> 32) as u32)
+    }
+
+    fn list(&mut self, list: impl ExactSizeIterator<Item = u32>) -> io::Result<()> {
+        self.word(list.len() as u32)?;
+        list.into_iter().try_for_each(|word| self.word(word))
+    }
+
+    fn run(&mut self, (first, length): (u32, u32)) -> io::Result<()> {
+        if length == 1 && first != HOLE {
+            return self.word(first);
+        }
+        self.word(first | LONG_RUN)?;
+        self.word(length)
+    }
+}
+
+struct Reader<'a, R: Read> {
+    reader: &'a mut R,
+    sum: u64,
+}
+
+impl<R: Read> Reader<'_, R> {
+    fn word(&mut self) -> io::Result<u32> {
+        let mut bytes = [0; 4];
+        self.reader.read_exact(&mut bytes)?;
+        let word = u32::from_le_bytes(bytes);
+        self.sum = added(self.sum, word.into());
+        Ok(word)
+    }
+
+    fn long(&mut self) -> io::Result<u64> {
+        Ok(u64::from(self.word()?) | u64::from(self.word()?) << 32)
+    }
+
+    fn list(&mut self, longest: u32) -> Result<Vec<u32>, StateError> {
+        let length = self.word()?;
+        if length > longest {
+            return Err(StateError::Damaged);
+        }
+        (0..length).map(|_| Ok(self.word()?)).collect()
+    }
+
+    fn run(&mut self) -> io::Result<(u32, u32)> {
+        let first = self.word()?;
+        if first & LONG_RUN == 0 {
+            return Ok((first, 1));
+        }
+        let first = if first == HOLE { HOLE } else { first & !LONG_RUN };
+        Ok((first, self.word()?))
+    }
+}
+
+fn added(sum: u64, word: u64) -> u64 {
+    (sum.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95)
+}

@@ -1,0 +1,353 @@
+//! What a host sees: one drive, or an array of them, as a device that takes requests.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use iosonde_protocol::{ArrayModel, DeviceUsage, DriveModel};
+
+use crate::PAGE_BYTES;
+use crate::array::{Array, MemberIo};
+use crate::check::{self, ModelError};
+use crate::drive::{Command, Drive};
+
+/// What a host asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Read.
+    Read,
+    /// Write.
+    Write,
+    /// Forget what lies there.
+    Trim,
+    /// Make what was written survive a power cut.
+    Flush,
+}
+
+/// An I/O of the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// What to do.
+    pub operation: Action,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// Length; 0 for a flush.
+    pub bytes: u64,
+    /// A write that must survive a power cut before it is acknowledged.
+    pub durable: bool,
+}
+
+/// What filling found and did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// Bytes that held nothing and were written.
+    pub written_bytes: u64,
+    /// Bytes that held data already.
+    pub kept_bytes: u64,
+}
+
+/// A simulated drive or array; see the crate.
+pub struct Storage {
+    now_ns: u64,
+    model: DriveModel,
+    array: Array,
+    array_model: ArrayModel,
+    drives: Vec<Drive>,
+    requests: Vec<Pending>,
+    vacant: Vec<u32>,
+    /// Requests to be handed over: (time, order, number).
+    completions: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    completed: u64,
+    common_free_ns: u64,
+    /// What the host asked of the array as a whole.
+    usage: DeviceUsage,
+    in_flight: u64,
+    busy_since_ns: u64,
+    done: Vec<u32>,
+}
+
+struct Pending {
+    token: u64,
+    request: Request,
+    submitted_ns: u64,
+    commands: u32,
+    second: Vec<MemberIo>,
+}
+
+impl Storage {
+    /// A new drive, or an array of new drives; `seed` decides everything that is left to chance.
+    ///
+    /// # Errors
+    /// When the model contradicts itself.
+    pub fn new(model: &DriveModel, array: &ArrayModel, seed: u64) -> Result<Storage, ModelError> {
+        check::check(model, array)?;
+        Ok(Storage {
+            now_ns: 0,
+            array: Array::new(*array, model.capacity_bytes),
+            drives: (0..array.drives)
+                .map(|number| Drive::new(model, seed, number.into()))
+                .collect(),
+            model: model.clone(),
+            array_model: *array,
+            requests: Vec::new(),
+            vacant: Vec::new(),
+            completions: BinaryHeap::new(),
+            completed: 0,
+            common_free_ns: 0,
+            usage: DeviceUsage::default(),
+            in_flight: 0,
+            busy_since_ns: 0,
+            done: Vec::new(),
+        })
+    }
+
+    /// Bytes that the host may address.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.array.capacity_bytes()
+    }
+
+    /// Now, in nanoseconds of its own time.
+    pub fn now(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Takes a request; `token` comes back when it is complete.
+    pub fn submit(&mut self, token: u64, request: &Request) {
+        if self.in_flight == 0 {
+            self.busy_since_ns = self.now_ns;
+        }
+        self.in_flight += 1;
+        let drives = &self.drives;
+        let least_busy = |first: u32, count: u32| {
+            let among = first..first + count;
+            among
+                .min_by_key(|&drive| drives[drive as usize].pending())
+                .unwrap_or(first)
+        };
+        let Request {
+            operation,
+            offset_bytes,
+            bytes,
+            ..
+        } = *request;
+        let steps = self.array.divide(operation, offset_bytes, bytes, least_busy);
+        let number = self.number(Pending {
+            token,
+            request: *request,
+            submitted_ns: self.now_ns,
+            commands: 0,
+            second: steps.second,
+        });
+        self.send(number, &steps.first);
+    }
+
+    /// Lets time pass until a request is complete, but not beyond `limit_ns`.
+    pub fn advance(&mut self, limit_ns: u64) {
+        loop {
+            let completion_ns = self.completions.peek().map(|Reverse((at_ns, ..))| *at_ns);
+            let event_ns = self.drives.iter().filter_map(Drive::next_event).min();
+            match (completion_ns, event_ns) {
+                (Some(at_ns), event_ns) if at_ns <= limit_ns && event_ns.is_none_or(|event_ns| at_ns < event_ns) => {
+                    self.now_ns = self.now_ns.max(at_ns);
+                    return;
+                }
+                (_, Some(event_ns)) if event_ns <= limit_ns => self.happen(event_ns),
+                // With nothing left to happen, time has no reason to pass without a limit.
+                _ if limit_ns == u64::MAX => return,
+                _ => return self.pass(limit_ns),
+            }
+        }
+    }
+
+    /// A request that has completed by now: its token, and the bytes that it moved.
+    pub fn completed(&mut self) -> Option<(u64, u64)> {
+        let &Reverse((at_ns, _, number)) = self.completions.peek()?;
+        if at_ns > self.now_ns {
+            return None;
+        }
+        self.completions.pop();
+        self.vacant.push(number);
+        self.in_flight -= 1;
+        let Pending {
+            token,
+            request,
+            submitted_ns,
+            ..
+        } = self.requests[number as usize];
+        self.count(&request, at_ns - submitted_ns);
+        if self.in_flight == 0 {
+            self.usage.busy_ns += at_ns - self.busy_since_ns;
+        }
+        Some((token, request.bytes))
+    }
+
+    /// Writes what holds nothing yet below `bytes`, or everything with `again`, in no time and without being counted:
+    /// what a host finds that did not see the drive being written.
+    pub fn fill(&mut self, bytes: u64, again: bool) -> Filled {
+        let pages = self.member_bytes(bytes).div_ceil(PAGE_BYTES);
+        let written: u64 = self
+            .drives
+            .iter_mut()
+            .map(|drive| u64::from(drive.fill(pages as u32, again)))
+            .sum();
+        let share = bytes as f64 / (pages * self.drives.len() as u64 * PAGE_BYTES).max(1) as f64;
+        let written_bytes = ((written * PAGE_BYTES) as f64 * share).round() as u64;
+        Filled {
+            written_bytes,
+            kept_bytes: bytes - written_bytes.min(bytes),
+        }
+    }
+
+    /// What has happened so far: of an array first the array, then its drives.
+    pub fn usage(&self) -> Vec<DeviceUsage> {
+        let mut all = Vec::new();
+        if self.drives.len() > 1 {
+            let mut usage = self.usage.clone();
+            usage.device = "array".into();
+            usage.in_flight = self.in_flight;
+            if self.in_flight > 0 {
+                usage.busy_ns += self.now_ns - self.busy_since_ns;
+            }
+            all.push(usage);
+        }
+        for (number, drive) in self.drives.iter().enumerate() {
+            let mut usage = drive.usage();
+            usage.device = format!("drive{number}");
+            all.push(usage);
+        }
+        all
+    }
+
+    /// Ends what is under way, as if the drives were left alone for a moment, and begins their time anew.
+    pub fn settle(&mut self) {
+        while self.in_flight > 0 {
+            self.advance(u64::MAX);
+            while self.completed().is_some() {}
+        }
+        self.drives.iter_mut().for_each(Drive::settle);
+        (self.now_ns, self.common_free_ns) = (0, 0);
+    }
+
+    pub(crate) fn model(&self) -> (&DriveModel, &ArrayModel) {
+        (&self.model, &self.array_model)
+    }
+
+    pub(crate) fn drives(&self) -> &[Drive] {
+        &self.drives
+    }
+
+    pub(crate) fn drives_mut(&mut self) -> &mut [Drive] {
+        &mut self.drives
+    }
+
+    /// How far the first bytes of the array reach into each drive.
+    fn member_bytes(&self, bytes: u64) -> u64 {
+        let data = self.array.capacity_bytes() / self.model.capacity_bytes.max(1);
+        let rows = bytes.div_ceil(self.array_model.chunk_bytes * data.max(1));
+        if self.drives.len() == 1 || data <= 1 {
+            return bytes.min(self.model.capacity_bytes);
+        }
+        (rows * self.array_model.chunk_bytes).min(self.model.capacity_bytes)
+    }
+
+    fn number(&mut self, pending: Pending) -> u32 {
+        if let Some(number) = self.vacant.pop() {
+            self.requests[number as usize] = pending;
+            return number;
+        }
+        self.requests.push(pending);
+        self.requests.len() as u32 - 1
+    }
+
+    /// Sends I/Os to the drives, in commands as long as the host makes them.
+    fn send(&mut self, number: u32, ios: &[MemberIo]) {
+        let Pending { request, .. } = self.requests[number as usize];
+        let longest = self.model.interface.command_bytes;
+        for io in ios {
+            let drive = &mut self.drives[io.drive as usize];
+            drive.advance(self.now_ns);
+            let (mut at, end) = (io.offset_bytes, io.offset_bytes + io.bytes);
+            loop {
+                let whole = io.operation == Action::Trim || io.operation == Action::Flush;
+                let bytes = if whole { end - at } else { (end - at).min(longest) };
+                self.requests[number as usize].commands += 1;
+                drive.submit(Command {
+                    token: number,
+                    operation: io.operation,
+                    offset_bytes: at,
+                    bytes,
+                    durable: request.durable && io.operation == Action::Write,
+                });
+                at += bytes;
+                if at >= end {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn happen(&mut self, at_ns: u64) {
+        self.now_ns = at_ns;
+        let mut done = std::mem::take(&mut self.done);
+        for drive in &mut self.drives {
+            drive.advance(at_ns);
+            drive.take_done(&mut done);
+        }
+        for number in done.drain(..) {
+            self.command_done(number);
+        }
+        self.done = done;
+    }
+
+    fn command_done(&mut self, number: u32) {
+        let pending = &mut self.requests[number as usize];
+        pending.commands -= 1;
+        if pending.commands > 0 {
+            return;
+        }
+        let second = std::mem::take(&mut pending.second);
+        if second.is_empty() {
+            let bytes = pending.request.bytes;
+            let at_ns = self.through_common_link(bytes);
+            self.completed += 1;
+            self.completions.push(Reverse((at_ns, self.completed, number)));
+        } else {
+            self.send(number, &second);
+        }
+    }
+
+    /// What all drives together may move.
+    fn through_common_link(&mut self, bytes: u64) -> u64 {
+        let Some(bytes_per_second) = self.array_model.bytes_per_second else {
+            return self.now_ns;
+        };
+        let duration_ns = (bytes as f64 * 1e9 / bytes_per_second as f64) as u64;
+        self.common_free_ns = self.common_free_ns.max(self.now_ns) + duration_ns;
+        self.common_free_ns
+    }
+
+    fn pass(&mut self, to_ns: u64) {
+        self.now_ns = to_ns;
+        self.drives.iter_mut().for_each(|drive| drive.advance(to_ns));
+    }
+
+    fn count(&mut self, request: &Request, waited_ns: u64) {
+        let usage = &mut self.usage;
+        match request.operation {
+            Action::Read => {
+                usage.reads += 1;
+                usage.read_bytes += request.bytes;
+                usage.read_wait_ns += waited_ns;
+            }
+            Action::Write => {
+                usage.writes += 1;
+                usage.write_bytes += request.bytes;
+                usage.write_wait_ns += waited_ns;
+            }
+            Action::Trim => {
+                usage.discards += 1;
+                usage.discard_bytes += request.bytes;
+            }
+            Action::Flush => usage.flushes += 1,
+        }
+    }
+}

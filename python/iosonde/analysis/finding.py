@@ -1,0 +1,39 @@
+"""What a finding is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "headline",
+    "search",
+    "disturbance",
+    "saturation",
+    "peak",
+    "doubling",
+    "asymmetry",
+    "tail",
+    "flatness",
+    "steady",
+    "reference",
+    "overload",
+    "drift",
+    "trust",
+    "unclear",
+]
+Strength = Literal["strong", "moderate", "weak"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A sentence and what it stands on."""
+
+    kind: Kind
+    title: str
+    """A plain sentence, without a final period."""
+    evidence: str
+    """Numbers with intervals, and from how many runs."""
+    strength: Strength
+    case_ids: tuple[str, ...] = ()
+    part: str = ""

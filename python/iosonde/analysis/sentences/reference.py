@@ -1,0 +1,45 @@
+"""How one's own figures compare with published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from iosonde.analysis import wording
+from iosonde.analysis.finding import Finding
+from iosonde.analysis.metrics import case_metrics
+from iosonde.analysis.reference import beside, published
+from iosonde.analysis.statistics import MARGIN
+from iosonde.study.model import Reference, Study
+
+
+def tell(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Finding]:
+    """Say how many times the published figures one's own are, for each device that they were published of."""
+    summary = case_metrics(runs)
+    for reference in study.references:
+        joined = beside(published(reference), cases, summary).drop_nulls("ratio")
+        for (label,), group in joined.group_by(["label"], maintain_order=True):
+            yield _finding(reference, str(label), group)
+
+
+def _finding(reference: Reference, label: str, group: pl.DataFrame) -> Finding:
+    """Give the median ratio and its range: these are different cases, so there is no interval to speak of."""
+    ratios = group["ratio"].to_numpy()
+    low, middle, high = np.percentile(ratios, [0, 50, 100])
+    words, of = wording.metric_words(reference.metric), f" of {label}" if label else ""
+    equal = abs(middle - 1) <= MARGIN
+    compared = "equals that" if equal else f"is {wording.times_text(float(middle))} that"
+    cases = (
+        "1 case"
+        if len(group) == 1
+        else f"{len(group)} cases: {wording.times_number(low)} to {wording.times_number(high)}"
+    )
+    return Finding(
+        kind="reference",
+        title=wording.sentence(f"{words} {compared}{of} in {reference.source} ({cases})"),
+        evidence="median of own / published over the cases that both have; other hardware, other years",
+        strength="moderate",
+        case_ids=tuple(group["case_id"].unique(maintain_order=True)),
+    )

@@ -1,0 +1,175 @@
+"""Steady state within runs: their intervals are gathered into rounds, and the rounds judged by `steady_state`.
+
+Only runs whose case sets a `round_length` are judged. A round is as many whole intervals as begin in it; what is left
+at the end and shorter than a round is left out. The write cliff is sought in the intervals themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from iosonde.analysis.facts import Facts
+from iosonde.analysis.statistics import Estimate, Floats
+from iosonde.analysis.steady_state import SNIA, Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
+
+LOWER_IS_BETTER = ("completion_latency_ns_mean",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """The course of one run."""
+
+    result_set: str
+    run_id: str
+    case_id: str
+    part: str
+    repeat: int
+    tracking: str
+    round_s: float
+    values: Floats
+    """The tracking variable in every round."""
+    iops: Floats
+    bandwidth: Floats
+    steady: SteadyState
+    cliff: Cliff | None
+    cliff_s: float | None
+    """Begin of the first interval after the cliff, since the begin of the measurement."""
+    cliff_bytes: int | None
+    """Moved until then."""
+    level: Estimate | None
+    """Tracking variable over the intervals of the measurement window."""
+
+    @property
+    def peak(self) -> float:
+        """The best round."""
+        return float(self.values.min() if self.tracking in LOWER_IS_BETTER else self.values.max())
+
+    @property
+    def final(self) -> float | None:
+        """Mean of the last window, steady or not; None with too few rounds for one."""
+        return self.steady.latest.mean if self.steady.latest else None
+
+    def fraction(self, level: float) -> float:
+        """A level as a fraction of the best round; of a latency, how many times faster the best round was, inverted."""
+        return self.peak / level if self.tracking in LOWER_IS_BETTER else level / self.peak
+
+
+def courses(facts: Facts, *, criteria: Criteria = SNIA) -> list[Course]:
+    """Judge every run of which that is asked."""
+    asked = facts.rounds()
+    if asked.is_empty():
+        return []
+    keys = ["result_set", "run_id"]
+    runs = facts.runs().join(asked, on=["result_set", "case_id"])
+    intervals = (
+        facts.counts(per="interval")
+        .filter(pl.col("phase") == "measure", pl.col("operation").is_in(["read", "write", "trim"]))
+        .join(runs.select(keys), on=keys, how="semi")
+        .group_by(*keys, "interval", "begin_ns", "end_ns")
+        .agg(pl.col("count", "bytes", "completion_sum_ns").sum())
+        .sort(*keys, "begin_ns")
+    )
+    by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
+    found = (
+        _course(run, by_run[run["result_set"], run["run_id"]], criteria)
+        for run in runs.sort("order").to_dicts()
+        if (run["result_set"], run["run_id"]) in by_run
+    )
+    return [course for course in found if course is not None]
+
+
+def metrics(facts: Facts) -> pl.DataFrame:
+    """Return one row a judged run with the metrics of kind `sustained` of docs/metrics.md; null where unsaid."""
+    rows = [{"result_set": each.result_set, "run_id": each.run_id, **dict(_metrics(each))} for each in courses(facts)]
+    schema = {"result_set": pl.String, "run_id": pl.String, **dict.fromkeys(METRICS, pl.Float64)}
+    return pl.DataFrame(rows, schema=schema)
+
+
+METRICS = (
+    "peak_iops",
+    "steady_iops",
+    "steady_bandwidth",
+    "steady_fraction",
+    "final_fraction",
+    "seconds_to_steady_state",
+    "seconds_to_cliff",
+    "gibibytes_to_cliff",
+)
+
+
+def _metrics(course: Course) -> Iterator[tuple[str, float | None]]:
+    window = course.steady.measured
+    yield "peak_iops", float(course.iops.max())
+    if course.final:
+        yield "final_fraction", course.fraction(course.final)
+    if window:
+        rounds = slice(window.first - 1, window.last)
+        yield "steady_iops", float(course.iops[rounds].mean())
+        yield "steady_bandwidth", float(course.bandwidth[rounds].mean())
+        yield "steady_fraction", course.fraction(window.mean)
+        yield "seconds_to_steady_state", window.last * course.round_s
+    if course.cliff_s is not None and course.cliff_bytes is not None:
+        yield "seconds_to_cliff", course.cliff_s
+        yield "gibibytes_to_cliff", course.cliff_bytes / (1 << 30)
+
+
+def _course(run: dict[str, object], intervals: pl.DataFrame, criteria: Criteria) -> Course | None:
+    begin, end = (intervals[name].to_numpy().astype(np.float64) for name in ("begin_ns", "end_ns"))
+    counts, moved, latency = (
+        intervals[name].to_numpy().astype(np.float64) for name in ("count", "bytes", "completion_sum_ns")
+    )
+    length = float(run["round_length"])  # type: ignore[arg-type]
+    number = ((begin - begin[0] + (end - begin) / 2) // length).astype(np.int64)
+    whole = int((end[-1] - begin[0] + 0.05 * length) // length)
+    if whole < 1:
+        return None
+    total = [np.bincount(number, weights=each)[:whole] for each in (end - begin, counts, moved, latency)]
+    seconds = total[0] / 1e9
+    series = {
+        "iops": total[1] / seconds,
+        "bandwidth": total[2] / seconds,
+        "completion_latency_ns_mean": np.divide(total[3], total[1], out=np.zeros(whole), where=total[1] > 0),
+    }
+    tracking = str(run["tracking"])
+    values = series[tracking]
+    if not values.max() > 0:
+        return None
+    steady = steady_state(values, criteria=criteria)
+    rate = moved / ((end - begin) / 1e9)
+    cliff = write_cliff(rate)
+    at = cliff.index if cliff else None
+    return Course(
+        result_set=str(run["result_set"]),
+        run_id=str(run["run_id"]),
+        case_id=str(run["case_id"]),
+        part=str(run["part"]),
+        repeat=int(run["repeat"]),  # type: ignore[call-overload]
+        tracking=tracking,
+        round_s=length / 1e9,
+        values=values,
+        iops=series["iops"],
+        bandwidth=series["bandwidth"],
+        steady=steady,
+        cliff=cliff,
+        cliff_s=None if at is None else float(begin[at] - begin[0]) / 1e9,
+        cliff_bytes=None if at is None else int(moved[:at].sum()),
+        level=_level(steady, number, _of_intervals(tracking, begin, end, counts, moved, latency)),
+    )
+
+
+def _of_intervals(tracking: str, begin: Floats, end: Floats, counts: Floats, moved: Floats, latency: Floats) -> Floats:
+    if tracking in LOWER_IS_BETTER:
+        return np.divide(latency, counts, out=np.zeros(len(counts)), where=counts > 0)
+    return (counts if tracking == "iops" else moved) / ((end - begin) / 1e9)
+
+
+def _level(steady: SteadyState, number: NDArray[np.int64], values: Floats) -> Estimate | None:
+    window = steady.measured
+    if window is None:
+        return None
+    return plateau(values[(number >= window.first - 1) & (number <= window.last - 1)])

@@ -1,0 +1,67 @@
+"""Options that several subcommands share, and the plan they lead to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from iosonde.study.plan import Plan
+
+StudyName = Annotated[
+    str, typer.Argument(metavar="STUDY", help="Name of a study (see `iosonde list`), or a file of your own.")
+]
+TargetName = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        metavar="PATH",
+        help="Directory or new file to measure on; or `null:SIZE`, `simulated:servers=4,read=100us,size=1TiB`.",
+    ),
+]
+Profile = Annotated[str, typer.Option(metavar="NAME", help="How large and how long: `quick`, `standard`, `paper`.")]
+Repeats = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=1000, help="Runs of each case, instead of the profile's.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE[,VALUE...]",
+        help="Levels of a factor, or the value of a parameter, instead of the study's. May be given again.",
+    ),
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the order and of every random choice.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the test files where they are at the end.")]
+
+
+def read_settings(given: list[str] | None) -> dict[str, str]:
+    """`--set` as given -> values by name."""
+    settings = {}
+    for each in given or []:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise typer.BadParameter(f"`{each}` is not NAME=VALUE, such as `queue_depth=1,4,16`")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+def make_plan(
+    *,
+    study: str,
+    target: str,
+    profile: str,
+    repeats: int | None,
+    settings: list[str] | None,
+    seed: int | None,
+    keep: bool,
+) -> Plan:
+    """The plan that a command line asks for."""
+    from iosonde.study import expand, load
+    from iosonde.target import open_target
+
+    given = read_settings(settings)
+    return expand(
+        load(study), open_target(target), profile=profile, repeats=repeats, settings=given, seed=seed, keep=keep
+    )

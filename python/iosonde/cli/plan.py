@@ -1,0 +1,166 @@
+"""`iosonde plan`: what a study would do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from iosonde.cli import options
+
+if TYPE_CHECKING:
+    from iosonde.study.model import Part, Study
+    from iosonde.study.plan import Case, Plan
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
+
+def command(
+    study: options.StudyName,
+    target: options.TargetName,
+    profile: options.Profile = "standard",
+    repeats: options.Repeats = None,
+    settings: options.Settings = None,
+    seed: options.Seed = None,
+    keep: options.Keep = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the plan as JSON, with the spec of every run.")
+    ] = False,
+) -> None:
+    """Show what a study would do: every case, how long, how much is written, what is made and removed.
+
+    Nothing is written.
+    """
+    plan = options.make_plan(
+        study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=keep
+    )
+    print(plan.model_dump_json(indent=2) if as_json else "\n".join(lines(plan)))
+
+
+def lines(plan: Plan) -> Iterator[str]:
+    """The plan as text."""
+    from iosonde.study.model import Study
+
+    study = Study.model_validate(plan.study)
+    yield f"{study.title} ({plan.study_name}, profile {plan.profile})"
+    yield f"on {plan.target}"
+    for part in study.parts:
+        yield ""
+        yield from _part_lines(part, [case for case in plan.cases if case.part == part.name], plan)
+    yield from _control_lines(study, plan)
+    yield ""
+    yield from summary(plan)
+
+
+def summary(plan: Plan) -> Iterator[str]:
+    """What a plan costs."""
+    from iosonde.units import format_bytes, format_duration
+
+    written = plan.cost.write_bytes
+    limit = f"at most {format_bytes(written)}" if written is not None else "limited only by time"
+    layout = f", {format_bytes(plan.layout_bytes)} of it before measuring" if plan.layout_bytes else ""
+    order = "in a shuffled order" if plan.study.get("shuffle", True) else "in order"
+    decided = sum(case.procedure.most_runs for case in plan.cases if case.procedure)
+    bounded = f", and at most {decided} that are decided by what was found" if decided else ""
+    yield f"runs     {len(plan.runs)}, {order} (seed {plan.seed}){bounded}"
+    yield f"time     {'at most ' if decided else ''}about {format_duration(plan.cost.seconds * 1e9)}"
+    yield f"written  {limit if written != 0 else 'nothing'}{layout}"
+    for thing in plan.destroys:
+        yield f"disk     {thing.path}: {thing.what}"
+    if not plan.destroys:
+        yield "disk     nothing is made"
+
+
+def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
+    from iosonde.units import format_duration
+
+    seconds = sum(case.cost.seconds for case in cases) / max(len(cases), 1)
+    heading = f"{part.name}: {part.title}" if part.title else part.name
+    procedure = cases[0].procedure if cases else None
+    runs = f"at most {procedure.most_runs}" if procedure else str(plan.repeats)
+    number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
+    yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
+    if procedure:
+        yield from textwrap.wrap(procedure.text, 100, initial_indent="  ", subsequent_indent="  ")
+    yield from _parameter_lines(_shared(cases))
+    yield from _compound_lines(part)
+    yield from _case_lines(cases)
+
+
+def _compound_lines(part: Part) -> Iterator[str]:
+    from iosonde.study.model import Level
+
+    for name, levels in part.factors.items():
+        for level in levels:
+            if isinstance(level, Level):
+                yield f"  {name} {level.label}: {', '.join(f'{key} {value}' for key, value in level.set.items())}"
+
+
+def _case_lines(cases: Sequence[Case]) -> Iterator[str]:
+    """Every case: those that differ in one factor only, the one with most levels, share a line."""
+    factors = list(cases[0].levels) if cases else []
+    counts = {name: len({str(case.levels[name]) for case in cases}) for name in factors}
+    across = max(factors, key=lambda name: counts[name], default=None)
+    if across is None:
+        return
+    groups: dict[str, list[str]] = {}
+    for case in cases:
+        others = "  ".join(_level_text(name, case.levels[name]) for name in factors if name != across)
+        groups.setdefault(others, []).append(_value_text(across, case.levels[across]))
+    width = max(map(len, groups))
+    for others, levels in groups.items():
+        yield f"    {others:{width}}{'  ' if width else ''}{across} {' '.join(levels)}"
+
+
+def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
+    control = [case for case in plan.cases if case.control]
+    if study.control and control:
+        count = sum(run.case_id == control[0].case_id for run in plan.runs)
+        yield ""
+        yield f"control ({count} runs, one after every {study.control.every})"
+        yield from _parameter_lines(_shared(control))
+
+
+def _shared(cases: Sequence[Case]) -> dict[str, Any]:
+    """Parameters that all cases have in common and that are not the default, and always those that matter most."""
+    from iosonde.workload.block import BlockParameters
+
+    always = ("access", "block_size", "queue_depth", "jobs", "read_fraction", "span", "io_mode", "backend", "duration")
+    fields = BlockParameters.model_fields
+    shared = {
+        name: value
+        for name, value in cases[0].parameters.items()
+        if name not in cases[0].levels and all(case.parameters.get(name, ...) == value for case in cases)
+    }
+    return {
+        name: value
+        for name, value in shared.items()
+        if name.rpartition(".")[2] in always
+        or value != fields[name.rpartition(".")[2]].get_default(call_default_factory=True)
+    }
+
+
+def _parameter_lines(parameters: Mapping[str, Any]) -> list[str]:
+    # A parameter and its value stay on one line.
+    text = ", ".join(_level_text(name, value).replace(" ", NO_BREAK) for name, value in parameters.items())
+    wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return [line.replace(NO_BREAK, " ") for line in wrapped]
+
+
+def _level_text(name: str, value: Any) -> str:
+    return f"{name} {_value_text(name, value)}"
+
+
+def _value_text(name: str, value: Any) -> str:
+    from iosonde.units import compact_duration, compact_size
+    from iosonde.workload.block import DURATIONS, SIZES
+
+    parameter = name.rpartition(".")[2]
+    if isinstance(value, int) and not isinstance(value, bool):
+        if parameter in SIZES:
+            return compact_size(value)
+        if parameter in DURATIONS:
+            return compact_duration(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

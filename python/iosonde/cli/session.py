@@ -1,0 +1,85 @@
+"""What `run` and `resume` share: watch the runs, say how it ended, and show what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from iosonde.results import ResultSet
+    from iosonde.run import Observer
+    from iosonde.run.agenda import Ahead
+
+Report = Annotated[bool, typer.Option("--report/--no-report", help="Print the findings and write `report.html`.")]
+
+
+def carry_out(ahead: Ahead, directory: Path, work: Callable[[Observer], ResultSet], *, report: bool) -> None:
+    """Do the work with a progress display, and show its results."""
+    from rich.console import Console
+
+    from iosonde.cli.progress import watch
+    from iosonde.run import Interrupted
+
+    talk = Console(stderr=True, highlight=False)
+    try:
+        with watch(ahead, talk) as observer:
+            result_set = work(observer)
+    except Interrupted as stopped:
+        _say_stopped(stopped.result_set, directory, talk)
+        raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        _say(talk, "Stopped at once. Files that are left are removed by: iosonde cleanup")
+        raise typer.Exit(130) from None
+    _say_ended(result_set, directory, talk)
+    if report:
+        _show(result_set, directory)
+    if not any(record.outcome == "complete" for record in result_set.records()):
+        raise typer.Exit(1)
+
+
+def say_problems(result_set: ResultSet, talk: Console) -> None:
+    """Damaged and foreign files."""
+    for problem in result_set.problems:
+        _say(talk, f"warning: {problem}; it is left out")
+
+
+def _say_stopped(result_set: ResultSet, directory: Path, talk: Console) -> None:
+    done = len(result_set.records())
+    _say(talk, f"Stopped. {done} of {_total(result_set)} runs are done and kept in {directory}")
+    _say(talk, f"Go on with: iosonde resume {directory}")
+
+
+def _say_ended(result_set: ResultSet, directory: Path, talk: Console) -> None:
+    records = result_set.records()
+    failed = sum(record.outcome == "failed" for record in records)
+    _say(talk, f"{len(records) - failed} of {_total(result_set)} runs are complete, in {directory}")
+    if failed:
+        _say(talk, f"{failed} failed. Repeat them with: iosonde resume {directory} --retry-failed")
+    say_problems(result_set, talk)
+
+
+def _total(result_set: ResultSet) -> str:
+    """How many runs there are to be; procedures that are not at their end add at least one each."""
+    from iosonde.run.agenda import open_runs
+
+    open_ends = len(open_runs(result_set))
+    return f"at least {len(result_set.known_runs()) + open_ends}" if open_ends else str(len(result_set.known_runs()))
+
+
+def _show(result_set: ResultSet, directory: Path) -> None:
+    from rich.console import Console
+
+    from iosonde import report
+
+    path = directory / "report.html"
+    report.write([result_set], path, format="html")
+    report.terminal(result_set, Console(highlight=False), report_path=path)
+
+
+def _say(talk: Console, text: str) -> None:
+    talk.print(text, markup=False, soft_wrap=True)

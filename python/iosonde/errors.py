@@ -1,0 +1,51 @@
+"""Everything that iosonde raises on purpose.
+
+A mistake by the user is an `IosondeError`: what failed and on what, where, the likely cause, what to do next. A mistake
+by us is an assertion. The tree:
+
+    IosondeError
+    ├── StudyError      a study file, a profile, a factor or a setting is wrong
+    ├── TargetError     a target cannot be used, or must not be
+    ├── EngineError     the engine could not be started, or spoke nonsense
+    └── ResultsError    a result set is missing, in use, damaged or of another format
+"""
+
+from __future__ import annotations
+
+
+class IosondeError(Exception):
+    """An error with four parts: what, where, hint (likely cause and next step).
+
+    `what` is one clause without a final period, literals in backticks. `where` names the place in the study, file or
+    result set. `hint` says what to do next. `str()` gives them as the command line prints them.
+    """
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = self.what
+        if self.where:
+            text += f"\n  {self.where}"
+        if self.hint:
+            text += f"\n\nhint: {self.hint}"
+        return text
+
+
+class StudyError(IosondeError):
+    """A study file, a profile, a factor or a setting is wrong."""
+
+
+class TargetError(IosondeError):
+    """A target cannot be used, or must not be."""
+
+
+class EngineError(IosondeError):
+    """The engine could not be started, or spoke nonsense."""
+
+
+class ResultsError(IosondeError):
+    """A result set is missing, in use, damaged or of another format."""

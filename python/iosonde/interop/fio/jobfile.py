@@ -1,0 +1,184 @@
+"""fio's job files as text: sections, options, where they stand, and nothing of what they mean.
+
+The dialect, as fio 3.33 reads it: `[global]` holds for the sections that follow it, and a later one adds to it; an
+option without `=` is a switch; whatever follows the first `;` or `#` of a line is a comment, inside a value too;
+`include FILE` puts that file's lines here (a relative name counts from the including file); `${NAME}` is an environment
+variable, and `$pagesize`, `$mb_memory` and `$ncpus` are facts of this machine, with which a value may calculate.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from iosonde.errors import StudyError
+
+_DEEPEST_INCLUDE = 16
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_OF_MACHINE = re.compile(r"\$(pagesize|mb_memory|ncpus)\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One option as it stands in a file."""
+
+    option: str
+    value: str | None
+    """None for a switch. Environment variables that are set are filled in."""
+    section: str
+    file: str
+    line: int
+
+    def where(self) -> str:
+        """The place, for errors and notes."""
+        return f"in section `[{self.section}]`, line {self.line} of `{self.file}`"
+
+    def __str__(self) -> str:
+        return self.option if self.value is None else f"{self.option}={self.value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A job: what `[global]` said up to here, then its own."""
+
+    name: str
+    file: str
+    line: int
+    settings: tuple[Setting, ...]
+
+
+def read(path: Path, *, environment: Mapping[str, str]) -> list[Section]:
+    """The sections of a job file, without `[global]`."""
+    reader = _Reader(environment)
+    for line in _lines(path, depth=0):
+        reader.take(line)
+    return reader.sections()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    text: str
+    file: str
+    number: int
+
+
+def _lines(path: Path, *, depth: int, included_at: str = "") -> Iterator[_Line]:
+    """Every line that says something, those of included files in their place."""
+    for number, raw in enumerate(_text(path, included_at).splitlines(), start=1):
+        text = re.split("[;#]", raw, maxsplit=1)[0].strip()
+        included = re.fullmatch(r"include\s+(.+)", text)
+        if included:
+            at = f"included in line {number} of `{path.name}`"
+            if depth == _DEEPEST_INCLUDE:
+                raise StudyError(
+                    f"job files include each other more than {_DEEPEST_INCLUDE} deep", where=at, hint="is it a circle?"
+                )
+            yield from _lines(path.parent / included[1].strip(), depth=depth + 1, included_at=at)
+        elif text:
+            yield _Line(text=text, file=path.name, number=number)
+
+
+def _text(path: Path, included_at: str) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise StudyError(f"cannot read the job file `{path}`: {error.strerror}", where=included_at) from error
+    except UnicodeDecodeError as error:
+        raise StudyError(f"cannot read the job file `{path}`: it is not text", where=included_at) from error
+
+
+class _Reader:
+    """Lines in, sections out."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._globals: list[Setting] = []
+        self._own: list[Setting] | None = None
+        self._section = ""
+        self._done: list[tuple[str, _Line, list[Setting]]] = []
+
+    def take(self, line: _Line) -> None:
+        header = re.fullmatch(r"\[(.*)\]", line.text)
+        if header:
+            self._begin(header[1].strip(), line)
+        else:
+            self._add(line)
+
+    def sections(self) -> list[Section]:
+        return [
+            Section(name=name, file=line.file, line=line.number, settings=tuple(own)) for name, line, own in self._done
+        ]
+
+    def _begin(self, name: str, line: _Line) -> None:
+        if not name:
+            raise StudyError("a section has no name", where=f"line {line.number} of `{line.file}`")
+        self._section = name
+        # fio compares so many letters and no more.
+        if name.startswith("global"):
+            self._own = self._globals
+        else:
+            self._own = list(self._globals)
+            self._done.append((name, line, self._own))
+
+    def _add(self, line: _Line) -> None:
+        option, equals, value = (part.strip() for part in line.text.partition("="))
+        if self._own is None:
+            raise StudyError(
+                f"the option `{option}` stands before any section",
+                where=f"line {line.number} of `{line.file}`",
+                hint="put `[global]` or the name of a job, such as `[reader]`, above it",
+            )
+        setting = Setting(
+            option=option, value=value if equals else None, section=self._section, file=line.file, line=line.number
+        )
+        self._own.append(self._expanded(setting))
+
+    def _expanded(self, setting: Setting) -> Setting:
+        if setting.value is None:
+            return setting
+        value = _VARIABLE.sub(lambda found: self._environment.get(found[1], found[0]), setting.value)
+        if _OF_MACHINE.search(value):
+            value = _calculated(_OF_MACHINE.sub(lambda found: str(_machine(found[1])), value))
+        return Setting(
+            option=setting.option, value=value, section=setting.section, file=setting.file, line=setting.line
+        )
+
+
+def unset_variables(setting: Setting) -> list[str]:
+    """Environment variables that the value needs and that are not set."""
+    return _VARIABLE.findall(setting.value or "")
+
+
+def _machine(keyword: str) -> int:
+    match keyword:
+        case "pagesize":
+            return os.sysconf("SC_PAGE_SIZE")
+        case "mb_memory":
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+        case _:
+            return os.cpu_count() or 1
+
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
+
+
+def _calculated(text: str) -> str:
+    """`2*4096` as `8192`; what is no calculation with whole numbers stays as it is."""
+    try:
+        return str(_value(ast.parse(text, mode="eval").body))
+    except (SyntaxError, ValueError, ZeroDivisionError):
+        return text
+
+
+def _value(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        result: int = _OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+        return result
+    raise ValueError

@@ -1,0 +1,292 @@
+"""Runs as fio's json+: one file a run, one of fio's jobs a stream, read by fio's own tools.
+
+Latencies are counted in fio's bins (`bins`), and every figure is as fio defines it: `clat_ns` is completion latency,
+`lat_ns` response latency where there is an open-loop schedule and completion latency where there is none, `bw` is in
+KiB/s, times are in ms. What fio writes and no record holds (submission latency, how many were submitted at once) is
+zero or left out. Runs that did not come to their end have no file, and neither have loads other than block I/O, for
+which fio has no words.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from iosonde.analysis.facts import Facts
+from iosonde.analysis.metrics import interval_metrics, run_metrics
+from iosonde.interop.fio import bins
+from iosonde.interop.fio.given_back import job_options
+from iosonde.results.histogram import midpoint_ns
+from iosonde.results.result_set import ResultSet
+from iosonde.results.schema import Record
+
+SUFFIX = ".json"
+WHAT = "json+ of fio, one file a run: each stream is a job, `clat_ns` is completion latency, `lat_ns` response latency"
+
+Scope = tuple[str, str, str]
+"""Run, stream, operation."""
+
+_OPERATIONS = ("read", "write", "trim")
+_SHARES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
+"""Upper ends of the ranges in which fio tells shares of latencies, in ns, us and ms."""
+
+
+def files(results: ResultSet) -> Iterator[tuple[str, bytes]]:
+    """Name and content of the file of each run of block I/O that came to its end."""
+    facts = _Facts.of(results)
+    for record in results.records():
+        if record.outcome == "complete" and record.spec["workload"]["kind"] == "block":
+            yield record.run_id + SUFFIX, json.dumps(_document(record, facts), indent=1).encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Latency:
+    """A latency of a scope: exact count, sum, extremes, and where the samples lie."""
+
+    count: int
+    sum_ns: int
+    min_ns: int
+    max_ns: int
+    buckets: pl.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """All that is needed of a result set, by scope."""
+
+    counts: Mapping[Scope, Mapping[str, Any]]
+    buckets: Mapping[tuple[int, bool], pl.DataFrame]
+    """By member and whether of response latency."""
+    rates: Mapping[Scope, Mapping[str, float]]
+    samples: Mapping[Scope, Mapping[str, Sequence[float]]]
+    """Rates of the intervals."""
+
+    @classmethod
+    def of(cls, results: ResultSet) -> _Facts:
+        facts = Facts(results)
+        counts = facts.counts(per="run")
+        buckets = pl.concat(facts.histograms(per="run"))
+        wanted = ("iops", "bandwidth")
+        of_runs = run_metrics(results).filter(pl.col("metric").is_in(wanted))
+        of_intervals = interval_metrics(results, metrics=wanted).filter(phase="measure").sort("interval")
+        grouped = of_intervals.group_by("run_id", "stream", "operation", "metric", maintain_order=True).agg("value")
+        return cls(
+            counts={_scope(row): row for row in counts.iter_rows(named=True)},
+            buckets={
+                (key[0], key[1]): frame
+                for key, frame in buckets.partition_by("member", "response", as_dict=True).items()
+            },
+            rates=_by_metric(of_runs),
+            samples=_by_metric(grouped),
+        )
+
+    def latency(self, scope: Scope, kind: str) -> _Latency | None:
+        """Completion or response latency; None where there is none."""
+        row = self.counts.get(scope)
+        if row is None or not row["count"] or row[f"{kind}_sum_ns"] is None:
+            return None
+        return _Latency(
+            count=row["count"],
+            sum_ns=row[f"{kind}_sum_ns"],
+            min_ns=row[f"{kind}_min_ns"],
+            max_ns=row[f"{kind}_max_ns"],
+            buckets=self.buckets[row["member"], kind == "response"],
+        )
+
+    def total_latency(self, scope: Scope) -> _Latency | None:
+        """What fio calls `lat`."""
+        return self.latency(scope, "response") or self.latency(scope, "completion")
+
+
+def _scope(row: Mapping[str, Any]) -> Scope:
+    return row["run_id"], row["stream"], row["operation"]
+
+
+def _by_metric(frame: pl.DataFrame) -> dict[Scope, dict[str, Any]]:
+    found: dict[Scope, dict[str, Any]] = {}
+    for row in frame.iter_rows(named=True):
+        found.setdefault(_scope(row), {})[row["metric"]] = row["value"]
+    return found
+
+
+def _document(record: Record, facts: _Facts) -> dict[str, Any]:
+    ended = datetime.fromisoformat(record.ended_at)
+    return {
+        "fio version": f"iosonde-{_version()}",
+        "timestamp": int(ended.timestamp()),
+        "timestamp_ms": int(ended.timestamp() * 1000),
+        "time": ended.strftime("%a %b %e %H:%M:%S %Y"),
+        # fio's readers pass over what they do not know, and this is what leads back from here.
+        "iosonde": {"run_id": record.run_id, "case_id": record.case_id, "levels": record.levels},
+        "jobs": [_job(record, stream, facts, group) for group, stream in enumerate(record.spec["workload"]["streams"])],
+        "disk_util": _disk_util(record),
+    }
+
+
+def _version() -> str:
+    try:
+        return version("iosonde")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _job(record: Record, stream: Mapping[str, Any], facts: _Facts, group: int) -> dict[str, Any]:
+    assert record.result is not None, "a complete run has a result"
+    runtime_ms = (record.result["end_ns"] - record.result["begin_ns"]) // 10**6
+    scopes = {operation: (record.run_id, stream["name"], operation) for operation in (*_OPERATIONS, "flush")}
+    errors = sum(facts.counts[scope]["errors"] for scope in scopes.values() if scope in facts.counts)
+    return {
+        "jobname": stream["name"],
+        "groupid": group,
+        "error": 0,
+        "eta": 0,
+        "elapsed": math.ceil(runtime_ms / 1000),
+        "job options": job_options(stream, record.spec["workload"], backend=record.result["backend"]["kind"]),
+        **{operation: _operation(scopes[operation], facts, runtime_ms) for operation in _OPERATIONS},
+        "sync": _sync(facts.latency(scopes["flush"], "completion")),
+        "job_runtime": runtime_ms,
+        **_usage([job for job in record.result["jobs"] if job["stream"] == stream["name"]]),
+        **_shares([latency for name in _OPERATIONS if (latency := facts.total_latency(scopes[name]))]),
+        "total_err": errors,
+    }
+
+
+def _operation(scope: Scope, facts: _Facts, runtime_ms: int) -> dict[str, Any]:
+    row = facts.counts.get(scope, {"bytes": 0, "count": 0})
+    rates = facts.rates.get(scope, {})
+    completion, response = facts.latency(scope, "completion"), facts.latency(scope, "response")
+    return {
+        "io_bytes": row["bytes"],
+        "io_kbytes": row["bytes"] >> 10,
+        "bw_bytes": int(rates.get("bandwidth", 0)),
+        "bw": int(rates.get("bandwidth", 0)) >> 10,
+        "iops": round(rates.get("iops", 0.0), 6),
+        "runtime": runtime_ms if row["count"] else 0,
+        "total_ios": row["count"],
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": _summary(None),
+        "clat_ns": _distribution(completion),
+        "lat_ns": _distribution(response) if response else _summary(completion),
+        **_samples(facts.samples.get(scope, {})),
+    }
+
+
+def _summary(latency: _Latency | None) -> dict[str, Any]:
+    if latency is None:
+        return {"min": 0, "max": 0, "mean": 0.0, "stddev": 0.0, "N": 0}
+    mean = latency.sum_ns / latency.count
+    return {
+        "min": latency.min_ns,
+        "max": latency.max_ns,
+        "mean": round(mean, 6),
+        "stddev": round(_deviation(latency, mean), 6),
+        "N": latency.count,
+    }
+
+
+def _deviation(latency: _Latency, mean_ns: float) -> float:
+    """From the buckets, whose midpoints are within 0.1 % of what lies in them."""
+    away = midpoint_ns(latency.buckets["bucket"].to_numpy()).astype(np.float64) - mean_ns
+    square: float = float((latency.buckets["count"].to_numpy() * away**2).sum())
+    return math.sqrt(square / (latency.count - 1)) if latency.count > 1 else 0.0
+
+
+def _distribution(latency: _Latency | None) -> dict[str, Any]:
+    if latency is None:
+        return _summary(None)
+    counts = bins.of_buckets(latency.buckets["bucket"].to_numpy(), latency.buckets["count"].to_numpy())
+    return {**_summary(latency), "percentile": bins.percentiles(counts), "bins": bins.occupied(counts)}
+
+
+def _sync(latency: _Latency | None) -> dict[str, Any]:
+    return {"total_ios": latency.count if latency else 0, "lat_ns": _distribution(latency)}
+
+
+def _samples(rates: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """fio takes a sample each half second; here each interval is one."""
+    bandwidth = np.array(rates.get("bandwidth", [])) / 1024
+    iops = np.array(rates.get("iops", []))
+    return {
+        "bw_min": int(bandwidth.min(initial=math.inf)) if bandwidth.size else 0,
+        "bw_max": int(bandwidth.max(initial=0)),
+        "bw_agg": 100.0 if bandwidth.any() else 0.0,
+        "bw_mean": _mean(bandwidth),
+        "bw_dev": _spread(bandwidth),
+        "bw_samples": bandwidth.size,
+        "iops_min": int(iops.min(initial=math.inf)) if iops.size else 0,
+        "iops_max": int(iops.max(initial=0)),
+        "iops_mean": _mean(iops),
+        "iops_stddev": _spread(iops),
+        "iops_samples": iops.size,
+    }
+
+
+def _mean(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    return round(float(values.mean()), 6) if values.size else 0.0
+
+
+def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    return round(float(values.std(ddof=1)), 6) if values.size > 1 else 0.0
+
+
+def _usage(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of the stream's threads together, as fio with `group_reporting`."""
+    sums = {name: sum(job["usage"][name] for job in jobs) for name in jobs[0]["usage"]} if jobs else {}
+    wall_ns = sums.get("wall_ns", 0) or 1
+    return {
+        "usr_cpu": round(100 * sums.get("user_ns", 0) / wall_ns, 6),
+        "sys_cpu": round(100 * sums.get("system_ns", 0) / wall_ns, 6),
+        "ctx": sums.get("voluntary_switches", 0) + sums.get("involuntary_switches", 0),
+        "majf": sums.get("major_faults", 0),
+        "minf": sums.get("minor_faults", 0),
+    }
+
+
+def _shares(latencies: Sequence[_Latency]) -> dict[str, dict[str, float]]:
+    """Which share of the I/Os lies below 2, 4, 10 ... ns, us and ms and not below the one before."""
+    values = [midpoint_ns(latency.buckets["bucket"].to_numpy()) for latency in latencies]
+    counts = [latency.buckets["count"].to_numpy() for latency in latencies]
+    ends = [end * unit for unit in (1, 10**3, 10**6) for end in _SHARES] + [2 * 10**9]
+    # 1000 ns end the nanoseconds and are below the first end of the microseconds, so edges ascend.
+    found = np.zeros(len(ends) + 1)
+    if values:
+        place = np.searchsorted(ends, np.concatenate(values), side="right")
+        np.add.at(found, place, np.concatenate(counts))
+        found *= 100 / found.sum()
+    shares = [round(float(share), 6) for share in found]
+    names = [str(end) for end in _SHARES]
+    return {
+        "latency_ns": dict(zip(names, shares[:10], strict=True)),
+        "latency_us": dict(zip(names, shares[10:20], strict=True)),
+        "latency_ms": dict(zip([*names, "2000", ">=2000"], shares[20:], strict=True)),
+    }
+
+
+def _disk_util(record: Record) -> list[dict[str, Any]]:
+    """Every block device under the target, over the measurement."""
+    assert record.result is not None, "a complete run has a result"
+    names = {each["device"]: each["name"] for each in record.target.get("devices", [])}
+    elapsed_ns = record.result["end_ns"] - record.result["begin_ns"]
+    return [
+        {
+            "name": names.get(device["device"], device["device"]),
+            "read_ios": device["reads"],
+            "write_ios": device["writes"],
+            "read_merges": device["read_merges"],
+            "write_merges": device["write_merges"],
+            "read_ticks": device["read_wait_ns"] // 10**6,
+            "write_ticks": device["write_wait_ns"] // 10**6,
+            "in_queue": (device["read_wait_ns"] + device["write_wait_ns"]) // 10**6,
+            "util": round(min(100 * device["busy_ns"] / elapsed_ns, 100.0), 6),
+        }
+        for device in record.result["devices"]
+    ]

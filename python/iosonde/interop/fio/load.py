@@ -1,0 +1,92 @@
+"""A job file -> a study file, checked like any other, and what it does not carry over."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import StudyError
+from iosonde.interop.fio import jobfile, write
+from iosonde.interop.fio.arrange import arrange
+from iosonde.interop.fio.convert import Job, convert
+from iosonde.interop.fio.given import Given
+from iosonde.interop.fio.notes import Note, Notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What became of a job file."""
+
+    name: str
+    """Name of the study."""
+    text: str
+    """The study as TOML."""
+    notes: Sequence[Note]
+    """What is not carried over as it stood there, in the order of the file."""
+
+
+def import_job_file(path: Path | str, *, environment: Mapping[str, str] | None = None) -> Imported:
+    """Read a job file and all that it includes; `StudyError` says what is wrong with it."""
+    path = Path(path)
+    notes = Notes()
+    sections = jobfile.read(path, environment=os.environ if environment is None else environment)
+    jobs = [job for section in sections if (job := convert(Given(section, notes)))]
+    if not jobs:
+        raise _nothing(path, sections, notes)
+    study = _study(path, jobs)
+    found = list(notes)
+    text = write.toml(study, origin=path.name, notes=found)
+    _check(text, path)
+    return Imported(name=study["name"], text=text, notes=found)
+
+
+def _study(path: Path, jobs: Sequence[Job]) -> dict[str, Any]:
+    parts = arrange(jobs)
+    return {
+        "name": re.sub("[^a-z0-9]+", "-", path.name.removesuffix(".fio").lower()).strip("-") or "job",
+        "title": f"The load of `{path.name}`",
+        "question": f"What does the load of the fio job file `{path.name}` reach on this target?",
+        "repeats": 3,
+        # Parts follow each other as the job file says: one may read what another has written.
+        "shuffle": False,
+        "parts": parts,
+        "profiles": {"standard": {"title": "As the job file says"}},
+        "views": [view for part in parts for view in _views(part)],
+    }
+
+
+def _views(part: Mapping[str, Any]) -> list[dict[str, Any]]:
+    of = f"{part['name']}"
+    by = {"series": "stream", "facet": "operation"} if "streams" in part else {"series": "operation"}
+    return [
+        {"kind": "percentiles", "title": f"{of}: latency", "part": part["name"], **by},
+        {"kind": "timeseries", "title": f"{of}: IOPS over time", "part": part["name"], "y": "iops", **by},
+    ]
+
+
+def _check(text: str, path: Path) -> None:
+    """What fits in each stream and does not fit together is found here."""
+    from iosonde.study import outline, parse
+
+    try:
+        outline(parse(text), profile="standard")
+    except StudyError as error:
+        raise StudyError(
+            error.what,
+            where=f"in the study made from `{path.name}`" + (f", {error.where}" if error.where else ""),
+            hint=error.hint or "the case is named after its section of the job file, and that has to change",
+        ) from None
+
+
+def _nothing(path: Path, sections: Sequence[jobfile.Section], notes: Notes) -> StudyError:
+    if not sections:
+        return StudyError(f"the job file `{path}` has no jobs", hint="a job begins with its name, such as `[reader]`")
+    return StudyError(
+        f"the job file `{path}` has no load that iosonde measures",
+        where="\n  ".join(str(note) for note in notes if note.instead.endswith("left out")),
+        hint="iosonde does I/O on files and block devices; see docs/fio.md, Engines",
+    )

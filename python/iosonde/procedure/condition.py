@@ -1,0 +1,195 @@
+"""Conditions on a run: a metric within a bound, or a share of slow I/Os in every slice of time.
+
+    response_latency_ns_p99_9 <= 1ms
+    reader.read.completion_latency_ns_p99 < 500us
+    achieved_rate_fraction >= 0.99
+    reader.response_latency over 1ms < 5% in every 1h
+
+A stream and an operation may stand before the metric; without them it is that of the whole load.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from iosonde.errors import StudyError
+from iosonde.procedure.evidence import Observation
+from iosonde.units import format_latency, parse_duration, parse_rate, parse_size
+
+SAMPLES_BEYOND = 10
+"""A share is judged only where so many I/Os would lie beyond the threshold at its bound, as with percentiles."""
+
+OPERATIONS = ("read", "write", "trim", "flush")
+LATENCIES = ("completion_latency", "response_latency")
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+_SHARE = re.compile(
+    r"(?P<name>\S+)\s+over\s+(?P<threshold>\S+)\s*<\s*(?P<percent>[0-9.]+)\s*%(\s+in\s+every\s+(?P<slice>\S+))?"
+)
+_BOUND = re.compile(r"(?P<name>\S+)\s*(?P<compare><=|>=|<|>)\s*(?P<bound>\S+)")
+Number = TypeVar("Number", int, float)
+
+_EXAMPLE = "`response_latency_ns_p99_9 <= 1ms` or `read.response_latency over 1ms < 5% in every 1h`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What a run says of a condition."""
+
+    holds: bool | None
+    """None where too few samples stand behind an answer."""
+    text: str
+    """What was measured."""
+
+
+class Condition(Protocol):
+    """Something that holds in a run or does not; its text says what."""
+
+    def judge(self, observation: Observation) -> Judgement:
+        """Whether it holds in that run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricBound:
+    """A metric on one side of a bound."""
+
+    text: str
+    stream: str
+    operation: str
+    metric: str
+    compare: str
+    bound: float
+
+    def __str__(self) -> str:
+        return self.text
+
+    def judge(self, observation: Observation) -> Judgement:
+        """By the metric as every report has it."""
+        value = observation.value(self.metric, stream=self.stream, operation=self.operation)
+        if value is None:
+            return Judgement(holds=None, text="-")
+        return Judgement(holds=_COMPARE[self.compare](value, self.bound), text=_value_text(self.metric, value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowShare:
+    """Less than a share of I/Os take longer than a threshold, in every slice of the measurement."""
+
+    text: str
+    stream: str
+    operation: str
+    latency: str
+    threshold_ns: int
+    share: float
+    slice_ns: int | None
+
+    def __str__(self) -> str:
+        return self.text
+
+    def judge(self, observation: Observation) -> Judgement:
+        """By the worst slice; a slice with too few I/Os shows nothing unless it fails."""
+        slices = observation.slow_shares(
+            self.latency, self.threshold_ns, slice_ns=self.slice_ns, stream=self.stream, operation=self.operation
+        )
+        if not slices:
+            return Judgement(holds=None, text="-")
+        worst = max(slow / total if total else 1.0 for slow, total in slices)
+        shown = all(total * self.share >= SAMPLES_BEYOND for _, total in slices)
+        text = f"{100 * worst:.3g} % over {format_latency(self.threshold_ns)}"
+        if worst >= self.share:
+            return Judgement(holds=False, text=text)
+        return Judgement(holds=True if shown else None, text=text)
+
+
+def parse(text: str, *, streams: Sequence[str]) -> Condition:
+    """A condition as a study writes it; `streams` are the names of the streams, empty for a single one."""
+    if matched := _SHARE.fullmatch(text.strip()):
+        stream, operation, latency = _scope(matched["name"], text, streams)
+        if latency not in LATENCIES:
+            raise _wrong(text, f"`{latency}` is no latency; it is one of {_listed(LATENCIES)}")
+        percent = float(matched["percent"])
+        if not 0 < percent <= 100:
+            raise _wrong(text, f"{percent:g} % is not a share; it lies above 0 % and up to 100 %")
+        return SlowShare(
+            text=_canonical(text),
+            stream=stream,
+            operation=operation,
+            latency=latency,
+            threshold_ns=_read(parse_duration, matched["threshold"], text),
+            share=percent / 100,
+            slice_ns=_read(parse_duration, matched["slice"], text) if matched["slice"] else None,
+        )
+    if matched := _BOUND.fullmatch(text.strip()):
+        stream, operation, metric = _scope(matched["name"], text, streams)
+        return MetricBound(
+            text=_canonical(text),
+            stream=stream,
+            operation=operation,
+            metric=metric,
+            compare=matched["compare"],
+            bound=_bound(metric, matched["bound"], text),
+        )
+    raise _wrong(text, f"write it like {_EXAMPLE}")
+
+
+def _scope(name: str, text: str, streams: Sequence[str]) -> tuple[str, str, str]:
+    """Stream, operation and metric of `STREAM.OPERATION.METRIC`."""
+    *scope, metric = name.split(".")
+    stream = scope.pop(0) if scope and scope[0] in streams else ""
+    operation = scope.pop(0) if scope and scope[0] in OPERATIONS else ""
+    if scope:
+        known = _listed([*streams, *OPERATIONS])
+        raise _wrong(text, f"`{scope[0]}` is neither stream nor operation; there are {known}")
+    return stream, operation, metric
+
+
+def _bound(metric: str, bound: str, text: str) -> float:
+    from iosonde.analysis.metrics import METRICS
+
+    if metric not in METRICS:
+        import difflib
+
+        near = difflib.get_close_matches(metric, METRICS, n=1)
+        raise _wrong(text, f"there is no metric `{metric}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+    match METRICS[metric].unit:
+        case "ns":
+            return _read(parse_duration, bound, text)
+        case "B/s":
+            return _read(parse_size, bound.removesuffix("/s"), text)
+        case _:
+            return _read(parse_rate, bound, text)
+
+
+def _read(parser: Callable[[str], Number], value: str, text: str) -> Number:
+    try:
+        return parser(value)
+    except ValueError as error:
+        raise _wrong(text, str(error)) from None
+
+
+def _wrong(text: str, reason: str) -> StudyError:
+    what, _, hint = reason.partition("; ")
+    return StudyError(f"`{text}` is not a condition: {what}", hint=hint)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _canonical(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _value_text(metric: str, value: float) -> str:
+    from iosonde.analysis.wording import value_text
+
+    return value_text(metric, value)

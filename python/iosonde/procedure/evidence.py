@@ -1,0 +1,188 @@
+"""What a procedure may know: the records of a result set, and the metrics of each.
+
+An observation is the latest attempt of a run that came to an end. A record counts only if it was made with the very
+parameters that are asked for now: when an earlier run is repeated and turns out otherwise, the course leads elsewhere,
+and what was measured on the former way is no answer any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.study.plan import Case, Run
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from iosonde.results import ResultSet
+    from iosonde.results.schema import Record
+
+
+class Observation(Protocol):
+    """One run that came to its end."""
+
+    @property
+    def failure(self) -> str:
+        """Why it has no result; empty if it has one."""
+
+    @property
+    def session(self) -> str:
+        """The `run` or `resume` that carried it out."""
+
+    def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
+        """A metric of the measurement, of the whole load unless a stream or operation is named; None if unsaid."""
+
+    def slow_shares(
+        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
+    ) -> list[tuple[int, int]]:
+        """Of each slice of the measurement: the I/Os that took longer than that, and all of them."""
+
+
+class Evidence(Protocol):
+    """All that was observed so far."""
+
+    session: str
+    """The `run` or `resume` that asks; empty for one who only reads."""
+
+    def of(self, run: Run) -> Observation | None:
+        """What was observed of a run, if it has been carried out as it would be now."""
+
+    def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
+        """The best median of a metric among the cases of a part that share these levels."""
+
+    def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
+        """What the procedure of the case of a part that shares these levels came to."""
+
+
+@dataclass(frozen=True)
+class RecordObservation:
+    """A record, with the tables of its run."""
+
+    record: Record
+    results: ResultSet
+    """Holds only this run."""
+    _shares: dict[Any, list[tuple[int, int]]] = field(default_factory=dict, compare=False)
+
+    @property
+    def failure(self) -> str:
+        """The record's own message."""
+        return self.record.failure.message if self.record.failure else ""
+
+    @property
+    def session(self) -> str:
+        """As the record has it."""
+        return self.record.session
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """`analysis.metrics.run_metrics` of the run."""
+        from iosonde.analysis.metrics import run_metrics
+
+        return run_metrics(self.results)
+
+    def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
+        """The metric as every report has it."""
+        import polars as pl
+
+        from iosonde.analysis.metrics import ALL, overall
+
+        rows = self.metrics.filter(pl.col("metric") == metric)
+        if stream:
+            rows = rows.filter(pl.col("stream") == stream, pl.col("operation") == (operation or ALL))
+        elif operation:
+            several = (rows["stream"] == ALL).any()
+            rows = rows.filter(pl.col("operation") == operation, (pl.col("stream") == ALL) | (not several))
+        else:
+            rows = overall(rows)
+        return float(rows["value"].item()) if len(rows) == 1 else None
+
+    def slow_shares(
+        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
+    ) -> list[tuple[int, int]]:
+        """Out of the histograms of the intervals."""
+        from iosonde.analysis.slices import slow_shares
+
+        asked = (latency, threshold_ns, slice_ns, stream, operation)
+        if asked not in self._shares:
+            self._shares[asked] = slow_shares(
+                self.results,
+                latency=latency,
+                threshold_ns=threshold_ns,
+                slice_ns=slice_ns,
+                stream=stream,
+                operation=operation,
+            )
+        return self._shares[asked]
+
+
+class ResultEvidence:
+    """The evidence in a result set, as it lies there when asked."""
+
+    def __init__(self, results: ResultSet, *, ignoring: Collection[tuple[str, int]] = (), session: str = "") -> None:
+        """`ignoring`: attempts (run id, number) that are as if they were not there, so that they are made again."""
+        self.session = session
+        self._results = results
+        self._ignoring = frozenset(ignoring)
+
+    def of(self, run: Run) -> RecordObservation | None:
+        """The latest attempt, if it came to an end and was made with these parameters."""
+        record = self._results.record(run.run_id)
+        if record is None or record.outcome == "stopped" or (record.run_id, record.attempt) in self._ignoring:
+            return None
+        if any(record.parameters.get(name) != value for name, value in run.parameters.items()):
+            return None
+        key = ("observation", record.run_id, record.attempt)
+        if key not in self._results.memo:
+            self._results.memo[key] = RecordObservation(record, self._results.only([record.run_id]))
+        observation: RecordObservation = self._results.memo[key]
+        return observation
+
+    def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
+        """Medians as every report has them."""
+        records = [record for record in self._results.records() if _is_of(record, part, levels)]
+        key = ("best", metric, *((record.run_id, record.attempt) for record in records))
+        if key not in self._results.memo:
+            self._results.memo[key] = _best_median(self._results.only([each.run_id for each in records]), metric)
+        best: float | None = self._results.memo[key]
+        return best
+
+    def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
+        """Asks that procedure in turn."""
+        from iosonde.procedure import conclusion
+
+        cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
+        return conclusion(cases[0], self) if cases else None
+
+
+def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
+    """Every case of a result set that has a procedure, with what it came to."""
+    from iosonde.procedure import conclusion
+
+    evidence = ResultEvidence(results)
+    return [(case, conclusion(case, evidence)) for case in results.plan.adaptive]
+
+
+def _best_median(results: ResultSet, metric: str) -> float | None:
+    import polars as pl
+
+    from iosonde.analysis.metrics import METRICS, case_metrics, overall, run_metrics
+
+    if not results.records():
+        return None
+    medians = case_metrics(overall(run_metrics(results))).filter(pl.col("metric") == metric)["median"]
+    if medians.is_empty():
+        return None
+    return float(medians.min() if METRICS[metric].better == "lower" else medians.max())  # type: ignore[arg-type]
+
+
+def _is_of(record: Record, part: str, levels: Mapping[str, Any]) -> bool:
+    return record.part == part and record.outcome == "complete" and _agree(record.levels, levels)
+
+
+def _agree(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether two combinations have the same levels of what both have."""
+    return all(others[name] == level for name, level in some.items() if name in others)

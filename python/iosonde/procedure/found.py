@@ -1,0 +1,83 @@
+"""Cases with a parameter that an earlier part finds out: rates as shares of the highest, for instance."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Mapping
+
+from iosonde.errors import StudyError
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.evidence import Evidence, Observation
+from iosonde.procedure.outlook import Outlook
+from iosonde.procedure.probe import probe, rounded
+from iosonde.study.model import Found, Part, Study
+from iosonde.study.plan import Case, JsonObject, Run
+from iosonde.workload import block
+
+INTERLEAVED = True
+"""Once the value is known these are ordinary cases, so that drift of the machine falls on all of them alike."""
+
+PLACEHOLDER = 1000
+"""What a case is checked with as long as nothing is found: a thousand a second, a depth, or jobs, all of which go."""
+
+
+def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclusion]:
+    """Every repeat, with the parameters that were found."""
+    assert case.procedure, "a case with a found parameter has a procedure"
+    settings = case.procedure.settings
+    parameters: JsonObject = {}
+    for name, source in settings["found"].items():
+        value = _found(case, source, evidence)
+        if not value:
+            reason = f"`{name}` comes from part `{source['part']}`, which found no value"
+            return Conclusion(case_id=case.case_id, reached=False, reason=reason)
+        parameters[name] = max(1, round(value)) if name in settings["whole"] else rounded(value)
+    for repeat in range(1, settings["repeats"] + 1):
+        yield probe(case, "", repeat, levels={}, parameters=parameters)
+    return Conclusion(case_id=case.case_id, reached=True)
+
+
+def outlook(part: Part, study: Study) -> Outlook:
+    """Which part finds what, as far as names tell."""
+    earlier = {each.name: each for each in itertools.takewhile(lambda each: each.name != part.name, study.parts)}
+    for name, source in part.found.items():
+        _check(name, source, part, earlier)
+    names = [f"{name} found by {source.part}" for name, source in part.found.items()]
+    whole = [name for name in part.found if name.rpartition(".")[2] in block.WHOLE_NUMBERS]
+    return Outlook(
+        settings={
+            "found": {name: source.model_dump() for name, source in part.found.items()},
+            "whole": whole,
+            "repeats": study.repeats,
+        },
+        extremes=[dict.fromkeys(part.found, PLACEHOLDER)],
+        decided=list(part.found),
+        most_runs=study.repeats,
+        rates_known=False,
+        uncertain=False,
+        text=", ".join(names),
+    )
+
+
+def _check(name: str, source: Found, part: Part, earlier: Mapping[str, Part]) -> None:
+    """The parameter is a number, and the part before this one and able to find it."""
+    if name.rpartition(".")[2] not in block.SCALABLE:
+        listed = ", ".join(f"`{each}`" for each in block.SCALABLE)
+        raise StudyError(f"`{name}` cannot be found", hint=f"what can be is {listed}, of all streams or of one")
+    if source.part not in earlier:
+        raise StudyError(
+            f"there is no part `{source.part}` before `{part.name}` that could find `{name}`",
+            hint=f"there are {', '.join(f'`{each}`' for each in earlier)}" if earlier else "it is the first part",
+        )
+    if not source.metric and not earlier[source.part].search:
+        raise StudyError(
+            f"the part `{source.part}` does not search, so it finds nothing by itself",
+            hint='name a metric, whose best value there is taken: `metric = "iops"`',
+        )
+
+
+def _found(case: Case, source: JsonObject, evidence: Evidence) -> float | None:
+    if source["metric"]:
+        return evidence.best(source["part"], source["metric"], case.levels)
+    found = evidence.conclusion(source["part"], case.levels)
+    return found.value if found else None

@@ -1,0 +1,94 @@
+"""Preparation of a target before its rounds: purge, fill, preconditioning, each an ordinary run with a record.
+
+Which steps there are follows from a case's parameters alone (`purge`, `fill`, `precondition`), so they stand by name in
+every record of the case. All steps address the whole range that the plan's specs name, from its start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from iosonde.study.plan import PREPARATION, Case, Cost, Run
+from iosonde.workload import block
+from iosonde.workload.block import ASSUMED_BYTES_PER_SECOND, MIB, BlockParameters
+
+STEP = "step"
+"""Level by which they are told apart."""
+
+PASSES = 2
+"""How often preconditioning writes the range: SNIA's workload-independent preconditioning asks for twice."""
+
+
+def steps(parameters: Mapping[str, Any]) -> list[str]:
+    """The steps that a case's parameters ask for, in their order."""
+    purge = parameters["purge"] not in ("none", "unneeded")
+    filled = bool(parameters["fill"]) and not parameters["precondition"]
+    return [
+        name
+        for name, wanted in (("purge", purge), ("fill", filled), ("precondition", bool(parameters["precondition"])))
+        if wanted
+    ]
+
+
+def step_run(case: Case, name: str, repeat: int, *, restart: int) -> Run:
+    """One step, for that repeat of the case, after so many restarts."""
+    assert case.procedure, "only a procedure prepares"
+    ending = f"a{restart + 1}-{name}-r{repeat}"
+    run_id = f"{case.procedure.stem}-{ending}"
+    spec, parameters = block.prepare(
+        case.procedure.spec,
+        case.parameters,
+        _load(name, case.parameters, case.procedure.spec["workload"]["target"]["size_bytes"]),
+        seed=_seed(case.procedure.spec["seed"], ending),
+        run_id=run_id,
+    )
+    return Run(
+        run_id=run_id,
+        case_id=f"{PREPARATION}/{case.case_id}/{STEP}={name}",
+        repeat=repeat,
+        order=-1,
+        spec=spec,
+        levels={STEP: name},
+        parameters=parameters,
+        part=PREPARATION,
+        purges=name == "purge",
+        restart=restart,
+    )
+
+
+def cost(streams: Mapping[str, BlockParameters]) -> Cost:
+    """What one preparation takes; streams must be settled."""
+    whole = next(iter(streams.values()))
+    size_bytes = block.addressed_bytes(streams)
+    written = 0
+    for name in steps(whole.model_dump()):
+        load = _load(name, whole.model_dump(), size_bytes)
+        written += 0 if load.get("trim_fraction") else load["limit_bytes"]
+    virtual = not block.files(streams)
+    return Cost(seconds=written / ASSUMED_BYTES_PER_SECOND, write_bytes=0 if virtual else written)
+
+
+def _load(name: str, parameters: Mapping[str, Any], size_bytes: int) -> dict[str, Any]:
+    """What a step does with the range."""
+    whole = {
+        "access": "sequential",
+        "read_fraction": 0.0,
+        "span": size_bytes,
+        "layout": "never",
+        "ramp": 0,
+        "duration": None,
+        "limit_bytes": size_bytes,
+        "queue_depth": 4 if parameters["backend"] != "sync" else 1,
+        "block_size": MIB,
+    }
+    if name == "precondition":
+        return {**whole, "block_size": parameters["precondition"], "limit_bytes": PASSES * size_bytes}
+    if name == "purge" and parameters["purge"] == "overwrite":
+        return {**whole, "payload": "zeros"}
+    return {**whole, "trim_fraction": 1.0} if name == "purge" else whole
+
+
+def _seed(seed: int, ending: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{ending}".encode()).digest()[:8]) >> 11

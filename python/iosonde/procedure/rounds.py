@@ -1,0 +1,379 @@
+"""Rounds: a prepared target is measured by the same loads again and again, until what is tracked is steady.
+
+Each repeat of a case is a pass: preparation (`preparation.py`), then rounds until the last window of them is steady by
+`analysis.steady_state`, or until there were as many as there may be: then steady state is not achieved, which is a
+result. The records tell where a pass stands, so a study that was stopped goes on at the next load of its round.
+
+A real target does not stay as a load left it: it collects garbage while nobody writes, and iosonde removes its file
+when it stops. So a pass that goes on in another session first prepares the target anew, under ids of its own (`a2` for
+the second time), and then goes on where it was. What was measured before counts. A simulated target is as it was left.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from iosonde.analysis.steady_state import Criteria, SteadyState, Window, steady_state
+from iosonde.errors import StudyError
+from iosonde.procedure import preparation
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.evidence import Evidence, Observation
+from iosonde.procedure.outlook import Outlook
+from iosonde.procedure.probe import probe
+from iosonde.study.model import ROUND, Level, Part, Scalar, Study
+from iosonde.study.plan import Case, JsonObject, Run
+from iosonde.workload import block
+
+INTERLEAVED = False
+"""A pass is finished before the next begins: another load in between would change the state that it builds up."""
+
+FIXED = ("span", "offset", "files", "layout", "purge", "fill", "capacity", "precondition", "backend")
+"""What may not vary within a round, since the target is prepared for it."""
+
+Walk = Generator[Run, Observation, Observation]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """A tracking variable: the load that it is of, and its value in every round."""
+
+    levels: Mapping[str, Scalar]
+    values: Sequence[float]
+    steady: SteadyState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One repeat of a case."""
+
+    repeat: int
+    rounds: int
+    tracks: Sequence[Track]
+    first: int | None
+    """First round of the measurement window; None if steady state was not achieved."""
+    last: int | None
+    restarts: Sequence[int]
+    """Rounds before which a pause had destroyed the state, and the target was prepared anew."""
+    failure: str = ""
+
+    @property
+    def achieved(self) -> bool:
+        """Whether all that is tracked was steady together."""
+        return self.first is not None
+
+    def windows(self) -> list[tuple[Track, Window]]:
+        """The measurement window of each variable; where none was steady, the last one there is."""
+        length = [(track, track.steady.latest) for track in self.tracks]
+        if self.first is None or self.last is None:
+            return [(track, latest) for track, latest in length if latest]
+        return [(track, _window(track, self.first, self.last)) for track in self.tracks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsConclusion(Conclusion):
+    """What a case's passes came to."""
+
+    metric: str
+    criteria: Criteria
+    sought: bool
+    """Whether there could be enough rounds for a window at all; else the rounds were counted and not judged."""
+    passes: Sequence[Pass]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Rounds as a procedure's settings have them."""
+
+    loads: Sequence[JsonObject]
+    """Of each load within a round its `levels` and `parameters`, and whether it is `tracked`."""
+    metric: str
+    most: int
+    window: int
+    range: float
+    slope: float
+    repeats: int
+
+    @property
+    def criteria(self) -> Criteria:
+        """The rule."""
+        return Criteria(window=self.window, range=self.range, slope=self.slope)
+
+
+def outlook(part: Part, study: Study) -> Outlook:
+    """How many rounds of what there are at most."""
+    settings = _settings(part, study)
+    assert part.rounds, "a part with rounds"
+    most = settings.most * len(settings.loads)
+    loads = f"{len(settings.loads)} loads" if len(settings.loads) > 1 else "1 load"
+    if settings.most < settings.window:
+        text = f"prepares the target, then measures {settings.most} round{'s' * (settings.most > 1)} of {loads}"
+    else:
+        text = (
+            f"prepares the target, then measures rounds of {loads} until {settings.metric} is steady over "
+            f"{settings.window} rounds (range {100 * settings.range:g} %, slope {100 * settings.slope:g} %), "
+            f"at most {settings.most}"
+        )
+    return Outlook(
+        settings=vars(settings),
+        extremes=[_written(combination) for combination in _combinations(part)],
+        decided=list(dict.fromkeys(name for load in settings.loads for name in load["parameters"])),
+        most_runs=study.repeats * (most + _STEPS),
+        preparing=study.repeats * _STEPS,
+        uncertain=settings.most >= settings.window,
+        text=text,
+    )
+
+
+_STEPS = 2
+"""Runs of a preparation at most: preconditioning fills by itself."""
+
+
+def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclusion]:
+    """Pass after pass."""
+    assert case.procedure, "a case with rounds has a procedure"
+    settings = Settings(**case.procedure.settings)
+    passes: list[Pass] = []
+    for repeat in range(1, settings.repeats + 1):
+        passes.append((yield from _pass(case, settings, evidence, repeat)))
+    sought = settings.most >= settings.window
+    return RoundsConclusion(
+        case_id=case.case_id,
+        reached=all(each.achieved if sought else not each.failure for each in passes),
+        reason=_reason(settings, passes),
+        metric=settings.metric,
+        criteria=settings.criteria,
+        sought=sought,
+        passes=passes,
+    )
+
+
+def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Generator[Run, Observation, Pass]:
+    """Prepare, and measure rounds until they are steady."""
+    state = _State(case=case, evidence=evidence, repeat=repeat)
+    tracked = [load for load in settings.loads if load["tracked"]]
+    values: list[list[float]] = [[] for _ in tracked]
+    number = 0
+    failure = yield from state.prepare()
+    while not failure and number < settings.most and not _steady_at(values, settings):
+        number += 1
+        for place, load in enumerate(settings.loads, start=1):
+            observation = yield from state.measure(number, place, load)
+            failure = failure or observation.failure
+            if failure:
+                break
+            if load["tracked"]:
+                values[tracked.index(load)].append(observation.value(settings.metric) or 0.0)
+    whole = min(map(len, values))
+    tracks = [
+        Track(
+            levels=load["levels"],
+            values=tuple(series[:whole]),
+            steady=steady_state(series[:whole], criteria=settings.criteria),
+        )
+        for load, series in zip(tracked, values, strict=True)
+    ]
+    achieved = not failure and _steady_at(values, settings)
+    return Pass(
+        repeat=repeat,
+        rounds=whole,
+        tracks=tracks,
+        first=whole - settings.window + 1 if achieved else None,
+        last=whole if achieved else None,
+        restarts=tuple(state.restarts),
+        failure=failure,
+    )
+
+
+def _steady_at(values: Sequence[Sequence[float]], settings: Settings) -> bool:
+    """Whether the latest window of everything that is tracked is steady."""
+    latest = [steady_state(series, criteria=settings.criteria).latest for series in values]
+    return all(each is not None and each.steady for each in latest)
+
+
+@dataclass
+class _State:
+    """What a pass has made of the target, and whether it is still so."""
+
+    case: Case
+    evidence: Evidence
+    repeat: int
+    restart: int = 0
+    session: str = ""
+    """Session in which the target was brought into its present state; empty before it was prepared."""
+    restarts: list[int] = field(default_factory=list)
+
+    def prepare(self) -> Generator[Run, Observation, str]:
+        """Every step; from the first again when a pause came between. Why it failed, if it did."""
+        self.session = ""
+        names = preparation.steps(self.case.parameters)
+        done = 0
+        while done < len(names):
+            run = self._step(names[done], self.restart)
+            if self._is_lost(run):
+                self.restart, self.session, done = self.restart + 1, "", 0
+                continue
+            observation = yield run
+            if observation.failure:
+                return f"preparation by `{names[done]}` failed: {observation.failure}"
+            self.session, done = observation.session, done + 1
+        return ""
+
+    def measure(self, number: int, place: int, load: JsonObject) -> Walk:
+        """One load of a round, on the state that it needs."""
+        while self._is_lost(run := self._load(number, place, load)):
+            self.restart += 1
+            self.restarts.append(number)
+            failure = yield from self.prepare()
+            if failure:
+                return _Failed(failure)
+        observation = yield run
+        self.session = observation.session
+        return observation
+
+    def _load(self, number: int, place: int, load: JsonObject) -> Run:
+        levels = {ROUND: number, **load["levels"]}
+        name = f"a{self.restart + 1}-round{number:03}-{place:02}"
+        run = probe(self.case, name, self.repeat, levels=levels, parameters=load["parameters"])
+        return run.model_copy(update={"restart": self.restart})
+
+    def _step(self, name: str, restart: int) -> Run:
+        return preparation.step_run(self.case, name, self.repeat, restart=restart)
+
+    def _is_lost(self, run: Run) -> bool:
+        """Whether the state that a run needs is gone, or was when it was to be made."""
+        names = preparation.steps(self.case.parameters)
+        if not names or not self.session or self._survives():
+            return False
+        observation = self.evidence.of(run)
+        if observation is not None and not observation.failure:
+            return False
+        if self.evidence.of(self._step(names[0], self.restart + 1)) is not None:
+            return True
+        return observation is None and self.evidence.session not in ("", self.session)
+
+    def _survives(self) -> bool:
+        """On simulated storage no time passes while nobody looks."""
+        assert self.case.procedure, "a case with rounds has a procedure"
+        return bool(self.case.procedure.spec["workload"]["target"]["kind"] == "virtual")
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """Stands for a run that there could not be."""
+
+    failure: str
+    session: str = ""
+
+    def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
+        """None."""
+        return None
+
+    def slow_shares(
+        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
+    ) -> list[tuple[int, int]]:
+        """None."""
+        return []
+
+
+def _window(track: Track, first: int, last: int) -> Window:
+    from iosonde.analysis.steady_state import window
+
+    criteria = track.steady.latest.criteria if track.steady.latest else Criteria()
+    return window(track.values[first - 1 : last], first=first, criteria=criteria)
+
+
+def _reason(settings: Settings, passes: Sequence[Pass]) -> str:
+    failed = next((each.failure for each in passes if each.failure), "")
+    if failed or settings.most < settings.window:
+        return failed
+    missed = sum(not each.achieved for each in passes)
+    if not missed:
+        return ""
+    of = f" in {missed} of {len(passes)} passes" if len(passes) > 1 else ""
+    return f"steady state was not achieved within {settings.most} rounds{of}"
+
+
+def _settings(part: Part, study: Study) -> Settings:
+    rounds = part.rounds
+    assert rounds, "a part with rounds"
+    for name in rounds.factors:
+        if name == ROUND or name.rpartition(".")[2] in FIXED:
+            raise StudyError(
+                f"`{name}` cannot vary within a round: the target is prepared for it",
+                hint="make it a factor of the part; each of its levels is then prepared by itself",
+            )
+    _check_metric(rounds.metric)
+    loads: list[JsonObject] = [
+        {"levels": _levels(combination), "parameters": _parameters(combination)} for combination in _combinations(part)
+    ]
+    tracks = [_read_track(track, rounds.factors) for track in rounds.track] or [{}]
+    for load in loads:
+        load["tracked"] = any(track.items() <= load["levels"].items() for track in tracks)
+    for track in tracks:
+        if not any(track.items() <= load["levels"].items() for load in loads):
+            listed = ", ".join(f"{name} {level}" for name, level in track.items())
+            raise StudyError(f"no load of a round has {listed}, which is to be tracked", hint="see `rounds.factors`")
+    return Settings(
+        loads=loads,
+        metric=rounds.metric,
+        most=rounds.most,
+        window=rounds.window,
+        range=rounds.range,
+        slope=rounds.slope,
+        repeats=study.repeats,
+    )
+
+
+def _check_metric(metric: str) -> None:
+    from iosonde.analysis.metrics import METRICS
+
+    if metric not in METRICS:
+        raise StudyError(f"there is no metric `{metric}` to be tracked", hint="docs/metrics.md lists them")
+
+
+def _combinations(part: Part) -> list[dict[str, Scalar | Level]]:
+    assert part.rounds, "a part with rounds"
+    factors = part.rounds.factors
+    return [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
+
+
+def _read_track(track: Mapping[str, Scalar], factors: Mapping[str, Sequence[Scalar | Level]]) -> dict[str, Scalar]:
+    unknown = next((name for name in track if name not in factors), None)
+    if unknown:
+        raise StudyError(f"`{unknown}` does not vary within a round, so it cannot tell what is tracked")
+    return {name: _read(name, level) if _is_plain(factors[name]) else level for name, level in track.items()}
+
+
+def _is_plain(levels: Sequence[Scalar | Level]) -> bool:
+    return not any(isinstance(level, Level) for level in levels)
+
+
+def _levels(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
+    return {
+        name: level.label if isinstance(level, Level) else _read(name, level) for name, level in combination.items()
+    }
+
+
+def _parameters(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
+    """What a combination sets, in bytes and nanoseconds."""
+    return {name: _read(name, value) for name, value in _written(combination).items()}
+
+
+def _written(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
+    """What a combination sets, as a study writes it."""
+    chosen: dict[str, Any] = {}
+    for name, level in combination.items():
+        chosen |= level.set if isinstance(level, Level) else {name: level}
+    return {
+        name: f"{value}ns" if name.rpartition(".")[2] in block.DURATIONS and isinstance(value, int) else value
+        for name, value in chosen.items()
+    }
+
+
+def _read(name: str, value: Any) -> Any:
+    from iosonde.study.effective import read_level
+
+    return read_level(name, value)

@@ -1,0 +1,303 @@
+"""Search: the highest rate, load, queue depth or number of jobs at which conditions hold.
+
+From the start value the search doubles while the conditions hold, or halves while they do not, until one value holds
+and one fails; then it bisects between them on a logarithmic scale until they are close enough. It takes for granted
+that what fails at a value fails above it too, and says so in its docs, for it cannot be seen from its probes.
+
+A probe is a value with its repeats. Only what is shown to hold holds: too few samples for a percentile are not a pass,
+but a higher rate may have enough, so the search goes on upwards from there. A probe without any result ends the search,
+since nothing speaks for another value to go better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from iosonde.errors import StudyError
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.condition import Condition, Judgement, parse
+from iosonde.procedure.evidence import Evidence, Observation
+from iosonde.procedure.outlook import Outlook
+from iosonde.procedure.probe import level_text, probe, rounded
+from iosonde.study.model import Part, Study
+from iosonde.study.plan import Case, Run, Scalar
+from iosonde.workload import block
+
+INTERLEAVED = False
+"""A search is finished before the next begins: its probes are compared with each other, so they stand together."""
+
+Verdict = Literal["holds", "fails", "unsaid", "broken"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One run of a probe."""
+
+    conditions: Sequence[Judgement]
+    beside: Sequence[Judgement]
+    failure: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says of the conditions together."""
+        if self.failure:
+            return "broken"
+        if all(each.holds for each in self.conditions):
+            return "holds"
+        return "fails" if any(each.holds is False for each in self.conditions) else "unsaid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A value that was tried."""
+
+    value: float
+    case_id: str
+    runs: Sequence[Judged]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConclusion(Conclusion):
+    """What a search found. `value` is the highest that was seen to hold, if any did."""
+
+    over: str
+    conditions: Sequence[str]
+    rule: str
+    """What the conditions are called together; empty if they have no name."""
+    beside: Sequence[str]
+    beside_rule: str
+    fails_at: float | None
+    """The lowest value that was seen not to hold, if any was."""
+    lowest: float
+    highest: float
+    probes: Sequence[Probe]
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether the conditions held at every value up to the highest that it may try."""
+        return self.value is not None and self.value >= self.highest
+
+    @property
+    def nowhere(self) -> bool:
+        """Whether they did not hold at any, down to the lowest."""
+        return self.fails_at is not None and self.fails_at <= self.lowest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A search as a procedure's settings have it."""
+
+    over: str
+    holds: Sequence[str]
+    rule: str
+    beside: Sequence[str]
+    beside_rule: str
+    lowest: float
+    highest: float
+    start: float
+    precision: float
+    whole: bool
+    """Whether only whole numbers are values."""
+    repeats: int
+    agree: Literal["most", "all"]
+    streams: Sequence[str]
+
+    def conditions(self) -> list[Condition]:
+        """What must hold."""
+        return [parse(text, streams=self.streams) for text in self.holds]
+
+    def besides(self) -> list[Condition]:
+        """What is judged as well."""
+        return [parse(text, streams=self.streams) for text in self.beside]
+
+    def most_probes(self) -> int:
+        """Values that are tried at most."""
+        up = _halvings(math.log(self.highest / self.start), math.log(2)) + 1
+        down = _halvings(math.log(self.start / self.lowest), math.log(2)) + 1
+        # The first bracket spans a factor of 2 at most; each bisection leaves half of its logarithm, but for rounding.
+        bisections = max(0, math.ceil(math.log2(math.log(2) / math.log1p(self.precision)))) + 1
+        return max(up, down) + bisections
+
+
+def outlook(part: Part, study: Study) -> Outlook:
+    """The bounds of a part's searches, checked as far as names and numbers tell."""
+    settings = _settings(part, study)
+    probes, repeats = settings.most_probes(), settings.repeats
+    conditions = " and ".join(str(condition) for condition in settings.conditions())
+    rule = f" ({settings.rule})" if settings.rule else ""
+    return Outlook(
+        settings=vars(settings),
+        extremes=[{settings.over: settings.lowest}, {settings.over: settings.highest}],
+        decided=[settings.over],
+        most_runs=probes * repeats,
+        text=f"searches the highest {settings.over} of {level_text(settings.lowest)}..{level_text(settings.highest)} "
+        f"where {conditions}{rule}, within {100 * settings.precision:g} %, in at most {probes} probes x {repeats} runs",
+    )
+
+
+def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclusion]:
+    """Bracket, then bisect."""
+    assert case.procedure, "a searched case has a procedure"
+    settings = Settings(**case.procedure.settings)
+    probes: list[Probe] = []
+    bracket = Bracket()
+    value: float | None = settings.start
+    while value is not None:
+        tried = yield from _try(case, settings, len(probes) + 1, value)
+        probes.append(tried)
+        if tried.verdict == "broken":
+            break
+        bracket = bracket.narrowed(tried)
+        value = bracket.next_value(settings)
+    return _conclusion(case, settings, probes, bracket)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bracket:
+    """What is known of where the boundary lies."""
+
+    holds: float | None = None
+    """The highest value that holds."""
+    unsaid: float | None = None
+    """As long as nothing holds: the highest value with too few samples to tell, which a higher rate may have."""
+    fails: float | None = None
+    """The lowest value that does not hold, or was not shown to although a lower one was."""
+
+    def narrowed(self, tried: Probe) -> Bracket:
+        """With one more probe."""
+        if tried.verdict == "holds":
+            return Bracket(holds=tried.value, fails=self.fails)
+        if tried.verdict == "unsaid" and self.holds is None:
+            return replace(self, unsaid=tried.value)
+        return replace(self, fails=tried.value)
+
+    def next_value(self, settings: Settings) -> float | None:
+        """The value to try next; None at the end."""
+        low, high = self.unsaid if self.holds is None else self.holds, self.fails
+        if high is None:
+            assert low is not None, "something was tried"
+            return None if low >= settings.highest else min(2 * low, settings.highest)
+        if low is None:
+            half = high // 2 if settings.whole else rounded(high / 2)
+            return None if high <= settings.lowest else max(half, settings.lowest)
+        if high / low <= 1 + settings.precision or (settings.whole and high - low <= 1):
+            return None
+        middle = math.sqrt(low * high)
+        return min(max(round(middle), low + 1), high - 1) if settings.whole else rounded(middle)
+
+
+def _try(case: Case, settings: Settings, number: int, value: float) -> Generator[Run, Observation, Probe]:
+    """Repeats at a value, no more than it takes to decide."""
+    judged: list[Judged] = []
+    case_id = ""
+    while not _decided(settings, judged):
+        chosen: dict[str, Scalar] = {settings.over: value}
+        run = probe(case, f"p{number:02}", len(judged) + 1, levels=chosen, parameters=chosen)
+        case_id = run.case_id
+        judged.append(_judge(settings, (yield run)))
+    return Probe(value=value, case_id=case_id, runs=judged, verdict=_verdict(settings, judged))
+
+
+def _judge(settings: Settings, observation: Observation) -> Judged:
+    if observation.failure:
+        return Judged(conditions=(), beside=(), failure=observation.failure)
+    return Judged(
+        conditions=[condition.judge(observation) for condition in settings.conditions()],
+        beside=[condition.judge(observation) for condition in settings.besides()],
+    )
+
+
+def _decided(settings: Settings, judged: Sequence[Judged]) -> bool:
+    """Whether further repeats could not change the verdict."""
+    hold = sum(each.verdict == "holds" for each in judged)
+    left = settings.repeats - len(judged)
+    return not left or hold >= _needed(settings) or hold + left < _needed(settings)
+
+
+def _needed(settings: Settings) -> int:
+    return settings.repeats if settings.agree == "all" else settings.repeats // 2 + 1
+
+
+def _verdict(settings: Settings, judged: Sequence[Judged]) -> Verdict:
+    verdicts = [each.verdict for each in judged]
+    if verdicts.count("holds") >= _needed(settings):
+        return "holds"
+    if set(verdicts) == {"broken"}:
+        return "broken"
+    return "fails" if "fails" in verdicts else "unsaid"
+
+
+def _conclusion(case: Case, settings: Settings, probes: Sequence[Probe], bracket: Bracket) -> SearchConclusion:
+    return SearchConclusion(
+        case_id=case.case_id,
+        reached=probes[-1].verdict != "broken" and bracket.holds is not None and bracket.fails is not None,
+        reason=_reason(settings, probes[-1], bracket),
+        value=bracket.holds,
+        over=settings.over,
+        conditions=[str(condition) for condition in settings.conditions()],
+        rule=settings.rule,
+        beside=[str(condition) for condition in settings.besides()],
+        beside_rule=settings.beside_rule,
+        fails_at=bracket.fails,
+        lowest=settings.lowest,
+        highest=settings.highest,
+        probes=probes,
+    )
+
+
+def _reason(settings: Settings, last: Probe, bracket: Bracket) -> str:
+    if last.verdict == "broken":
+        return f"every run at {settings.over} {level_text(last.value)} failed: {last.runs[-1].failure}"
+    if bracket.holds is None and bracket.unsaid is not None:
+        return f"too few samples at {settings.over} {level_text(bracket.unsaid)} and below to show that it holds"
+    if bracket.fails is None:
+        return f"it holds everywhere up to {level_text(settings.highest)}, the highest {settings.over} to be tried"
+    if bracket.holds is None:
+        return f"it holds nowhere down to {level_text(settings.lowest)}, the lowest {settings.over} to be tried"
+    return ""
+
+
+def _settings(part: Part, study: Study) -> Settings:
+    search = part.search
+    assert search, "a part that searches"
+    parameter = search.over.rpartition(".")[2]
+    if parameter not in block.SCALABLE:
+        listed = ", ".join(f"`{each}`" for each in block.SCALABLE)
+        raise StudyError(f"a search over `{search.over}` is not known", hint=f"it is over one of {listed}")
+    lowest, highest = (block.read_value(parameter, value) for value in search.between)
+    start = lowest if search.start is None else block.read_value(parameter, search.start)
+    if not lowest < highest:
+        raise StudyError(
+            f"a search between {level_text(lowest)} and {level_text(highest)} has nothing to try",
+            hint="`between` is the lowest value and the highest",
+        )
+    if not lowest <= start <= highest:
+        raise StudyError(f"`start` {level_text(start)} is not `between` the lowest value and the highest")
+    settings = Settings(
+        over=search.over,
+        holds=[search.holds] if isinstance(search.holds, str) else list(search.holds),
+        rule=search.rule,
+        beside=list(search.beside),
+        beside_rule=search.beside_rule,
+        lowest=lowest,
+        highest=highest,
+        start=start,
+        precision=search.precision,
+        whole=parameter in block.WHOLE_NUMBERS,
+        repeats=study.repeats,
+        agree=search.agree,
+        streams=[stream.name for stream in part.streams],
+    )
+    if not settings.holds:
+        raise StudyError("a search needs a condition", hint='such as `holds = "response_latency_ns_p99_9 <= 1ms"`')
+    settings.conditions(), settings.besides()
+    return settings
+
+
+def _halvings(span: float, step: float) -> int:
+    """Steps of that size that it takes to cross a span, with grace for rounding."""
+    return math.ceil(span / step - 1e-9)

@@ -1,0 +1,85 @@
+"""Reports: the findings, figures, tables and provenance of result sets, as a page, as Markdown, on a terminal.
+
+    write(result_sets, path, format="html" | "md")      one file; Markdown with its figures beside it
+    figures(result_sets)                                the figures, each with its rows and its chart
+    save_figures(result_sets, directory, format="svg" | "pdf" | "png")
+    terminal(result_set, console)                       what a reader wants to know at once
+
+`content.py` decides what is said; `views.py` and `charts.py` draw it; `html.py`, `markdown.py` and `on_terminal.py`
+write it. The heavy libraries are imported by what needs them, when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from iosonde.report.figure import Figure, Format
+    from iosonde.results import ResultSet
+
+__all__ = ["figures", "save_figures", "terminal", "write"]
+
+
+def write(result_sets: Sequence[ResultSet], path: Path | str, format: Literal["html", "md"] = "html") -> list[Path]:
+    """Write a report of one or more result sets; returns the files written, the report first."""
+    from iosonde.report.content import collect
+
+    path = Path(path)
+    with _writing("report", path):  # a bad place is said before the work, not after
+        path.parent.mkdir(parents=True, exist_ok=True)
+    report = collect(result_sets)
+    if format == "md":
+        from iosonde.report import markdown
+
+        with _writing("report", path):
+            return markdown.write(report, path)
+    from iosonde.report import html
+
+    page = html.render(report)
+    with _writing("report", path):
+        path.write_text(page, encoding="utf-8")
+    return [path]
+
+
+def figures(result_sets: Sequence[ResultSet]) -> list[Figure]:
+    """Return every figure of the report on these result sets."""
+    from iosonde.report.content import collect
+
+    return collect(result_sets).figures
+
+
+def save_figures(result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg") -> list[Path]:
+    """Draw every figure into a file of its own, as a paper wants it."""
+    from iosonde.report.figure import save
+
+    directory = Path(directory)
+    with _writing("figures", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    drawn = figures(result_sets)
+    with _writing("figures", directory):
+        return save(drawn, directory, format)
+
+
+def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None) -> None:
+    """Print findings, a compact table and warnings; and where the report lies, if there is one."""
+    from iosonde.report import on_terminal
+    from iosonde.report.content import collect
+
+    on_terminal.show(collect([result_set]), console, report_path=report_path)
+
+
+@contextmanager
+def _writing(what: str, path: Path) -> Iterator[None]:
+    from iosonde.errors import ResultsError
+
+    try:
+        yield
+    except OSError as error:
+        raise ResultsError(
+            f"cannot write the {what} `{path}`: {error.strerror}", hint="name another place with `--output`"
+        ) from error

@@ -1,0 +1,362 @@
+"""Charts: how each kind of view is drawn, without rows and colours.
+
+Every chart reads the same few columns, so that one page script can feed them all: `x`, `y`, `low`, `high` (the
+interval), `series` (what separates the lines), `source` (which result set or publication), `published` (whether it is
+one), `text` (the value as written), `label` (at the point) and `hole` (why there is no value). Text from users only
+ever travels in these columns and in titles, never in an expression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import altair as alt
+
+from iosonde.report.figure import PAPER_WIDTH, Chart
+from iosonde.report.quantities import NINES_LABEL
+
+if TYPE_CHECKING:
+    from iosonde.analysis.verdict import Kind
+
+HEIGHT = 300
+
+MARKS: dict[Kind, str] = {"tool": "○", "cache": "□", "unclear": "△"}
+"""Marks of figures that the disk did not set."""
+_SHAPES: dict[Kind, str] = {"tool": "circle", "cache": "square", "unclear": "triangle-up"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """One axis, ready to be drawn. A logarithmic one without `values` has ticks at 1, 2 and 5 or at decades."""
+
+    title: str
+    kind: Literal["linear", "log", "log2", "category", "nines"] = "linear"
+    domain: Sequence[float] | None = None
+    values: Sequence[float] | None = None
+    """Where ticks stand; None leaves it to the chart."""
+    order: Sequence[str] = ()
+    """Categories in their order."""
+    label: str | None = None
+    format: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What a chart of one panel needs besides its rows; panels of one figure share it."""
+
+    x: Axis
+    y: Axis
+    panel: int = 0
+    series_title: str = ""
+    series: Sequence[str] = ()
+    """Series in their order; colours follow it."""
+    graded: bool = False
+    """Whether the series are steps of one quantity (queue depths) rather than different things (read, write)."""
+    sources: Sequence[str] = ()
+    """What differs by its dashes: result sets first, then publications. Empty where there is only one."""
+    published: Sequence[str] = ()
+    """Those of `sources` that are publications."""
+    source_title: str | None = "Source"
+    """Over the legend of dashes; None where panels or colours say it all."""
+    tooltip: Sequence[tuple[str, str]] = field(default_factory=lambda: (("text", "Value"),))
+    """Columns and their names."""
+    height: int = HEIGHT
+    verdicts: Sequence[Kind] = ()
+    """Of figures that the disk did not set, by what; their marks are hollow."""
+
+
+_NO_HOLE: dict[str, Any] = {"field": "hole", "equal": ""}
+_HOLE: dict[str, Any] = {"not": _NO_HOLE}
+
+
+def lines(frame: Frame) -> Chart:
+    """Lines over a factor, with bands of confidence; publications dashed; holes as crosses on the baseline."""
+    base = alt.Chart()
+    chosen, picked = _legend_choice(frame)
+    x, color = _position(frame.x, "x"), _series_colour(frame)
+    y = _position(frame.y, "y")
+    opacity = alt.condition(chosen, alt.value(1.0), alt.value(0.12), empty=True) if chosen else alt.value(1.0)
+    band = base.mark_area(opacity=0.16).encode(
+        x=x, y=y.copy(), y2="high:Q", color=color, detail="source:N", **_opacity(chosen, 0.16, 0.02)
+    )
+    band.encoding.y.shorthand = alt.Undefined
+    band.encoding.y.field = "low"
+    band.encoding.y.type = "quantitative"
+    line = base.mark_line().encode(x=x, y=y, color=color, opacity=opacity, **_dash(frame))
+    points = _points(base, frame, 26, x=x, y=y, color=color, opacity=opacity)
+    if picked is not None:
+        line = line.add_params(picked)
+    return _panel(frame, [band, line, *points, _hover(base, frame, x, y), *_holes(base, frame, x)])
+
+
+def heatmap(frame: Frame) -> Chart:
+    """A surface: both factors as steps, the metric as colour, with its value where there is room."""
+    base = alt.Chart()
+    x = alt.X(
+        "x:O",
+        sort=list(frame.x.order),
+        title=frame.x.title,
+        axis=alt.Axis(labelAngle=0, labelOverlap=True, ticks=False, domain=False),
+    )
+    y = alt.Y("series:O", sort=list(reversed(frame.series)), title=frame.series_title)
+    domain = list(frame.y.domain or (0, 1))
+    gradient = alt.Legend(orient="top", gradientLength=180, gradientThickness=8, titleLimit=400, **_label(frame.y))
+    scale = alt.Scale(domain=domain, type="log" if frame.y.kind == "log" else "linear", zero=False)
+    cells = base.mark_rect(cornerRadius=2).encode(
+        x=x,
+        y=y,
+        color=alt.Color("y:Q", title=frame.y.title, scale=scale, legend=gradient),
+        tooltip=_tooltip(frame),
+    )
+    layers = [cells, *_holes_of_cells(base, frame, x, y)]
+    if len(frame.x.order) <= 10:
+        middle = domain[0] + 0.6 * (domain[1] - domain[0])
+        layers += [
+            _cell_text(base, "on-dark", x, y, alt.FieldLTEPredicate(field="y", lte=middle)),
+            _cell_text(base, "on-bright", x, y, alt.FieldGTPredicate(field="y", gt=middle)),
+        ]
+    if frame.verdicts:
+        layers.append(base.mark_text(dy=-9, fontSize=9, style="on-dark").encode(x=x, y=y, text="mark:N"))
+    return _panel(frame, layers)
+
+
+def tradeoff(frame: Frame) -> Chart:
+    """One metric against another along a factor, whose levels stand at the points."""
+    base = alt.Chart()
+    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
+    line = base.mark_line().encode(x=x, y=y, color=color, order="step:Q", **_dash(frame))
+    points = _points(base, frame, 34, x=x, y=y, color=color)
+    spread = base.mark_rule(opacity=0.35).encode(
+        x=x, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q", color=color, detail="source:N"
+    )
+    label = base.mark_text(dy=-10, fontSize=10, style="quiet").encode(x=x, y=y, text="label:N", detail="source:N")
+    return _panel(frame, [spread, line, *points, label, _hover(base, frame, x, y)])
+
+
+def percentiles(frame: Frame) -> Chart:
+    """Latency over percentiles, on an axis where each nine takes the same room."""
+    base = alt.Chart()
+    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
+    chosen, picked = _legend_choice(frame)
+    line = base.mark_line().encode(x=x, y=y, color=color, **_opacity(chosen, 1.0, 0.12), **_dash(frame))
+    if picked is not None:
+        line = line.add_params(picked)
+    points = _points(base, frame, 18, x=x, y=y, color=color, **_opacity(chosen, 1.0, 0.12))
+    return _panel(frame, [line, *points, _hover(base, frame, x, y)])
+
+
+def bars(frame: Frame) -> Chart:
+    """Bars side by side, with intervals; publications as symbols over the group."""
+    base = alt.Chart()
+    x = alt.X(
+        "x:N",
+        sort=list(frame.x.order),
+        title=frame.x.title,
+        axis=alt.Axis(labelAngle=0, labelLimit=110, labelOverlap=True, domain=True),
+    )
+    offset = alt.XOffset("series:N", sort=list(frame.series))
+    y = _position(frame.y, "y")
+    own = alt.FieldEqualPredicate(field="published", equal=False)
+    cited = alt.FieldEqualPredicate(field="published", equal=True)
+    bar = base.mark_bar(cornerRadiusTopLeft=2, cornerRadiusTopRight=2).encode(
+        x=x, xOffset=offset, y=y, color=_series_colour(frame), tooltip=_tooltip(frame)
+    )
+    spread = base.mark_rule(strokeWidth=1.5).encode(
+        x=x, xOffset=offset, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q"
+    )
+    layers = [bar.transform_filter(own), spread.transform_filter(own), *_holes(base, frame, x, offset)]
+    if frame.verdicts:
+        layers.append(base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text="mark:N"))
+    if frame.published:
+        symbols = alt.Shape(
+            "source:N",
+            sort=list(frame.published),
+            title="Published",
+            legend=_legend(frame.published, None),
+            scale=alt.Scale(domain=list(frame.published)),
+        )
+        mark = base.mark_point(filled=False, size=70, strokeWidth=2, style="published")
+        layers.append(
+            mark.encode(x=x, xOffset=offset, y=y, shape=symbols, tooltip=_tooltip(frame)).transform_filter(cited)
+        )
+    return _panel(frame, layers)
+
+
+def timeseries(frame: Frame) -> Chart:
+    """A metric over the time of runs, one line a run."""
+    base = alt.Chart()
+    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
+    line = base.mark_line(strokeWidth=1.3).encode(x=x, y=y, color=color, detail="run:N", **_dash(frame))
+    return _panel(frame, [line, _hover(base, frame, x, y)])
+
+
+def _panel(frame: Frame, layers: Sequence[alt.Chart]) -> Chart:
+    """Layer marks into a panel whose parts say nothing of data or of each other, so that it can stand anywhere."""
+    chart = alt.layer(*layers).properties(height=frame.height).to_dict()
+    for layer in chart["layer"]:
+        layer.pop("data", None)
+    layer_of = {layer.pop("name"): layer for layer in chart["layer"] if "name" in layer}
+    for parameter in chart.pop("params", []):
+        (view,) = parameter.pop("views")
+        layer_of[view].setdefault("params", []).append(parameter)
+    return {key: value for key, value in chart.items() if key in ("layer", "height")}
+
+
+def _ticks(axis: Axis) -> Sequence[float] | None:
+    if axis.values is not None or axis.kind != "log" or axis.domain is None:
+        return axis.values
+    low, high = axis.domain
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1,) if high / low > 1e4 else (1, 3) if high / low > 200 else (1, 2, 5)
+    return [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+
+
+def _position(axis: Axis, channel: Literal["x", "y"]) -> Any:
+    encoding = alt.X if channel == "x" else alt.Y
+    options: dict[str, Any] = _label(axis)
+    ticks = _ticks(axis)
+    if ticks is not None:
+        options["values"] = list(ticks)
+    if channel == "x":
+        options |= {
+            "labelOverlap": "parity" if axis.kind == "log2" else "greedy",
+            "labelFlush": False,
+            "labelAngle": 0,
+            "tickCount": 6,
+        }
+    else:
+        options |= {"tickCount": 5}
+    if axis.kind == "category":
+        return encoding(
+            "x:N",
+            sort=list(axis.order),
+            title=axis.title,
+            axis=alt.Axis(**options),
+            scale=alt.Scale(type="point", padding=0.4),
+        )
+    if axis.kind == "nines":
+        options["labelExpr"] = NINES_LABEL
+    return encoding(f"{channel}:Q", title=axis.title, axis=alt.Axis(**options), scale=_numeric_scale(axis))
+
+
+def _numeric_scale(axis: Axis) -> alt.Scale:
+    domain = list(axis.domain) if axis.domain is not None else alt.Undefined
+    match axis.kind:
+        case "log2":
+            return alt.Scale(type="log", base=2, domain=domain, nice=False)
+        case "log":
+            return alt.Scale(type="log", domain=domain, nice=False)
+        case "nines":
+            return alt.Scale(domain=domain, nice=False, zero=False)
+        case _:
+            return alt.Scale(domain=domain, nice=axis.domain is None)
+
+
+def _label(axis: Axis) -> dict[str, Any]:
+    if axis.label is not None:
+        return {"labelExpr": axis.label}
+    return {"format": axis.format} if axis.format else {}
+
+
+def _series_colour(frame: Frame) -> Any:
+    if not frame.series:
+        return alt.Undefined
+    shape = "stroke" if frame.graded or frame.sources else "circle"
+    legend = _legend(frame.series, shape) if len(frame.series) > 1 else None
+    kind = "O" if frame.graded else "N"
+    return alt.Color(
+        f"series:{kind}",
+        sort=list(frame.series),
+        title=frame.series_title,
+        legend=legend,
+        scale=alt.Scale(domain=list(frame.series)),
+    )
+
+
+def _legend(labels: Sequence[str], shape: str | None) -> alt.Legend:
+    """Return a legend as wide as a figure for a paper; the page sets its own number of columns."""
+    columns = max(1, PAPER_WIDTH // (40 + 7 * max(map(len, labels))))
+    symbol = alt.Undefined if shape is None else shape
+    return alt.Legend(symbolType=symbol, symbolOpacity=1, labelLimit=420, titleLimit=300, columns=columns)
+
+
+def _legend_choice(frame: Frame) -> tuple[Any, Any]:
+    """Return a condition and the parameter that sets it: a click on the legend brings a series to the front."""
+    if len(frame.series) < 2:
+        return None, None
+    parameter = alt.selection_point(name=f"series_{frame.panel}", fields=["series"], bind="legend")
+    return parameter, parameter
+
+
+def _opacity(chosen: Any, strong: float, faint: float) -> dict[str, Any]:
+    if chosen is None:
+        return {"opacity": alt.value(strong)}
+    return {"opacity": alt.condition(chosen, alt.value(strong), alt.value(faint), empty=True)}
+
+
+def _dash(frame: Frame) -> dict[str, Any]:
+    """Own results solid, then ever finer; publications dashed."""
+    if len(frame.sources) < 2:
+        return {}
+    own = [source for source in frame.sources if source not in frame.published]
+    own_dashes = ([1, 0], [9, 2, 2, 2], [2, 3])
+    cited_dashes = ([6, 4], [3, 3], [10, 4])
+    dashes = [own_dashes[i % 3] for i in range(len(own))] + [cited_dashes[i % 3] for i in range(len(frame.published))]
+    legend = _legend(frame.sources, "stroke") if frame.source_title is not None else None
+    scale = alt.Scale(domain=[*own, *frame.published], range=dashes)
+    title = frame.source_title or ""
+    return {"strokeDash": alt.StrokeDash("source:N", sort=list(frame.sources), title=title, legend=legend, scale=scale)}
+
+
+def _points(base: alt.Chart, frame: Frame, size: int, **channels: Any) -> list[alt.Chart]:
+    """Return full points for figures that the disk set, and hollow ones of a shape of their own for others."""
+    full = base.mark_point(size=size).encode(detail="source:N", **channels)
+    if not frame.verdicts:
+        return [full]
+    others = alt.FieldOneOfPredicate(field="verdict", oneOf=list(frame.verdicts))
+    shape = alt.Shape(
+        "verdict:N",
+        sort=list(frame.verdicts),
+        title="Hollow: set by",
+        legend=_legend(frame.verdicts, None),
+        scale=alt.Scale(domain=list(frame.verdicts), range=[_SHAPES[kind] for kind in frame.verdicts]),
+    )
+    hollow = base.mark_point(filled=False, size=2.4 * size, strokeWidth=1.6).encode(
+        shape=shape, detail="source:N", **channels
+    )
+    return [full.transform_filter({"not": others}), hollow.transform_filter(others)]
+
+
+def _hover(base: alt.Chart, frame: Frame, x: Any, y: Any) -> Any:
+    """Return invisible points, large enough for a finger, that carry the tooltip."""
+    return base.mark_point(size=220, opacity=0).encode(x=x, y=y, tooltip=_tooltip(frame), detail="source:N")
+
+
+def _tooltip(frame: Frame) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{column}:N", title=title) for column, title in frame.tooltip]
+
+
+def _cell_text(base: alt.Chart, style: str, x: Any, y: Any, chosen: Any) -> Any:
+    text = base.mark_text(style=style, fontSize=10).encode(x=x, y=y, text="label:N")
+    return text.transform_filter(chosen).transform_filter(_NO_HOLE)
+
+
+def _holes(base: alt.Chart, frame: Frame, x: Any, offset: Any = alt.Undefined) -> list[alt.Chart]:
+    """Return crosses at the foot of the panel for cases without a value."""
+    cross = base.mark_text(text="✕", fontSize=12, dy=-7, style="alarm").encode(
+        x=x,
+        xOffset=offset,
+        y=alt.value(frame.height),
+        tooltip=[alt.Tooltip("series:N", title=frame.series_title or "Case"), alt.Tooltip("hole:N", title="No value")],
+    )
+    return [cross.transform_filter(_HOLE)]
+
+
+def _holes_of_cells(base: alt.Chart, frame: Frame, x: Any, y: Any) -> list[alt.Chart]:
+    cross = base.mark_text(text="✕", fontSize=13, style="alarm").encode(
+        x=x, y=y, tooltip=[alt.Tooltip("hole:N", title="No value")]
+    )
+    return [cross.transform_filter(_HOLE)]

@@ -1,0 +1,111 @@
+"""Two result sets of one study, case by case: what the analysis says of each pair, as a table and in sums."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import polars as pl
+
+from iosonde.analysis.comparison import compare
+from iosonde.analysis.metrics import overall
+from iosonde.errors import ResultsError
+from iosonde.report.material import Material, Source
+from iosonde.report.quantities import case_name, level_text, metric_text, metric_title
+from iosonde.report.tables import Cell, Table
+
+VERDICTS = ("better", "worse", "same", "unclear")
+METRICS = ("bandwidth", "iops", "completion_latency_ns_p50", "completion_latency_ns_p99", "completion_latency_ns_p99_9")
+
+
+def pairs(material: Material, *, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
+    """Return `analysis.comparison.compare` of the two result sets of a study, of each case's whole load.
+
+    Where all I/Os of a case have one size, its bandwidth and IOPS move together, and IOPS are left out.
+    """
+    baseline, contender = _two(material)
+    runs = overall(material.run_metrics)
+    table = compare(
+        runs.filter(pl.col("result_set") == baseline.label),
+        runs.filter(pl.col("result_set") == contender.label),
+        baseline_cases=baseline.results.cases,
+        contender_cases=contender.results.cases,
+        metrics=tuple(metrics),
+    )
+    if not table.height:
+        raise ResultsError(
+            f"`{baseline.directory}` and `{contender.directory}` have no case in common",
+            where=f"both are of the study `{material.study.name}`, but no case has a result in both",
+            hint="run the study with the same factors on both targets, or `iosonde report` them side by side",
+        )
+    order = {case.case_id: place for place, case in enumerate(baseline.cases)}
+    by_case = pl.col("case_id").replace_strict(order, default=None)
+    return _without_twins(table).sort(by_case, maintain_order=True)
+
+
+def summary(table: pl.DataFrame, material: Material) -> list[str]:
+    """Say for each metric how many cases are better, worse, the same."""
+    baseline, contender = _two(material)
+    lines = []
+    for (metric,), rows in table.group_by(["metric"], maintain_order=True):
+        counts = Counter(rows["verdict"].to_list())
+        said = ", ".join(f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
+        what = metric_title(str(metric))
+        lines.append(f"{what}: {contender.label} against {baseline.label} is {said} of {rows.height} cases")
+    return lines
+
+
+def as_table(table: pl.DataFrame, material: Material) -> Table:
+    """Write the pairs as a table of the report."""
+    baseline, contender = _two(material)
+    names = {case.case_id: case_name(case) for case in baseline.cases}
+    parts = len(material.study.parts) > 1
+    rows = [
+        [
+            *([Cell(text=row["part"])] if parts else []),
+            Cell(text=names[row["case_id"]]),
+            Cell(text=metric_title(row["metric"])),
+            Cell(text=metric_text(row["metric"], row["baseline"]), number=row["baseline"]),
+            Cell(text=metric_text(row["metric"], row["contender"]), number=row["contender"]),
+            _ratio(row["ratio"], row["low"], row["high"]),
+            Cell(text=row["verdict"]),
+        ]
+        for row in table.iter_rows(named=True)
+    ]
+    return Table(
+        title="Comparison, case by case",
+        caption=f"Ratio: {contender.label} over {baseline.label}, with its 95 % interval. Same: within 5 %, surely. "
+        "Unclear: the interval allows either, or there are fewer than three repeats.",
+        heads=[*(["Part"] if parts else []), "Case", "Metric", baseline.label, contender.label, "Ratio", "Verdict"],
+        labels=3 if parts else 2,
+        rows=rows,
+        keys=[f"{contender.label}\n{case_id}" for case_id in table["case_id"]],
+    )
+
+
+def differing(table: pl.DataFrame) -> list[str]:
+    """Say which parameters differ between cases of the same name: then more than the device was changed."""
+    found: dict[str, set[str]] = {}
+    for text in table["differs"].unique():
+        for name, (before, after) in json.loads(text).items():
+            found.setdefault(name, set()).add(f"{level_text(name, before)} and {level_text(name, after)}")
+    return [f"{name} differs: {', '.join(sorted(values)[:3])}" for name, values in sorted(found.items())]
+
+
+def _two(material: Material) -> tuple[Source, Source]:
+    assert len(material.sources) == 2, "a comparison is of two"
+    return material.sources[0], material.sources[1]
+
+
+def _without_twins(table: pl.DataFrame) -> pl.DataFrame:
+    """Drop IOPS rows that say what the bandwidth row of the same case says."""
+    rates = table.filter(pl.col("metric") == "bandwidth").select("case_id", "stream", "operation", twin="ratio")
+    marked = table.join(rates, on=["case_id", "stream", "operation"], how="left", maintain_order="left")
+    is_twin = (pl.col("metric") == "iops") & ((pl.col("ratio") - pl.col("twin")).abs() < 1e-9)
+    return marked.filter(~is_twin.fill_null(False)).drop("twin")
+
+
+def _ratio(ratio: float, low: float | None, high: float | None) -> Cell:
+    interval = "" if low is None or high is None else f"{low:.3f} .. {high:.3f}"
+    return Cell(text=f"{ratio:.3f}", interval=interval, number=ratio)

@@ -1,0 +1,65 @@
+"""The control case through the study: whether the machine stayed the same."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from iosonde.report import charts
+from iosonde.report.charts import Axis, Frame
+from iosonde.report.figure import Figure, Panel
+from iosonde.report.layout import unique
+from iosonde.report.material import Material
+from iosonde.report.quantities import metric_text
+from iosonde.report.sketch import as_frame
+
+
+def drift(material: Material) -> Figure | None:
+    """Draw the control case through the study, each run against the median of all."""
+    from iosonde.analysis.metrics import overall
+
+    table = overall(material.run_metrics.filter(pl.col("control") & (pl.col("metric") == "iops")))
+    table = table.with_columns(relative=100 * pl.col("value") / pl.col("value").median().over("result_set"))
+    table = table.sort("result_set", "order")
+    sources = unique(table["result_set"])
+    if not table.height:
+        return None
+    several = len(sources) > 1
+    rows = [
+        {
+            "panel": "",
+            "x": r["order"] + 1,
+            "series": r["result_set"] if several else "control",
+            "source": r["result_set"],
+            "published": False,
+            "y": round(r["relative"], 3),
+            "low": None,
+            "high": None,
+            "repeats": None,
+            "text": f"{r['relative']:.1f} % ({metric_text('iops', r['value'])} IOPS)",
+            "x_text": r["run_id"],
+            "hole": "",
+            "verdict": "",
+        }
+        for r in table.to_dicts()
+    ]
+    farthest = max([2.0, *(1.15 * abs(row["y"] - 100) for row in rows)])
+    frame = Frame(
+        x=Axis(title="Position in the study (run)", domain=(0, max(row["x"] for row in rows) + 1)),
+        y=Axis(
+            title="IOPS of the control case (% of its median)", domain=(100 - farthest, 100 + farthest), format="~r"
+        ),
+        series_title="Result set",
+        series=sources if several else [],
+        tooltip=[("x_text", "Run"), ("text", "IOPS")],
+        height=180,
+    )
+    lowest, highest = min(row["y"] for row in rows), max(row["y"] for row in rows)
+    return Figure(
+        name="drift",
+        title="Drift of the machine",
+        caption="The same case, measured again and again between the others: where it moves, so may they.",
+        description=f"Line chart: IOPS of {len(rows)} control runs, {lowest:.1f} % to {highest:.1f} % of their median.",
+        panels=[Panel(title="", key="", chart=charts.lines(frame))],
+        rows=as_frame(rows),
+        heads={"source": "result_set", "x": "order", "x_text": "run_id", "y": "iops_percent_of_median"},
+    )

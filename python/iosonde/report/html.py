@@ -1,0 +1,215 @@
+"""The report as one HTML file that opens offline, from any disk, for years.
+
+Everything is inside: text, rows of the figures, the chart library. The page's policy lets nothing else run and nothing
+be fetched: scripts are named by their hash, so even markup that slipped through the escaping could not act. Jinja
+escapes all text; data travel as JSON in which `<` cannot occur.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from iosonde.report import theme
+from iosonde.report.content import Chapter, Report, incomplete
+from iosonde.report.material import loop_text
+from iosonde.report.provenance import headline, provenance, rerun, resume
+from iosonde.report.quantities import case_name
+
+if TYPE_CHECKING:
+    from iosonde.report.figure import Figure
+    from iosonde.report.material import Source
+
+RUNS_AT_ONCE = 1000
+"""Runs whose intervals are held in memory together."""
+RUN_COLUMNS = ("bandwidth", "iops", "completion_latency_ns_mean", "completion_latency_ns_max")
+
+
+def render(report: Report) -> str:
+    """Return the page."""
+    from jinja2 import Environment, StrictUndefined
+
+    page = resources.files("iosonde.report") / "page"
+    style, script = (page / "report.css").read_text(), (page / "report.js").read_text()
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:]}
+    template = environment.from_string((page / "report.html").read_text())
+    library = chart_library()
+    text = template.render(
+        report=report,
+        policy=_policy(library, script),
+        style=style,
+        library=library,
+        script=script,
+        data=_json(_data(report)),
+        runs=_json(dict(_runs(report))),
+        headline=headline,
+        incomplete=incomplete,
+        provenance=provenance,
+        rerun=rerun,
+        resume=resume,
+    )
+    return str(text).lstrip()
+
+
+@cache
+def chart_library() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script, from the bundle that vl-convert carries."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def _policy(*scripts: str) -> str:
+    """Allow our scripts by their hashes and our styles; nothing from elsewhere, and no text that becomes code."""
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def _json(data: Any) -> str:
+    """Write JSON that a script element cannot end early and that no parser takes for markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return (
+        text.replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
+
+
+def _data(report: Report) -> dict[str, Any]:
+    return {
+        "themes": {light: theme.configuration(light) for light in ("light", "dark")},
+        "paper": theme.configuration("light", font=theme.PAPER_FONT),
+        "figures": {figure.name: _figure(figure) for figure in report.figures},
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "title": figure.title,
+        "description": figure.description,
+        "specification": figure.specification,
+        "heads": dict(figure.heads),
+        "rows": figure.rows.height,
+        "columns": {name: _column(figure.rows[name]) for name in figure.rows.columns},
+    }
+
+
+def _column(column: pl.Series) -> Any:
+    """Write a column of text as its few distinct values and their places; any other as it is."""
+    if column.dtype != pl.String:
+        return column.to_list()
+    distinct = column.unique(maintain_order=True)
+    places = {text: place for place, text in enumerate(distinct.to_list())}
+    if len(places) == 1:
+        return {"of": distinct.to_list()}
+    return {"of": distinct.to_list(), "at": [places[text] for text in column.to_list()]}
+
+
+# Every run -------------------------------------------------------------------------------------------------------
+
+
+def _runs(report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Return, for each result set, its cases and runs: facts, time series, and what differs in the engine's spec."""
+    for chapter in report.chapters:
+        for source in chapter.material.sources:
+            yield source.label, _runs_of(chapter, source)
+
+
+def _runs_of(chapter: Chapter, source: Source) -> dict[str, Any]:
+    records = {record.run_id: record for record in source.records}
+    series = dict(_series(source))
+    runs = sorted(source.runs, key=lambda run: (run.case_id, run.repeat))
+    base = runs[0].spec if runs else {}
+    listed: dict[str, list[dict[str, Any]]] = {case.case_id: [] for case in source.cases}
+    for run in runs:
+        record = records.get(run.run_id)
+        listed[run.case_id].append(
+            {
+                "id": run.run_id,
+                "repeat": run.repeat,
+                "order": run.order + 1,
+                "outcome": record.outcome if record else "not run",
+                "started": record.started_at if record else "",
+                "why": record.failure.message if record and record.failure else "",
+                "warnings": [warning.message for warning in record.warnings] if record else [],
+                "series": series.get(run.run_id),
+                "spec": differences(base, run.spec),
+            }
+        )
+    cases = [
+        {
+            "id": case.case_id,
+            "part": case.part,
+            "name": case_name(case),
+            "loop": loop_text([source.specs_by_case[case.case_id]]),
+            "runs": listed[case.case_id],
+        }
+        for case in source.cases
+    ]
+    return {"cases": cases, "spec": base}
+
+
+def _series(source: Source) -> Iterator[tuple[str, str]]:
+    """Return each run's intervals as compressed JSON, in base 64: columns of operation, second and metrics."""
+    from iosonde.analysis.metrics import interval_metrics
+
+    run_ids = [record.run_id for record in source.records if record.outcome != "failed"]
+    for first in range(0, len(run_ids), RUNS_AT_ONCE):
+        chunk = run_ids[first : first + RUNS_AT_ONCE]
+        table = interval_metrics(source.results, run_ids=chunk, metrics=RUN_COLUMNS)
+        yield from _packed(table.filter(pl.col("phase") == "measure"))
+
+
+def _packed(table: pl.DataFrame) -> Iterator[tuple[str, str]]:
+    wide = table.pivot(
+        on="metric", index=["run_id", "stream", "operation", "interval", "begin_ns", "end_ns"], values="value"
+    )
+    present = [name for name in RUN_COLUMNS if name in wide.columns]
+    for (run_id,), rows in wide.sort("stream", "operation", "interval").group_by(["run_id"], maintain_order=True):
+        own = rows.filter(pl.col("operation") != "all")
+        begin = own["begin_ns"].min()
+        several = own["stream"].n_unique() > 1
+        scope = pl.format("{} {}", "stream", "operation") if several else pl.col("operation")
+        columns: dict[str, Any] = {
+            "operation": own.select(scope.alias("scope"))["scope"].to_list(),
+            "seconds": ((own["end_ns"] - begin) / 1e9).round(3).to_list(),
+        }
+        columns |= {name: [_short(value) for value in own[name].to_list()] for name in present}
+        yield (
+            str(run_id),
+            base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)).decode(),
+        )
+
+
+def _short(value: float | None) -> float | int | None:
+    """Keep four digits: more than a line on a screen shows."""
+    if value is None:
+        return None
+    short = float(f"{value:.4g}")
+    return int(short) if short.is_integer() else short
+
+
+def differences(base: Any, other: Any, path: tuple[str | int, ...] = ()) -> list[list[Any]]:
+    """Return what turns one spec into another: `[path, value]` for each place where they differ.
+
+    Specs of a study are alike but for a few places, and two thousand of them in full would be most of the page.
+    """
+    if isinstance(base, dict) and isinstance(other, dict) and base.keys() == other.keys():
+        pairs = [(key, base[key], other[key]) for key in base]
+    elif isinstance(base, list) and isinstance(other, list) and len(base) == len(other):
+        pairs = list(zip(range(len(base)), base, other, strict=True))
+    else:
+        return [] if base == other and type(base) is type(other) else [[list(path), other]]
+    return [change for key, a, b in pairs for change in differences(a, b, (*path, key))]

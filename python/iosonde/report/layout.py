@@ -1,0 +1,187 @@
+"""Which factor separates the lines of a figure, which its panels, and what a row of it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from iosonde.report.charts import Axis
+from iosonde.report.material import Material
+from iosonde.report.quantities import (
+    BYTES_LABEL,
+    Scale,
+    factor_title,
+    interval_text,
+    is_number,
+    level_text,
+    metric_title,
+    unit_of_factor,
+)
+from iosonde.report.subjects import Subject
+from iosonde.study.model import View
+
+SERIES_TO_OVERLAY = 3
+"""With more lines than this, result sets are compared in a panel for each series."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Which factor separates lines, and which separates panels."""
+
+    series_factor: str
+    series_title: str
+    series: Sequence[str]
+    graded: bool
+    panel_factors: Sequence[str]
+    sources: Sequence[str]
+    dash_sources: bool
+    """Whether result sets differ by their dashes; else by colour, by panel, or there is one only."""
+    series_is_source: bool
+    panel_is_source: bool
+
+    @classmethod
+    def of(
+        cls, view: View, found: list[Subject], material: Material, *, surface: bool = False, taken: Iterable[str] = ()
+    ) -> Layout:
+        """Give every factor that varies a role; what the view leaves open becomes panels."""
+        sources = [source.label for source in material.sources]
+        several = len(sources) > 1
+        series = in_order([s.level(view.series) for s in found]) if view.series else []
+        crowded = several and not surface and len(series) > SERIES_TO_OVERLAY
+        series_is_source = several and not surface and (not series or crowded)
+        names = [name for s in found for name in s.case.levels]
+        axes = {view.series if not crowded else None, view.x, *taken}
+        left = [
+            f for f in unique([view.facet, *names]) if f and f not in axes and len({str(s.level(f)) for s in found}) > 1
+        ]
+        labels = [level_text(view.series or "", level) for level in series]
+        return cls(
+            series_factor="result_set" if series_is_source else view.series or "series",
+            series_title="Result set" if series_is_source else factor_title(view.series or ""),
+            series=sources if series_is_source else labels,
+            graded=not series_is_source and len(series) > 2 and all(is_number(level) for level in series),
+            panel_factors=left,
+            sources=sources,
+            dash_sources=several and not series_is_source and not surface,
+            series_is_source=series_is_source,
+            panel_is_source=several and surface,
+        )
+
+    def panel(self, levels: Callable[[str], Any], source: str) -> str:
+        """Name the panel that a row belongs to."""
+        parts = [level_phrase(name, levels(name)) for name in self.panel_factors if levels(name) is not None]
+        return " · ".join([*([source] if self.panel_is_source else []), *parts])
+
+    def series_label(self, view_series: str | None, level: Any, source: str) -> str:
+        """Name the line that a row belongs to."""
+        if self.series_is_source:
+            return source
+        return level_text(view_series or "", level) if level is not None else ""
+
+
+def row_of(
+    subject: Subject,
+    layout: Layout,
+    value: tuple[float | None, float | None, float | None, int],
+    metric: str,
+    scale: Scale,
+    *,
+    x: Any,
+    x_factor: str | None = None,
+) -> Row:
+    """Return the row of a figure for a subject and its value."""
+    median, low, high, repeats = value
+    factor = None if layout.series_is_source else layout.series_factor
+    return {
+        "panel": layout.panel(subject.level, subject.source.label),
+        "x": x,
+        "x_level": x,
+        "series": layout.series_label(factor, subject.level(factor), subject.source.label),
+        "source": subject.source.label,
+        "published": False,
+        "y": scaled(median, scale),
+        "low": scaled(low, scale),
+        "high": scaled(high, scale),
+        "repeats": repeats or None,
+        "x_text": level_text(x_factor, subject.level(x_factor)) if x_factor else str(x),
+        "text": interval_text(metric, median, low, high),
+        "hole": subject.source.hole(subject.case.case_id) if median is None else "",
+        "verdict": subject.source.verdict(subject.case.case_id) or "",
+    }
+
+
+def factor_axis(name: str | None, levels: Iterable[Any], *, categories: bool) -> Axis:
+    """Return the axis for the levels of a factor: doubling ones on a logarithmic scale of base 2."""
+    factor = name or ""
+    ordered = in_order(levels)
+    title = factor_title(factor)
+    numeric = bool(ordered) and all(is_number(level) for level in ordered)
+    if categories or not numeric or len(ordered) < 2:
+        return Axis(title=title, kind="category", order=[level_text(factor, level) for level in ordered])
+    label = BYTES_LABEL if unit_of_factor(factor) == "B" else None
+    geometric = ordered[0] > 0 and ordered[-1] / ordered[0] >= 8
+    domain = (ordered[0], ordered[-1])
+    return Axis(
+        title=title,
+        kind="log2" if geometric else "linear",
+        values=ordered,
+        domain=domain,
+        label=label,
+        format="~s" if label is None and ordered[-1] >= 1e4 else "~r",
+    )
+
+
+def x_value(name: str | None, level: Any, axis: Axis) -> Any:
+    """Return where a level lies on its axis."""
+    return level_text(name or "", level) if axis.kind == "category" else level
+
+
+def widened(axis: Axis, cited: list[Row]) -> Axis:
+    """Make room on the x axis for published values outside one's own range."""
+    if axis.kind == "category":
+        return replace(axis, order=unique([*axis.order, *(str(row["x"]) for row in cited)]))
+    levels = sorted({*(axis.values or ()), *(row["x"] for row in cited)})
+    return replace(axis, values=levels, domain=(levels[0], levels[-1]))
+
+
+def drawn_sources(layout: Layout, cited: list[Row]) -> list[str]:
+    """Return the sources that differ by their dashes: publications always, result sets where colour does not tell."""
+    if not cited and not layout.dash_sources:
+        return []
+    return [*layout.sources, *unique(row["source"] for row in cited)]
+
+
+def tooltip(view: View, layout: Layout, metric: str) -> list[tuple[str, str]]:
+    """Return what is shown of a point: columns, and what they are called."""
+    x = [("x_text", factor_title(view.x))] if view.x else []
+    return [*series_tooltip(layout), *x, ("text", metric_title(metric)), ("repeats", "Repeats")]
+
+
+def series_tooltip(layout: Layout) -> list[tuple[str, str]]:
+    """Return what tells the line of a point."""
+    series = [("series", layout.series_title)] if layout.series else []
+    return [*series, *([("source", "Source")] if layout.dash_sources else [])]
+
+
+def in_order(levels: Iterable[Any]) -> list[Any]:
+    """Sort numbers; leave other levels in the order of the study."""
+    known = unique(level for level in levels if level is not None)
+    return sorted(known) if all(is_number(level) for level in known) else known
+
+
+def level_phrase(name: str, level: Any) -> str:
+    """Name a level so that it can stand alone: `Queue depth 4`, but `read`."""
+    text = level_text(name, level)
+    return f"{factor_title(name)} {text}" if is_number(level) or isinstance(level, bool) else text
+
+
+def scaled(value: float | None, scale: Scale) -> float | None:
+    """Return a value in the unit of its axis, with six digits."""
+    return None if value is None else float(f"{value / scale.divisor:.6g}")
+
+
+def unique(items: Iterable[Any]) -> list[Any]:
+    """Return each item once, in the order of their first coming."""
+    return list(dict.fromkeys(items))

@@ -1,0 +1,176 @@
+"""What a report is made of: result sets that share a study, with the tables the analysis makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.evidence import conclusions
+from iosonde.results.schema import Record
+from iosonde.study.model import Study
+from iosonde.study.plan import Case, Plan, Run
+
+if TYPE_CHECKING:
+    from iosonde.analysis.verdict import Kind
+    from iosonde.results import ResultSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One result set, under the name that the report gives it."""
+
+    label: str
+    results: ResultSet
+    plan: Plan
+    records: Sequence[Record]
+    missing: Sequence[Run]
+    """Runs of the plan without a record, and those that procedures ask for next."""
+
+    @cached_property
+    def cases(self) -> list[Case]:
+        """The cases of the plan, and those that procedures have tried."""
+        return self.results.known_cases()
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """The runs of the plan, and those that procedures have decided on."""
+        return self.results.known_runs()
+
+    @cached_property
+    def procedures(self) -> Sequence[tuple[Case, Conclusion | None]]:
+        """Cases with a procedure, and what each came to."""
+        return conclusions(self.results)
+
+    @cached_property
+    def specs_by_case(self) -> dict[str, Mapping[str, Any]]:
+        """One spec of each case; of a case whose procedure has not begun, the one that it starts from."""
+        planned: dict[str, Mapping[str, Any]] = {
+            case.case_id: case.procedure.spec for case in self.plan.adaptive if case.procedure
+        }
+        return planned | {run.case_id: run.spec for run in self.runs}
+
+    @property
+    def directory(self) -> Path:
+        """Where it lies."""
+        return self.results.directory
+
+    @property
+    def failed(self) -> list[Record]:
+        """Runs that ended without a result."""
+        return [record for record in self.records if record.outcome == "failed"]
+
+    @property
+    def stopped(self) -> list[Record]:
+        """Runs that were ended early."""
+        return [record for record in self.records if record.outcome == "stopped"]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run was carried out to its end."""
+        return not (self.missing or self.failed or self.stopped)
+
+    @cached_property
+    def verdicts(self) -> dict[str, list[Kind]]:
+        """The verdict on each run, by case."""
+        found: dict[str, list[Kind]] = {}
+        for record in self.records:
+            if record.verdict:
+                found.setdefault(record.case_id, []).append(record.verdict.kind)
+        return found
+
+    def verdict(self, case_id: str) -> Kind | None:
+        """The verdict on the median of a case; None where no run has one."""
+        from iosonde.analysis.verdict import of_repeats
+
+        return of_repeats(self.verdicts.get(case_id, []))
+
+    def hole(self, case_id: str) -> str:
+        """Say why a case has no result; nothing if it has one."""
+        if any(record.case_id == case_id and record.outcome == "complete" for record in self.records):
+            return ""
+        reasons = [record.failure.message for record in self.failed if record.case_id == case_id and record.failure]
+        return reasons[0] if reasons else "not run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """Result sets of one study."""
+
+    study: Study
+    sources: Sequence[Source]
+
+    @cached_property
+    def run_metrics(self) -> pl.DataFrame:
+        """`analysis.metrics.run_metrics` of all result sets, under their labels."""
+        from iosonde.analysis.metrics import run_metrics
+
+        return self._labelled(run_metrics)
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """`analysis.metrics.case_metrics`: medians over repeats, with their intervals."""
+        from iosonde.analysis.metrics import case_metrics
+
+        return case_metrics(self.run_metrics)
+
+    @cached_property
+    def curves(self) -> pl.DataFrame:
+        """`analysis.metrics.percentile_curves` of all result sets."""
+        from iosonde.analysis.metrics import percentile_curves
+
+        return self._labelled(percentile_curves)
+
+    def intervals(self, metric: str, runs: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+        """Return one metric of `analysis.metrics.interval_metrics`, of runs given by the label of their result set."""
+        from iosonde.analysis.metrics import interval_metrics
+
+        frames = [
+            interval_metrics(source.results, run_ids=runs[source.label], metrics=(metric,)).with_columns(
+                result_set=pl.lit(source.label, dtype=pl.String)
+            )
+            for source in self.sources
+            if runs.get(source.label)
+        ]
+        return pl.concat(frames, how="diagonal_relaxed")
+
+    def cases(self, *, control: bool = False) -> Iterable[tuple[Source, Case]]:
+        """Return every case of every result set, in the order of the plan."""
+        return ((source, case) for source in self.sources for case in source.cases if case.control == control)
+
+    def _labelled(self, tables: Callable[[ResultSet], pl.DataFrame]) -> pl.DataFrame:
+        frames = [
+            tables(source.results).with_columns(result_set=pl.lit(source.label, dtype=pl.String))
+            for source in self.sources
+        ]
+        return pl.concat(frames, how="diagonal_relaxed")
+
+
+def gather(result_sets: Sequence[ResultSet]) -> list[Material]:
+    """Group result sets by their study, and name them so that a reader can tell them apart."""
+    from iosonde.results.query import labels
+    from iosonde.run.agenda import open_runs
+
+    studies: dict[str, list[Source]] = {}
+    for label, results in zip(labels(result_sets), result_sets, strict=True):
+        records = results.records()
+        found = {record.run_id for record in records}
+        missing = [run for run in results.plan.runs if run.run_id not in found] + open_runs(results)
+        source = Source(label=label, results=results, plan=results.plan, records=records, missing=missing)
+        studies.setdefault(results.plan.study_name, []).append(source)
+    return [Material(study=Study.model_validate(group[0].plan.study), sources=group) for group in studies.values()]
+
+
+def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
+    """Say whether load waited for completions: `closed loop`, `open loop`, or both."""
+    arrivals = {
+        "closed" if stream.get("arrival", {}).get("kind", "closed") == "closed" else "open"
+        for spec in specs
+        for stream in spec["workload"].get("streams", [])
+    }
+    return f"{' and '.join(sorted(arrivals)) or 'closed'} loop"

@@ -1,0 +1,215 @@
+"""What was measured on what, when, and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from iosonde.report.material import Source, loop_text
+from iosonde.study.plan import PREPARATION
+from iosonde.units import format_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """A group of facts: what was measured on what."""
+
+    title: str
+    rows: Sequence[tuple[str, str]] = field(default_factory=tuple)
+
+
+def headline(source: Source) -> list[tuple[str, str]]:
+    """Return what a reader wants to know of a result set at first sight."""
+    begin, end = _span(source)
+    rows = [
+        ("Device", devices_text(source)),
+        ("Target", source.plan.target),
+        ("File system", _file_system_text(source)),
+        ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
+        ("Runs", f"{sum(r.outcome == 'complete' for r in source.records)} of {len(source.runs)} complete"),
+        ("Profile", f"{source.plan.profile}, {source.plan.repeats} repeats"),
+        ("Load", loop_text(source.specs_by_case.values())),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def provenance(source: Source) -> list[Facts]:
+    """Return what was measured on what; where it changed during the study, every state of it."""
+    plan = source.plan
+    measured = Facts(
+        title="Study",
+        rows=[
+            ("study", plan.study_name),
+            ("profile", plan.profile),
+            ("repeats", str(plan.repeats)),
+            ("seed", str(plan.seed)),
+            ("target", plan.target),
+            *((f"set {name}", value) for name, value in plan.settings.items()),
+            ("result set", str(source.directory)),
+        ],
+    )
+    return [measured, *_preparations(source), *_targets(source), *_environments(source), *_engines(source)]
+
+
+def _preparations(source: Source) -> list[Facts]:
+    """How the target was prepared, where it was: what SNIA's specification wants at the head of every page."""
+    prepared = [case.parameters for case in source.cases if case.parameters.get("purge", "none") != "none"]
+    if not prepared:
+        return []
+    restarts = {
+        record.run_id for record in source.records if record.part == PREPARATION and "-a1-" not in record.run_id
+    }
+    rows = [
+        ("purge", _each(prepared, "purge", str)),
+        ("preconditioning", _each(prepared, "precondition", _precondition_text)),
+        ("filled to", _each(prepared, "fill", lambda percent: f"{percent:g} %" if percent else "not filled")),
+        ("active range", _each(prepared, "span", format_bytes)),
+        (
+            "data pattern",
+            _each(prepared, "payload", {"random": "random, incompressible", "zeros": "zeros"}.__getitem__),
+        ),
+        ("write cache", ", ".join(sorted(_write_caches(source))) or "not known"),
+        ("prepared anew", "after a pause had destroyed the state" if restarts else "never"),
+    ]
+    return [Facts(title="Preparation", rows=rows)]
+
+
+def _each(prepared: Sequence[Mapping[str, Any]], name: str, text: Callable[[Any], str]) -> str:
+    return ", ".join(dict.fromkeys(text(parameters[name]) for parameters in prepared if name in parameters)) or "-"
+
+
+def _precondition_text(size: int | None) -> str:
+    return f"sequential writes of {format_bytes(size)}, the range twice over" if size else "none before the load itself"
+
+
+def _write_caches(source: Source) -> set[str]:
+    devices = [device for record in source.records for device in record.target.get("devices", [])]
+    return {str(found) for device in devices if (found := _queue(device).get("write_cache"))}
+
+
+def _queue(device: Mapping[str, Any]) -> Mapping[str, Any]:
+    queue = device.get("queue")
+    return {**device, **queue} if isinstance(queue, Mapping) else device
+
+
+def rerun(source: Source) -> str:
+    """Return the command that runs the study again."""
+    plan = source.plan
+    words = ["iosonde", "run", plan.study_name, "--target", plan.target, "--profile", plan.profile]
+    words += ["--repeats", str(plan.repeats), "--seed", str(plan.seed)]
+    for name, value in plan.settings.items():
+        words += ["--set", f"{name}={value}"]
+    if plan.keep:
+        words.append("--keep")
+    return shlex.join(words)
+
+
+def resume(source: Source) -> str:
+    """Return the command that goes on with an incomplete result set."""
+    retry = ["--retry-failed"] if source.failed else []
+    return shlex.join(["iosonde", "resume", str(source.directory), *retry])
+
+
+def devices_text(source: Source) -> str:
+    """Name the devices under a target: the models of the lowest ones, each once."""
+    found: Counter[str] = Counter()
+    for record in source.records:
+        devices = record.target.get("devices", [])
+        lowest = [d for d in devices if not d.get("under")] or devices
+        found.update({" ".join(filter(None, [str(d.get("model") or d.get("name") or ""), _size(d)])) for d in lowest})
+    return ", ".join(sorted(name for name in found if name)) or source.plan.target.partition(":")[0].replace(
+        "null", "no device"
+    )
+
+
+def _size(device: Mapping[str, Any]) -> str:
+    from iosonde.units import format_bytes
+
+    return f"({format_bytes(device['size_bytes'])})" if device.get("size_bytes") else ""
+
+
+def _file_system_text(source: Source) -> str:
+    kinds = {str(r.target.get("file_system", {}).get("kind", "")) for r in source.records if r.target}
+    return ", ".join(sorted(filter(None, kinds)))
+
+
+def _span(source: Source) -> tuple[str, str]:
+    times = sorted(time for record in source.records for time in (record.started_at, record.ended_at) if time)
+    return (_when(times[0]), _when(times[-1])) if times else ("", "")
+
+
+def _when(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+    except ValueError:
+        return text
+
+
+def _targets(source: Source) -> list[Facts]:
+    states: dict[str, Facts] = {}
+    for record in source.records:
+        file_system = {k: v for k, v in record.target.get("file_system", {}).items() if k != "free_bytes"}
+        if file_system:
+            states.setdefault(f"f{file_system}", Facts(title="File system", rows=_flat(file_system)))
+        for device in record.target.get("devices", []):
+            steady = {key: value for key, value in device.items() if not _changes(key)}
+            states.setdefault(f"d{steady}", Facts(title=f"Device {device.get('name', '')}".strip(), rows=_flat(steady)))
+    return list(states.values())
+
+
+def _changes(fact: str) -> bool:
+    """Whether a fact of a device is a reading that changes from run to run; the records keep each."""
+    return "temperature" in fact or fact == "media"
+
+
+def _environments(source: Source) -> list[Facts]:
+    found = source.results.environments()
+    used = Counter(record.environment for record in source.records)
+    return [
+        Facts(
+            title="Machine and software" if len(used) == 1 else f"Machine and software ({count} runs)",
+            rows=_flat(found[name]),
+        )
+        for name, count in used.items()
+        if name in found
+    ]
+
+
+def _engines(source: Source) -> list[Facts]:
+    wanted = ("engine", "version", "build", "protocol", "clock", "clock_read_ns")
+    seen = {
+        tuple((k, str(r.engine[k])) for k in wanted if k in r.engine and k != "clock_read_ns")
+        for r in source.records
+        if r.engine
+    }
+    backends = Counter(_backend(record.result) for record in source.records if record.result)
+    shown = [("backend in effect", f"{name} ({count} runs)") for name, count in backends.items() if name]
+    return [Facts(title="Engine", rows=[*rows, *shown]) for rows in sorted(seen)]
+
+
+def _backend(result: Mapping[str, Any]) -> str:
+    backend = result.get("backend", {})
+    features = ", ".join(backend.get("features", []))
+    return str(backend.get("kind", "")) + (f" with {features}" if features else "")
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Write nested facts as lines; sizes with their unit."""
+    from iosonde.units import format_bytes
+
+    lines: list[tuple[str, str]] = []
+    for name, value in facts.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            lines += _flat(value, f"{key}.")
+        elif isinstance(value, list | tuple):
+            lines.append((key.replace("_", " "), ", ".join(map(str, value))))
+        elif name.endswith("_bytes") and isinstance(value, int):
+            lines.append((key.removesuffix("_bytes").replace("_", " "), format_bytes(value)))
+        elif value is not None:
+            lines.append((key.replace("_", " "), str(value)))
+    return lines

@@ -1,0 +1,184 @@
+"""How factors, levels and metrics are called and scaled where people read them: axes, table heads, cells.
+
+Sizes are binary (KiB), bandwidth is decimal (MB/s), as in `iosonde.units`. A figure's columns say their unit
+(`bandwidth_mb_per_s`), so its CSV needs no explanation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from iosonde.study.plan import Case
+
+BYTES_LABEL = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.4~r') + ' GiB'"
+    " : datum.value >= 1048576 ? format(datum.value / 1048576, '.4~r') + ' MiB'"
+    " : datum.value >= 1024 ? format(datum.value / 1024, '.4~r') + ' KiB'"
+    " : format(datum.value, '.4~r') + ' B'"
+)
+"""Vega expression for axis labels of bytes."""
+
+NANOSECONDS_LABEL = (
+    "datum.value >= 1e9 ? format(datum.value / 1e9, '.4~r') + ' s'"
+    " : datum.value >= 1e6 ? format(datum.value / 1e6, '.4~r') + ' ms'"
+    " : datum.value >= 1e3 ? format(datum.value / 1e3, '.4~r') + ' µs'"
+    " : datum.value ? format(datum.value, '.4~r') + ' ns' : '0'"
+)
+"""Vega expression for axis labels of nanoseconds."""
+
+NINES_LABEL = (
+    "datum.value < 0.5 ? '50 %' : datum.value < 1.5 ? '90 %' : datum.value < 2.5 ? '99 %'"
+    " : format(100 - 100 * pow(10, -datum.value), '.' + format(round(datum.value) - 2, 'd') + 'f') + ' %'"
+)
+"""Vega expression for labels of a nines axis: -log10(1 - fraction)."""
+
+COUNT_LABEL = "format(datum.value, '.3~s')"
+"""Vega expression for labels of counts: unlike a format, it leaves 0 alone."""
+
+_BYTES = re.compile(r"(^|_)(size|bytes|span|stride|offset)$")
+_TIME = re.compile(r"(^|_)(duration|interval|ramp|service|ns)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How the values of a metric are shown on an axis."""
+
+    title: str
+    """With the unit."""
+    divisor: float
+    """What a value in the metric's own unit is divided by."""
+    column: str
+    """Name of the values in a CSV, unit last."""
+    label: str | None = None
+    """Vega expression for axis labels, where a number format does not do."""
+    format: str = "~s"
+    logarithmic: bool = False
+
+
+def unit_of_factor(name: str) -> str:
+    """Return `B`, `ns` or nothing: the unit of a factor's numeric levels."""
+    last = name.rpartition(".")[2]
+    if _BYTES.search(last):
+        return "B"
+    return "ns" if _TIME.search(last) else ""
+
+
+def factor_title(name: str) -> str:
+    """Name a factor for a reader: `writer.block_size` becomes `Block size (writer)`."""
+    stream, _, parameter = name.rpartition(".")
+    words = f" {parameter.replace('_', ' ')} ".replace(" io ", " I/O ").replace(" cpus ", " CPUs ").strip()
+    title = words[:1].upper() + words[1:]
+    return f"{title} ({stream})" if stream else title
+
+
+def level_text(name: str, level: Any) -> str:
+    """Name a level for a reader."""
+    from iosonde.units import format_bytes, format_duration
+
+    if not is_number(level):
+        return str(level)
+    unit = unit_of_factor(name)
+    if unit == "B":
+        return format_bytes(int(level))
+    if unit == "ns":
+        return format_duration(int(level))
+    return f"{level:g}" if isinstance(level, float) else str(level)
+
+
+def case_name(case: Case) -> str:
+    """Name a case by its levels: `read, queue depth 4`."""
+    phrases = [
+        f"{factor_title(name)} {level_text(name, level)}" if is_number(level) else level_text(name, level)
+        for name, level in case.levels.items()
+    ]
+    return (
+        ", ".join(phrase[:1].lower() + phrase[1:] if phrase[1:2].islower() else phrase for phrase in phrases)
+        or case.case_id
+    )
+
+
+def is_number(level: Any) -> bool:
+    """Whether a level is a quantity: a truth value is none."""
+    return isinstance(level, int | float) and not isinstance(level, bool)
+
+
+def metric_title(metric: str) -> str:
+    """Name a metric for a reader, without its unit."""
+    from iosonde.analysis.metrics import METRICS
+
+    known = METRICS.get(metric)
+    return known.title if known else metric.replace("_", " ")
+
+
+def metric_unit(metric: str) -> str:
+    """Return the unit of a metric: `1/s`, `B/s`, `ns`, `s` or nothing."""
+    from iosonde.analysis.metrics import METRICS
+
+    known = METRICS.get(metric)
+    if known:
+        return known.unit
+    if "_ns" in metric:
+        return "ns"
+    return {"iops": "1/s", "bandwidth": "B/s"}.get(metric, "")
+
+
+def metric_scale(metric: str, maximum: float, *, title: str | None = None) -> Scale:
+    """Choose how a metric is shown when its largest value is `maximum`."""
+    title = title or metric_title(metric)
+    match metric_unit(metric):
+        case "B/s":
+            return _bandwidth_scale(title, metric, maximum)
+        case "ns":
+            return Scale(title=title, divisor=1, column=metric, label=NANOSECONDS_LABEL, logarithmic=True)
+        case "1/s":
+            return Scale(
+                title=_with_unit(title, "1/s"),
+                divisor=1,
+                column=f"{metric}_per_s" if metric != "iops" else metric,
+                label=COUNT_LABEL,
+            )
+        case "s":
+            return Scale(title=f"{title} (s)", divisor=1, column=f"{metric}_s")
+        case _:
+            return Scale(title=title, divisor=1, column=metric, format="~g")
+
+
+def metric_text(metric: str, value: float | None) -> str:
+    """Write a value with its unit; `-` where there is none."""
+    from iosonde.units import format_bandwidth, format_count, format_latency
+
+    if value is None:
+        return "-"
+    match metric_unit(metric):
+        case "B/s":
+            return format_bandwidth(value)
+        case "ns":
+            return format_latency(value)
+        case "1/s":
+            return format_count(value)
+        case "s":
+            return f"{value:.3g} s"
+        case _:
+            return f"{value:.3g}"
+
+
+def interval_text(metric: str, median: float | None, low: float | None, high: float | None) -> str:
+    """Write a median with its interval: `512 MB/s [500 MB/s .. 520 MB/s]`."""
+    text = metric_text(metric, median)
+    if median is None or low is None or high is None:
+        return text
+    return f"{text} [{metric_text(metric, low)} .. {metric_text(metric, high)}]"
+
+
+def _bandwidth_scale(title: str, metric: str, maximum: float) -> Scale:
+    """Decimal, as data sheets and papers have it; gigabytes only where megabytes would have five digits."""
+    unit, divisor = ("GB", 1e9) if maximum >= 1e10 else ("MB", 1e6) if maximum >= 5e5 else ("KB", 1e3)
+    column = f"{metric}_{unit.lower()}_per_s"
+    return Scale(title=f"{title} ({unit}/s)", divisor=divisor, column=column, format=",~r")
+
+
+def _with_unit(title: str, unit: str) -> str:
+    return title if title == "IOPS" else f"{title} ({unit})"

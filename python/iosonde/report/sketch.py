@@ -1,0 +1,169 @@
+"""From rows to a figure: panels, domains of their axes, notes under it, and a description in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from iosonde.report.charts import MARKS, Frame
+from iosonde.report.figure import Chart, Figure, Panel
+from iosonde.report.layout import Row, unique
+from iosonde.report.material import Material
+from iosonde.report.published import cited_note
+from iosonde.study.model import View
+
+if TYPE_CHECKING:
+    from iosonde.analysis.verdict import Kind
+
+PANELS_AT_MOST = 24
+Draw = Callable[[Frame], Chart]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """Rows and frame of a figure, before they are divided into panels."""
+
+    draw: Draw
+    rows: list[Row]
+    frame: Frame
+    heads: dict[str, str]
+    notes: Sequence[str] = ()
+    zero: bool = True
+    """Whether the y axis begins at 0."""
+
+
+def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figure:
+    """Divide a sketch into panels, and say under it what a reader must know."""
+    panels = unique(row["panel"] for row in sketch.rows)
+    notes = list(sketch.notes)
+    if len(panels) > PANELS_AT_MOST:
+        notes.append(f"The first {PANELS_AT_MOST} of {len(panels)} panels are drawn; the table of cases has them all.")
+        panels = panels[:PANELS_AT_MOST]
+    kept = [row for row in sketch.rows if row["panel"] in set(panels)]
+    if view.kind != "heatmap" and any(row["low"] is not None for row in kept):
+        mark = {"lines": "Bands", "bars": "Whiskers"}.get(view.kind, "Upright lines")
+        notes.append(f"{mark} are 95 % intervals of the median over repeats.")
+    verdicts = [kind for kind in MARKS if any(row["verdict"] == kind and row["y"] is not None for row in kept)]
+    if verdicts:
+        notes.append(_verdict_note(verdicts))
+        kept = [{**row, "mark": "" if row["y"] is None else MARKS.get(row["verdict"], "")} for row in kept]
+    if any(row["hole"] for row in kept):
+        notes.append("✕ marks cases without a result.")
+    unsupported = sum(row["y"] is None and not row["hole"] for row in kept)
+    if unsupported:
+        notes.append(f"Not drawn: {unsupported} cases with too few samples for this figure.")
+    if any(row["published"] for row in kept):
+        notes.append(cited_note(kept))
+    own = _domain([row for row in kept if not row["published"]] or kept, sketch)
+    drawn = [
+        Panel(
+            title=panel if len(panels) > 1 else "",
+            key=panel,
+            chart=sketch.draw(
+                replace(
+                    sketch.frame,
+                    panel=index,
+                    y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, own, sketch)),
+                    verdicts=verdicts,
+                )
+            ),
+        )
+        for index, panel in enumerate(panels)
+    ]
+    return Figure(
+        name=f"{number:02}-{_slug(material.study.name)}-{_slug(view.title) or view.kind}",
+        title=view.title,
+        caption=" ".join(filter(None, [view.caption, *notes])),
+        description=_description(view, sketch, kept, panels),
+        panels=drawn,
+        rows=as_frame(kept),
+        heads=sketch.heads | ({"verdict": "verdict"} if verdicts else {}),
+        one_legend=view.kind != "heatmap",
+    )
+
+
+def _verdict_note(verdicts: Sequence[Kind]) -> str:
+    """Say what hollow marks mean."""
+    words = {"tool": "by the tool", "cache": "by a cache", "unclear": "by what is unclear"}
+    listed = ", ".join(f"{MARKS[kind]} {words[kind]}" for kind in verdicts)
+    return f"Hollow marks: figures that the disk did not set, but {listed}."
+
+
+def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float], sketch: Sketch) -> tuple[float, float]:
+    """One's own panels share an axis; a publication's own panel has its own, since devices differ by magnitudes."""
+    inside = [row for row in rows if row["panel"] == panel]
+    if all(row["published"] for row in inside):
+        return _domain(inside, sketch)
+    cited = [row for row in inside if row["published"]]
+    if not cited:
+        return own
+    low, high = _domain(cited, sketch)
+    return min(low, own[0]), max(high, own[1])
+
+
+def _domain(rows: list[Row], sketch: Sketch) -> tuple[float, float]:
+    values = [row[name] for row in rows for name in ("y", "low", "high") if row[name] is not None]
+    if not values:
+        return (1, 10) if sketch.frame.y.kind == "log" else (0, 1)
+    low, high = min(values), max(values)
+    if sketch.frame.y.kind == "log":
+        return max(low, 1e-9) / 1.25, max(high, 1e-9) * 1.25
+    return (0 if sketch.zero else low), (1.05 * high if sketch.zero else max(high, low * 1.001)) or 1
+
+
+def _description(view: View, sketch: Sketch, rows: list[Row], panels: Sequence[str]) -> str:
+    """Say what the figure shows, for readers who cannot see it."""
+    own = [row for row in rows if row["y"] is not None and not row["published"]]
+    kinds = {
+        "lines": "Line chart",
+        "heatmap": "Heat map",
+        "bars": "Bar chart",
+        "tradeoff": "Curve",
+        "percentiles": "Percentile curves",
+        "timeseries": "Time series",
+    }
+    what = f"{kinds[view.kind]}: {sketch.frame.y.title} over {sketch.frame.x.title}"
+    if len(sketch.frame.series) > 1:
+        what += f", for {len(sketch.frame.series)} values of {sketch.frame.series_title}"
+    if len(panels) > 1:
+        what += f", in {len(panels)} panels"
+    if not own:
+        return what + ". No case has a value."
+    lowest, highest = min(own, key=lambda row: row["y"]), max(own, key=lambda row: row["y"])
+    return f"{what}. From {lowest['text']} ({_where(lowest)}) to {highest['text']} ({_where(highest)})."
+
+
+def _where(row: Row) -> str:
+    return ", ".join(str(part) for part in (row["panel"], row["series"]) if part) or row["source"]
+
+
+COLUMNS = {
+    "panel": pl.String,
+    "x": None,
+    "x_level": None,
+    "series": pl.String,
+    "source": pl.String,
+    "published": pl.Boolean,
+    "y": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "repeats": pl.UInt32,
+    "text": pl.String,
+    "hole": pl.String,
+    "verdict": pl.String,
+    "mark": pl.String,
+}
+
+
+def as_frame(rows: list[Row]) -> pl.DataFrame:
+    """Return rows as a frame, whatever columns happen to be empty."""
+    frame = pl.DataFrame([{"mark": "", **row} for row in rows], infer_schema_length=None)
+    return frame.with_columns(pl.col(name).cast(kind) for name, kind in COLUMNS.items() if kind is not None)
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:48].strip("-")

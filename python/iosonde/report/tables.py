@@ -1,0 +1,239 @@
+"""Tables: every case with its metrics, and what a study asks to see laid out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from iosonde.report.material import Material, Source, loop_text
+from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
+from iosonde.study.model import View
+from iosonde.study.plan import PREPARATION, Case
+
+if TYPE_CHECKING:
+    from iosonde.procedure.condition import Judgement
+    from iosonde.procedure.search import SearchConclusion
+
+RATES = ("bandwidth", "iops")
+STATISTICS = ("mean", "p50", "p99", "p99_9", "p99_99", "p99_999")
+"""Latencies of the table of cases."""
+VERDICT = "Set by"
+"""Head of the column that says what set the figures: the disk, the tool, a cache."""
+SCOPE = "I/Os"
+"""Head of the column that tells a case's reads from its writes and from both."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A value with its interval, as written, and as a number to sort by."""
+
+    text: str
+    interval: str = ""
+    number: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table; the first `labels` columns name the row."""
+
+    title: str
+    caption: str = ""
+    heads: Sequence[str]
+    labels: int
+    rows: Sequence[Sequence[Cell]]
+    keys: Sequence[str] = ()
+    """Case of each row, as the page knows it: label of the result set, a newline, case."""
+
+
+def case_tables(material: Material) -> list[Table]:
+    """Return every case with its metrics, a table for each part."""
+    known = _summary(material)
+    return [
+        _case_table(part, [(s, c) for s, c in material.cases() if c.part == part], material, known)
+        for part in dict.fromkeys(case.part for _, case in material.cases())
+    ]
+
+
+def search_tables(material: Material) -> list[Table]:
+    """Return every search with its probes: what each measured, run by run, and whether the conditions held."""
+    from iosonde.procedure.search import SearchConclusion
+
+    return [
+        _search_table(source, found, named=len(material.sources) > 1)
+        for source in material.sources
+        for _, found in source.procedures
+        if isinstance(found, SearchConclusion)
+    ]
+
+
+def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Table:
+    rows, keys = [], []
+    for probe in sorted(found.probes, key=lambda probe: probe.value):
+        for number, run in enumerate(probe.runs):
+            unmeasured: list[Judgement | None] = [None] * (len(found.conditions) + len(found.beside))
+            judged = [*run.conditions, *run.beside] or unmeasured
+            first = Cell(text=f"{probe.value:,.6g}" if not number else "", number=probe.value)
+            verdict = VERDICTS[probe.verdict] if not number else ""
+            rows.append([first, Cell(text=verdict), *(Cell(text=_judged(each)) for each in judged)])
+            keys.append(f"{source.label}\n{probe.case_id}")
+    beside = [f"beside: {condition}" for condition in found.beside]
+    label = f"{source.label}: " if named else ""
+    return Table(
+        title=f"{label}Search of the highest {factor_title(found.over).lower()}: {found.case_id}",
+        caption="Every value that was tried, and each of its runs. ✓ holds, ✗ fails, ? too few samples to tell.",
+        heads=[factor_title(found.over), "Verdict", *found.conditions, *beside],
+        labels=1,
+        rows=rows,
+        keys=keys,
+    )
+
+
+VERDICTS = {"holds": "holds", "fails": "fails", "unsaid": "too few samples", "broken": "failed"}
+
+
+def _judged(judgement: Judgement | None) -> str:
+    if judgement is None:
+        return "-"
+    sign = {True: "✓", False: "✗", None: "?"}[judgement.holds]
+    return f"{sign} {judgement.text}"
+
+
+def cross_table(view: View, material: Material) -> Table:
+    """Lay a metric out over one factor downwards and, if the view has one, another across."""
+    from iosonde.report.layout import Layout
+    from iosonde.report.subjects import Values, metric_title_of, subjects
+
+    found = subjects(view, material)
+    values = Values(material, view.y)
+    layout = Layout.of(view, found, material, surface=True)
+    across = list(layout.series) or [metric_title(view.y)]
+    down: dict[tuple[str, Any], dict[str, Cell]] = {}
+    for subject in found:
+        median, low, high, _ = values.of(subject)
+        interval = "" if low is None or high is None else f"{metric_text(view.y, low)} .. {metric_text(view.y, high)}"
+        place = (layout.panel(subject.level, subject.source.label), subject.level(view.x))
+        column = level_text(view.series or "", subject.level(view.series)) if layout.series else across[0]
+        down.setdefault(place, {})[column] = Cell(text=metric_text(view.y, median), interval=interval, number=median)
+    panelled = any(panel for panel, _ in down)
+    rows = [
+        [
+            *([Cell(text=panel)] if panelled else []),
+            Cell(text=level_text(view.x or "", level), number=level if is_number(level) else None),
+            *(cells.get(column, Cell(text="-")) for column in across),
+        ]
+        for (panel, level), cells in down.items()
+    ]
+    title = metric_title_of(view.y, found)
+    heads = [f"{factor_title(view.series or '')} {column}" if layout.series else column for column in across]
+    return Table(
+        title=view.title,
+        caption=view.caption or f"{title}; below each its 95 % interval.",
+        heads=[*([""] if panelled else []), factor_title(view.x or "case"), *heads],
+        labels=2 if panelled else 1,
+        rows=rows,
+    )
+
+
+_Summary = dict[tuple[str, str], dict[tuple[str, str], dict[str, dict[str, Any]]]]
+
+
+def _summary(material: Material) -> _Summary:
+    """Return the analysis' summary by case, stream and operation, and metric."""
+    names = [*RATES, *(f"{kind}_latency_ns_{s}" for kind in ("completion", "response") for s in STATISTICS)]
+    known: _Summary = {}
+    for row in material.summary.filter(pl.col("metric").is_in(names)).to_dicts():
+        case = known.setdefault((row["result_set"], row["case_id"]), {})
+        case.setdefault((row["stream"], row["operation"]), {})[row["metric"]] = row
+    return known
+
+
+def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material, known: _Summary) -> Table:
+    factors = list(dict.fromkeys(name for _, case in cases for name in case.levels))
+    several_sets = len(material.sources) > 1
+    loops = {
+        (s.label, case_id): loop_text([spec]) for s in material.sources for case_id, spec in s.specs_by_case.items()
+    }
+    lines = [
+        (source, case, scope, metrics)
+        for source, case in cases
+        for scope, metrics in _scopes(known.get((source.label, case.case_id), {}))
+    ]
+    scoped = len(lines) > len(cases)
+    judged = any(case.case_id in source.verdicts for source, case in cases)
+    latencies = [
+        name
+        for kind in ("completion", "response")
+        for name in (f"{kind}_latency_ns_{statistic}" for statistic in STATISTICS)
+        if any(name in metrics for _, _, _, metrics in lines)
+    ]
+    rows, keys = [], []
+    for source, case, scope, metrics in lines:
+        label = [Cell(text=source.label)] if several_sets else []
+        levels = [_level_cell(name, case.levels.get(name)) for name in factors]
+        where = [Cell(text=scope)] if scoped else []
+        values = [_value_cell(name, metrics.get(name)) for name in (*RATES, *latencies)]
+        repeats = max((row["repeats"] for row in metrics.values()), default=0)
+        loop = Cell(text=loops.get((source.label, case.case_id), "").removesuffix(" loop"))
+        verdict = [_verdict_cell(source, case)] if judged else []
+        last = [Cell(text=str(repeats), number=repeats), *verdict]
+        rows.append([*label, *levels, *where, *values[:2], loop, *values[2:], *last])
+        keys.append(f"{source.label}\n{case.case_id}")
+    titles = [
+        *(["Result set"] if several_sets else []),
+        *map(factor_title, factors),
+        *([SCOPE] if scoped else []),
+    ]
+    title = next((p.title for p in material.study.parts if p.name == part and p.title), part)
+    last_heads = ["Repeats", *([VERDICT] if judged else [])]
+    return Table(
+        title=_title(title, part, material),
+        caption="Medians over repeats; below each its 95 % interval. A dash: too few samples, or no result.",
+        heads=[*titles, *map(metric_title, RATES), "Loop", *map(metric_title, latencies), *last_heads],
+        labels=len(titles),
+        rows=rows,
+        keys=keys,
+    )
+
+
+def _title(title: str, part: str, material: Material) -> str:
+    if part == PREPARATION:
+        return "Every step of preparation"
+    return f"Every case: {title}" if len(material.study.parts) > 1 else "Every case"
+
+
+def _scopes(metrics: dict[tuple[str, str], dict[str, Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Return the rows of a case: as a whole, then by operation where there are several; an empty one for a hole."""
+    if not metrics:
+        return [("-", {})]
+    streams = {stream for stream, _ in metrics}
+    alone = {scope: rows for scope, rows in metrics.items() if scope[1] != "all"}
+    if len(alone) <= 1:
+        (scope, rows), *_ = (alone or metrics).items()
+        return [(scope[1], rows)]
+    return [
+        (operation if len(streams) == 1 else f"{stream}: {operation}", rows)
+        for (stream, operation), rows in sorted(metrics.items(), key=lambda item: (item[0][0], item[0][1] != "all"))
+    ]
+
+
+def _verdict_cell(source: Source, case: Case) -> Cell:
+    """Name what set the figures of most runs, and below it of how many, where they differ."""
+    counts = Counter(source.verdicts.get(case.case_id, []))
+    differing = ", ".join(f"{kind} {count}" for kind, count in counts.items()) if len(counts) > 1 else ""
+    return Cell(text=source.verdict(case.case_id) or "-", interval=differing)
+
+
+def _level_cell(name: str, level: Any) -> Cell:
+    number = float(level) if is_number(level) else None
+    return Cell(text="" if level is None else level_text(name, level), number=number)
+
+
+def _value_cell(metric: str, row: Mapping[str, Any] | None) -> Cell:
+    if row is None:
+        return Cell(text="-")
+    interval = "" if row["low"] is None else f"{metric_text(metric, row['low'])} .. {metric_text(metric, row['high'])}"
+    return Cell(text=metric_text(metric, row["median"]), interval=interval, number=row["median"])

@@ -1,0 +1,146 @@
+"""How figures look: one calm style in two lights, with colours that colour-blind readers can tell apart.
+
+Charts name roles (`series`, `ramp`, text styles), never colours; the Vega-Lite configuration made here gives the roles
+their colours. So the page can draw the same chart light or dark, and a figure for a paper is always light.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Light = Literal["light", "dark"]
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', sans-serif"
+PAPER_FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
+"""For files: a generic name such as `system-ui` does not survive in an SVG that travels to another program."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Palette:
+    """The colours of one light."""
+
+    background: str
+    text: str
+    muted: str
+    grid: str
+    alarm: str
+    category: tuple[str, ...]
+    """Okabe and Ito's set (2008), without the yellow that white swallows; lightened for a dark ground."""
+    ramp: str
+    """Vega colour scheme for magnitudes."""
+    ramp_extent: tuple[float, float]
+    """Part of the scheme that stands out from the ground."""
+    diverging: tuple[str, ...]
+
+
+PALETTES: dict[Light, Palette] = {
+    "light": Palette(
+        background="#ffffff",
+        text="#1b2026",
+        muted="#5a6572",
+        grid="#e4e7eb",
+        alarm="#c2410c",
+        category=("#0072b2", "#d55e00", "#009e73", "#b4508a", "#b97f00", "#3a9bd9", "#5a6572"),
+        ramp="viridis",
+        ramp_extent=(0.0, 0.88),
+        diverging=("#b35806", "#f1a340", "#f3f4f5", "#74a9cf", "#045a8d"),
+    ),
+    "dark": Palette(
+        background="#171b20",
+        text="#e4e8ec",
+        muted="#9aa5b1",
+        grid="#2b323a",
+        alarm="#fb923c",
+        category=("#56b4e9", "#f0843c", "#2ec49a", "#dd93bd", "#e6b13a", "#8fb8ff", "#aab4bf"),
+        ramp="viridis",
+        ramp_extent=(0.22, 1.0),
+        diverging=("#f5a25d", "#a8632a", "#2b323a", "#2f6f9f", "#69b7ea"),
+    ),
+}
+
+
+def configuration(light: Light = "light", *, font: str = FONT) -> dict[str, Any]:
+    """Return the Vega-Lite `config` that gives charts their look."""
+    colours = PALETTES[light]
+    ramp = {"scheme": colours.ramp, "extent": list(colours.ramp_extent)}
+    return {
+        "background": colours.background,
+        "font": font,
+        "padding": {"top": 26, "right": 14, "bottom": 4, "left": 4},
+        "view": {"stroke": None, "continuousHeight": 300, "discreteHeight": 300},
+        "range": {
+            "category": list(colours.category),
+            "ordinal": ramp,
+            "ramp": ramp,
+            "heatmap": ramp,
+            "diverging": list(colours.diverging),
+            "symbol": ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross"],
+        },
+        "axis": {
+            "domain": False,
+            "gridColor": colours.grid,
+            "gridWidth": 1,
+            "labelColor": colours.muted,
+            "labelFontSize": 11,
+            "labelPadding": 6,
+            "labelSeparation": 8,
+            "tickColor": colours.grid,
+            "tickSize": 4,
+            "titleColor": colours.text,
+            "titleFontSize": 12,
+            "titleFontWeight": 500,
+            "titlePadding": 10,
+        },
+        "axisX": {
+            "domain": True,
+            "domainColor": colours.muted,
+            "grid": False,
+            "ticks": True,
+            "tickColor": colours.muted,
+        },
+        # The title of a y axis lies level above the axis, where it is read first and takes no width on a phone.
+        "axisY": {
+            "titleAngle": 0,
+            "titleAlign": "left",
+            "titleAnchor": "end",
+            "titleBaseline": "bottom",
+            "titleX": 0,
+            "titleY": -12,
+            "ticks": False,
+        },
+        "legend": {
+            "labelColor": colours.text,
+            "labelFontSize": 11,
+            "titleColor": colours.muted,
+            "titleFontSize": 11,
+            "titleFontWeight": 500,
+            "symbolStrokeWidth": 2.5,
+            "orient": "top",
+            "offset": 32,
+            "columnPadding": 12,
+            "layout": {"top": {"direction": "vertical", "anchor": "start", "margin": 6}},
+        },
+        "title": {
+            "anchor": "start",
+            "color": colours.text,
+            "fontSize": 13,
+            "fontWeight": 600,
+            "offset": 24,
+            "frame": "group",
+        },
+        "header": {"labelColor": colours.text, "titleColor": colours.muted},
+        "line": {"strokeWidth": 1.8, "strokeCap": "round", "strokeJoin": "round", "color": colours.category[0]},
+        "point": {"filled": True, "size": 36, "color": colours.category[0]},
+        "bar": {"color": colours.category[0]},
+        "area": {"color": colours.category[0]},
+        "rule": {"color": colours.muted},
+        "text": {"color": colours.text, "fontSize": 11},
+        "style": {
+            "alarm": {"color": colours.alarm, "fontWeight": 700},
+            "published": {"color": colours.text},
+            "quiet": {"color": colours.muted},
+            "on-dark": {"color": "#ffffff"},
+            "on-bright": {"color": "#14171a"},
+        },
+    }

@@ -1,0 +1,349 @@
+"""From a study's views to figures: which cases, on which axes, beside which published values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import polars as pl
+
+from iosonde.report import charts
+from iosonde.report.charts import Axis, Frame
+from iosonde.report.figure import Figure
+from iosonde.report.layout import (
+    Layout,
+    drawn_sources,
+    factor_axis,
+    in_order,
+    row_of,
+    series_tooltip,
+    tooltip,
+    unique,
+    widened,
+    x_value,
+)
+from iosonde.report.material import Material, loop_text
+from iosonde.report.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
+from iosonde.report.quantities import (
+    factor_title,
+    level_text,
+    metric_scale,
+    metric_text,
+    metric_title,
+    metric_unit,
+    unit_of_factor,
+)
+from iosonde.report.sketch import Draw, Sketch, finish
+from iosonde.report.subjects import Subject, Values, largest, metric_title_of, specs, subjects
+from iosonde.study.model import View
+
+RUNS_TO_DRAW = 60
+MEDIAN = 0.301
+"""Where 50 % lies on a nines axis; what is below it says nothing of tails."""
+
+
+def figures(material: Material) -> list[Figure]:
+    """Draw the views that a study asks for, tables apart."""
+    drawn = (_figure(view, number, material) for number, view in enumerate(material.study.views, start=1))
+    return [figure for figure in drawn if figure is not None]
+
+
+def _figure(view: View, number: int, material: Material) -> Figure | None:
+    makers: dict[str, Callable[[View, list[Subject], Material], Sketch | None]] = {
+        "lines": _lines,
+        "heatmap": _heatmap,
+        "bars": _bars,
+        "tradeoff": _tradeoff,
+        "percentiles": _percentiles,
+        "timeseries": _timeseries,
+    }
+    make = makers.get(view.kind)
+    found = subjects(view, material)
+    sketch = make(view, found, material) if make and found else None
+    if sketch is None or not sketch.rows:
+        return None
+    return finish(sketch, view, number, material)
+
+
+def _lines(view: View, found: list[Subject], material: Material) -> Sketch:
+    return _over_factor(view, found, material, draw=charts.lines, categories=False)
+
+
+def _bars(view: View, found: list[Subject], material: Material) -> Sketch:
+    return _over_factor(view, found, material, draw=charts.bars, categories=True)
+
+
+def _over_factor(view: View, found: list[Subject], material: Material, *, draw: Draw, categories: bool) -> Sketch:
+    layout = Layout.of(view, found, material)
+    values = Values(material, view.y)
+    scale = metric_scale(view.y, largest(values, found), title=metric_title_of(view.y, found))
+    x = factor_axis(view.x, [s.level(view.x) for s in found], categories=categories)
+    rows = [
+        row_of(s, layout, values.of(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
+        for s in found
+    ]
+    cited, beside = published_rows(view, material, layout, scale, x), False
+    if len({(r["source"], r["series"]) for r in cited}) > PUBLISHED_TO_OVERLAY:
+        cited, rows, beside = set_beside(cited), own_panels(rows, cited), True
+    y = Axis(
+        title=scale.title,
+        kind="log" if scale.logarithmic and not categories else "linear",
+        label=scale.label,
+        format=scale.format,
+    )
+    frame = Frame(
+        x=x if not cited else widened(x, cited),
+        y=y,
+        series_title=layout.series_title if layout.series else "Source",
+        series=unique([*(layout.series or (layout.sources if cited else [])), *(row["series"] for row in cited)]),
+        graded=layout.graded,
+        sources=drawn_sources(layout, cited),
+        published=unique(r["source"] for r in cited),
+        source_title=None if beside and not layout.dash_sources else "Source",
+        tooltip=tooltip(view, layout, view.y),
+    )
+    if cited and not layout.series:
+        rows = [{**row, "series": row["source"]} for row in rows]
+    rows += cited
+    heads = {
+        "panel": "panel",
+        "x_level": _column(view.x or "x"),
+        "series": _column(layout.series_factor),
+        "source": "result_set",
+    }
+    heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
+    return Sketch(draw=draw, rows=rows, frame=frame, heads=heads)
+
+
+def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
+    layout = Layout.of(view, found, material, surface=True)
+    values = Values(material, view.y)
+    scale = metric_scale(view.y, largest(values, found), title=metric_title_of(view.y, found))
+    x = factor_axis(view.x, [s.level(view.x) for s in found], categories=True)
+    rows = [
+        row_of(s, layout, values.of(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
+        for s in found
+    ]
+    cited = set_beside(published_rows(view, material, layout, scale, x))
+    rows = own_panels(rows, cited)
+    frame = Frame(
+        x=x,
+        y=Axis(
+            title=scale.title, kind="log" if scale.logarithmic else "linear", label=scale.label, format=scale.format
+        ),
+        series_title=layout.series_title,
+        series=layout.series,
+        graded=True,
+        tooltip=tooltip(view, layout, view.y),
+    )
+    heads = {
+        "panel": "panel",
+        "x_level": _column(view.x or "x"),
+        "series": _column(view.series or "series"),
+        "source": "result_set",
+    }
+    heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
+    rows = [{**row, "label": _short(row["y"], view.y)} for row in rows + cited]
+    return Sketch(draw=charts.heatmap, rows=rows, frame=frame, heads=heads, zero=False)
+
+
+def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
+    x_metric = view.x or "iops"
+    y_metric = view.y if metric_unit(view.y) == "ns" else "completion_latency_ns_p99"
+    step = _step_factor(view, found)
+    layout = Layout.of(view, found, material, taken={step} if step else set())
+    xs, ys = Values(material, x_metric), Values(material, y_metric)
+    x_scale = metric_scale(x_metric, largest(xs, found))
+    y_scale = metric_scale(y_metric, largest(ys, found), title=metric_title_of(y_metric, found))
+    steps = in_order([s.level(step) for s in found]) if step else []
+    rows = []
+    for subject in found:
+        x, y = xs.of(subject)[0], ys.of(subject)
+        if x is None or y[0] is None:
+            continue
+        level = level_text(step, subject.level(step)) if step else ""
+        row = row_of(subject, layout, y, y_metric, y_scale, x=x / x_scale.divisor)
+        position = steps.index(subject.level(step)) if step else 0
+        rows.append({**row, "label": level, "step": position, "x_text": metric_text(x_metric, x)})
+    tooltip = [
+        *([("label", factor_title(step))] if step else []),
+        ("x_text", metric_title(x_metric)),
+        ("text", metric_title(y_metric)),
+    ]
+    frame = Frame(
+        x=Axis(
+            title=x_scale.title,
+            format=x_scale.format,
+            label=x_scale.label,
+            domain=(0, 1.06 * max((r["x"] for r in rows), default=1)),
+        ),
+        y=Axis(title=y_scale.title, kind="log", label=y_scale.label),
+        series_title=layout.series_title,
+        series=layout.series,
+        graded=layout.graded,
+        sources=drawn_sources(layout, []),
+        tooltip=[*series_tooltip(layout), *tooltip],
+    )
+    heads = {
+        "panel": "panel",
+        "series": _column(layout.series_factor),
+        "source": "result_set",
+        "label": _column(step or "step"),
+    }
+    heads |= {
+        "x": x_scale.column,
+        "y": y_scale.column,
+        "low": f"{y_scale.column}_low",
+        "high": f"{y_scale.column}_high",
+    }
+    notes = [f"The figure at each point is the {factor_title(step).lower()}."] if step else []
+    return Sketch(draw=charts.tradeoff, rows=rows, frame=frame, heads=heads, notes=notes)
+
+
+def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch:
+    layout = Layout.of(view, found, material)
+    latency = "response" if view.y.startswith("response") else "completion"
+    points = _curve_points(material, latency)
+    rows = []
+    for subject in found:
+        for fraction, nines, nanoseconds in points.get(subject.key, []):
+            if nines < MEDIAN:
+                continue
+            row = row_of(
+                subject,
+                layout,
+                (nanoseconds, None, None, 0),
+                "completion_latency_ns",
+                metric_scale("completion_latency_ns", 1),
+                x=nines,
+            )
+            rows.append({**row, "x_text": f"{100 * fraction:.6g} %"})
+    deepest = max((row["x"] for row in rows), default=1)
+    title = f"{latency.capitalize()} latency ({loop_text(specs(found))})"
+    scale = replace(metric_scale("completion_latency_ns", 1, title=title), column=f"{latency}_latency_ns")
+    frame = Frame(
+        x=Axis(
+            title="Percentile of I/Os",
+            kind="nines",
+            domain=(MEDIAN, max(deepest, 1)),
+            values=[MEDIAN, *range(1, int(deepest + 0.01) + 1)],
+        ),
+        y=Axis(title=scale.title, kind="log", label=scale.label),
+        series_title=layout.series_title,
+        series=layout.series,
+        graded=layout.graded,
+        sources=drawn_sources(layout, []),
+        tooltip=[*series_tooltip(layout), ("x_text", "Percentile"), ("text", "Latency")],
+    )
+    heads = {
+        "panel": "panel",
+        "series": _column(layout.series_factor),
+        "source": "result_set",
+        "x_text": "percentile",
+        "y": scale.column,
+    }
+    notes = ["A percentile is drawn only where at least ten samples lie beyond it; repeats are merged."]
+    return Sketch(draw=charts.percentiles, rows=rows, frame=frame, heads=heads, notes=notes)
+
+
+def _timeseries(view: View, found: list[Subject], material: Material) -> Sketch | None:
+    from iosonde.analysis.metrics import overall
+
+    layout = Layout.of(view, found, material)
+    by_key = {s.key: s for s in found}
+    drawn = {key[:2] for key in by_key}
+    runs = [
+        (source.label, record.run_id, record.repeat)
+        for source in material.sources
+        for record in source.records
+        if (source.label, record.case_id) in drawn and record.outcome != "failed"
+    ]
+    notes = []
+    if len(runs) > RUNS_TO_DRAW:
+        runs, notes = (
+            [run for run in runs if run[2] == 1],
+            ["Only the first repeat of each case is drawn; every run is below."],
+        )
+    if not runs:
+        return None
+    chosen = {label: [run_id for of, run_id, _ in runs if of == label] for label, _, _ in runs}
+    table = material.intervals(view.y, chosen).filter(pl.col("phase") == "measure")
+    if any(s.operation is None for s in found):
+        table = overall(table).with_columns(stream=pl.lit(None), operation=pl.lit(None))
+    keys = ("result_set", "case_id", "stream", "operation")
+    measured = [
+        (row, by_key[key])
+        for row in table.sort("result_set", "run_id", "begin_ns").to_dicts()
+        if (key := tuple(row[name] for name in keys)) in by_key
+    ]
+    largest = max((row["value"] for row, _ in measured), default=1)
+    scale = metric_scale(view.y, largest, title=metric_title_of(view.y, found))
+    begin = {(r[0], r[1]): r[2] for r in table.group_by("result_set", "run_id").agg(pl.col("begin_ns").min()).rows()}
+    rows = []
+    for r, subject in measured:
+        seconds = round((r["end_ns"] - begin[r["result_set"], r["run_id"]]) / 1e9, 3)
+        row = row_of(subject, layout, (r["value"], None, None, 0), view.y, scale, x=seconds)
+        rows.append({**row, "run": f"{r['run_id']}", "x_text": f"{seconds:g} s"})
+    frame = Frame(
+        x=Axis(title="Time in the measurement (s)", domain=(0, max((row["x"] for row in rows), default=1))),
+        y=Axis(
+            title=scale.title, kind="log" if scale.logarithmic else "linear", label=scale.label, format=scale.format
+        ),
+        series_title=layout.series_title,
+        series=layout.series,
+        graded=layout.graded,
+        sources=drawn_sources(layout, []),
+        tooltip=[*series_tooltip(layout), ("run", "Run"), ("x_text", "Time"), ("text", metric_title(view.y))],
+    )
+    heads = {
+        "panel": "panel",
+        "series": _column(layout.series_factor),
+        "source": "result_set",
+        "run": "run_id",
+        "x": "seconds",
+        "y": scale.column,
+    }
+    return Sketch(draw=charts.timeseries, rows=rows, frame=frame, heads=heads, notes=notes)
+
+
+def _step_factor(view: View, found: list[Subject]) -> str | None:
+    """Return the factor along a trade-off curve: the one that varies most and has no other role."""
+    varying = {
+        name: len({str(s.level(name)) for s in found})
+        for name in unique(name for s in found for name in s.case.levels)
+        if name not in (view.series, view.facet)
+    }
+    best = max(varying, key=lambda name: varying[name], default=None)
+    return best if best and varying[best] > 1 else None
+
+
+def _curve_points(
+    material: Material, latency: str
+) -> dict[tuple[str, str, str | None, str | None], list[tuple[float, float, float]]]:
+    """Return fraction, nines and nanoseconds of every curve; under no stream and operation, those of the whole load."""
+    from iosonde.analysis.metrics import overall
+
+    table = material.curves.filter(pl.col("latency") == latency).sort("nines")
+    points: dict[tuple[str, str, str | None, str | None], list[tuple[float, float, float]]] = {}
+    for row in overall(table).to_dicts():
+        points.setdefault((row["result_set"], row["case_id"], None, None), []).append(
+            (row["fraction"], row["nines"], row["latency_ns"])
+        )
+    for row in table.to_dicts():
+        points.setdefault((row["result_set"], row["case_id"], row["stream"], row["operation"]), []).append(
+            (row["fraction"], row["nines"], row["latency_ns"])
+        )
+    return points
+
+
+def _short(value: float | None, metric: str) -> str | None:
+    """Write a value for a cell of a heat map: in the axis's unit, three digits."""
+    if value is None:
+        return None
+    if metric_unit(metric) == "ns":
+        return metric_text(metric, value).replace(" ", "")
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _column(name: str) -> str:
+    return f"{name}_bytes" if unit_of_factor(name) == "B" and not name.endswith("bytes") else name

@@ -1,0 +1,190 @@
+"""What lies in a result set on disk, and nothing derived from it.
+
+    DIR/
+      format.json                     {"format": 1}: what this directory is
+      plan.json                       the Plan (study/plan.py), written before the first run
+      environments/HASH.json          machine and software, once for each state they were found in
+      records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
+        record.json                   `Record`
+        intervals.parquet             `INTERVALS`
+        histograms.parquet            `HISTOGRAMS`
+        usage.parquet                 `USAGE`
+
+Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; afterwards nobody
+writes to it again. Whatever begins with `.tmp-` is not part of the set.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict
+
+FORMAT = 1
+
+INTERVALS = pl.Schema(
+    {
+        "run_id": pl.String,
+        "phase": pl.String,  # warmup, measure
+        "interval": pl.UInt32,
+        "begin_ns": pl.UInt64,  # since the run's 0
+        "end_ns": pl.UInt64,
+        "stream": pl.String,
+        "operation": pl.String,  # read, write, trim, flush
+        "count": pl.UInt64,
+        "bytes": pl.UInt64,
+        "errors": pl.UInt64,
+        "completion_latency_ns_sum": pl.UInt64,
+        "completion_latency_ns_min": pl.UInt64,
+        "completion_latency_ns_max": pl.UInt64,
+        "response_latency_ns_sum": pl.UInt64,  # null in closed loop
+        "response_latency_ns_min": pl.UInt64,
+        "response_latency_ns_max": pl.UInt64,
+        "backlog_max": pl.UInt64,
+    }
+)
+"""One row per run, phase, interval, stream and operation."""
+
+HISTOGRAMS = pl.Schema(
+    {
+        "run_id": pl.String,
+        "phase": pl.String,
+        "interval": pl.UInt32,
+        "stream": pl.String,
+        "operation": pl.String,
+        "latency": pl.String,  # completion, response
+        "bucket": pl.UInt32,  # numbering: docs/protocol.md, Histogram
+        "count": pl.UInt64,
+    }
+)
+"""One row per occupied bucket."""
+
+USAGE = pl.Schema(
+    {
+        "run_id": pl.String,
+        "phase": pl.String,
+        "interval": pl.UInt32,
+        "begin_ns": pl.UInt64,
+        "end_ns": pl.UInt64,
+        "device": pl.String,  # major:minor, or `process` for the engine itself
+        "wall_ns": pl.UInt64,
+        "user_ns": pl.UInt64,  # process rows
+        "system_ns": pl.UInt64,
+        "voluntary_switches": pl.UInt64,
+        "involuntary_switches": pl.UInt64,
+        "minor_faults": pl.UInt64,
+        "major_faults": pl.UInt64,
+        "fs_inputs": pl.UInt64,
+        "fs_outputs": pl.UInt64,
+        "reads": pl.UInt64,  # device rows
+        "read_merges": pl.UInt64,
+        "read_bytes": pl.UInt64,
+        "read_wait_ns": pl.UInt64,
+        "writes": pl.UInt64,
+        "write_merges": pl.UInt64,
+        "write_bytes": pl.UInt64,
+        "write_wait_ns": pl.UInt64,
+        "in_flight": pl.UInt64,
+        "busy_ns": pl.UInt64,
+        "discards": pl.UInt64,
+        "discard_bytes": pl.UInt64,
+        "flushes": pl.UInt64,
+        "media_read_bytes": pl.UInt64,  # rows of simulated drives
+        "media_write_bytes": pl.UInt64,
+        "copied_bytes": pl.UInt64,
+        "padded_bytes": pl.UInt64,
+        "erases": pl.UInt64,
+        "buffer_read_hits": pl.UInt64,
+        "buffer_write_hits": pl.UInt64,
+    }
+)
+"""One row per interval for the engine process and for each watched block device; null where a column is not its own."""
+
+ADDED = {
+    "media_read_bytes",
+    "media_write_bytes",
+    "copied_bytes",
+    "padded_bytes",
+    "erases",
+    "buffer_read_hits",
+    "buffer_write_hits",
+}
+"""Columns that files of the same format may lack, because they were written before there were these."""
+
+
+class RecordWarning(BaseModel):
+    """Something that may mislead a reader of the numbers."""
+
+    model_config = ConfigDict(frozen=True)
+    code: str
+    message: str
+    hint: str = ""
+
+
+class RecordVerdict(BaseModel):
+    """The disk or the tool? What set the figures of a run, and the numbers that say so (analysis/verdict.py)."""
+
+    model_config = ConfigDict(frozen=True)
+    kind: Literal["disk", "tool", "cache", "unclear"]
+    because: list[str]
+    """Sentences, the heaviest first."""
+    evidence: dict[str, float | None]
+    """Numbers by name (analysis/evidence.py); null where the facts do not tell."""
+
+
+class Failure(BaseModel):
+    """Why a run has no result."""
+
+    model_config = ConfigDict(frozen=True)
+    code: str
+    """The engine's code, or `crashed`, `killed`, `not_started`, `protocol`."""
+    message: str
+    context: str = ""
+    hint: str = ""
+
+
+class Record(BaseModel):
+    """One run: what was asked, what happened, on what. Facts only."""
+
+    model_config = ConfigDict(frozen=True)
+    format: Literal[1] = 1
+    run_id: str
+    attempt: int
+    case_id: str
+    part: str
+    control: bool
+    repeat: int
+    order: int
+    levels: dict[str, Any]
+    parameters: dict[str, Any]
+    spec: dict[str, Any]
+    started_at: str
+    """ISO 8601 with offset."""
+    ended_at: str
+    outcome: Literal["complete", "stopped", "failed"]
+    failure: Failure | None
+    engine: dict[str, Any]
+    """The engine's `hello`, as it came; empty when it never spoke."""
+    phases: list[dict[str, Any]]
+    """The engine's `phase` events."""
+    result: dict[str, Any] | None
+    """The engine's `result` event, as it came."""
+    child: dict[str, Any]
+    """The kernel's account of the engine process (`wait4`): wall_ns, user_ns, system_ns, switches, inputs, outputs,
+    max_rss_bytes, exit status."""
+    target: dict[str, Any]
+    """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
+    temperature where the device tells (target/describe.py)."""
+    environment: str
+    """Hash of the environment file."""
+    session: str = ""
+    """The `run` or `resume` that made it: between two sessions the target was at rest, and its files may be others."""
+    warnings: list[RecordWarning]
+    """What the engine said, then what the facts say."""
+    target_after: dict[str, Any] = {}
+    """Temperatures of the target's devices after the run, where they tell."""
+    harness: dict[str, Any] | None = None
+    """What an I/O of each stream's shape costs on the null backend, and on what it was measured (run/harness.py)."""
+    verdict: RecordVerdict | None = None
+    """None of runs without a result, and of records older than verdicts."""

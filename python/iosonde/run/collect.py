@@ -1,0 +1,100 @@
+"""Interval events become rows while a run goes on: three tables, as `results/schema.py` lays them down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
+
+Event = Mapping[str, Any]
+
+LATENCIES = ("completion", "response")
+
+
+class Collector:
+    """The intervals of one run. An event that lacks something is a KeyError, TypeError or ValueError."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._intervals: list[dict[str, Any]] = []
+        self._histograms: list[dict[str, Any]] = []
+        self._buckets: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
+        self._usage: list[dict[str, Any]] = []
+
+    def add(self, event: Event) -> None:
+        """Take in one `interval` event."""
+        place = {"run_id": self._run_id, "phase": event["phase"], "interval": event["index"]}
+        timed = {**place, "begin_ns": event["begin_ns"], "end_ns": event["end_ns"]}
+        for stream in event["streams"]:
+            shared = {**timed, "stream": stream["stream"], "backlog_max": stream["backlog_max"]}
+            # A stalled stream leaves a row without an operation; `frames` gives it those that the stream has.
+            for operation in stream["operations"] or [None]:
+                self._intervals.append(shared | (_counts(operation) if operation else {"operation": None}))
+            for operation in stream["operations"]:
+                self._add_histograms({**place, "stream": stream["stream"]}, operation)
+        self._usage.append({**timed, "device": "process", **event["process"]})
+        self._usage += [{**timed, **_flat(device)} for device in event["devices"]]
+
+    def frames(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Intervals, histograms and usage so far."""
+        intervals = _with_stalls(pl.DataFrame(self._intervals, schema=INTERVALS))
+        return intervals, self._histogram_frame(), pl.DataFrame(self._usage, schema=USAGE)
+
+    def _add_histograms(self, place: dict[str, Any], operation: Event) -> None:
+        for latency in LATENCIES:
+            histogram = operation[f"{latency}_latency"]
+            if histogram and histogram["buckets"]:
+                self._histograms.append({**place, "operation": operation["operation"], "latency": latency})
+                # NumPy holds a bucket in 16 bytes, the parsed list in ten times that.
+                self._buckets.append(np.array(histogram["buckets"], dtype=np.uint64).reshape(-1, 2))
+
+    def _histogram_frame(self) -> pl.DataFrame:
+        keys = {name: dtype for name, dtype in HISTOGRAMS.items() if name not in ("bucket", "count")}
+        lengths = [len(buckets) for buckets in self._buckets]
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        buckets = np.concatenate([np.empty((0, 2), dtype=np.uint64), *self._buckets])
+        frame = pl.DataFrame(self._histograms, schema=keys)[rows]
+        return frame.with_columns(
+            pl.Series("bucket", buckets[:, 0], dtype=pl.UInt64).cast(pl.UInt32),
+            pl.Series("count", buckets[:, 1], dtype=pl.UInt64),
+        )
+
+
+def _flat(device: Event) -> dict[str, Any]:
+    """A device's counters, with those of its media (simulated drives) beside them."""
+    counters = {name: value for name, value in device.items() if name != "media"}
+    return {**counters, **(device.get("media") or {})}
+
+
+def _counts(operation: Event) -> dict[str, Any]:
+    row = {name: operation[name] for name in ("operation", "count", "bytes", "errors")}
+    for latency in LATENCIES:
+        histogram = operation[f"{latency}_latency"]
+        if histogram is not None:
+            row[f"{latency}_latency_ns_sum"] = histogram["sum_ns"]
+            row[f"{latency}_latency_ns_min"] = histogram["min_ns"] if histogram["count"] else None
+            row[f"{latency}_latency_ns_max"] = histogram["max_ns"] if histogram["count"] else None
+    return row
+
+
+def _with_stalls(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Rows of 0 for what a stream does in other intervals but not in this one.
+
+    Engines tell only what occurred. A second in which nothing completed is a fact too, the one that a time series must
+    not lose.
+    """
+    occurred = intervals.filter(pl.col("operation").is_not_null())
+    slots = intervals.select("run_id", "phase", "interval", "begin_ns", "end_ns", "stream", "backlog_max").unique()
+    kinds = occurred.group_by("stream", "operation").agg(response=pl.col("response_latency_ns_sum").is_not_null().any())
+    silent = slots.join(kinds, on="stream").join(occurred, on=["phase", "interval", "stream", "operation"], how="anti")
+    zeros = silent.with_columns(
+        *(pl.lit(0).alias(name) for name in ("count", "bytes", "errors", "completion_latency_ns_sum")),
+        response_latency_ns_sum=pl.when("response").then(0),
+    ).drop("response")
+    filled = pl.concat([occurred, zeros.cast({name: INTERVALS[name] for name in zeros.columns})], how="diagonal")
+    order = pl.col("begin_ns", "stream", "operation")
+    return filled.select(INTERVALS.names()).sort(order)

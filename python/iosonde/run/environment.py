@@ -1,0 +1,234 @@
+"""Machine and software, as they were found: facts that decide how far a figure can be compared with another.
+
+What cannot be read is null, never guessed. It is read once a session, because nothing here changes within one without
+being a reason to note it, and the state of the target is noted with every run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("duckdb", "numpy", "polars", "pydantic")
+"""Libraries whose version may change what a result set holds."""
+
+CMDLINE = {
+    "amd_iommu",
+    "amd_pstate",
+    "clocksource",
+    "default_hugepagesz",
+    "hugepages",
+    "idle",
+    "intel_idle",
+    "intel_iommu",
+    "intel_pstate",
+    "iommu",
+    "isolcpus",
+    "mitigations",
+    "nohz",
+    "nohz_full",
+    "nosmt",
+    "nvme",
+    "nvme_core",
+    "pcie_aspm",
+    "processor",
+    "rcu_nocbs",
+    "scsi_mod",
+    "transparent_hugepage",
+    "tsc",
+}
+"""Kernel parameters that move I/O figures; the others may hold host names and stay out."""
+
+
+def capture(engine: Path) -> dict[str, Any]:
+    """Facts about this machine and what runs on it."""
+    return {
+        "cpu": _cpu(),
+        "memory": _memory(),
+        "kernel": _kernel(),
+        "machine": _machine(),
+        "software": _software(engine),
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    info = _cpu_info()
+    cpus = Path("/sys/devices/system/cpu")
+    return {
+        "model": info.get("model name") or info.get("Model") or platform.processor() or None,
+        "architecture": platform.machine(),
+        "microcode": info.get("microcode"),
+        "threads": os.cpu_count(),
+        "threads_allowed": len(os.sched_getaffinity(0)),
+        "cores": _distinct(cpus, "topology/core_id", "topology/physical_package_id"),
+        "sockets": _distinct(cpus, "topology/physical_package_id"),
+        "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or None,
+        "smt": _read(cpus / "smt/control"),
+        "governor": _same([_read(path) for path in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor"))]),
+        "frequency_driver": _read(cpus / "cpu0/cpufreq/scaling_driver"),
+        "maximum_frequency_khz": _integer(_read(cpus / "cpu0/cpufreq/cpuinfo_max_freq")),
+        "boost": _read(cpus / "cpufreq/boost"),
+        "no_turbo": _read(cpus / "intel_pstate/no_turbo"),
+        "idle_driver": _read(cpus / "cpuidle/current_driver"),
+        "mitigations": {path.name: _read(path) for path in sorted((cpus / "vulnerabilities").glob("*"))},
+    }
+
+
+def _memory() -> dict[str, Any]:
+    return {
+        "total_bytes": _meminfo_bytes("MemTotal"),
+        "swap_bytes": _meminfo_bytes("SwapTotal"),
+        "transparent_hugepage": _chosen(_read(Path("/sys/kernel/mm/transparent_hugepage/enabled"))),
+        "limit_bytes": _memory_limit(),
+    }
+
+
+def _meminfo_bytes(name: str) -> int | None:
+    """Of a line such as `MemTotal:  8139752 kB`."""
+    for line in (_read(Path("/proc/meminfo")) or "").splitlines():
+        if line.startswith(f"{name}:"):
+            kib = _integer(line.split()[1])
+            return kib * 1024 if kib is not None else None
+    return None
+
+
+def _kernel() -> dict[str, Any]:
+    settings = Path("/proc/sys")
+    parameters = (_read(Path("/proc/cmdline")) or "").split()
+    clock = Path("/sys/devices/system/clocksource/clocksource0")
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "version": platform.version(),
+        "cmdline": [parameter for parameter in parameters if parameter.split("=")[0].split(".")[0] in CMDLINE],
+        "clocksource": _read(clock / "current_clocksource"),
+        "clocksources": (_read(clock / "available_clocksource") or "").split() or None,
+        "io_uring_disabled": _integer(_read(settings / "kernel/io_uring_disabled")),
+        "dirty_ratio": _integer(_read(settings / "vm/dirty_ratio")),
+        "dirty_background_ratio": _integer(_read(settings / "vm/dirty_background_ratio")),
+        "dirty_bytes": _integer(_read(settings / "vm/dirty_bytes")),
+        "swappiness": _integer(_read(settings / "vm/swappiness")),
+    }
+
+
+def _machine() -> dict[str, Any]:
+    dmi = Path("/sys/class/dmi/id")
+    return {
+        "vendor": _read(dmi / "sys_vendor"),
+        "product": _read(dmi / "product_name"),
+        "virtualization": _virtualization(),
+        "distribution": _distribution(),
+        # Tells machines apart in a collection of results without naming them.
+        "host_hash": hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12],
+    }
+
+
+def _software(engine: Path) -> dict[str, Any]:
+    return {
+        "iosonde": _version("iosonde"),
+        "engine": _engine_version(engine),
+        "engine_sha256": _sha256(engine),
+        "python": platform.python_version(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libc": " ".join(platform.libc_ver()).strip() or None,
+    }
+
+
+def _cpu_info() -> dict[str, str]:
+    """The first processor's entry, and what stands apart from any (`Model` on some ARM boards)."""
+    fields: dict[str, str] = {}
+    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
+        name, separator, value = line.partition(":")
+        if separator:
+            fields.setdefault(name.strip(), value.strip())
+    return fields
+
+
+def _virtualization() -> str | None:
+    """What hypervisor or container this runs in, as systemd knows it; `none` on bare metal."""
+    try:
+        # It ends with status 1 for `none`.
+        asked = subprocess.run(["systemd-detect-virt"], capture_output=True, text=True, timeout=5, check=False)
+        return asked.stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        pass
+    if "hypervisor" in _cpu_info().get("flags", "").split():
+        return _read(Path("/sys/hypervisor/type")) or "hypervisor"
+    return None
+
+
+def _distribution() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def _memory_limit() -> int | None:
+    """Of the memory cgroup, if there is one and it limits."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        limit = _integer(_read(Path(path)))
+        if limit is not None and limit < 1 << 60:
+            return limit
+    return None
+
+
+def _engine_version(engine: Path) -> str | None:
+    try:
+        asked = subprocess.run(
+            [engine, "--version"], capture_output=True, text=True, timeout=5, check=True, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return asked.stdout.strip() or None
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _distinct(cpus: Path, *names: str) -> int | None:
+    """How many different values these files have over the processors that are online."""
+    online = [cpu for cpu in cpus.glob("cpu[0-9]*") if (cpu / "topology").exists()]
+    return len({tuple(_read(cpu / name) for name in names) for cpu in online}) or None
+
+
+def _same(values: list[str | None]) -> str | None:
+    """The value that all share, or all that occur."""
+    return ", ".join(sorted({value for value in values if value is not None})) or None
+
+
+def _chosen(text: str | None) -> str | None:
+    """`madvise` of `always [madvise] never`."""
+    return text.partition("[")[2].partition("]")[0] or None if text else None
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

@@ -1,0 +1,275 @@
+"""Carry out a plan: every run in its order, every run a record, whatever happens.
+
+A failed run is a result and the study goes on. Ctrl-C, SIGTERM and an error of ours leave what is done, remove what was
+made on the target, and forget the run in flight; `resume` goes on from there, also after a kill or a power cut.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from iosonde.errors import TargetError
+from iosonde.results.result_set import ResultSet
+from iosonde.results.schema import Record, RecordWarning
+from iosonde.run import environment
+from iosonde.run.agenda import Agenda
+from iosonde.run.engine import EngineRun, drive, find_engine
+from iosonde.run.harness import Harness
+from iosonde.run.judgement import judged, temperatures
+from iosonde.run.stop import Stop, stop_on_signals
+from iosonde.study.plan import Case, Plan, Run
+from iosonde.target import Target, drive_state, open_target, prepare, put_back
+from iosonde.target.purge import purge
+
+ALIKE_FAILURES = 3
+"""After so many failures for the same reason, one after the other, the observer is told."""
+
+
+class Observer(Protocol):
+    """Who watches a study: the progress display is one."""
+
+    def run_started(self, run: Run, case: Case) -> None:
+        """A run begins."""
+
+    def event(self, run: Run, event: dict[str, Any]) -> None:
+        """The engine said something."""
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        """A run has its record."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+
+class Interrupted(KeyboardInterrupt):  # It is what it inherits from: not an error.
+    """The study was stopped before its end; what is done is kept."""
+
+    def __init__(self, result_set: ResultSet) -> None:
+        super().__init__()
+        self.result_set = result_set
+
+
+def execute(plan: Plan, directory: Path | str, *, observer: Observer | None = None) -> ResultSet:
+    """Carry out a plan and keep its records in a new directory."""
+    find_engine()  # A missing engine is told before a directory is made.
+    return _carry_out(ResultSet.create(directory, plan), retry_failed=False, observer=observer or _Nobody())
+
+
+def resume(directory: Path | str, *, observer: Observer | None = None, retry_failed: bool = False) -> ResultSet:
+    """Carry out what is missing in a result set, on the target that it was begun on."""
+    return _carry_out(ResultSet.open(directory), retry_failed=retry_failed, observer=observer or _Nobody())
+
+
+def _carry_out(result_set: ResultSet, *, retry_failed: bool, observer: Observer) -> ResultSet:
+    with result_set.lock(), stop_on_signals() as stop:
+        session_id = secrets.token_hex(4)
+        agenda = Agenda(result_set, retry_failed=retry_failed, session=session_id)
+        if not agenda.next_run():
+            put_back(result_set.plan)  # A kill after the last record leaves only this to do.
+            drive_state.put_back(result_set.plan, result_set.directory)
+            return result_set
+        with _session(result_set, observer, stop, session_id) as session:
+            _carry_out_runs(session, agenda)
+        if stop.is_set() and agenda.next_run():
+            raise Interrupted(result_set)
+    return result_set
+
+
+def _carry_out_runs(session: _Session, agenda: Agenda) -> None:
+    while not session.stop.is_set() and (run := agenda.next_run()):
+        if not session.carry_out(run):
+            return
+
+
+@contextmanager
+def _session(result_set: ResultSet, observer: Observer, stop: Stop, session_id: str) -> Iterator[_Session]:
+    """The target is made ready, and whatever comes then, put back."""
+    plan = result_set.plan
+    target = open_target(plan.target)
+    _check_same_target(result_set, _describe(target))
+    engine = find_engine()
+    facts = environment.capture(engine)
+    found = result_set.write_environment(facts)
+    harness = Harness(engine=engine, environment=facts, stop=stop)
+    try:
+        prepare(plan)
+        drive_state.prepare(plan, result_set.directory)
+        harness.learn(run.spec for run in plan.runs)
+        yield _Session(result_set, observer, stop, engine, target, _Machine(found, facts, harness, session_id))
+    finally:
+        put_back(plan)
+        if not Agenda(result_set, retry_failed=False).next_run():
+            drive_state.put_back(plan, result_set.directory)
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """Where the runs of a session take place."""
+
+    name: str
+    """Hash of its description."""
+    facts: dict[str, Any]
+    harness: Harness
+    session: str
+    """The session's own name."""
+
+
+class _Session:
+    """What all runs of one `run` or `resume` share."""
+
+    def __init__(
+        self, result_set: ResultSet, observer: Observer, stop: Stop, engine: Path, target: Target, machine: _Machine
+    ) -> None:
+        self.stop = stop
+        self._result_set = result_set
+        self._observer = observer
+        self._engine = engine
+        self._target = target
+        self._machine = machine
+        self._restart = 0
+        self._alike: tuple[str, int] = ("", 0)
+
+    def carry_out(self, run: Run) -> bool:
+        """Carry out one run; False if it was stopped, and is as if it had never been."""
+        case = self._result_set.plan.case_of(run.run_id)
+        assert case, f"`{run.run_id}` is of no case of the plan"
+        self._observer.run_started(run, case)
+        self._watch_restarts(run)
+        target = _describe(self._target)
+        if run.purges:
+            self._purge(run)
+        done = drive(
+            drive_state.with_state(run.spec, self._result_set.directory),
+            on_event=lambda event: self._observer.event(run, event),
+            stop=self.stop,
+            engine=self._engine,
+        )
+        if self.stop.is_set() and not _is_complete(done):
+            return False
+        record = self._judged(self._record(run, case, done, target), done)
+        self._result_set.write(record, done.intervals, done.histograms, done.usage)
+        self._observer.run_ended(run, record)
+        self._watch_failures(record)
+        return True
+
+    def _record(self, run: Run, case: Case, done: EngineRun, target: dict[str, Any]) -> Record:
+        return Record(
+            run_id=run.run_id,
+            attempt=self._result_set.next_attempt(run.run_id),
+            case_id=run.case_id,
+            part=run.part or case.part,
+            control=case.control,
+            repeat=run.repeat,
+            order=run.order,
+            levels={**case.levels, **run.levels},
+            parameters={**case.parameters, **run.parameters},
+            spec=run.spec,
+            started_at=done.started_at,
+            ended_at=done.ended_at,
+            outcome="failed" if done.failure else (done.result or {})["outcome"],
+            failure=done.failure,
+            engine=done.hello,
+            phases=done.phases,
+            result=done.result,
+            child=done.child,
+            target=target,
+            target_after=temperatures(target),
+            environment=self._machine.name,
+            session=self._machine.session,
+            harness=self._machine.harness.of(run.spec),
+            warnings=[RecordWarning(**warning) for warning in done.warnings],
+        )
+
+    def _judged(self, record: Record, done: EngineRun) -> Record:
+        """The record with what its facts say of its figures."""
+        return judged(record, done.intervals, environment=self._machine.facts, study=self._result_set.plan.study)
+
+    def _purge(self, run: Run) -> None:
+        means = run.parameters["purge"]
+        if means == "format":
+            drive_state.forget(self._result_set.directory)
+        else:
+            purge(run.spec["workload"]["target"], means)
+
+    def _watch_restarts(self, run: Run) -> None:
+        if run.restart > self._restart:
+            self._observer.note(
+                f"the pause has destroyed the state that `{run.case_id}` builds on, so the target is prepared anew; "
+                "rounds already measured count"
+            )
+        self._restart = run.restart
+
+    def _watch_failures(self, record: Record) -> None:
+        code = record.failure.code if record.failure else ""
+        self._alike = (code, self._alike[1] + 1 if code == self._alike[0] else 1)
+        if code and self._alike[1] == ALIKE_FAILURES:
+            self._observer.note(
+                f"{ALIKE_FAILURES} runs one after the other failed with `{code}`; the study goes on, and failed runs "
+                "can be repeated with `iosonde resume DIR --retry-failed`"
+            )
+
+
+def _is_complete(done: EngineRun) -> bool:
+    return done.result is not None and done.result["outcome"] == "complete"
+
+
+def _describe(target: Target) -> dict[str, Any]:
+    """What the target is now; a target that has vanished is a fact too."""
+    try:
+        return target.describe()
+    except (OSError, TargetError) as error:
+        return {"name": target.name, "kind": target.kind, "problem": str(error)}
+
+
+def _check_same_target(result_set: ResultSet, now: dict[str, Any]) -> None:
+    """Figures of two devices in one result set would be worse than none."""
+    for record in result_set.records():
+        before = _identity(record.target)
+        changed = [name for name, value in _identity(now).items() if name in before and before[name] != value]
+        if changed:
+            name = changed[0]
+            raise TargetError(
+                f"`{result_set.plan.target}` is not what it was: its {name} is {_identity(now)[name]}, and was "
+                f"{before[name]} in run `{record.run_id}`",
+                where=f"in the result set `{result_set.directory}`",
+                hint="bring the former target back, or begin a new study with `iosonde run`",
+            )
+
+
+def _identity(target: dict[str, Any]) -> dict[str, str]:
+    """What stays the same as long as a target is the same, in words for a reader."""
+    system, devices = target.get("file_system", {}), target.get("devices", [])
+    facts = {
+        "file system": system.get("kind"),
+        # Names of devices change from boot to boot; the source tells only where there is no device, as with NFS.
+        "source": None if devices else system.get("source"),
+        "device": _listed(devices, "model", "name"),
+        "device's serial number (hashed)": _listed(devices, "serial_hash"),
+        "device's size in bytes": _listed(devices, "size_bytes"),
+    }
+    return {name: f"`{value}`" for name, value in facts.items() if value}
+
+
+def _listed(devices: list[dict[str, Any]], *names: str) -> str:
+    """The first of these facts that each device has."""
+    found = (next((str(device[name]) for name in names if device.get(name)), "") for device in devices)
+    return ", ".join(filter(None, found))
+
+
+class _Nobody:
+    def run_started(self, run: Run, case: Case) -> None:
+        """Nobody looks."""
+
+    def event(self, run: Run, event: dict[str, Any]) -> None:
+        """Nobody looks."""
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        """Nobody looks."""
+
+    def note(self, text: str) -> None:
+        """Nobody looks."""

@@ -1,0 +1,65 @@
+"""A wish to stop: set by a signal, seen at once by whoever waits for an engine.
+
+It has a file descriptor, so that the wait for an engine's next event and the wait for Ctrl-C are one `select(2)` and
+nothing has to wake up in between to look.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stop:
+    """Like `threading.Event`, with a descriptor that is readable once it is set."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def set(self) -> None:
+        """Wish to stop."""
+        self._is_set = True
+        os.eventfd_write(self._event, 1)
+
+    def is_set(self) -> bool:
+        """Whether somebody wishes to stop."""
+        return self._is_set
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._event
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._event)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """A `Stop` that Ctrl-C, SIGTERM and SIGHUP set; the second such signal raises KeyboardInterrupt where it hits."""
+    stop = Stop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    handled = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    # An ignored signal stays ignored: that is what nohup(1) does to SIGHUP.
+    before = {number: signal.getsignal(number) for number in handled}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    try:
+        for number in before:
+            signal.signal(number, handle)
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        stop.close()

@@ -1,0 +1,38 @@
+"""From a study and a target to its result set, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from iosonde.results import ResultSet
+from iosonde.run.execute import Observer, execute
+from iosonde.study import expand, load
+from iosonde.study.model import Study
+from iosonde.target import open_target
+
+
+def run(
+    study: Study | Path | str,
+    *,
+    target: Path | str,
+    output: Path | str | None = None,
+    profile: str = "standard",
+    repeats: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    observer: Observer | None = None,
+) -> ResultSet:
+    """Carry out a study (by name, path, or made in Python) on a target, and keep its results in `output`.
+
+    `settings` are those of `--set`: a factor or parameter and its values as text. Without `output` the result set is a
+    new directory under `iosonde-results`.
+    """
+    chosen = study if isinstance(study, Study) else load(study)
+    plan = expand(chosen, open_target(str(target)), profile=profile, repeats=repeats, settings=settings)
+    return execute(plan, output or default_directory(plan.study_name), observer=observer)
+
+
+def default_directory(study_name: str) -> Path:
+    """Where a result set goes that was not given a place: a directory that names study and time."""
+    return Path("iosonde-results") / f"{study_name}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -1,0 +1,205 @@
+"""Checks of a study that its types cannot make: names that must refer to something, and parameters.
+
+Everything here can be known without a target. What depends on one (sizes against room, whole cases) is for `expand.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from iosonde.errors import StudyError
+from iosonde.study.model import ROUND, Level, Part, Study
+from iosonde.study.place import Keys, StudyFile
+from iosonde.study.shipped import reference_file
+from iosonde.workload import block
+
+OF_RESULTS = ("operation", "stream")
+"""What views may separate by besides factors: each is told apart in the results."""
+
+CONTROL = "control"
+"""Name of the control case, and of its entry in a profile's `parts`."""
+
+
+def check(study: Study, source: StudyFile) -> None:
+    """Raise `StudyError` for the first thing that is wrong."""
+    _check_parts(study, source)
+    _check_profiles(study, source)
+    _check_references(study, source)
+    _check_views(study, source)
+    _check_analysis(study, source)
+
+
+def check_parameters(
+    parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, streams: Iterable[str] = ()
+) -> None:
+    """Every name is a parameter, or `STREAM.PARAMETER` of one of `streams`, and every value fits it."""
+    for name, value in parameters.items():
+        stream, _, parameter = name.rpartition(".")
+        with_place = source.where(*at, name)
+        if stream and stream not in streams:
+            raise StudyError(f"there is no stream `{stream}`", where=with_place, hint=_listing(stream, streams))
+        try:
+            block.read_value(parameter, value)
+        except StudyError as error:
+            raise StudyError(error.what, where=with_place, hint=error.hint) from None
+
+
+def _check_parts(study: Study, source: StudyFile) -> None:
+    check_parameters(study.measurement, source, ("measurement",))
+    names = [part.name for part in study.parts]
+    for index, part in enumerate(study.parts):
+        at: Keys = ("parts", index)
+        if part.name in names[:index] or part.name == CONTROL or "/" in part.name:
+            raise StudyError(
+                f"a part cannot be called `{part.name}`",
+                where=source.where(*at),
+                hint=f"each part has a name of its own, not `{CONTROL}`, without `/`",
+            )
+        _check_part(part, source, at)
+    _check_outlooks(study, source)
+    if study.control:
+        check_parameters(study.control.measurement, source, ("control", "measurement"))
+
+
+def _check_outlooks(study: Study, source: StudyFile) -> None:
+    """What procedures are to do can be done, as far as it can be known without a target."""
+    from iosonde.procedure import KINDS, kind_of
+
+    for index, part in enumerate(study.parts):
+        kind = kind_of(part)
+        try:
+            if kind:
+                KINDS[kind].outlook(part, study)
+        except StudyError as error:
+            raise StudyError(error.what, where=source.where("parts", index, kind), hint=error.hint) from None
+
+
+def _check_part(part: Part, source: StudyFile, at: Keys) -> None:
+    streams = [stream.name for stream in part.streams]
+    check_parameters(part.measurement, source, (*at, "measurement"), streams=streams)
+    for index, stream in enumerate(part.streams):
+        if stream.name in streams[:index]:
+            raise StudyError(f"two streams are called `{stream.name}`", where=source.where(*at, "streams", index))
+        check_parameters(stream.set, source, (*at, "streams", index, "set"))
+    for name, levels in part.factors.items():
+        check_levels(name, levels, source, (*at, "factors", name), streams=streams)
+    _check_procedures(part, source, at)
+    for index, combination in enumerate(part.exclude):
+        for name in combination:
+            _known("factor", name, part.factors, source.where(*at, "exclude", index))
+
+
+def _check_procedures(part: Part, source: StudyFile, at: Keys) -> None:
+    """What a procedure decides is a parameter, and no factor."""
+    decided = [("found", name) for name in part.found] + ([("search", part.search.over)] if part.search else [])
+    for name, levels in part.rounds.factors.items() if part.rounds else ():
+        streams = [stream.name for stream in part.streams]
+        check_levels(name, levels, source, (*at, "rounds", "factors", name), streams=streams)
+        decided.append(("rounds", name))
+    for key, name in decided:
+        stream = name.rpartition(".")[0]
+        if stream:
+            _known("stream", stream, [each.name for each in part.streams], source.where(*at, key))
+        if name in part.factors:
+            raise StudyError(
+                f"`{name}` is a factor of the part `{part.name}`, so nothing else can decide it",
+                where=source.where(*at, key),
+            )
+
+
+def check_levels(name: str, levels: list[Any], source: StudyFile, at: Keys, *, streams: Iterable[str]) -> None:
+    """A factor has levels, no two alike; a plain level is a value of the parameter that the factor is named after."""
+    if not levels:
+        raise StudyError(f"the factor `{name}` has no levels", where=source.where(*at))
+    keys = [_level_key(level) for level in levels]
+    for index, level in enumerate(levels):
+        if keys[index] in keys[:index]:
+            raise StudyError(f"the factor `{name}` has the level `{keys[index]}` twice", where=source.where(*at))
+        if isinstance(level, Level):
+            check_parameters(level.set, source, (*at, index, "set"), streams=streams)
+        else:
+            check_parameters({name: level}, source, at[:-1], streams=streams)
+
+
+def _level_key(level: Any) -> Any:
+    """What tells a level from another: the label of a compound one, the value of a plain one."""
+    return level.label if isinstance(level, Level) else level
+
+
+def _check_profiles(study: Study, source: StudyFile) -> None:
+    if not study.profiles:
+        raise StudyError("the study has no profiles", where=source.where("profiles"), hint="add `[profiles.standard]`")
+    parts = [part.name for part in study.parts] + [CONTROL] * (study.control is not None)
+    for name, profile in study.profiles.items():
+        at: Keys = ("profiles", name)
+        streams = {stream.name for part in study.parts for stream in part.streams}
+        check_parameters(profile.measurement, source, (*at, "measurement"), streams=streams)
+        for part, parameters in profile.parts.items():
+            _known("part", part, parts, source.where(*at, "parts", part))
+            check_parameters(parameters, source, (*at, "parts", part), streams=streams)
+        for factor, levels in profile.factors.items():
+            factors = [known for each in study.parts for known in each.all_factors]
+            _known("factor", factor, factors, source.where(*at, "factors", factor))
+            check_levels(factor, levels, source, (*at, "factors", factor), streams=streams)
+
+
+def _check_references(study: Study, source: StudyFile) -> None:
+    factors = [*(name for part in study.parts for name in part.all_factors), *OF_RESULTS]
+    for index, reference in enumerate(study.references):
+        at: Keys = ("references", index)
+        if "/" in reference.csv or not reference_file(reference.csv).is_file():
+            raise StudyError(
+                f"there are no published figures `{reference.csv}`",
+                where=source.where(*at, "csv"),
+                hint="`csv` names a file in `reference/`; a study holds no paths",
+            )
+        for key, named in (("columns", reference.columns.values()), ("fixed", reference.fixed)):
+            for factor in named:
+                _known("factor", factor, factors, source.where(*at, key))
+
+
+def _check_views(study: Study, source: StudyFile) -> None:
+    references = [reference.name for reference in study.references]
+    for index, view in enumerate(study.views):
+        at: Keys = ("views", index)
+        separable = _separable(study, view.part, source.where(*at, "part"))
+        # A trade-off has a metric on its x axis.
+        axes = {"series": view.series, "facet": view.facet, **({} if view.kind == "tradeoff" else {"x": view.x})}
+        for key, name in axes.items():
+            if name is not None:
+                _known("factor", name, separable, source.where(*at, key))
+        for name in view.where:
+            _known("factor", name, separable, source.where(*at, "where"))
+        if view.reference is not None:
+            _known("reference", view.reference, references, source.where(*at, "reference"))
+
+
+def _check_analysis(study: Study, source: StudyFile) -> None:
+    for index, analysis in enumerate(study.analysis):
+        at: Keys = ("analysis", index)
+        separable = _separable(study, analysis.part, source.where(*at, "part"))
+        for key, names in (("over", [analysis.over]), ("by", analysis.by), ("where", list(analysis.where))):
+            for name in names:
+                _known("factor", name, separable, source.where(*at, key))
+
+
+def _separable(study: Study, part: str, where: str) -> list[str]:
+    parts = {each.name: each for each in study.parts}
+    _known("part", part, parts, where)
+    search, rounds = parts[part].search, parts[part].rounds
+    return [*parts[part].all_factors, *([search.over] if search else []), *([ROUND] if rounds else []), *OF_RESULTS]
+
+
+def _known(what: str, name: str, known: Iterable[str], where: str) -> None:
+    if name not in known:
+        raise StudyError(f"there is no {what} `{name}`", where=where, hint=_listing(name, known))
+
+
+def _listing(name: str, known: Iterable[str]) -> str:
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return f"there are {', '.join(f'`{each}`' for each in names)}" if names else "there are none"

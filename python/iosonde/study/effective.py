@@ -1,0 +1,185 @@
+"""A study with a profile and the user's settings worked into it.
+
+Later wins: the study's measurement, the part's, its streams', the profile's, the profile's for that part, the user's
+settings; a factor's level wins over all of them. What comes out is a study again, in which every part says what holds
+for it, and every level is written as readers of results meet it (sizes in bytes, times in nanoseconds).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from iosonde.errors import StudyError
+from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters
+from iosonde.study.model import ROUND, Level, Parameters, Part, Profile, Scalar, Study
+from iosonde.study.place import StudyFile
+from iosonde.workload import block
+
+Levels = list[Scalar | Level]
+
+
+def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Study:
+    """The study as it will be carried out with that profile and these `--set`s."""
+    chosen = _profile(study, profile)
+    levels = _set_levels(study, settings)
+    parameters = _set_parameters(study, settings)
+    parts = [_with_bounds(_part(part, chosen, levels, parameters), chosen) for part in study.parts]
+    by_name = {part.name: part for part in parts}
+    changes: dict[str, Any] = {
+        "repeats": chosen.repeats or study.repeats,
+        "parts": parts,
+        "profiles": {profile: Profile(title=chosen.title, repeats=chosen.repeats)},
+        "views": [view.model_copy(update={"where": _read(view.where, by_name[view.part])}) for view in study.views],
+        "analysis": [
+            each.model_copy(update={"where": _read(each.where, by_name[each.part])}) for each in study.analysis
+        ],
+    }
+    if study.control:
+        layers = (study.control.measurement, chosen.measurement, chosen.parts.get(CONTROL, {}), parameters)
+        plain = {name: value for layer in layers for name, value in layer.items() if "." not in name}
+        changes["control"] = study.control.model_copy(update={"measurement": plain})
+    return study.model_copy(update=changes)
+
+
+def read_level(factor: str, level: Scalar | Level) -> Scalar:
+    """A level as readers of results meet it."""
+    if isinstance(level, Level):
+        return level.label
+    parameter = factor.rpartition(".")[2]
+    if parameter in block.DURATIONS and isinstance(level, int):
+        return level  # Read before: as written, a time has a unit.
+    value: Scalar = block.read_value(parameter, level)
+    return value
+
+
+def _profile(study: Study, name: str) -> Profile:
+    if name not in study.profiles:
+        known = ", ".join(f"`{each}`" for each in study.profiles)
+        raise StudyError(f"the study `{study.name}` has no profile `{name}`", hint=f"it has {known}")
+    return study.profiles[name]
+
+
+def _part(part: Part, profile: Profile, levels: Mapping[str, Levels], parameters: Parameters) -> Part:
+    overrides = _over(_over(profile.measurement, profile.parts.get(part.name, {})), parameters)
+    replaced = {**profile.factors, **levels}
+    factors, rounds = _replaced(part.factors, replaced), part.rounds
+    if rounds:
+        within = _replaced(rounds.factors, replaced)
+        track = [_read_of(within, each) for each in rounds.track]
+        rounds = rounds.model_copy(update={"factors": within, "track": track})
+    whole = part.model_copy(update={"factors": factors, "rounds": rounds})
+    return _overridden(whole, overrides).model_copy(
+        update={"exclude": [_read(combination, whole) for combination in part.exclude]}
+    )
+
+
+def _replaced(factors: Mapping[str, Levels], replaced: Mapping[str, Levels]) -> dict[str, Levels]:
+    return {name: [_written(name, each) for each in replaced.get(name, own)] for name, own in factors.items()}
+
+
+def _with_bounds(part: Part, profile: Profile) -> Part:
+    """How precise searches are and how many rounds there may be, where the profile says so."""
+    changes: dict[str, Any] = {}
+    if part.search and profile.precision is not None:
+        changes["search"] = part.search.model_copy(update={"precision": profile.precision})
+    if part.rounds and profile.most_rounds is not None:
+        changes["rounds"] = part.rounds.model_copy(update={"most": profile.most_rounds})
+    return part.model_copy(update=changes)
+
+
+def _overridden(part: Part, overrides: Parameters) -> Part:
+    names = {stream.name for stream in part.streams}
+    mine = {name: value for name, value in overrides.items() if "." not in name or name.partition(".")[0] in names}
+    streams = [stream.model_copy(update={"set": _without(stream.set, mine)}) for stream in part.streams]
+    return part.model_copy(update={"measurement": _over(part.measurement, mine), "streams": streams})
+
+
+def _over(earlier: Parameters, later: Parameters) -> Parameters:
+    return _without(earlier, later) | later
+
+
+def _without(earlier: Parameters, later: Parameters) -> Parameters:
+    """A plain parameter holds for all streams, so it also replaces what single streams had before."""
+    return {name: value for name, value in earlier.items() if name.rpartition(".")[2] not in later}
+
+
+def _written(factor: str, level: Scalar | Level) -> Scalar | Level:
+    return level if isinstance(level, Level) else read_level(factor, level)
+
+
+def _read(levels: Mapping[str, Scalar], part: Part) -> dict[str, Scalar]:
+    """Levels that a `where` or `exclude` names, as the part's factors have them."""
+    return _read_of(part.all_factors, levels)
+
+
+def _read_of(factors: Mapping[str, Levels], levels: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {name: _as_in(factors.get(name, []), name, level) for name, level in levels.items()}
+
+
+def _as_in(own: Levels, name: str, level: Scalar) -> Scalar:
+    is_plain = name not in (*OF_RESULTS, ROUND) and not any(isinstance(each, Level) for each in own)
+    return read_level(name, level) if is_plain else level
+
+
+def _set_levels(study: Study, settings: Mapping[str, str]) -> dict[str, Levels]:
+    """Settings of what is a factor somewhere: its levels instead, compound ones by their labels."""
+    levels: dict[str, Levels] = {}
+    for name, text in settings.items():
+        parts = [part for part in study.parts if name in part.all_factors]
+        for part in parts:
+            labels = {level.label: level for level in part.all_factors[name] if isinstance(level, Level)}
+            wanted = [each.strip() for each in text.split(",") if each.strip()]
+            chosen: Levels = [labels.get(each, each) for each in wanted]
+            if labels and not set(wanted) <= set(labels):
+                unknown = next(each for each in wanted if each not in labels)
+                raise StudyError(
+                    f"the factor `{name}` has no level `{unknown}`",
+                    where=f"in `--set {name}={text}`",
+                    hint=f"it has {', '.join(f'`{label}`' for label in labels)}",
+                )
+            _check(lambda: check_levels(name, chosen, _NO_FILE, (name,), streams=_streams(part)), name, text)  # noqa: B023
+            levels[name] = chosen
+    return levels
+
+
+def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
+    """Settings of what is a factor nowhere: the parameter's value in every part."""
+    factors = {name for part in study.parts for name in part.all_factors}
+    streams = [stream for part in study.parts for stream in _streams(part)]
+    parameters = {name: text for name, text in settings.items() if name not in factors}
+    for name, text in parameters.items():
+        if name.rpartition(".")[2] not in block.BlockParameters.model_fields:
+            near = difflib.get_close_matches(name, [*factors, *block.BlockParameters.model_fields], n=1)
+            raise StudyError(
+                f"there is no factor or parameter `{name}`",
+                where=f"in `--set {name}={text}`",
+                hint=f"did you mean `{near[0]}`?" if near else f"the factors of `{study.name}` are {_listed(factors)}",
+            )
+        if "," in text:
+            raise StudyError(
+                f"`{name}` is not a factor of `{study.name}`, so it takes one value",
+                where=f"in `--set {name}={text}`",
+                hint=f"its factors are {_listed(factors)}",
+            )
+        _check(lambda: check_parameters({name: text}, _NO_FILE, (), streams=streams), name, text)  # noqa: B023
+    return dict(parameters)
+
+
+_NO_FILE = StudyFile()
+
+
+def _check(checked: Any, name: str, text: str) -> None:
+    try:
+        checked()
+    except StudyError as error:
+        raise StudyError(error.what, where=f"in `--set {name}={text}`", hint=error.hint) from None
+
+
+def _streams(part: Part) -> list[str]:
+    return [stream.name for stream in part.streams]
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"

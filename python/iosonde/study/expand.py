@@ -1,0 +1,470 @@
+"""From a study and a target to a plan: every case, every run in its order, every default, and what it all costs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.study.check import CONTROL
+from iosonde.study.effective import effective, read_level
+from iosonde.study.model import Level, Parameters, Part, Scalar, Study
+from iosonde.study.plan import Capacity, Case, Cost, Plan, Procedure, Purge, Run
+from iosonde.units import compact_duration, compact_size, format_bytes
+from iosonde.workload import block
+
+if TYPE_CHECKING:
+    from iosonde.procedure import Outlook
+    from iosonde.target import Target
+    from iosonde.workload.block import BlockParameters, Room
+
+MEMORY_SHARE = 0.75
+"""Most of the machine's memory that I/O buffers may take."""
+
+RUN_OVERHEAD_SECONDS = 0.2
+"""What a run takes besides ramp and measurement: start, open, drain, record."""
+
+
+def expand(
+    study: Study,
+    target: Target,
+    *,
+    profile: str = "standard",
+    repeats: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    seed: int | None = None,
+    keep: bool = False,
+) -> Plan:
+    """What the study will do on that target. Nothing is written, and what could not be done raises now."""
+    whole = effective(study, profile=profile, settings=settings or {})
+    whole = whole.model_copy(update={"repeats": repeats or whole.repeats, "seed": whole.seed if seed is None else seed})
+    drafts = _drafts(whole, target)
+    files = _files(drafts)
+    _check_room(drafts, files, target)
+    _check_memory(drafts, whole)
+    _check_direct(drafts, target)
+    runs = _runs(whole, drafts, target)
+    cases = [_with_procedure(draft, whole, target) for draft in drafts]
+    layout_bytes = _layout_bytes(drafts, runs)
+    return Plan(
+        study=whole.model_dump(mode="json"),
+        study_name=whole.name,
+        profile=profile,
+        target=target.name,
+        seed=whole.seed,
+        repeats=whole.repeats,
+        cases=cases,
+        runs=runs,
+        destroys=target.destroys(sum(files.values()), keep=keep) if files else [],
+        layout_bytes=layout_bytes,
+        cost=_total_cost(drafts, cases, runs, layout_bytes),
+        settings=dict(settings or {}),
+        keep=keep,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """How large a study is, whatever the target."""
+
+    cases: int
+    runs: int
+    """With those of the control, and as many as procedures can take."""
+    seconds: float
+    """Ramps, measurements and starts, without layout."""
+    bounded: bool = False
+    """Whether runs and time are an upper bound, because procedures decide how many there are."""
+
+
+def outline(study: Study, *, profile: str) -> Outline:
+    """How large a study is with a profile, without the work of planning it."""
+    whole = effective(study, profile=profile, settings={})
+    drafts = _drafts(whole, _Nowhere())
+    order = _order(whole, drafts)
+    decided = [draft for draft in drafts for _ in range(_most_measured(draft))]
+    seconds = sum(draft.case.cost.seconds + RUN_OVERHEAD_SECONDS for draft in [*order, *decided])
+    return Outline(
+        cases=sum(not draft.case.control for draft in drafts),
+        runs=len(order) + sum(map(_most_runs, drafts)),
+        seconds=seconds,
+        bounded=any(draft.outlook and draft.outlook.uncertain for draft in drafts),
+    )
+
+
+class _Nowhere:
+    """Stands for a target with all the room there could be, where none is named yet."""
+
+    def backend(self) -> None:
+        """The workload chooses."""
+
+    def free_bytes(self) -> int:
+        """An exbibyte."""
+        return 1 << 60
+
+    def direct_unit(self) -> None:
+        """Nobody knows yet."""
+
+    def capacity(self) -> Capacity:
+        """All of it."""
+        return Capacity(bytes=self.free_bytes())
+
+    def purges(self) -> list[Purge]:
+        """Every means."""
+        return ["format", "trim", "overwrite"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """A case and the streams that run in it."""
+
+    case: Case
+    number: int
+    streams: Mapping[str, BlockParameters]
+    """With a procedure, those of the largest load that it may try."""
+    kind: str = ""
+    """The kind of its procedure, if it has one."""
+    outlook: Outlook | None = None
+
+
+def _drafts(study: Study, target: Room) -> list[_Draft]:
+    """Every case, the control first; their numbers are those of the runs."""
+    room_bytes = target.free_bytes()
+    cases = [(part, levels) for part in study.parts for levels in _combinations(part)]
+    if not cases:
+        raise StudyError(
+            f"the study `{study.name}` has no cases",
+            hint="every combination of levels is excluded: look at `exclude`, and at what `--set` leaves",
+        )
+    drafts = [
+        _draft(study, part, levels, number, target, room_bytes) for number, (part, levels) in enumerate(cases, start=1)
+    ]
+    if study.control:
+        control = Part(name=CONTROL, measurement=study.control.measurement)
+        drafts.insert(0, _draft(study, control, {}, 0, target, room_bytes))
+    _check_distinct(drafts)
+    return drafts
+
+
+def _combinations(part: Part) -> Iterator[dict[str, Scalar | Level]]:
+    """The product of the factors' levels in order, without what is excluded."""
+    for levels in itertools.product(*part.factors.values()):
+        combination = dict(zip(part.factors, levels, strict=True))
+        read = {name: read_level(name, level) for name, level in combination.items()}
+        if not any(excluded.items() <= read.items() for excluded in part.exclude):
+            yield combination
+
+
+def _draft(
+    study: Study,
+    part: Part,
+    levels: Mapping[str, Scalar | Level],
+    number: int,
+    target: Room,
+    room_bytes: int,
+) -> _Draft:
+    case_id = "/".join([part.name, *(f"{name}={_level_text(name, level)}" for name, level in levels.items())])
+    try:
+        kind, outlook = _outlook(part, study)
+        extremes = [
+            _settled(_streams(study, part, levels, chosen), target, room_bytes)
+            for chosen in (outlook.extremes if outlook else [{}])
+        ]
+    except IosondeError as error:
+        raise _in_case(error, case_id, study) from None
+    streams = extremes[-1]
+    _check_prepared(streams, kind, case_id, study)
+    decided = outlook.decided if outlook else ()
+    case = Case(
+        case_id=case_id,
+        part=part.name,
+        control=number == 0,
+        levels={name: read_level(name, level) for name, level in levels.items()},
+        parameters={name: value for name, value in _parameters(streams).items() if name not in decided},
+        cost=_cost([block.cost(each) for each in extremes], outlook),
+    )
+    return _Draft(case=case, number=number, streams=streams, kind=kind, outlook=outlook)
+
+
+def _cost(extremes: Sequence[Cost], outlook: Outlook | None) -> Cost:
+    """The most that any of them takes."""
+    written = [cost.write_bytes for cost in extremes]
+    writes = any(size != 0 for size in written)
+    is_known = None not in written and (outlook is None or outlook.rates_known)
+    return Cost(
+        seconds=max(cost.seconds for cost in extremes),
+        write_bytes=max(size or 0 for size in written) if is_known or not writes else None,
+    )
+
+
+def _check_prepared(streams: Mapping[str, BlockParameters], kind: str, case_id: str, study: Study) -> None:
+    """What is prepared for is a procedure, since other runs come in an order that leaves no state as it was."""
+    if kind != "rounds" and any(block.prepares(stream) for stream in streams.values()):
+        error = StudyError(
+            "`purge`, `fill` and `precondition` are for parts with `rounds`",
+            hint="write `[parts.rounds]` with `most = 1` for a single run after each preparation",
+        )
+        raise _in_case(error, case_id, study)
+
+
+def _outlook(part: Part, study: Study) -> tuple[str, Outlook | None]:
+    from iosonde.procedure import KINDS, kind_of
+
+    kind = kind_of(part)
+    return kind, KINDS[kind].outlook(part, study) if kind else None
+
+
+def _settled(streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> dict[str, BlockParameters]:
+    built = {name: block.build(parameters) for name, parameters in streams.items()}
+    return block.settle(built, target, room_bytes=room_bytes)
+
+
+def _in_case(error: IosondeError, case_id: str, study: Study) -> IosondeError:
+    where = "\n  ".join(part for part in (error.where, f"in case `{case_id}` of the study `{study.name}`") if part)
+    return type(error)(error.what, where=where, hint=error.hint)
+
+
+def _streams(
+    study: Study, part: Part, levels: Mapping[str, Scalar | Level], decided: Parameters
+) -> dict[str, Parameters]:
+    """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
+    chosen: Parameters = {}
+    for name, level in levels.items():
+        chosen |= level.set if isinstance(level, Level) else {name: _as_written(name, level)}
+    chosen |= decided
+    streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
+    return {
+        stream: {
+            **study.measurement,
+            **_plain(part.measurement),
+            **own,
+            **_of_stream(part.measurement, stream),
+            **_plain(chosen),
+            **_of_stream(chosen, stream),
+        }
+        for stream, own in streams.items()
+    }
+
+
+def _as_written(factor: str, level: Scalar) -> Scalar:
+    """A level that was read is plain nanoseconds, which a study may not write."""
+    return f"{level}ns" if factor.rpartition(".")[2] in block.DURATIONS and isinstance(level, int) else level
+
+
+def _plain(parameters: Parameters) -> Parameters:
+    return {name: value for name, value in parameters.items() if "." not in name}
+
+
+def _of_stream(parameters: Parameters, stream: str) -> Parameters:
+    prefix = f"{stream}."
+    return {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
+
+
+def _parameters(streams: Mapping[str, BlockParameters]) -> dict[str, Any]:
+    """Every parameter once, or once for each stream where they differ."""
+    parameters: dict[str, Any] = {}
+    for name in block.BlockParameters.model_fields:
+        values = {stream: getattr(parameter, name) for stream, parameter in streams.items()}
+        first = next(iter(values.values()))
+        if all(value == first for value in values.values()):
+            parameters[name] = first
+        else:
+            parameters |= {f"{stream}.{name}": value for stream, value in values.items()}
+    return parameters
+
+
+def _level_text(factor: str, level: Scalar | Level) -> str:
+    """A level as it stands in the name of a case."""
+    if isinstance(level, Level):
+        return level.label.replace("/", "-")
+    parameter = factor.rpartition(".")[2]
+    if isinstance(level, bool):
+        return str(level).lower()
+    if isinstance(level, int) and parameter in block.SIZES:
+        return compact_size(level)
+    if isinstance(level, int) and parameter in block.DURATIONS:
+        return compact_duration(level)
+    return f"{level:g}" if isinstance(level, float) else str(level).replace("/", "-")
+
+
+def _check_distinct(drafts: Sequence[_Draft]) -> None:
+    ids = [draft.case.case_id for draft in drafts]
+    twice = next((case_id for index, case_id in enumerate(ids) if case_id in ids[:index]), None)
+    if twice:
+        raise StudyError(f"two cases are called `{twice}`", hint="give their levels labels that differ")
+
+
+def _files(drafts: Sequence[_Draft]) -> dict[str, int]:
+    """The files that lie there when all cases have run, with their largest size."""
+    files: dict[str, int] = {}
+    for draft in drafts:
+        for name, size_bytes in block.files(draft.streams).items():
+            files[name] = max(size_bytes, files.get(name, 0))
+    return files
+
+
+def _check_room(drafts: Sequence[_Draft], files: Mapping[str, int], target: Target) -> None:
+    is_virtual = target.backend() is not None
+    needed = max(block.addressed_bytes(draft.streams) for draft in drafts) if is_virtual else sum(files.values())
+    largest = max(drafts, key=lambda draft: sum(block.files(draft.streams).values()))
+    try:
+        target.check(needed, [], "buffered")
+    except TargetError as error:
+        where = (
+            f"for {len(files)} files, by the parameters `span` and `files`"
+            if len(files) > 1
+            else "by the parameter `span`"
+        )
+        raise TargetError(error.what, where=f"{where}, as in case `{largest.case.case_id}`", hint=error.hint) from None
+
+
+def _check_memory(drafts: Sequence[_Draft], study: Study) -> None:
+    """Blocks in flight all have a buffer, which the kernel would otherwise make room for by killing somebody."""
+    memory_bytes = _memory_bytes()
+    hungry = max(drafts, key=lambda draft: block.buffer_bytes(draft.streams))
+    needed = block.buffer_bytes(hungry.streams)
+    if needed > memory_bytes * MEMORY_SHARE:
+        error = StudyError(
+            f"{format_bytes(needed)} of I/O buffers are too much for {format_bytes(memory_bytes)} of memory",
+            hint="leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
+            "`--set queue_depth=...` or `--set jobs=...`",
+        )
+        raise _in_case(error, hungry.case.case_id, study)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _check_direct(drafts: Sequence[_Draft], target: Target) -> None:
+    """Direct I/O can do all its sizes here; else the first case that it cannot do is named, and what it could."""
+    wanted: dict[tuple[str, int], Case] = {}
+    for draft in drafts:
+        for stream in draft.streams.values():
+            if stream.io_mode == "direct":
+                for parameter, sizes in block.must_align(stream).items():
+                    wanted |= {(parameter, size): draft.case for size in sizes if (parameter, size) not in wanted}
+    refused = {place: error for place in wanted if (error := _refused(place[1], target))}
+    if not refused:
+        return
+    (parameter, size), error = next(iter(refused.items()))
+    possible = [
+        compact_size(each)
+        for (name, each), case in wanted.items()
+        if name == parameter and name in case.levels and (name, each) not in refused
+    ]
+    hint = f"leave out what cannot be done: `--set {parameter}={','.join(possible)}`" if possible else error.hint
+    where = f"{error.where}\n  in case `{wanted[parameter, size].case_id}`, by the parameter `{parameter}`"
+    raise TargetError(error.what, where=where, hint=hint)
+
+
+def _refused(size_bytes: int, target: Target) -> TargetError | None:
+    try:
+        target.check(0, [size_bytes], "direct")
+    except TargetError as error:
+        return error
+    return None
+
+
+def _runs(study: Study, drafts: Sequence[_Draft], target: Target) -> list[Run]:
+    repeats: dict[int, int] = {}
+    runs = []
+    for order, draft in enumerate(_order(study, drafts)):
+        repeat = repeats[draft.number] = repeats.get(draft.number, 0) + 1
+        run_id = f"c{draft.number:04}-r{repeat}"
+        spec = block.resolve(draft.streams, target, seed=_seed(study.seed, draft.case.case_id, repeat), run_id=run_id)
+        runs.append(Run(run_id=run_id, case_id=draft.case.case_id, repeat=repeat, order=order, spec=spec))
+    return runs
+
+
+def _with_procedure(draft: _Draft, study: Study, target: Target) -> Case:
+    """The case as the plan has it; its procedure with the spec that the specs of its runs are made from."""
+    if not draft.outlook:
+        return draft.case
+    seed = _seed(study.seed, draft.case.case_id, 0)
+    procedure = Procedure(
+        kind=draft.kind,
+        settings=dict(draft.outlook.settings),
+        most_runs=draft.outlook.most_runs,
+        text=draft.outlook.text,
+        spec=block.resolve(draft.streams, target, seed=seed, run_id=f"c{draft.number:04}"),
+        preparing=draft.outlook.preparing,
+        preparation=_preparation(draft, study),
+    )
+    return draft.case.model_copy(update={"procedure": procedure})
+
+
+def _preparation(draft: _Draft, study: Study) -> Cost:
+    from iosonde.procedure import preparation
+
+    once = preparation.cost(draft.streams)
+    written = None if once.write_bytes is None else once.write_bytes * study.repeats
+    return Cost(seconds=once.seconds * study.repeats, write_bytes=written)
+
+
+def _most_runs(draft: _Draft) -> int:
+    return draft.outlook.most_runs if draft.outlook else 0
+
+
+def _most_measured(draft: _Draft) -> int:
+    """Those that take as long as the case does."""
+    return draft.outlook.most_runs - draft.outlook.preparing if draft.outlook else 0
+
+
+def _order(study: Study, drafts: Sequence[_Draft]) -> list[_Draft]:
+    """Every case once before any comes again, each time in another order; the control at even distances.
+
+    Cases with a procedure are not among them: theirs is decided when it comes to it (`run/agenda.py`).
+    """
+    measured = [draft for draft in drafts if not draft.case.control and not draft.outlook]
+    blocks = [_shuffled(measured, study, repeat) for repeat in range(study.repeats)]
+    runs = list(itertools.chain.from_iterable(blocks))
+    if not study.control:
+        return runs
+    every = study.control.every
+    groups = [runs[begin : begin + every] for begin in range(0, len(runs), every)]
+    return [drafts[0], *itertools.chain.from_iterable([*group, drafts[0]] for group in groups)]
+
+
+def _shuffled(drafts: Sequence[_Draft], study: Study, repeat: int) -> list[_Draft]:
+    ordered = list(drafts)
+    if study.shuffle:
+        random.Random(f"{study.seed}/{repeat}").shuffle(ordered)
+    return ordered
+
+
+def _seed(seed: int, case_id: str, repeat: int) -> int:
+    """Another seed for each run; below 2^53, so that every reader of JSON has it exactly."""
+    digest = hashlib.sha256(f"{seed}/{case_id}/{repeat}".encode()).digest()
+    return int.from_bytes(digest[:8]) >> 11
+
+
+def _layout_bytes(drafts: Sequence[_Draft], runs: Sequence[Run]) -> int:
+    """What is missing is written once, and what is always written at every run."""
+    by_id = {draft.case.case_id: draft for draft in drafts}
+    once = _files([draft for draft in drafts if _layout(draft) == "missing"])
+    carried_out = [by_id[run.case_id] for run in runs] + [draft for draft in drafts for _ in range(_most_runs(draft))]
+    always = [draft for draft in carried_out if _layout(draft) == "always"]
+    return sum(once.values()) + sum(sum(block.files(draft.streams).values()) for draft in always)
+
+
+def _layout(draft: _Draft) -> str:
+    return next(iter(draft.streams.values())).layout
+
+
+def _total_cost(drafts: Sequence[_Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:
+    costs = {draft.case.case_id: draft.case.cost for draft in drafts}
+    decided = [draft.case.cost for draft in drafts for _ in range(_most_measured(draft))]
+    prepared = [case.procedure.preparation for case in whole if case.procedure]
+    measured = [costs[run.case_id] for run in runs] + decided
+    each = [*measured, *prepared]
+    written = [cost.write_bytes for cost in each]
+    seconds = sum(cost.seconds for cost in each) + RUN_OVERHEAD_SECONDS * len(measured)
+    return Cost(
+        seconds=round(seconds + layout_bytes / block.ASSUMED_BYTES_PER_SECOND, 3),
+        write_bytes=None if None in written else sum(size or 0 for size in written) + layout_bytes,
+    )

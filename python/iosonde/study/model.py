@@ -1,0 +1,235 @@
+"""The study file as types: what may stand in it, and nothing else.
+
+A study asks one question. It has a measurement (parameters of a workload), factors (parameters that take several
+levels), profiles that scale sizes, times and repeats but never the question, and says which views and which analysis
+answer it. It holds no commands and no paths, so a stranger's study does nothing but what `iosonde plan` shows.
+
+`docs/studies.md` explains the format with examples; this module is the truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Scalar = str | int | float | bool
+Parameters = dict[str, Any]
+"""Parameters of a workload as written in TOML: sizes and times may be text with a unit (`"4KiB"`, `"1s"`)."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Level(_Strict):
+    """A level that sets several parameters at once, under one label."""
+
+    label: str
+    set: Parameters
+
+
+class Stream(_Strict):
+    """One of several streams that run together: the measurement's parameters with these on top."""
+
+    name: str
+    set: Parameters = Field(default_factory=dict)
+
+
+class Search(_Strict):
+    """The highest value of a parameter at which conditions hold, by bracketing and bisection."""
+
+    over: Literal["rate", "load", "queue_depth", "jobs"] | str
+    """`rate`, `load`, `queue_depth` or `jobs`; `STREAM.PARAMETER` for that of one stream."""
+    holds: str | list[str]
+    """What must hold, such as `response_latency_ns_p99_9 <= 1ms`; of several conditions all."""
+    rule: str = ""
+    """What the conditions are called together, such as `ACT's pass rule`."""
+    between: tuple[Scalar, Scalar]
+    """The lowest value that is tried, and the highest."""
+    start: Scalar | None = None
+    """The value to begin with; the lowest if not given."""
+    precision: float = Field(default=0.05, ge=0.001, le=1)
+    """The search ends when what holds and what fails are no further apart than this share of what holds."""
+    agree: Literal["most", "all"] = "most"
+    """In how many of a probe's runs the conditions must hold."""
+    beside: list[str] = Field(default_factory=list)
+    """Further conditions that are judged at every probe but decide nothing."""
+    beside_rule: str = ""
+    """What those are called together."""
+
+
+ROUND = "round"
+"""Level by which the rounds of a case are told apart: their number, from 1."""
+
+
+class Rounds(_Strict):
+    """The same loads again and again until they are steady, on a target that was prepared for them."""
+
+    factors: dict[str, list[Scalar | Level]] = Field(default_factory=dict)
+    """What varies within a round: every combination is measured once, in this order. Empty: one load."""
+    track: list[dict[str, Scalar]] = Field(default_factory=list)
+    """Loads that must be steady, each by its levels; empty: all of them."""
+    metric: str = "iops"
+    """What must be steady: the tracking variable."""
+    most: int = Field(default=25, ge=1, le=10_000)
+    """After so many rounds steady state is not achieved."""
+    window: int = Field(default=5, ge=2, le=1000)
+    """Rounds that are judged together."""
+    range: float = Field(default=0.2, gt=0, le=1)
+    """Largest less smallest within the window, as a share of the mean, at most."""
+    slope: float = Field(default=0.1, gt=0, le=1)
+    """Rise or fall of the line fitted to the window, as a share of the mean, at most."""
+
+
+class Found(_Strict):
+    """Where a parameter's value comes from that an earlier part finds out."""
+
+    part: str
+    """A part before this one."""
+    metric: str = ""
+    """The best value of this metric in that part; empty: what its search found."""
+
+
+class Part(_Strict):
+    """A grid of cases: the measurement, and the factors that vary over it."""
+
+    name: str = "main"
+    title: str = ""
+    measurement: Parameters = Field(default_factory=dict)
+    """Parameters for this part, on top of the study's."""
+    streams: list[Stream] = Field(default_factory=list)
+    """Empty for a single stream."""
+    factors: dict[str, list[Scalar | Level]] = Field(default_factory=dict)
+    """Each factor with its levels, in the order of the figures. A plain level sets the parameter of that name (for all
+    streams; `STREAM.PARAMETER` for one)."""
+    exclude: list[dict[str, Scalar]] = Field(default_factory=list)
+    """Combinations of levels that are left out."""
+    search: Search | None = None
+    """Each case is a search."""
+    found: dict[str, Found] = Field(default_factory=dict)
+    """Parameters whose values an earlier part finds out."""
+    rounds: Rounds | None = None
+    """Each case is prepared, and then measured in rounds until it is steady."""
+
+    @property
+    def all_factors(self) -> dict[str, list[Scalar | Level]]:
+        """Those of the cases, and those that vary within a round."""
+        return {**self.factors, **(self.rounds.factors if self.rounds else {})}
+
+
+class Profile(_Strict):
+    """How large and how long: never which factors."""
+
+    title: str = ""
+    repeats: int | None = Field(default=None, ge=1, le=1000)
+    measurement: Parameters = Field(default_factory=dict)
+    """Parameters that this profile sets, on top of the study's and the parts'."""
+    parts: dict[str, Parameters] = Field(default_factory=dict)
+    """The same for single parts, by name."""
+    factors: dict[str, list[Scalar | Level]] = Field(default_factory=dict)
+    """Levels that this profile uses for a factor instead (fewer points of the same axis)."""
+    most_rounds: int | None = Field(default=None, ge=1, le=10_000)
+    """The most rounds of all parts instead of their own."""
+    precision: float | None = Field(default=None, ge=0.001, le=1)
+    """Precision of all searches instead of their own."""
+
+
+class Control(_Strict):
+    """A case repeated through the study, so that drift of the machine shows."""
+
+    every: int = Field(ge=1)
+    """Once before the first run, after every so many runs, and after the last."""
+    measurement: Parameters = Field(default_factory=dict)
+
+
+ViewKind = Literal["lines", "heatmap", "tradeoff", "percentiles", "timeseries", "bars", "table"]
+
+
+class View(_Strict):
+    """A figure or table that answers part of the question."""
+
+    kind: ViewKind
+    title: str
+    part: str = "main"
+    x: str | None = None
+    """Factor (or metric, for `tradeoff`) on the x axis."""
+    y: str = "bandwidth"
+    """Metric: a name of `docs/metrics.md`, such as `bandwidth`, `iops`, `completion_latency_ns_p99`."""
+    series: str | None = None
+    """Factor that separates the lines (or, for `heatmap`, the y axis)."""
+    facet: str | None = None
+    """Factor that separates the panels."""
+    where: dict[str, Scalar] = Field(default_factory=dict)
+    """Only cases with these levels."""
+    reference: str | None = None
+    """Published figures to draw beside the user's own: a `reference` entry's name."""
+    caption: str = ""
+
+
+class Reference(_Strict):
+    """Published figures that lie in `reference/`, and how their columns map to this study's factors and metrics."""
+
+    name: str
+    csv: str
+    """File name in `reference/`."""
+    source: str
+    """Short citation."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """CSV column -> factor of this study."""
+    values: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
+    """Per CSV column: what a value there is called here. Rows with a value that is not listed are left out."""
+    fixed: dict[str, Scalar] = Field(default_factory=dict)
+    """Factor (or `operation`) -> level that all rows have, although no column says so."""
+    where: dict[str, Scalar] = Field(default_factory=dict)
+    """Only rows of the CSV with these values."""
+    metric: str = "bandwidth"
+    """Metric that the value column holds."""
+    value: str = ""
+    """CSV column with the value."""
+    scale: float = 1.0
+    """Factor from the CSV's unit to the metric's."""
+    label: str = ""
+    """CSV column, or fixed text, that names the device in the legend."""
+
+
+AnalysisKind = Literal[
+    "saturation", "gain_per_doubling", "asymmetry", "tail_growth", "flatness", "peak", "steady_state"
+]
+
+
+class Analysis(_Strict):
+    """A question that the analysis answers in words."""
+
+    kind: AnalysisKind
+    part: str = "main"
+    over: str
+    """Factor along which to look (for `asymmetry`: the factor whose levels are compared)."""
+    metric: str = "bandwidth"
+    by: list[str] = Field(default_factory=list)
+    """Answer apart for each combination of these factors."""
+    where: dict[str, Scalar] = Field(default_factory=dict)
+
+
+class Study(_Strict):
+    """One question, and how it is answered."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    title: str
+    question: str
+    description: str = ""
+    source: str = ""
+    """The publication whose method this is, if any."""
+    workload: Literal["block"] = "block"
+    repeats: int = Field(default=3, ge=1, le=1000)
+    shuffle: bool = True
+    """Runs in a seeded random order, repeats spread over the study."""
+    seed: int = 1
+    measurement: Parameters = Field(default_factory=dict)
+    parts: list[Part] = Field(min_length=1)
+    control: Control | None = None
+    profiles: dict[str, Profile]
+    """`quick`, `standard` and `paper` (all three, unless the study has no published setting)."""
+    references: list[Reference] = Field(default_factory=list)
+    views: list[View] = Field(default_factory=list)
+    analysis: list[Analysis] = Field(default_factory=list)

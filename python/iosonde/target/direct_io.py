@@ -1,0 +1,77 @@
+"""What direct I/O (`O_DIRECT`) asks of offsets and sizes on a file system.
+
+`statx(2)` tells since Linux 6.1 on some file systems (`STATX_DIOALIGN`). Otherwise a real read tells: a scratch file
+without a name is written and read back in ever larger pieces until the kernel takes one. The read alone would not do:
+btrfs quietly serves an unaligned direct read through the page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_CANDIDATES = (512, 1024, 2048, 4096)
+_STATX_DIOALIGN = 0x2000
+_AT_EMPTY_PATH = 0x1000
+_DIO_OFFSET_ALIGN_AT = 156
+"""Place of `stx_dio_offset_align` in `struct statx` (`linux/stat.h`)."""
+
+
+def offset_alignment(directory: Path) -> int | None:
+    """Bytes that offsets and sizes of direct I/O must be a multiple of, for files in `directory`; None if it has none.
+
+    Raises `OSError` when no file can be made there.
+    """
+    with _scratch_file(directory) as file:
+        told = _told_by_statx(file)
+        if told is not None:
+            return told or None
+        return _found_by_reading(file)
+
+
+@contextlib.contextmanager
+def _scratch_file(directory: Path) -> Iterator[int]:
+    with tempfile.TemporaryFile(dir=directory, prefix=".iosonde-probe-") as handle:
+        yield handle.fileno()
+
+
+def _told_by_statx(file: int) -> int | None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "statx"):
+        return None
+    answer = ctypes.create_string_buffer(256)
+    if libc.statx(file, b"", _AT_EMPTY_PATH, _STATX_DIOALIGN, answer) != 0:
+        return None
+    (mask,) = struct.unpack_from("=I", answer, 0)
+    (alignment,) = struct.unpack_from("=I", answer, _DIO_OFFSET_ALIGN_AT)
+    return int(alignment) if mask & _STATX_DIOALIGN else None
+
+
+def _found_by_reading(file: int) -> int | None:
+    os.pwrite(file, b"\xa5" * 2 * max(_CANDIDATES), 0)
+    os.fsync(file)
+    try:
+        direct = os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        return None
+    try:
+        with mmap.mmap(-1, max(_CANDIDATES)) as buffer, memoryview(buffer) as view:
+            return next((size for size in _CANDIDATES if _can_read(direct, view[:size])), None)
+    finally:
+        os.close(direct)
+
+
+def _can_read(file: int, buffer: memoryview) -> bool:
+    try:
+        # Not at offset 0, which is aligned to everything.
+        return os.preadv(file, [buffer], len(buffer)) == len(buffer)
+    except OSError:
+        return False
+    finally:
+        buffer.release()

@@ -1,0 +1,63 @@
+"""Mounted file systems, from `/proc/self/mountinfo` (proc(5))."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """One mounted file system."""
+
+    device: str
+    """`major:minor`; of btrfs and others an anonymous number without a block device."""
+    root: str
+    """The directory of the file system that is mounted (bind mounts, subvolumes)."""
+    point: str
+    kind: str
+    """File-system type, such as `ext4`."""
+    source: str
+    """What was mounted, such as `/dev/nvme0n1p2`."""
+    options: list[str]
+    """Options of the mount, then those of the file system."""
+
+
+def mounts() -> list[Mount]:
+    """All mounts that this process sees, in the order in which they were made."""
+    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    return [_parse(line) for line in lines]
+
+
+def mount_of(path: Path) -> Mount | None:
+    """The mount that `path`, which exists, lies on."""
+    real = path.resolve()
+    device = real.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    around = [mount for mount in mounts() if real.is_relative_to(mount.point)]
+    # Later mounts hide earlier ones at the same point. A btrfs subvolume has a device number that no mount has.
+    around.sort(key=lambda mount: (mount.device == number, len(Path(mount.point).parts)))
+    longest = [mount for mount in around if len(mount.point) == len(around[-1].point)] if around else []
+    return longest[-1] if longest else None
+
+
+def _parse(line: str) -> Mount:
+    before, _, after = line.partition(" - ")
+    _, _, device, root, point, options, *_ = before.split(" ")
+    kind, source, super_options = (*after.split(" "), "", "", "")[:3]
+    merged = dict.fromkeys([*options.split(","), *super_options.split(",")])
+    return Mount(
+        device=device,
+        root=_unescape(root),
+        point=_unescape(point),
+        kind=kind,
+        source=_unescape(source),
+        options=[option for option in merged if option],
+    )
+
+
+def _unescape(text: str) -> str:
+    """Space, tab, newline and backslash are written in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda matched: chr(int(matched[1], 8)), text)

@@ -1,0 +1,95 @@
+"""What a plan's runs need on disk before an engine starts, made and removed again.
+
+A directory target gets a fresh subdirectory `iosonde-XXXXXXXX` in it, a file target an empty file. The engine fills
+them, and keeps its journal of a verified file beside it (`FILE.verify`). Everything is noted in the journal of what was
+made before it is made (`journal.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iosonde.errors import TargetError
+from iosonde.target import journal
+
+if TYPE_CHECKING:
+    from iosonde.study.plan import JsonObject, Plan
+
+OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
+"""Name of a directory that iosonde makes inside the one that the user names."""
+
+
+def prepare(plan: Plan) -> None:
+    """Make what the plan's specs name, unless it is there and ours; the runs of a resumed plan find their files."""
+    for path in _things(plan):
+        if os.path.lexists(path):
+            if not journal.take_over(path, keep=plan.keep):
+                raise TargetError(
+                    f"`{path}` exists, and iosonde did not make it",
+                    hint="it is left alone; name another target, or move it away",
+                )
+        else:
+            _make(path, keep=plan.keep)
+
+
+def put_back(plan: Plan) -> None:
+    """Remove what `prepare` made, unless the plan keeps it; what is no longer ours is left alone."""
+    for path in _things(plan):
+        entry = journal.find(path)
+        if entry is None:
+            continue
+        if not os.path.lexists(path):
+            journal.removed(path)
+        elif not plan.keep and journal.take_over(path, keep=False):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    try:
+        journal.remove(path)
+    except OSError as error:
+        raise TargetError(
+            f"cannot remove `{path}`: {error.strerror or error}",
+            hint="`iosonde cleanup` tries again, once that is solved",
+        ) from error
+
+
+def _things(plan: Plan) -> list[Path]:
+    workloads: Iterable[JsonObject] = (spec["workload"] for spec in plan.specs())
+    return sorted({thing for workload in workloads for thing in _thing(workload)})
+
+
+def _thing(workload: JsonObject) -> list[Path]:
+    target = workload["target"]
+    match target["kind"]:
+        case "file":
+            path = Path(target["path"])
+            if OWN_DIRECTORY.fullmatch(path.parent.name):
+                return [path.parent]
+            beside = path.with_name(f"{path.name}.verify")
+            # One that an earlier study left with the file it kept goes with the file.
+            return [path, beside] if workload.get("verify") or journal.find(beside) else [path]
+        case "file_per_job":
+            return [Path(target["directory"])]
+        case _:
+            return []
+
+
+def _make(path: Path, *, keep: bool) -> None:
+    is_directory = OWN_DIRECTORY.fullmatch(path.name) is not None
+    journal.created(path, "directory" if is_directory else "file", keep=keep)
+    try:
+        if is_directory:
+            path.mkdir()
+        else:
+            path.touch(exist_ok=False)
+    except OSError as error:
+        journal.removed(path)
+        raise TargetError(
+            f"cannot make `{path}`: {error.strerror}", hint="name a target that you may write to"
+        ) from error
+    journal.identify(path)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from command_line import CHECKOUT, Iosonde
+
+LEAVE = """
+import sys
+from pathlib import Path
+from iosonde.target import journal
+path = Path(sys.argv[1])
+journal.created(path, "directory", keep=sys.argv[2] == "keep")
+path.mkdir()
+journal.identify(path)
+"""
+
+
+def leave(path: Path, keep: str = "no") -> None:
+    """A process makes a directory and ends without removing it."""
+    subprocess.run([sys.executable, "-c", LEAVE, path, keep], check=True, cwd=CHECKOUT / "python")
+
+
+def test_cleanup_removes_what_was_left_and_says_so(iosonde: Iosonde, tmp_path: Path) -> None:
+    leave(tmp_path / "left")
+    leave(tmp_path / "kept", "keep")
+    done = iosonde("cleanup")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.replace(str(tmp_path), "DIR").splitlines()) == [
+        "DIR/kept: was to be kept (`--kept` removes it as well)",
+        "DIR/left: removed",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert iosonde("cleanup", "--kept").stdout == f"{tmp_path}/kept: removed\n"
+    assert iosonde("cleanup").stdout == "nothing was left behind\n"
+
+
+def test_cleanup_that_could_not_remove_something_says_so_with_its_exit_code(iosonde: Iosonde, tmp_path: Path) -> None:
+    leave(tmp_path / "left")
+    (tmp_path / "left" / "precious").mkdir()
+    done = iosonde("cleanup")
+    assert done.returncode == 1
+    assert "could not be removed" in done.stdout
+    assert (tmp_path / "left" / "precious").exists()

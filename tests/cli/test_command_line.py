@@ -1,0 +1,79 @@
+"""The command line as a whole: instant help, exit codes, errors without tracebacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import CHECKOUT, Iosonde
+from inline_snapshot import snapshot
+
+from iosonde.cli import COMMANDS
+
+HEAVY = ["altair", "duckdb", "jinja2", "numpy", "polars", "psutil", "rich", "scipy", "iosonde.results", "iosonde.study"]
+"""typer itself looks for pydantic, so that one is not ours to avoid."""
+
+
+def test_help_lists_every_subcommand_with_what_it_does(iosonde: Iosonde) -> None:
+    shown = iosonde("--help")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    listed = shown.stdout.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed if line[2:3] != " "] == list(COMMANDS)
+    assert all(len(line.split()) > 3 for line in listed if line[2:3] != " ")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["run", "--help"], ["report", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """What `--help` costs is what it imports: this holds on any machine, a time would not."""
+    script = (
+        "import sys\nfrom iosonde.cli import app\n"
+        f"try: app({arguments!r})\nexcept SystemExit: pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(CHECKOUT / "python")},
+    )
+    assert ran.stderr.strip() == "[]"
+
+
+def test_without_arguments_help_is_shown(iosonde: Iosonde) -> None:
+    shown = iosonde()
+    assert shown.returncode == 2
+    assert "Usage: iosonde" in shown.stdout + shown.stderr
+
+
+def test_a_mistake_on_the_command_line_ends_with_2(iosonde: Iosonde) -> None:
+    unknown = iosonde("paln")
+    assert unknown.returncode == 2
+    assert "Did you mean 'plan'?" in unknown.stderr
+    missing = iosonde("plan", "quick")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "Missing option '--target'" in missing.stderr
+
+
+def test_a_mistake_of_the_user_ends_with_1_and_an_error_without_a_traceback(iosonde: Iosonde) -> None:
+    failed = iosonde("show", "quikc")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == snapshot("""\
+error: there is no study `quikc`
+
+hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; a file of your own is named by its path
+""")
+
+
+def test_output_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
+    piped = subprocess.run(
+        f"{sys.executable} -m iosonde plan quick --target null:1GiB --json | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(CHECKOUT / "python"), "PATH": "/usr/bin:/bin"},
+    )
+    assert piped.stderr == ""

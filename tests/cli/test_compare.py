@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import Iosonde
+from fabricate import result_set, small_study
+from inline_snapshot import snapshot
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A drive, one that is 1.3 times as fast, another study, and nothing measured yet."""
+    directory = tmp_path_factory.mktemp("sets")
+    result_set(directory / "first", small_study(), seconds=1)
+    result_set(directory / "second", small_study(), seconds=1, speed=1.3, seed=2)
+    result_set(directory / "other", small_study(name="another-study"), seconds=1, repeats=1)
+    result_set(directory / "empty", small_study(), skipped=lambda run: True)
+    return directory
+
+
+def test_cases_are_matched_and_judged(iosonde: Iosonde, sets: Path) -> None:
+    done = iosonde("compare", sets / "first", sets / "second")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\n".join(line.rstrip() for line in done.stdout.splitlines()) == snapshot("""\
+Case            Metric                         first     second                   Ratio  Verdict
+queue depth 1   Bandwidth                  55.1 MB/s  70.5 MB/s  1.279 [1.265 .. 1.302]  better
+queue depth 1   Completion latency, p50      67.1 µs    52.6 µs  0.783 [0.769 .. 0.792]  better
+queue depth 1   Completion latency, p99       173 µs     135 µs  0.784 [0.774 .. 0.792]  better
+queue depth 1   Completion latency, p99.9     218 µs     171 µs  0.784 [0.779 .. 0.792]  better
+queue depth 4   Bandwidth                   216 MB/s   281 MB/s  1.298 [1.217 .. 1.337]  better
+queue depth 4   Completion latency, p50      68.8 µs      53 µs  0.771 [0.748 .. 0.821]  better
+queue depth 4   Completion latency, p99       182 µs     141 µs  0.774 [0.754 .. 0.821]  better
+queue depth 4   Completion latency, p99.9     237 µs     185 µs  0.780 [0.758 .. 0.822]  better
+queue depth 16  Bandwidth                   874 MB/s  1.16 GB/s  1.325 [1.250 .. 1.375]  better
+queue depth 16  Completion latency, p50      68.2 µs    51.5 µs  0.755 [0.727 .. 0.800]  better
+queue depth 16  Completion latency, p99       181 µs     136 µs  0.754 [0.728 .. 0.801]  better
+queue depth 16  Completion latency, p99.9     246 µs     186 µs  0.755 [0.727 .. 0.801]  better
+queue depth 64  Bandwidth                  1.33 GB/s  1.73 GB/s  1.307 [1.259 .. 1.309]  better
+queue depth 64  Completion latency, p50       180 µs     138 µs  0.765 [0.764 .. 0.793]  better
+queue depth 64  Completion latency, p99       476 µs     365 µs  0.766 [0.764 .. 0.794]  better
+queue depth 64  Completion latency, p99.9     649 µs     502 µs  0.774 [0.772 .. 0.803]  better
+
+Bandwidth: second against first is better in 4 of 4 cases
+Completion latency, p50: second against first is better in 4 of 4 cases
+Completion latency, p99: second against first is better in 4 of 4 cases
+Completion latency, p99.9: second against first is better in 4 of 4 cases\
+""")
+
+
+def test_a_result_set_is_the_same_as_itself(iosonde: Iosonde, sets: Path) -> None:
+    done = iosonde("compare", sets / "first", sets / "first")
+    assert done.returncode == 0
+    assert "better" not in done.stdout and "worse" not in done.stdout
+
+
+def test_html_holds_both(iosonde: Iosonde, sets: Path, tmp_path: Path) -> None:
+    done = iosonde("compare", sets / "first", sets / "second", "--html", tmp_path / "both.html")
+    assert (done.returncode, done.stderr) == (0, f"{tmp_path}/both.html\n")
+    page = (tmp_path / "both.html").read_text()
+    assert "Side by side" in page and "Comparison, case by case" in page
+
+
+def test_different_studies_cannot_be_compared(iosonde: Iosonde, sets: Path) -> None:
+    done = iosonde("compare", sets / "first", sets / "other")
+    assert done.returncode == 1
+    assert done.stderr.replace(str(sets), "DIR") == snapshot("""\
+error: cannot compare `DIR/first` with `DIR/other`
+  the first is of the study `fabricated`, the second of `another-study`
+
+hint: run the same study on both targets, or show them side by side with `iosonde report DIR DIR`
+""")
+
+
+def test_two_result_sets_without_a_common_case_are_an_error(iosonde: Iosonde, sets: Path) -> None:
+    done = iosonde("compare", sets / "first", sets / "empty")
+    assert done.returncode == 1
+    assert done.stderr.replace(str(sets), "DIR") == snapshot("""\
+error: `DIR/first` and `DIR/empty` have no case in common
+  both are of the study `fabricated`, but no case has a result in both
+
+hint: run the study with the same factors on both targets, or `iosonde report` them side by side
+""")

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from command_line import Iosonde
+from inline_snapshot import snapshot
+
+from iosonde.cli.devices import lines
+from iosonde.target import block_stack
+from iosonde.target.devices import Device, Standing
+
+
+def test_devices_shows_every_block_device_and_that_none_is_written(iosonde: Iosonde) -> None:
+    shown = iosonde("devices")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    for number in block_stack.all_devices():
+        assert f"{block_stack.name_of(number)}  " in shown.stdout
+    assert shown.stdout.count("may be written: no") == len(block_stack.all_devices())
+
+
+@pytest.mark.root
+def test_a_mounted_device_is_shown_with_its_directory(iosonde: Iosonde, loop_file_system: Callable[..., Any]) -> None:
+    mounted = loop_file_system()
+    name = mounted.device.removeprefix("/dev/")
+    shown = iosonde("devices").stdout
+    own = next(text for text in shown.split("\n\n") if text.startswith(f"{name}  "))
+    assert f"holds     {name} (32 MiB) is mounted at `{mounted.directory}`" in own
+    assert f"may be written: no, `{name}` is mounted at `{mounted.directory}`" in own
+    assert f"`--target {mounted.directory}` measures files on it" in own
+
+
+def test_a_device_with_everything_is_readable() -> None:
+    device = Device(
+        name="nvme0n1",
+        model="FAST 9000",
+        serial="S1",
+        facts={
+            "size_bytes": 10**12,
+            "kind": "disk",
+            "transport": "nvme",
+            "firmware": "1.0",
+            "rotational": False,
+            "logical_block_bytes": 512,
+            "physical_block_bytes": 4096,
+            "scheduler": "none",
+            "nr_requests": 1023,
+            "hardware_queues": 16,
+            "write_cache": "write through",
+            "pcie_link": "8.0 GT/s PCIe x4",
+            "pcie_link_max": "16.0 GT/s PCIe x4",
+            "temperature_celsius": 41.85,
+            "under": ["sda"],
+        },
+        standing=[
+            Standing(name="nvme0n1", size_bytes=10**12, signature="a gpt partition table"),
+            Standing(name="nvme0n1p1", size_bytes=1 << 30, is_swap=True, signature="swap"),
+            Standing(name="nvme0n1p2", size_bytes=1 << 38, holders=["md0", "dm-1"], signature="linux_raid_member"),
+            Standing(name="nvme0n1p3", size_bytes=1 << 30),
+        ],
+    )
+    assert "\n".join(lines(device)) == snapshot("""\
+nvme0n1  931 GiB, FAST 9000, serial S1, firmware 1.0
+  kind      disk, nvme, not rotational
+  sectors   512 B logical, 4 KiB physical
+  queue     scheduler none, 1023 requests, 16 hardware queues, cache write through
+  link      PCIe 8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4
+  heat      42 degrees Celsius
+  on        sda
+  holds     nvme0n1 (931 GiB) carries a gpt partition table
+  holds     nvme0n1p1 (1 GiB) is swap
+  holds     nvme0n1p2 (256 GiB) is part of `md0`, is part of `dm-1`
+  may be written: no, `nvme0n1` carries a gpt partition table\
+""")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from command_line import Iosonde
+from engines import real_engine
+
+
+def lines(text: str) -> dict[str, str]:
+    """State and text of each check by its name; advice is on lines of its own."""
+    rows = [line.split("  ") for line in text.splitlines() if line[:1] != " "]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    return {row[1]: f"{row[0]}: {' '.join(row[2:])}" for row in cells}
+
+
+def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
+    shown = iosonde("doctor", IOSONDE_ENGINE=str(real_engine()), COLUMNS="250")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    found = lines(shown.stdout)
+    assert str(real_engine()) in found["engine"]
+    assert "version" in found["engine"]
+    assert {"io_uring", "clock", "kernel", "locked memory", "governor", "mitigations", "room here"} <= set(found)
+    fio = found["fio"]
+    assert fio.startswith("ok: ") if shutil.which("fio") else fio.startswith("note: not found")
+
+
+def test_without_an_engine_nothing_can_run_and_the_exit_code_says_so(iosonde: Iosonde) -> None:
+    shown = iosonde("doctor", IOSONDE_ENGINE="/nowhere/iosonde-engine")
+    assert shown.returncode == 1
+    assert lines(shown.stdout)["engine"].startswith("missing: ")
+    assert "IOSONDE_ENGINE" in shown.stdout
+
+
+def test_an_engine_that_says_nothing_sensible_is_as_good_as_none(iosonde: Iosonde, tmp_path: Path) -> None:
+    silent = tmp_path / "engine"
+    silent.write_text("#!/bin/sh\necho hello\n")
+    silent.chmod(0o755)
+    shown = iosonde("doctor", IOSONDE_ENGINE=str(silent))
+    assert shown.returncode == 1
+    assert "does not answer" in shown.stdout
+
+
+def test_a_kernel_that_refuses_io_uring_is_noted_with_what_to_do(iosonde: Iosonde, tmp_path: Path) -> None:
+    """The engine's own probe is what counts; here it is one that was refused."""
+    refused = tmp_path / "engine"
+    refused.write_text(
+        '#!/bin/sh\necho \'{"version": "0", "build": "release", "clock": "monotonic", "clock_read_ns": 25,'
+        ' "uring": false, "uring_error": "Operation not permitted (os error 1)"}\'\n'
+    )
+    refused.chmod(0o755)
+    shown = iosonde("doctor", IOSONDE_ENGINE=str(refused), COLUMNS="250")
+    assert shown.returncode == 0
+    assert lines(shown.stdout)["io_uring"] == "note: refused: Operation not permitted (os error 1)"
+    assert "sysctl kernel.io_uring_disabled=0" in shown.stdout
+    assert lines(shown.stdout)["clock"].startswith("note: monotonic")

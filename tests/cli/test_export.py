@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from plans import a_record, hand_plan, tables
+from typer.testing import CliRunner
+
+from iosonde.cli import app
+from iosonde.errors import ResultsError
+from iosonde.results import ResultSet
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    result_set = ResultSet.create(tmp_path / "set", hand_plan())
+    with result_set.lock():
+        run = result_set.plan.runs[0]
+        result_set.write(a_record(result_set.plan, run), *tables(run.run_id))
+    monkeypatch.chdir(tmp_path)
+    return result_set.directory
+
+
+def test_files_are_written_beside_and_named(directory: Path) -> None:
+    done = CliRunner().invoke(app, ["export", str(directory), "--format", "csv"])
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == "set-csv/cases.csv"
+    assert done.stdout.splitlines()[-1] == "set-csv/README.md"
+    assert pl.read_csv("set-csv/runs.csv")["run_id"].to_list() == ["c0001-r1"]
+    assert sorted(map(str, Path("set-csv").iterdir())) == sorted(done.stdout.splitlines())
+
+
+def test_a_directory_that_is_not_empty_is_refused(directory: Path) -> None:
+    done = CliRunner().invoke(app, ["export", str(directory), "--format", "json", "--output", str(directory)])
+    assert isinstance(done.exception, ResultsError)
+
+
+@pytest.mark.parametrize(("format", "suffix"), [("fio-json", "json"), ("hdr", "hlog")])
+def test_formats_of_other_tools_have_one_file_a_run(directory: Path, format: str, suffix: str) -> None:
+    done = CliRunner().invoke(app, ["export", str(directory), "--format", format])
+    assert done.stdout.splitlines() == [f"set-{format}/c0001-r1.{suffix}", f"set-{format}/README.md"]

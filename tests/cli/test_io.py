@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from engines import FAKE, real_engine
+from inline_snapshot import snapshot
+from typer.testing import CliRunner, Result
+
+from iosonde.cli import app
+from iosonde.errors import IosondeError, StudyError
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+
+SHORT = ("--duration", "300ms", "--ramp", "100ms", "--set", "interval=100ms")
+
+
+@pytest.fixture(autouse=True)
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def io(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["io", *arguments])
+
+
+def test_one_measurement_is_a_line_an_interval_and_a_table(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    done = io(
+        *("--target", str(tmp_path / "data"), "--access", "random", "--block-size", "4KiB", "--queue-depth", "8"),
+        *("--read-fraction", "0.7", "--span", "4MiB", "--io-mode", "buffered", *SHORT),
+    )
+    assert done.exit_code == 0, done.exception
+    lines = done.stderr.splitlines()
+    assert len([line for line in lines if line.endswith("(ramp)")]) == 1
+    assert len([line for line in lines if re.search(r"IOPS .*B/s +p99 ", line)]) == 4
+    table = done.stdout.splitlines()
+    assert table[0].split() == ["read", "write", "all"]
+    assert table.pop(-2).startswith("set by "), "the verdict with its first reason"
+    assert [line.split("  ")[0] for line in table[1:]] == snapshot(
+        [
+            "IOPS",
+            "bandwidth",
+            "completion latency mean",
+            "completion latency p50",
+            "completion latency p90",
+            "completion latency p99",
+            "completion latency p99.9",
+            "completion latency max",
+            "closed loop: the next I/O starts when one completes",
+        ]
+    )
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_in_open_loop_both_latencies_are_told_apart() -> None:
+    done = io("--target", "null:1MiB", "--span", "1MiB", "--rate", "2k", *SHORT)
+    assert done.exit_code == 0, done.exception
+    assert "response latency p50" in done.stdout
+    assert done.stdout.splitlines()[-1] == snapshot("start")
+
+
+def test_a_percentile_with_too_few_samples_is_a_dash() -> None:
+    done = io("--target", "null:1MiB", "--span", "1MiB", "--rate", "200", *SHORT)
+    rows = {line[:24].strip(): line[24:].strip() for line in done.stdout.splitlines()}
+    assert rows["completion latency p99"] == "-"
+    assert rows["completion latency p50"] != "-"
+
+
+def test_it_is_the_same_as_a_study_of_one_case(tmp_path: Path) -> None:
+    done = io("--target", "null:1MiB", "--span", "1MiB", "--json", "--output", str(tmp_path / "set"), *SHORT)
+    record = Record.model_validate_json(done.stdout)
+    assert [record] == ResultSet.open(tmp_path / "set").records()
+    assert record.outcome == "complete"
+    assert record.parameters["block_size"] == 4096
+
+
+def test_a_failed_measurement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "no space"}))
+    done = io("--target", "null:1MiB", "--span", "1MiB", *SHORT)
+    assert isinstance(done.exception, IosondeError)
+    assert str(done.exception) == snapshot("""\
+cannot write to `/data/file`: no space left on device
+  phase `layout`
+
+hint: make room\
+""")
+
+
+def test_a_wrong_value_is_an_error() -> None:
+    done = io("--target", "null:1MiB", "--block-size", "4KX")
+    assert isinstance(done.exception, StudyError)
+    assert str(done.exception) == snapshot("""\
+`block_size` cannot be `4KX`: `KX` is not a unit of size
+  in `--set block_size=4KX`
+
+hint: did you mean `KB`?\
+""")

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from command_line import Iosonde
+from inline_snapshot import snapshot
+
+
+def test_list_shows_every_study_with_the_size_of_its_profiles(iosonde: Iosonde) -> None:
+    shown = iosonde("list")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == snapshot("""\
+quick  What this disk delivers, in two minutes
+  quick        13 cases    43 runs   30.1 s
+  standard     13 cases    43 runs   1 min 35 s
+act  Aerospike's load: how many times it passes
+  quick         1 cases    12 runs   at most 1 min 20 s
+  standard      1 cases    14 runs   at most 1 h 12 min
+  paper         1 cases    15 runs   at most 360 h 15 min
+davidovic2019-grid  Bandwidth over block size and queue depth
+  quick        60 cases   187 runs   2 min 11 s
+  standard    340 cases  1051 runs   43 min 48 s
+  paper       340 cases  1051 runs   3 h 34 min
+han2021-device  One device under 64 threads with a file each
+  quick         8 cases    28 runs   39.2 s
+  standard      8 cases    46 runs   8 min 35 s
+  paper         8 cases    46 runs   6 h 8 min
+jo2024-mixed  IOPS and five-nines latency under a 70/30 mix
+  quick         8 cases    28 runs   39.2 s
+  standard      8 cases    28 runs   15 min 30 s
+  paper         8 cases    28 runs   2 h 34 min
+latency-curve  Response latency over offered load
+  quick        14 cases    42 runs   58.8 s
+  standard     26 cases    78 runs   15 min 52 s
+master2010-degradation  What is left after an hour of random writes
+  quick         8 cases    24 runs   2 min 2 s
+  standard      8 cases    24 runs   1 h 20 min
+  paper         8 cases    24 runs   8 h
+master2010-iops  IOPS over threads
+  quick        16 cases    52 runs   46.8 s
+  standard     16 cases    86 runs   10 min 19 s
+  paper        16 cases    86 runs   46 min 9 s
+master2010-surface  Bandwidth surface over block size and threads
+  quick        75 cases   232 runs   2 min 42 s
+  standard    280 cases   862 runs   35 min 55 s
+  paper       280 cases  1436 runs   12 h 51 min
+snia-write-saturation  Write saturation of a device that was purged
+  quick         1 cases     3 runs   30.2 s
+  standard      1 cases     3 runs   1 h
+  paper         1 cases     3 runs   24 h
+write-stress  Reads while writes saturate the target
+  quick         2 cases     6 runs   38.4 s
+  standard      2 cases     6 runs   9 min 13 s
+  paper         2 cases     6 runs   4 h 31 min
+""")

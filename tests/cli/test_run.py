@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from engines import FAKE, real_engine
+from inline_snapshot import snapshot
+
+import iosonde as package
+from iosonde.results import ResultSet
+
+STUDY = """
+name = "small"
+title = "A small study"
+question = "Does it work?"
+shuffle = false
+repeats = 2
+
+[measurement]
+span = "1MiB"
+io_mode = "buffered"
+duration = "{duration}"
+ramp = "0s"
+interval = "100ms"
+
+[[parts]]
+[parts.factors]
+read_fraction = [1.0, 0.0]
+
+[profiles.quick]
+[profiles.standard]
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place with a study, a directory to measure on, and the real engine."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # Commands run elsewhere; a relative PYTHONPATH would no longer lead to the package under test.
+    monkeypatch.setenv("PYTHONPATH", str(Path(str(package.__file__)).parents[1]))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "small.toml").write_text(STUDY.format(duration="100ms"))
+    return tmp_path
+
+
+def iosonde(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "iosonde", *arguments], cwd=home, capture_output=True, text=True, timeout=60
+    )
+
+
+def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "iosonde", *arguments],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def plain(text: str, home: Path) -> str:
+    """Without what differs from run to run."""
+    text = re.sub(r"iosonde-[0-9a-f]{8}", "iosonde-ID", text.replace(str(home), "HOME"))
+    return re.sub(r" +[0-9.,]+( k| M)? IOPS +[0-9.,]+ .?B/s +p99 +([0-9.]+ .?s|-)", " FIGURES", text)
+
+
+def test_a_study_is_run_shown_and_reported(home: Path) -> None:
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    assert plain(done.stderr, home) == snapshot("""\
+A small study on HOME/data
+runs     4, in order (seed 1)
+time     about 1.2 s
+written  limited only by time, 1 MiB of it before measuring
+disk     HOME/data/iosonde-ID: creates a directory with 1 MiB of files and removes it at the end
+[1/4] c0001-r1  main/read_fraction=1 FIGURES
+[2/4] c0002-r1  main/read_fraction=0 FIGURES
+[3/4] c0001-r2  main/read_fraction=1 FIGURES
+[4/4] c0002-r2  main/read_fraction=0 FIGURES
+4 of 4 runs are complete, in out
+""")
+    assert "A small study" in done.stdout
+    assert "report.html" in done.stdout
+    assert (home / "out/report.html").stat().st_size > 10_000
+    result_set = ResultSet.open(home / "out")
+    assert [record.outcome for record in result_set.records()] == ["complete"] * 4
+    assert result_set.problems == []
+    assert list((home / "data").iterdir()) == []
+
+
+def test_settings_repeats_and_seed_reach_the_plan(home: Path) -> None:
+    done = iosonde(
+        home,
+        *("run", "small.toml", "--target", "data", "--output", "out", "--no-report", "--profile", "quick"),
+        *("--repeats", "1", "--set", "read_fraction=0.5", "--set", "queue_depth=2", "--seed", "7", "--keep"),
+    )
+    assert done.returncode == 0, done.stderr
+    plan = ResultSet.open(home / "out").plan
+    assert [run.spec["workload"]["streams"][0]["mix"]["read_fraction"] for run in plan.runs] == [0.5]
+    assert [run.spec["workload"]["streams"][0]["queue_depth"] for run in plan.runs] == [2]
+    assert (plan.seed, plan.profile, plan.keep) == (7, "quick", True)
+    assert done.stdout == ""
+    assert not (home / "out/report.html").exists()
+    assert [path.stat().st_size for path in (home / "data").rglob("*") if path.is_file()] == [1 << 20]
+
+
+def test_results_go_to_a_directory_that_names_study_and_time(home: Path) -> None:
+    assert iosonde(home, "run", "small.toml", "--target", "null:1MiB", "--no-report").returncode == 0
+    (directory,) = (home / "iosonde-results").iterdir()
+    assert re.fullmatch(r"small-[0-9]{8}-[0-9]{6}", directory.name)
+
+
+def test_a_directory_that_is_not_empty_is_refused_before_anything_is_done(home: Path) -> None:
+    (home / "out").mkdir()
+    (home / "out/thesis.tex").write_text("years of work")
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out")
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        f"error: `{home}/out` is not empty\n\n"
+        "hint: name a new directory with `--output DIR`, or go on with a result set by `iosonde resume DIR`\n"
+    )
+    assert list((home / "data").iterdir()) == []
+
+
+def wait_for(path: Path, session: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 20
+    while not path.exists():
+        assert session.poll() is None and time.monotonic() < deadline, session.communicate()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_within_a_second_keeps_what_is_done_and_says_how_to_go_on(
+    home: Path, number: signal.Signals
+) -> None:
+    (home / "small.toml").write_text(STUDY.format(duration="700ms"))
+    session = start(home, "run", "small.toml", "--target", "data", "--output", "out")
+    wait_for(home / "out/records/c0001-r1", session)
+    time.sleep(0.2)
+    begin = time.monotonic()
+    os.killpg(session.pid, number)
+    stdout, stderr = session.communicate()
+    assert time.monotonic() - begin < 1
+    assert session.returncode == 130
+    assert stdout == ""
+    assert stderr.endswith("Stopped. 1 of 4 runs are done and kept in out\nGo on with: iosonde resume out\n")
+    assert list((home / "data").iterdir()) == []
+    assert list((home / "state").rglob("*.json")) == []
+    assert [record.run_id for record in ResultSet.open(home / "out").records()] == ["c0001-r1"]
+
+    resumed = iosonde(home, "resume", "out", "--no-report")
+    assert resumed.returncode == 0, resumed.stderr
+    assert resumed.stderr.startswith("3 of 4 runs are to be carried out\n")
+    assert [record.outcome for record in ResultSet.open(home / "out").records()] == ["complete"] * 4
+
+
+def test_an_engine_that_hangs_does_not_keep_ctrl_c_waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0002-r1": "hang"}))
+    session = start(home, "run", "small.toml", "--target", "data", "--output", "out")
+    wait_for(home / "out/records/c0001-r1", session)
+    time.sleep(0.3)
+    begin = time.monotonic()
+    session.send_signal(signal.SIGINT)
+    session.communicate()
+    assert time.monotonic() - begin < 1
+    assert session.returncode == 130
+    assert list((home / "data").iterdir()) == []
+
+
+def test_a_second_ctrl_c_does_not_wait(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0002-r1": "hang"}))
+    session = start(home, "run", "small.toml", "--target", "data", "--output", "out")
+    wait_for(home / "out/records/c0001-r1", session)
+    time.sleep(0.3)
+    session.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    begin = time.monotonic()
+    session.send_signal(signal.SIGINT)
+    _, stderr = session.communicate()
+    assert time.monotonic() - begin < 0.4
+    assert session.returncode == 130
+    assert stderr.endswith("Stopped at once. Files that are left are removed by: iosonde cleanup\n")
+    assert [record.run_id for record in ResultSet.open(home / "out").records()] == ["c0001-r1"]
+
+
+def test_failed_runs_are_named_and_the_rest_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0002-r1": "crash"}))
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
+    assert done.returncode == 0
+    assert plain(done.stderr, home).splitlines()[-6:] == snapshot(
+        [
+            "[1/4] c0001-r1  main/read_fraction=1 FIGURES",
+            "[2/4] c0002-r1  main/read_fraction=0  failed: the engine crashed (SIGSEGV)",
+            "[3/4] c0001-r2  main/read_fraction=1 FIGURES",
+            "[4/4] c0002-r2  main/read_fraction=0 FIGURES",
+            "3 of 4 runs are complete, in out",
+            "1 failed. Repeat them with: iosonde resume out --retry-failed",
+        ]
+    )
+
+
+def test_a_study_of_which_nothing_succeeds_ends_with_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "no space"}))
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_on_a_terminal_the_display_shows_runs_time_left_case_and_figures(home: Path) -> None:
+    (home / "small.toml").write_text(STUDY.format(duration="300ms"))
+    master, slave = pty.openpty()
+    session = subprocess.Popen(
+        [sys.executable, "-m", "iosonde", "run", "small.toml", "--target", "data", "--output", "out", "--no-report"],
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        stderr=slave,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(master, 4096)
+        except OSError:
+            break
+    os.close(master)
+    assert session.wait() == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    assert re.search(r"1 of 4 runs, \S+ \S+ left", text)
+    assert "main/read_fraction=1  measuring" in text
+    assert re.search(r"IOPS .*B/s .*p99", text)
+    assert "4 of 4 runs are complete, in out" in text

@@ -1,0 +1,100 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import CHECKOUT, Iosonde
+
+
+@pytest.fixture(scope="session")
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What can be measured again (the harness' cost) is measured once for all tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _own_state(_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has its own journal of what was made, so that none touches the user's; and none the user's cache."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(_cache))
+
+
+@pytest.fixture
+def iosonde() -> Iosonde:
+    """Run the command line as a user does: arguments in, exit code and text out."""
+
+    def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "iosonde", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "COLUMNS": "120", **environment},
+            check=False,
+        )
+
+    return run
+
+
+class LoopFileSystem:
+    """A file system in a file, mounted through a loop device."""
+
+    def __init__(self, device: str, directory: Path) -> None:
+        self.device = device
+        self.directory = directory
+
+
+@pytest.fixture
+def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
+    """Make file systems in files and mount them; all are unmounted at the end. Needs root and loop devices."""
+    made: list[LoopFileSystem] = []
+
+    def make(
+        kind: str = "ext4", *, size: str = "32M", sector_bytes: int = 512, options: str = "defaults"
+    ) -> LoopFileSystem:
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to mount a file system")
+        name = tmp_path / f"image-{len(made)}"
+        _run("truncate", "-s", size, name)
+        device = _run("losetup", "--find", "--show", "--sector-size", str(sector_bytes), name)
+        directory = tmp_path / f"mounted-{len(made)}"
+        directory.mkdir()
+        mounted = LoopFileSystem(device, directory)
+        made.append(mounted)
+        _run(f"mkfs.{kind}", "-q", device)
+        _run("mount", "-t", kind, "-o", options, device, directory)
+        return mounted
+
+    yield make
+    for each in made:
+        subprocess.run(["umount", each.directory], check=False, capture_output=True)
+        subprocess.run(["losetup", "--detach", each.device], check=False, capture_output=True)
+
+
+def _run(*command: str | Path) -> str:
+    """Skip, and say so, where the machine cannot do it."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    try:
+        done = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
+        )
+    except FileNotFoundError:
+        pytest.skip(f"needs {command[0]}")
+    if done.returncode:
+        pytest.skip(f"{' '.join(map(str, command))} failed: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_is_heard() -> None:
+    """A shell starts background jobs with SIGINT ignored, and then so do the tests that press Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,314 @@
+"""docs/protocol.md is true: what it shows runs, and what it lists is what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from jsonschema import Draft202012Validator
+
+from iosonde.results.histogram import bucket_of, lower_ns, midpoint_ns, width_ns
+from iosonde.run.engine import EngineRun, drive
+from iosonde.run.stop import Stop
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/protocol.md").read_text()
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced example: its language with what it is (`json spec`), and its text."""
+
+    kind: str
+    text: str
+    line: int
+
+
+BLOCKS = [
+    Block(match[1].strip(), match[2], TEXT[: match.start()].count("\n") + 1)
+    for match in re.finditer(r"^```(.+)\n((?:.*\n)*?)```$", TEXT, re.MULTILINE)
+]
+
+
+def blocks(kind: str) -> list[Block]:
+    return [block for block in BLOCKS if block.kind == kind]
+
+
+def parametrized(kind: str) -> Any:
+    return pytest.mark.parametrize("block", blocks(kind), ids=lambda block: f"line{block.line}")
+
+
+@cache
+def schema() -> dict[str, Any]:
+    printed = subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout
+    return json.loads(printed)
+
+
+@cache
+def validator(part: str) -> Draft202012Validator:
+    """The schema without room for fields that it does not name: a reader ignores them, an example must have none."""
+    strict = json.loads(json.dumps(schema()[part]))
+    variants = [variant for variant in strict.get("oneOf", []) if "$ref" in variant]
+    whole_events = {variant["$ref"].rpartition("/")[2] for variant in variants}
+    for variant in variants:
+        variant["unevaluatedProperties"] = False
+    for name, definition in strict.get("$defs", {}).items():
+        if "properties" in definition and name not in whole_events:
+            definition["additionalProperties"] = False
+    return Draft202012Validator(strict)
+
+
+def validate(value: Any, part: str) -> None:
+    validator(part).validate(value)
+
+
+def test_every_example_is_of_a_kind_that_is_tested() -> None:
+    assert {block.kind for block in BLOCKS} == {"json spec", "json event", "json command", "sh", "python"}
+
+
+@pytest.mark.parametrize("part", ["spec", "event", "command"])
+def test_json_examples_are_valid(part: str) -> None:
+    for block in blocks(f"json {part}"):
+        validate(json.loads(block.text), part)
+
+
+def test_every_event_has_an_example() -> None:
+    shown = {json.loads(block.text)["event"] for block in blocks("json event")}
+    assert shown == {variant["properties"]["event"]["const"] for variant in schema()["event"]["oneOf"]}
+
+
+@parametrized("json event")
+def test_counts_in_examples_agree(block: Block) -> None:
+    for histogram in histograms_in(json.loads(block.text)):
+        assert sum(count for _, count in histogram["buckets"]) == histogram["count"]
+        assert bucket_of([histogram["min_ns"], histogram["max_ns"]]).tolist() == [
+            histogram["buckets"][0][0],
+            histogram["buckets"][-1][0],
+        ]
+
+
+def histograms_in(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        if "buckets" in value:
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from histograms_in(part)
+
+
+# What it lists is what there is.
+
+
+def test_the_tables_list_every_type_field_and_value_and_no_other() -> None:
+    assert documented() == in_schema()
+
+
+def documented() -> dict[str, dict[str, set[str]]]:
+    """Type -> name -> what stands beside it, of all tables whose head names a type."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for table in re.finditer(r"^\| `([A-Z]\w*(?:\.\w+)?)` \|(.*)\n\|[-|: ]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE):
+        rows = [row.strip("|").split("|") for row in table[3].splitlines()]
+        has_fields = table[2].strip().startswith("fields")
+        assert table[1] not in found, f"two tables of {table[1]}"
+        found[table[1]] = {ticked(row[0]).pop(): ticked(row[1]) if has_fields else set() for row in rows}
+    return found
+
+
+def ticked(cell: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+def in_schema() -> dict[str, dict[str, set[str]]]:
+    types: dict[str, dict[str, set[str]]] = {}
+    for part in ("spec", "event", "command"):
+        whole = {name: value for name, value in schema()[part].items() if name != "$defs"}
+        for name, definition in {whole["title"]: whole, **schema()[part].get("$defs", {})}.items():
+            types[name] = names_of(definition)
+    # Workloads have too many fields for a cell, so each has a table of its own.
+    for workload, fields in types["Workload"].items():
+        types[f"Workload.{workload}"] = {field: set() for field in fields}
+    types["Workload"] = {workload: set() for workload in types["Workload"]}
+    return types
+
+
+def names_of(definition: dict[str, Any]) -> dict[str, set[str]]:
+    """The fields of a type, or its values, or its variants with their fields."""
+    if "oneOf" not in definition:
+        return {field: set() for field in definition["properties"]}
+    return dict(variant_of(variant) for variant in definition["oneOf"])
+
+
+def variant_of(variant: dict[str, Any]) -> tuple[str, set[str]]:
+    if "const" in variant:
+        return variant["const"], set()
+    tag = next(name for name, of in variant["properties"].items() if "const" in of)
+    return variant["properties"][tag]["const"], set(variant["properties"]) - {tag}
+
+
+def test_event_tables_are_headed_by_the_type_that_an_event_is() -> None:
+    stated = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \| (?:first|a phase|what happened|something|last)", TEXT, re.M))
+    variants = schema()["event"]["oneOf"]
+    assert stated == {v["properties"]["event"]["const"]: v["$ref"].rpartition("/")[2] for v in variants}
+
+
+def listed_under(head: str) -> set[str]:
+    table = re.search(rf"^\| {head} \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    assert table
+    return {ticked(row.split("|")[1]).pop() for row in table[1].splitlines()}
+
+
+def test_all_failure_codes_are_listed() -> None:
+    described = schema()["event"]["$defs"]["Failure"]["properties"]["code"]["description"]
+    assert listed_under("failure") == ticked(described)
+
+
+def test_all_warning_codes_are_listed() -> None:
+    sources = [path.read_text() for path in (ROOT / "crates").glob("*/src/**/*.rs")]
+    codes = {code for text in sources for code in re.findall(r'Warning \{\s*code: "(\w+)"', text)}
+    assert codes
+    assert listed_under("warning") == codes
+
+
+# Histograms.
+
+
+def numbers(row: str) -> list[int]:
+    return [int(cell.strip().replace(",", "")) for cell in row.strip("|").split("|")]
+
+
+def test_the_table_of_buckets_is_right() -> None:
+    table = re.search(r"^\| value \(ns\) .*\n\|[-|:]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    assert table
+    for row in table[1].splitlines():
+        value, bucket, first, last, middle = numbers(row)
+        assert bucket == bucket_of([value])[0]
+        assert [first, last - first + 1, middle] == [lower_ns(bucket), width_ns(bucket), midpoint_ns(bucket)]
+
+
+@pytest.mark.parametrize("value", [0, 1, 511, 1023, 1024, 100_000, 2**43, 2**44 - 1])
+def test_the_formulas_are_those_of_the_code(value: int) -> None:
+    shift = max(value.bit_length() - 10, 0)
+    bucket = 512 * shift + (value >> shift)
+    assert bucket == bucket_of([value])[0]
+    assert bucket <= 18431
+    if bucket >= 1024:
+        shift = bucket // 512 - 1
+        assert ((bucket - 512 * shift) << shift, 1 << shift) == (lower_ns(bucket), width_ns(bucket))
+
+
+# What it shows runs.
+
+
+def test_the_shell_commands_run(tmp_path: Path) -> None:
+    (tmp_path / "spec.json").write_text(blocks("json spec")[0].text)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "iosonde-engine").symlink_to(real_engine())
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    for block in blocks("sh"):
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.text],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"line {block.line}: {done.stderr}{done.stdout[-2000:]}"
+        assert done.stdout or "schema.json" in block.text
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    for event in events:
+        validate(event, "event")
+    assert [event["event"] for event in events] == ["hello", "phase", "phase", *["interval"] * 3, "result"]
+    assert json.loads((tmp_path / "schema.json").read_text()) == schema()
+
+
+@parametrized("json spec")
+def test_every_spec_is_carried_out(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done, events = carry_out(json.loads(block.text), real_engine().absolute())
+    for event in events:
+        validate(event, "event")
+    assert done.failure is None
+    assert done.result
+    assert done.result["outcome"] == "complete"
+    assert counted(done) == sum(job["operations"] for job in done.result["jobs"]) > 0
+
+
+@pytest.fixture
+def example_engine(tmp_path: Path) -> Path:
+    (program,) = blocks("python")
+    path = tmp_path / "front-to-back"
+    path.write_text(program.text)
+    path.chmod(0o755)
+    return path
+
+
+def front_to_back(tmp_path: Path) -> dict[str, Any]:
+    """The first spec of the page, as the example engine takes it."""
+    data = tmp_path / "data"
+    data.write_bytes(bytes(MIB))
+    spec: dict[str, Any] = json.loads(blocks("json spec")[0].text)
+    workload = spec["workload"]
+    workload["target"] = {"kind": "file", "path": str(data), "size_bytes": MIB}
+    workload["streams"][0]["access"] = {"kind": "sequential"}
+    workload.update(duration_ns=300_000_000, interval_ns=100_000_000)
+    return spec
+
+
+def test_the_engine_that_it_shows_is_one(example_engine: Path, tmp_path: Path) -> None:
+    done, events = carry_out(front_to_back(tmp_path), example_engine)
+    assert done.failure is None
+    for event in events:
+        validate(event, "event")
+    assert done.result
+    assert counted(done) == done.result["jobs"][0]["operations"] > 0
+    assert done.intervals["interval"].to_list() == [0, 1, 2]
+    assert done.child["exit_status"] == 0
+
+
+def test_the_engine_that_it_shows_stops_when_told_to(example_engine: Path, tmp_path: Path) -> None:
+    spec = front_to_back(tmp_path)
+    spec["workload"]["duration_ns"] = 3600 * 10**9
+    done, _ = carry_out(spec, example_engine, stop_at="interval")
+    assert done.result
+    assert done.result["outcome"] == "stopped"
+
+
+def test_the_engine_that_it_shows_refuses_what_it_cannot_do(example_engine: Path, tmp_path: Path) -> None:
+    spec = front_to_back(tmp_path)
+    spec["workload"]["streams"][0]["mix"]["read_fraction"] = 0.5
+    done, _ = carry_out(spec, example_engine)
+    assert done.failure
+    assert done.failure.code == "unsupported"
+    assert done.child["exit_status"] == 1
+
+
+def carry_out(spec: dict[str, Any], engine: Path, *, stop_at: str = "") -> tuple[EngineRun, list[dict[str, Any]]]:
+    stop, events = Stop(), []
+
+    def hear(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["event"] == stop_at:
+            stop.set()
+
+    try:
+        return drive(spec, on_event=hear, stop=stop, engine=engine), events
+    finally:
+        stop.close()
+
+
+def counted(done: EngineRun) -> int:
+    measured = done.intervals.filter(done.intervals["phase"] == "measure")
+    return int(measured["count"].sum())

@@ -1,0 +1,47 @@
+"""docs/warnings.md and the code know the same verdicts, warnings and numbers."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+
+from iosonde.analysis.evidence import Evidence
+from iosonde.analysis.verdict import KINDS, MEANING
+from iosonde.analysis.warning_kinds import WARNINGS
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/warnings.md").read_text()
+
+
+def rows_under(head: str) -> list[list[str]]:
+    table = re.search(rf"^\| {re.escape(head)} \|\n\|[-|]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    assert table, f"no table `{head}`"
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[1].splitlines()]
+
+
+def test_every_warning_stands_on_the_page_with_its_rule_and_hint_and_no_other() -> None:
+    documented = rows_under("warning | points to | given when | what to do")
+    points = {"note": "-"}
+    assert documented == [
+        [f"`{kind.code}`", points.get(kind.points_to, kind.points_to), kind.when, kind.hint]
+        for kind in WARNINGS.values()
+    ]
+
+
+def test_every_verdict_is_explained() -> None:
+    assert rows_under("verdict | meaning") == [[f"`{kind}`", MEANING[kind]] for kind in KINDS]
+
+
+def test_every_number_is_explained() -> None:
+    numbers = [name for name, value in vars(Evidence).items() if isinstance(value, cached_property)]
+    assert [row[0] for row in rows_under("number | meaning")] == [f"`{name}`" for name in numbers]
+
+
+def test_a_code_that_is_given_has_a_rule_and_every_rule_is_tested_by_provoking_it() -> None:
+    source = (ROOT / "python/iosonde/analysis/verdict.py").read_text()
+    given = set(re.findall(r'_told\(\s*"(\w+)"', source))
+    assert given == set(WARNINGS)
+    tests = "".join(path.read_text() for path in (ROOT / "tests/verdict").glob("test_*.py"))
+    untested = [code for code in WARNINGS if f'"{code}"' not in tests]
+    assert not untested

@@ -1,0 +1,203 @@
+"""Key-value runs for tests: small specs to change, and the real engine to carry them out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+
+Spec = dict[str, Any]
+
+ROCKSDB_PATHS = ("/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
+SEQUENTIAL = {"kind": "sequential"}
+UNIFORM = {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}}
+EACH_ONCE = {"kind": "random", "coverage": "each_once", "distribution": {"kind": "uniform"}}
+LATEST = {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "latest", "theta": 0.99}}
+ZIPFIAN = {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "zipfian", "theta": 0.99}}
+EMPTY = {"kind": "empty"}
+EXISTING = {"kind": "existing"}
+LOADED = {"kind": "loaded", "reload": False, "order": "random", "batch": 100, "sync": False}
+STORES = ("lmdb", "rocksdb", "redb", "fjall")
+
+
+@cache
+def has_rocksdb() -> bool:
+    return any(list(Path(path).glob("librocksdb.so*")) for path in ROCKSDB_PATHS)
+
+
+def needs(store: str) -> None:
+    """Skips, and says so, where a store's library is not installed."""
+    if store == "rocksdb" and not has_rocksdb():
+        pytest.skip("needs RocksDB: install the package `librocksdb7.8`")
+
+
+def stream(name: str, operation: str | dict[str, float], **changes: Any) -> Spec:
+    """One job in closed loop, uniform choice; `operation` is one, or several with weights."""
+    shares = {operation: 1.0} if isinstance(operation, str) else operation
+    return {
+        "name": name,
+        "jobs": 1,
+        "operations": [{"operation": share, "weight": weight} for share, weight in shares.items()],
+        "choice": UNIFORM,
+        "direction": "forward",
+        "scan_records_min": 1,
+        "scan_records_max": 1,
+        "batch": 1,
+        "sync": False,
+        "arrival": {"kind": "closed"},
+        "rate_limit": None,
+        "background": False,
+        "limit_bytes": None,
+        "limit_operations": None,
+        "cpus": [],
+        **changes,
+    }
+
+
+def spec(store: str, target: Path | Spec, *streams: Spec, count: int = 2000, **changes: Any) -> Spec:
+    """A run on records of 16 and 100 bytes, loaded first. `options`, `library`, `value_bytes` go where they belong."""
+    if isinstance(target, Path):
+        target = {"kind": "directory", "path": str(target)}
+    workload = {
+        "kind": "kv",
+        "store": {"kind": store, "library": changes.pop("library", None), "options": changes.pop("options", {})},
+        "target": target,
+        "records": {
+            "count": count,
+            "key_bytes": {"kind": "fixed", "bytes": 16},
+            "value_bytes": changes.pop("value_size", {"kind": "fixed", "bytes": changes.pop("value_bytes", 100)}),
+            "value_compression_ratio": 1.0,
+            "seed": 1,
+        },
+        "database": LOADED,
+        "transition": {"settle": False, "reopen": False, "page_cache": "keep"},
+        "streams": list(streams),
+        "ramp": {"duration_ns": 0, "bytes": None},
+        "duration_ns": None,
+        "interval_ns": 100_000_000,
+        "settle_at_end": False,
+        **changes,
+    }
+    return {"protocol": 1, "run_id": "test", "seed": 1, "workload": workload}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the engine said."""
+
+    events: list[Spec]
+
+    @property
+    def last(self) -> Spec:
+        return self.events[-1]
+
+    @property
+    def result(self) -> Spec:
+        assert self.last["event"] == "result", self.last
+        return self.last
+
+    @property
+    def error(self) -> Spec:
+        assert self.last["event"] == "error", self.last
+        assert self.last["message"]
+        assert self.last["hint"]
+        return self.last
+
+    @property
+    def store(self) -> Spec:
+        found: Spec = self.result["store"]
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """Codes, without that of Debian's RocksDB, which has assertions."""
+        codes = [event["code"] for event in self.events if event["event"] == "warning"]
+        return [code for code in codes if code != "assertions_enabled"]
+
+    @property
+    def intervals(self) -> list[Spec]:
+        return [event for event in self.events if event["event"] == "interval"]
+
+    @property
+    def phases(self) -> list[tuple[str, str]]:
+        told = [(event["phase"], event["edge"]) for event in self.events if event["event"] == "phase"]
+        return [phase for phase in told if phase[1] != "progress"]
+
+    def entries(self, stream: str, operation: str) -> list[Spec]:
+        return [
+            entry
+            for interval in self.intervals
+            for told in interval["streams"]
+            if told["stream"] == stream
+            for entry in told["operations"]
+            if entry["operation"] == operation
+        ]
+
+    def count(self, stream: str, operation: str) -> int:
+        return sum(entry["count"] for entry in self.entries(stream, operation))
+
+    def checks(self, what: str) -> int:
+        return sum(check[what] for check in self.store["checks"])
+
+
+def carry_out(spec: Spec) -> Told:
+    done = subprocess.run(
+        [real_engine()], input=json.dumps(spec), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert not done.stderr, done.stderr
+    told = Told([json.loads(line) for line in done.stdout.splitlines()])
+    assert done.returncode == (0 if told.last["event"] == "result" else 1)
+    return told
+
+
+def needs_root(*programs: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to make file systems and loop devices")
+    for program in programs:
+        if not shutil.which(program):
+            pytest.skip(f"needs `{program}`")
+
+
+def command(*words: str | Path) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@contextmanager
+def small_file_system(path: Path, mebibytes: int) -> Iterator[Path]:
+    """A file system in memory of that size."""
+    needs_root("mount")
+    path.mkdir()
+    try:
+        command("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "none", path)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"cannot mount a file system: {error.stderr}")
+    try:
+        yield path
+    finally:
+        command("umount", path)
+
+
+@contextmanager
+def loop_device(file: Path, mebibytes: int) -> Iterator[Path]:
+    """A block device of that size, full of zeros."""
+    needs_root("losetup")
+    with file.open("wb") as made:
+        made.truncate(mebibytes << 20)
+    try:
+        device = Path(command("losetup", "--find", "--show", file))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"cannot make a loop device: {error.stderr}")
+    try:
+        yield device
+    finally:
+        command("losetup", "--detach", device)

@@ -1,0 +1,322 @@
+"""Key-value stores through the engine: what comes back, what is counted, whose a database is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from stores import (
+    EACH_ONCE,
+    EMPTY,
+    EXISTING,
+    LATEST,
+    LOADED,
+    SEQUENTIAL,
+    STORES,
+    ZIPFIAN,
+    Spec,
+    carry_out,
+    loop_device,
+    needs,
+    spec,
+    stream,
+)
+
+COUNT = 2000
+MARK = "iosonde-database.json"
+
+
+def reading_all(**changes: Any) -> Spec:
+    return stream("reader", "read", choice=EACH_ONCE, limit_operations=COUNT, **changes)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> str:
+    needs(request.param)
+    return str(request.param)
+
+
+class TestEveryStore:
+    """What all stores have in common."""
+
+    def test_a_loaded_database_holds_every_record_and_is_kept(self, store: str, tmp_path: Path) -> None:
+        run = spec(store, tmp_path, reading_all(jobs=2))
+        first, second = carry_out(run), carry_out(run)
+        for told in (first, second):
+            assert told.count("reader", "read") == told.checks("values") == COUNT
+            assert told.checks("missing") == told.checks("corrupted") == 0
+            assert told.warnings == []
+            assert told.store["kind"] == told.result["backend"]["kind"] == store
+            assert told.store["version"]
+            assert told.store["options"]
+            assert told.store["record_bytes"] == COUNT * 116
+            assert told.store["database_bytes"] > COUNT * 116
+            assert told.intervals[0]["store"].keys() == told.store["statistics_at_end"].keys() != set()
+        assert first.phases == [("layout", "begin"), ("layout", "end")]
+        assert first.result["layout"] == {"written_bytes": COUNT * 116, "kept_bytes": 0}
+        assert second.phases == []
+        assert second.result["layout"] == {"written_bytes": 0, "kept_bytes": COUNT * 116}
+        assert (first.store["kept"], second.store["kept"]) == (False, True)
+
+    def test_a_measured_load_leaves_a_complete_database(self, store: str, tmp_path: Path) -> None:
+        """symas2018 and db_bench measure the load, and read from what it left."""
+        writer = stream("load", "update", choice=SEQUENTIAL, batch=7, limit_operations=COUNT)
+        load = carry_out(spec(store, tmp_path, writer, database=EMPTY, settle_at_end=True))
+        assert load.count("load", "write") == COUNT
+        assert sum(entry["bytes"] for entry in load.entries("load", "write")) == COUNT * 116
+        assert sum(entry["completion_latency"]["count"] for entry in load.entries("load", "write")) == COUNT
+        assert load.phases == [("settle", "begin"), ("settle", "end")]
+        read = carry_out(spec(store, tmp_path, reading_all()))
+        assert read.store["kept"]
+        assert read.checks("values") == COUNT
+        assert read.checks("corrupted") == 0
+
+    def test_readers_and_a_writer_are_measured_apart_and_end_together(self, store: str, tmp_path: Path) -> None:
+        reader = stream("readers", "read", jobs=4, limit_operations=4000)
+        writer = stream("writer", "update", background=True)
+        told = carry_out(spec(store, tmp_path, reader, writer))
+        assert told.count("readers", "read") == told.checks("values") == 4000
+        assert told.checks("missing") == told.checks("corrupted") == 0
+        assert {(job["stream"], job["job"]) for job in told.result["jobs"]} == {
+            *(("readers", job) for job in range(4)),
+            ("writer", 0),
+        }
+        again = carry_out(spec(store, tmp_path, reading_all()))
+        assert again.store["kept"], "updates leave every record"
+        assert again.checks("corrupted") == 0
+
+    def test_iterators_go_through_all_records_in_both_directions(self, store: str, tmp_path: Path) -> None:
+        for direction in ("forward", "reverse"):
+            walk = stream("walk", "iterate", direction=direction, limit_operations=COUNT + 5)
+            told = carry_out(spec(store, tmp_path, walk))
+            assert told.count("walk", "read") == told.checks("values") == COUNT + 5
+            assert told.checks("corrupted") == 0
+            first = stream("first", "scan", choice=SEQUENTIAL, direction=direction, limit_operations=1)
+            assert carry_out(spec(store, tmp_path, first)).checks("values") == 1
+
+    def test_scans_read_as_many_records_as_are_asked_for(self, store: str, tmp_path: Path) -> None:
+        scans = stream(
+            "scans", "scan", choice=SEQUENTIAL, scan_records_min=10, scan_records_max=10, limit_operations=COUNT
+        )
+        told = carry_out(spec(store, tmp_path, scans))
+        assert told.count("scans", "scan") == COUNT
+        assert told.checks("values") == COUNT * 10 - sum(range(10)), "the last scans meet the end"
+        assert told.checks("corrupted") == 0
+
+    def test_inserted_records_are_found_and_leave_the_database_for_loading_anew(
+        self, store: str, tmp_path: Path
+    ) -> None:
+        """YCSB D: what is read most is what was inserted last, by another thread too."""
+        mix = stream("d", {"read": 0.9, "insert": 0.1}, choice=LATEST, jobs=2, limit_operations=3000)
+        told = carry_out(spec(store, tmp_path, mix))
+        assert told.count("d", "write") > 100
+        assert told.checks("missing") == told.checks("corrupted") == 0
+        assert not carry_out(spec(store, tmp_path, reading_all())).store["kept"]
+
+    def test_deleted_records_are_counted_as_missing(self, store: str, tmp_path: Path) -> None:
+        delete = stream("delete", "delete", choice=SEQUENTIAL, batch=10, limit_operations=COUNT // 2)
+        assert carry_out(spec(store, tmp_path, delete)).count("delete", "delete") == COUNT // 2
+        told = carry_out(spec(store, tmp_path, reading_all(), database=EXISTING))
+        assert told.checks("missing") == COUNT // 2
+        assert told.checks("values") == COUNT // 2
+        assert told.warnings == [], "nobody said that they must be there"
+
+    def test_read_modify_write_is_one_operation(self, store: str, tmp_path: Path) -> None:
+        mix = stream("f", {"read": 1, "read_modify_write": 1}, choice=ZIPFIAN, limit_operations=1000)
+        told = carry_out(spec(store, tmp_path, mix))
+        modified = told.count("f", "read_modify_write")
+        assert 400 < modified < 600
+        assert told.count("f", "read") + modified == told.checks("values") == 1000
+        assert sum(entry["bytes"] for entry in told.entries("f", "read_modify_write")) == modified * 2 * 116
+
+    def test_sizes_may_differ_from_record_to_record(self, store: str, tmp_path: Path) -> None:
+        sizes = {"kind": "uniform", "min_bytes": 16, "max_bytes": 5000}
+        writer = stream("writer", "update", limit_operations=500, sync=True)
+        assert carry_out(spec(store, tmp_path, writer, value_size=sizes)).count("writer", "write") == 500
+        told = carry_out(spec(store, tmp_path, reading_all(), value_size=sizes))
+        assert told.checks("values") == COUNT
+        assert told.checks("corrupted") == 0
+
+    def test_the_transition_settles_opens_again_and_empties_the_page_cache(self, store: str, tmp_path: Path) -> None:
+        transition = {"settle": True, "reopen": True, "page_cache": "drop"}
+        # Of which an opening reads only a little.
+        run = spec(store, tmp_path, stream("one", "read", limit_operations=1), transition=transition, value_bytes=4000)
+        told = carry_out(run)
+        assert told.phases[2:] == [("precondition", "begin"), ("precondition", "end")]
+        assert told.store["settle_ns"] > 0
+        cached = told.store["cached_bytes_at_begin"]
+        if cached is not None and command_file_system(tmp_path) != "tmpfs":
+            assert cached < told.store["database_bytes"] / 2
+
+    def test_unknown_options_are_refused_with_the_nearest_name_and_nothing_is_written(
+        self, store: str, tmp_path: Path
+    ) -> None:
+        misspelt, meant = {
+            "lmdb": ("map_size", "mapsize"),
+            "rocksdb": ("write_bufer_size", "write_buffer_size"),
+            "redb": ("cachesize", "cache_size"),
+            "fjall": ("cachesize", "cache_size"),
+        }[store]
+        error = carry_out(spec(store, tmp_path, reading_all(), options={misspelt: 1})).error
+        assert error["code"] == "invalid_spec"
+        assert error["context"] == f"`store.options.{misspelt}`"
+        assert f"`{meant}`" in error["hint"]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_things_of_others_are_left_alone(self, store: str, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_text("years of work")
+        for database in (EMPTY, LOADED, EXISTING):
+            error = carry_out(spec(store, tmp_path, reading_all(), database=database)).error
+            assert error["code"] == "foreign_data"
+            assert "`thesis.tex`" in error["message"]
+        assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+    def test_a_run_that_is_killed_while_it_loads_leaves_a_clean_start(self, store: str, tmp_path: Path) -> None:
+        run = spec(store, tmp_path, reading_all(), count=200_000)
+        engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert engine.stdin
+        assert engine.stdout
+        engine.stdin.write(json.dumps(run) + "\n")
+        engine.stdin.flush()
+        while '"layout"' not in engine.stdout.readline():
+            pass
+        time.sleep(0.1)
+        engine.kill()
+        engine.communicate()
+        assert json.loads((tmp_path / MARK).read_text())["state"] == "incomplete"
+        told = carry_out(spec(store, tmp_path, reading_all()))
+        assert not told.store["kept"]
+        assert told.checks("values") == COUNT
+        assert told.checks("missing") == told.checks("corrupted") == 0
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["database", MARK]
+
+    def test_a_run_is_stopped_while_it_loads(self, store: str, tmp_path: Path) -> None:
+        run = spec(store, tmp_path, reading_all(), count=50_000_000)
+        engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert engine.stdin
+        assert engine.stdout
+        engine.stdin.write(json.dumps(run) + "\n")
+        engine.stdin.flush()
+        while '"layout"' not in engine.stdout.readline():
+            pass
+        told, _ = engine.communicate('"stop"\n')
+        last = json.loads(told.splitlines()[-1])
+        assert (last["event"], last["outcome"]) == ("result", "stopped")
+        assert json.loads((tmp_path / MARK).read_text())["state"] == "incomplete"
+
+
+def command_file_system(path: Path) -> str:
+    return subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True).stdout.strip()
+
+
+class TestLoads:
+    """Pace and limits, on the store that keeps nothing."""
+
+    VIRTUAL = {"kind": "virtual"}  # noqa: RUF012
+
+    def run(self, *streams: Spec, **changes: Any) -> Spec:
+        return spec("null", self.VIRTUAL, *streams, database=EXISTING, **changes)
+
+    def test_a_rate_limit_is_not_passed(self) -> None:
+        writer = stream("writer", "update", rate_limit=2000.0, jobs=2)
+        told = carry_out(self.run(writer, duration_ns=400_000_000))
+        assert 0 < told.count("writer", "write") <= 802
+        assert all(entry["response_latency"] is None for entry in told.entries("writer", "write"))
+
+    def test_an_open_loop_counts_from_the_intended_start_and_tells_its_schedule(self) -> None:
+        writer = stream("writer", "update", arrival={"kind": "constant", "rate": 1000.0})
+        told = carry_out(self.run(writer, duration_ns=300_000_000))
+        assert all(entry["response_latency"]["count"] == entry["count"] for entry in told.entries("writer", "write"))
+        schedule = told.result["jobs"][0]["schedule"]
+        assert 295 <= schedule["due"] <= 305
+        assert schedule["started"] <= schedule["due"]
+
+    def test_a_limit_of_operations_is_met_exactly_whatever_the_batch(self) -> None:
+        writer = stream("writer", "insert", batch=64, jobs=3, limit_operations=1000)
+        assert carry_out(self.run(writer)).count("writer", "write") == 1000
+
+    def test_records_of_a_batch_share_its_latency(self) -> None:
+        writer = stream("writer", "update", batch=50, limit_operations=50)
+        (entry,) = carry_out(self.run(writer)).entries("writer", "write")
+        assert entry["completion_latency"]["count"] == 50
+        assert entry["completion_latency"]["min_ns"] == entry["completion_latency"]["max_ns"]
+
+    def test_a_ramp_comes_before_the_measurement(self) -> None:
+        told = carry_out(
+            self.run(stream("r", "read"), duration_ns=200_000_000, ramp={"duration_ns": 200_000_000, "bytes": None})
+        )
+        assert {interval["phase"] for interval in told.intervals} == {"warmup", "measure"}
+
+    def test_loading_ten_million_records_needs_no_memory_for_each(self) -> None:
+        loaded = {**LOADED, "batch": 1000, "order": "random"}
+        run = spec("null", self.VIRTUAL, stream("r", "read", limit_operations=1), database=loaded, count=10_000_000)
+        told = carry_out(run)
+        assert told.result["layout"]["written_bytes"] == 10_000_000 * 116
+        assert told.result["peak_memory_bytes"] < 200e6
+
+
+class TestRawDevice:
+    """LMDB without a file system. It would take any device without asking, so the engine asks."""
+
+    @pytest.fixture
+    def device(self, tmp_path: Path):  # type: ignore[no-untyped-def]
+        with loop_device(tmp_path / "disk", 64) as device:
+            yield device
+
+    @staticmethod
+    def on(device: Path) -> Spec:
+        return {"kind": "device", "path": str(device), "size_bytes": 64 << 20}
+
+    def test_a_database_is_loaded_and_kept_there_and_nothing_lies_beside_it(self, device: Path) -> None:
+        run = spec("lmdb", self.on(device), reading_all(jobs=4), stream("w", "update", background=True, rate_limit=100))
+        first, second = carry_out(run), carry_out(run)
+        for told in (first, second):
+            assert told.checks("values") == COUNT
+            assert told.checks("missing") == told.checks("corrupted") == 0
+            assert COUNT * 116 < told.store["database_bytes"] < 64 << 20
+        assert (first.store["kept"], second.store["kept"]) == (False, True)
+        assert not list(Path("/dev").glob(f"{device.name}-lock*"))
+
+    def test_a_device_with_a_file_system_is_refused_and_left_as_it_is(self, device: Path) -> None:
+        subprocess.run(["mkfs.ext4", "-q", device], check=True)
+        before = device.read_bytes()
+        error = carry_out(spec("lmdb", self.on(device), reading_all(), database=EMPTY)).error
+        assert error["code"] == "foreign_data"
+        assert "an ext2, ext3 or ext4 file system" in error["message"]
+        assert device.read_bytes() == before
+
+    @pytest.mark.parametrize("place", [0, 5000, 127 << 10, (64 << 20) - 1])
+    def test_data_of_an_unknown_kind_is_refused(self, device: Path, place: int) -> None:
+        with device.open("r+b") as opened:
+            opened.seek(place)
+            opened.write(b"x")
+        error = carry_out(spec("lmdb", self.on(device), reading_all())).error
+        assert error["code"] == "foreign_data"
+        assert "unknown kind" in error["message"]
+
+    def test_a_device_in_use_is_busy(self, device: Path, tmp_path: Path) -> None:
+        subprocess.run(["mkfs.ext4", "-q", device], check=True)
+        (tmp_path / "mounted").mkdir()
+        subprocess.run(["mount", device, tmp_path / "mounted"], check=True)
+        try:
+            error = carry_out(spec("lmdb", self.on(device), reading_all())).error
+        finally:
+            subprocess.run(["umount", tmp_path / "mounted"], check=True)
+        assert error["code"] == "busy"
+
+    def test_a_full_device_is_a_full_map(self, device: Path) -> None:
+        error = carry_out(spec("lmdb", self.on(device), reading_all(), count=200_000, value_bytes=1000)).error
+        assert error["code"] == "map_full"
+        assert error["context"] == "phase `layout`"
+
+    def test_other_stores_are_unsupported_with_a_reason(self, device: Path) -> None:
+        for store in ("rocksdb", "redb", "fjall"):
+            needs(store)
+            error = carry_out(spec(store, self.on(device), reading_all())).error
+            assert error["code"] == "unsupported"
+        assert not any(device.read_bytes()[: 1 << 20])

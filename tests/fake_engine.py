@@ -1,0 +1,210 @@
+#!/usr/bin/env -S python3 -S
+"""An engine that speaks the protocol, measures nothing, and misbehaves on demand.
+
+`FAKE_ENGINE` holds JSON: run id (or `*`) -> what to do there. Everything else goes well.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+START_NS = time.monotonic_ns()
+
+
+def say(event: str, **fields: object) -> None:
+    os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
+
+
+def now_ns() -> int:
+    return time.monotonic_ns() - START_NS
+
+
+def usage() -> dict[str, int]:
+    names = ("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches")
+    return {name: 1 for name in (*names, "minor_faults", "major_faults", "fs_inputs", "fs_outputs")}
+
+
+def hello(protocol: int = 1) -> None:
+    say(
+        "hello",
+        protocol=protocol,
+        engine="fake-engine",
+        version="1.2.3",
+        build="test",
+        pid=os.getpid(),
+        clock="monotonic",
+        clock_read_ns=50.0,
+        realtime_ns=time.time_ns(),
+    )
+
+
+def stop_wanted(timeout_s: float) -> bool:
+    """Whether standard input says `stop` or ends within that time."""
+    readable, _, _ = select.select([0], [], [], timeout_s)
+    return bool(readable)
+
+
+def interval(index: int, begin_ns: int, streams: list[dict]) -> None:
+    say(
+        "interval",
+        phase="measure",
+        index=index,
+        begin_ns=begin_ns,
+        end_ns=now_ns(),
+        streams=streams,
+        process=usage(),
+        devices=[{"device": "8:0", **{name: 2 for name in ("reads", "read_bytes", "busy_ns")}}],
+    )
+
+
+def stream(count: int, buckets: int = 2) -> dict:
+    histogram = {
+        "count": count * buckets,
+        "sum_ns": 1000 * count * buckets,
+        "min_ns": 900,
+        "max_ns": 2000,
+        "buckets": [[900 + number, count] for number in range(buckets)],
+    }
+    operation = {
+        "operation": "read",
+        "count": count * buckets,
+        "bytes": 4096 * count * buckets,
+        "errors": 0,
+        "completion_latency": histogram,
+        "response_latency": None,
+    }
+    return {"stream": "main", "backlog_max": 0, "operations": [operation]}
+
+
+def measure(spec: dict, *, streams: list[dict]) -> None:
+    workload = spec["workload"]
+    begin = now_ns()
+    say("phase", phase="measure", edge="begin", at_ns=begin, bytes=0)
+    end, index, outcome = begin + workload["duration_ns"], 0, "complete"
+    while now_ns() < end and outcome == "complete":
+        since = now_ns()
+        left_ns = min(workload["interval_ns"], end - since)
+        outcome = "stopped" if stop_wanted(left_ns / 1e9) else "complete"
+        interval(index, since, streams)
+        index += 1
+    say("phase", phase="measure", edge="end", at_ns=now_ns(), bytes=0)
+    result(begin, outcome)
+
+
+def result(begin: int, outcome: str = "complete") -> None:
+    say(
+        "result",
+        outcome=outcome,
+        begin_ns=begin,
+        end_ns=now_ns(),
+        jobs=[
+            {
+                "stream": "main",
+                "job": 0,
+                "operations": 3,
+                "bytes": 3 * 4096,
+                "last_completion_ns": now_ns(),
+                "usage": usage(),
+                "abandoned": 0,
+            }
+        ],
+        process=usage(),
+        peak_memory_bytes=1,
+        buffer_bytes=1,
+        devices=[],
+        backend={"kind": "null", "features": [], "fallbacks": []},
+        layout={"written_bytes": 0, "kept_bytes": 0},
+    )
+
+
+def misbehave(how: str, spec: dict) -> None:
+    match how:
+        case "exit before hello":
+            sys.stderr.write("error while loading shared libraries\n")
+            sys.exit(127)
+        case "silent":
+            time.sleep(60)
+        case "wrong protocol":
+            hello(protocol=99)
+            time.sleep(60)
+        case "no hello":
+            result(0)
+        case "slow start":
+            time.sleep(0.5)
+            hello()
+            measure(spec, streams=[stream(1)])
+        case _:
+            hello()
+            misbehave_later(how, spec)
+
+
+def misbehave_later(how: str, spec: dict) -> None:
+    match how:
+        case "crash":
+            sys.stderr.write("thread 'main' panicked\n")
+            sys.stderr.flush()
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "exit":
+            sys.stderr.write("cannot go on\n")
+            sys.exit(3)
+        case "garbage":
+            os.write(1, b"\x00\xff not JSON\n")
+            time.sleep(60)
+        case "unknown event":
+            say("surprise")
+            time.sleep(60)
+        case "malformed interval":
+            say("interval", phase="measure")
+            time.sleep(60)
+        case "no result":
+            pass
+        case "after the result":
+            result(0)
+            result(0)
+        case "no space":
+            message = "cannot write to `/data/file`: no space left on device"
+            say("error", code="no_space", message=message, context="phase `layout`", hint="make room")
+        case "hang":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            say("phase", phase="measure", edge="begin", at_ns=now_ns(), bytes=0)
+            time.sleep(60)
+        case "closed output":
+            result(0)
+            os.close(1)
+            time.sleep(60)
+        case "stalled":
+            say("phase", phase="measure", edge="begin", at_ns=0, bytes=0)
+            interval(0, 0, [stream(1)])
+            interval(1, 100, [{"stream": "main", "backlog_max": 7, "operations": []}])
+            result(0)
+        case "many buckets":
+            measure(spec, streams=[stream(1, buckets=5000)])
+        case "fails once" if not (marker := Path(os.environ["FAKE_ENGINE_MARKER"])).exists():
+            marker.touch()
+            say("error", code="io_error", message="input/output error", context="", hint="")
+        case "warning":
+            say("warning", code="page_cache", message="reads came from memory", hint="use direct I/O")
+            measure(spec, streams=[stream(1)])
+        case _:
+            measure(spec, streams=[stream(1)])
+
+
+def main() -> None:
+    assert sys.argv[1:] == ["--stop-at-eof"], sys.argv
+    # Byte by byte, so that what follows the spec stays in the pipe for select.
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(0, 1)
+    spec = json.loads(line)
+    plans = json.loads(os.environ.get("FAKE_ENGINE", "{}"))
+    misbehave(plans.get(spec["run_id"], plans.get("*", "well")), spec)
+
+
+main()

@@ -1,0 +1,320 @@
+"""What is exported is read by other tools, and says there what it says here."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+from plans import a_failure, a_record, hand_plan, tables
+
+from iosonde.analysis.metrics import run_metrics
+from iosonde.interop.fio import bins
+from iosonde.interop.fio.given_back import job_options
+from iosonde.interop.hdr.encoding import HIGHEST_NS, encode, slot_of
+from iosonde.interop.hdr.log import values
+from iosonde.results import ResultSet
+from iosonde.results.histogram import midpoint_ns
+from iosonde.results.schema import Record
+
+PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0}
+CONVERTER = "fio_jsonplus_clat2csv"
+
+
+@pytest.fixture(scope="session")
+def exported(results: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    directory = tmp_path_factory.mktemp("exported")
+    for format in ("fio-json", "hdr"):
+        results.export(format, directory / format)
+    return {format: directory / format for format in ("fio-json", "hdr")}
+
+
+@pytest.fixture(scope="session")
+def metrics(results: ResultSet) -> dict[tuple[str, str, str, str], float]:
+    rows = run_metrics(results).iter_rows(named=True)
+    return {(row["run_id"], row["stream"], row["operation"], row["metric"]): row["value"] for row in rows}
+
+
+def documents(exported: dict[str, Path]) -> dict[str, Any]:
+    return {path.stem: json.loads(path.read_text()) for path in exported["fio-json"].glob("*.json")}
+
+
+def test_every_run_has_a_file_and_every_stream_is_a_job(results: ResultSet, exported: dict[str, Path]) -> None:
+    found = documents(exported)
+    assert {*found} == {"c0001-r1", "c0002-r1"}
+    assert [job["jobname"] for job in found["c0001-r1"]["jobs"]] == ["main"]
+    assert [job["jobname"] for job in found["c0002-r1"]["jobs"]] == ["open, poisson", "writer"]
+    assert found["c0001-r1"]["iosonde"]["case_id"] == "closed"
+
+
+def test_json_has_our_counts_rates_and_latencies(
+    exported: dict[str, Path], metrics: dict[tuple[str, str, str, str], float]
+) -> None:
+    checked = 0
+    for run_id, document in documents(exported).items():
+        for job in document["jobs"]:
+            for operation in ("read", "write"):
+                of = (run_id, job["jobname"], operation)
+                said = job[operation]
+                if (*of, "operations") not in metrics:
+                    assert said["total_ios"] == 0
+                    continue
+                checked += 1
+                assert said["total_ios"] == said["clat_ns"]["N"] == metrics[*of, "operations"]
+                assert said["iops"] == pytest.approx(metrics[*of, "iops"])
+                assert said["bw_bytes"] == int(metrics[*of, "bandwidth"])
+                assert said["io_bytes"] == said["total_ios"] * (
+                    4096 if operation == "read" or job["groupid"] == 0 else 65536
+                )
+                for latency, name in (("clat_ns", "completion"), ("lat_ns", "response")):
+                    check_latency(said[latency], of, name, metrics)
+    assert checked == 4
+
+
+def check_latency(said: dict[str, Any], of: tuple[str, str, str], name: str, metrics: dict[Any, float]) -> None:
+    if (*of, f"{name}_latency_ns_mean") not in metrics:
+        assert "bins" not in said, "a closed loop has no response latency"
+        return
+    for statistic in ("min", "max", "mean"):
+        assert said[statistic] == pytest.approx(metrics[*of, f"{name}_latency_ns_{statistic}"])
+    assert sum(said["bins"].values()) == said["N"]
+    for ours, theirs in PERCENTILES.items():
+        # A bin is one part in 64 wide at most, and ours one in 512.
+        value = metrics[*of, f"{name}_latency_ns_{ours}"]
+        assert said["percentile"][f"{theirs:.6f}"] == pytest.approx(value, rel=1 / 64)
+
+
+def test_a_deviation_is_that_of_the_distribution(exported: dict[str, Path]) -> None:
+    """Service of the writer alone on its two servers is exponential: its deviation is near its mean."""
+    latency = documents(exported)["c0002-r1"]["jobs"][1]["write"]["clat_ns"]
+    values = [(int(midpoint), count) for midpoint, count in latency["bins"].items()]
+    mean = sum(value * count for value, count in values) / latency["N"]
+    deviation = (sum(count * (value - mean) ** 2 for value, count in values) / (latency["N"] - 1)) ** 0.5
+    assert latency["stddev"] == pytest.approx(deviation, rel=0.01)
+
+
+def test_json_names_the_load_in_fios_options(exported: dict[str, Path]) -> None:
+    closed = documents(exported)["c0001-r1"]["jobs"][0]
+    assert closed["job options"] == {
+        "ioengine": "simulated",
+        "rw": "randrw",
+        "rwmixread": "70",
+        "norandommap": "1",
+        "bs": "4096",
+        "iodepth": "4",
+        "numjobs": "2",
+        "direct": "1",
+        "size": str(64 << 20),
+        "offset": "0",
+        "fdatasync": "16",
+        "runtime": "450ms",
+        "ramp_time": "50ms",
+    }
+    opened = documents(exported)["c0002-r1"]["jobs"][0]["job options"]
+    assert (opened["rate_iops"], opened["rate_process"]) == ("4000", "poisson")
+
+
+def test_what_fio_says_of_each_job_is_said_of_each(results: ResultSet) -> None:
+    record = results.records()[0]
+    stream = record.spec["workload"]["streams"][0] | {"jobs": 4, "limit_bytes": 4 << 20, "limit_operations": 40}
+    split = stream | {"span": {"offset_bytes": 4096, "bytes": 8 << 20, "sharing": "split"}}
+    options = job_options(split, record.spec["workload"], backend="sync")
+    assert (options["ioengine"], options["io_size"], options["number_ios"]) == ("psync", str(1 << 20), "10")
+    assert (options["size"], options["offset"], options["offset_increment"]) == (str(2 << 20), "4096", str(2 << 20))
+
+
+def test_devices_are_named_and_measured(tmp_path: Path) -> None:
+    plan = hand_plan()
+    device = dict.fromkeys(("read_merges", "write_merges", "read_bytes", "write_bytes", "in_flight"), 0)
+    device |= {"device": "259:0", "reads": 7, "writes": 2, "read_wait_ns": 3_000_000, "write_wait_ns": 2_500_000}
+    made = ResultSet.create(tmp_path / "set", plan)
+    with made.lock():
+        record = a_record(plan, plan.runs[0], target={"devices": [{"device": "259:0", "name": "nvme0n1"}]})
+        assert record.result is not None
+        record.result["devices"] = [device | {"busy_ns": 50_000_000}]
+        made.write(record, *tables(plan.runs[0].run_id))
+    made.export("fio-json", tmp_path / "out")
+    assert json.loads((tmp_path / "out/c0001-r1.json").read_text())["disk_util"] == [
+        {
+            "name": "nvme0n1",
+            "read_ios": 7,
+            "write_ios": 2,
+            "read_merges": 0,
+            "write_merges": 0,
+            "read_ticks": 3,
+            "write_ticks": 2,
+            "in_queue": 5,
+            "util": 50.0,
+        }
+    ]
+
+
+def test_flushes_shares_and_samples(results: ResultSet, exported: dict[str, Path]) -> None:
+    job = documents(exported)["c0001-r1"]["jobs"][0]
+    flushes = results.intervals.filter(run_id="c0001-r1", phase="measure", operation="flush")
+    assert job["sync"]["total_ios"] == flushes["count"].sum() > 0
+    shares = [share for unit in ("ns", "us", "ms") for share in job[f"latency_{unit}"].values()]
+    assert sum(shares) == pytest.approx(100)
+    below = sum(list(job["latency_us"].values())[:6]) + sum(job["latency_ns"].values())
+    lower = sum(
+        count
+        for operation in ("read", "write")
+        for midpoint, count in job[operation]["clat_ns"]["bins"].items()
+        if int(midpoint) < 100_000
+    )
+    assert below == pytest.approx(100 * lower / (job["read"]["total_ios"] + job["write"]["total_ios"]), abs=2)
+    assert job["read"]["iops_samples"] == 5
+    assert job["read"]["iops_min"] <= job["read"]["iops"] <= job["read"]["iops_max"]
+
+
+@pytest.mark.fio
+@pytest.mark.skipif(not shutil.which(CONVERTER), reason=f"needs `{CONVERTER}`: install the package `fio`")
+def test_fios_own_tool_reads_the_json(exported: dict[str, Path], tmp_path: Path) -> None:
+    for path in exported["fio-json"].glob("*.json"):
+        target = tmp_path / f"{path.stem}.csv"
+        convert(path, target)
+        assert "validated" in convert(path, target, "--validate")
+        for number, job in enumerate(json.loads(path.read_text())["jobs"]):
+            rows = list(csv.reader((tmp_path / f"{path.stem}_job{number}.csv").read_text().splitlines()))
+            column = [name.strip() for name in rows[0]].index("read_clat_ns_count")
+            counted = sum(int(row[column]) for row in rows[1:] if row[column].strip())
+            assert counted == job["read"]["total_ios"]
+
+
+def convert(path: Path, target: Path, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(shutil.which(CONVERTER)), str(path), str(target), *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def hdr_lines(path: Path) -> list[tuple[str, HdrHistogram]]:
+    reader = HistogramLogReader(str(path), HdrHistogram(1, HIGHEST_NS, 3))
+    found = []
+    while histogram := reader.get_next_interval_histogram():
+        found.append((histogram.get_tag(), histogram))
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["completion", "response"])
+@pytest.mark.parametrize("run_id", ["c0001-r1", "c0002-r1"])
+def test_hdrhistogram_reads_every_interval_with_its_time_and_count(
+    results: ResultSet, exported: dict[str, Path], run_id: str, kind: str
+) -> None:
+    has_it = pl.col(f"{kind}_latency_ns_min").is_not_null()
+    rows = results.intervals.filter(
+        pl.col("run_id") == run_id, pl.col("phase") == "measure", pl.col("count") > 0, has_it
+    )
+    start_ms = {record.run_id: _start_ms(record) for record in results.records()}[run_id]
+    expected = sorted(
+        (tag_of(row, kind), row["begin_ns"] / 1e6 + start_ms, row["end_ns"] / 1e6 + start_ms, row["count"])
+        for row in rows.iter_rows(named=True)
+    )
+    lines = [(tag, line) for tag, line in hdr_lines(exported["hdr"] / f"{run_id}.hlog") if tag.endswith(f"/{kind}")]
+    found = sorted(
+        (tag, line.get_start_time_stamp(), line.get_end_time_stamp(), line.get_total_count()) for tag, line in lines
+    )
+    assert len(found) == len(expected) and (expected or kind == "response")
+    for line, row in zip(found, expected, strict=True):
+        assert (line[0], line[3]) == (row[0], row[3])
+        assert line[1:3] == (pytest.approx(row[1], abs=2), pytest.approx(row[2], abs=2))
+
+
+def tag_of(row: dict[str, Any], kind: str) -> str:
+    """A tag has neither commas nor spaces."""
+    return f"{row['run_id']}/{row['stream'].replace(', ', '__')}/{row['operation']}/{kind}"
+
+
+def _start_ms(record: Record) -> float:
+    """Unix time of the run's 0."""
+    return float(record.engine["realtime_ns"]) / 1e6
+
+
+def test_hdrhistogram_merges_to_our_percentiles(
+    exported: dict[str, Path], metrics: dict[tuple[str, str, str, str], float]
+) -> None:
+    merged: dict[str, HdrHistogram] = {}
+    for path in exported["hdr"].glob("*.hlog"):
+        for tag, line in hdr_lines(path):
+            merged.setdefault(tag, HdrHistogram(1, HIGHEST_NS, 3)).add(line)
+    assert len(merged) == 6
+    for tag, histogram in merged.items():
+        run_id, stream, operation, latency = tag.split("/")
+        of = (run_id, stream.replace("__", ", "), operation)
+        assert histogram.get_total_count() == metrics[*of, "operations"]
+        assert histogram.get_min_value() == pytest.approx(metrics[*of, f"{latency}_latency_ns_min"], rel=0.001)
+        assert histogram.get_max_value() == pytest.approx(metrics[*of, f"{latency}_latency_ns_max"], rel=0.001)
+        for ours, theirs in PERCENTILES.items():
+            value = metrics.get((*of, f"{latency}_latency_ns_{ours}"))
+            if value is not None:
+                assert histogram.get_value_at_percentile(theirs) == pytest.approx(value, rel=0.002), (tag, ours)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {0: 1},
+        {1: 1, 2047: 3, 2048: 1, 2049: 1, 4095: 7},
+        {5: 1, 7: 1, 1 << 40: 12345678901},
+        {HIGHEST_NS: 1, 1 << 60: 2},
+        {value * value * value: value for value in range(1, 4000, 7)},
+    ],
+)
+def test_the_encoding_is_that_of_the_library(counts: dict[int, int]) -> None:
+    reference = HdrHistogram(1, HIGHEST_NS, 3)
+    for value, count in counts.items():
+        reference.record_value(min(value, HIGHEST_NS), count)
+    decoded = HdrHistogram.decode(encode(counts))
+    assert decoded.get_total_count() == sum(counts.values())
+    assert decoded.get_max_value() == reference.get_max_value()
+    assert decoded.get_min_value() == reference.get_min_value()
+    for percentile in (1, 25, 50, 75, 90, 99, 99.9, 100):
+        assert decoded.get_value_at_percentile(percentile) == reference.get_value_at_percentile(percentile)
+
+
+def test_slots_are_as_wide_as_three_digits_ask_for() -> None:
+    for value in (0, 1, 2047, 2048, 5000, 10**6, 10**9, 1 << 44):
+        assert slot_of(value) <= slot_of(value + value // 1000 + 1)
+        assert slot_of(value + value // 500 + 2) > slot_of(value)
+
+
+def test_runs_without_a_result_have_no_file_and_are_named(tmp_path: Path) -> None:
+    plan = hand_plan()
+    made = ResultSet.create(tmp_path / "set", plan)
+    with made.lock():
+        made.write(a_record(plan, plan.runs[0]), *tables(plan.runs[0].run_id))
+        made.write(a_failure(plan, plan.runs[1]), *(table.clear() for table in tables(plan.runs[1].run_id)))
+    for format, suffix in (("fio-json", "json"), ("hdr", "hlog")):
+        written = [path.name for path in made.export(format, tmp_path / format)]
+        assert written == [f"c0001-r1.{suffix}", "README.md"]
+        about = (tmp_path / format / "README.md").read_text()
+        assert f"| `c0001-r1.{suffix}` | `main/queue_depth=1` | complete |" in about
+        assert "| - | `main/queue_depth=1` | failed |" in about
+
+
+def test_bins_of_an_export_are_those_of_fio(exported: dict[str, Path]) -> None:
+    midpoints = {bins.midpoint_ns(number) for number in range(bins.COUNT)}
+    for document in documents(exported).values():
+        for job in document["jobs"]:
+            assert {int(midpoint) for midpoint in job["read"]["clat_ns"].get("bins", {})} <= midpoints
+
+
+def test_extremes_replace_midpoints_without_a_sample_more_or_less() -> None:
+    one = pl.DataFrame({"bucket": [5000], "count": [1]})
+    assert values(one, 140_700, 140_700) == {140_700: 1}
+    middle = int(midpoint_ns([5000])[0])
+    two = pl.DataFrame({"bucket": [5000], "count": [5]})
+    assert values(two, middle - 40, middle + 30) == {middle: 3, middle - 40: 1, middle + 30: 1}

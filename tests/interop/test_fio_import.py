@@ -1,0 +1,497 @@
+"""Job files become studies, and what they cannot say there is named."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CHECKOUT, Iosonde
+from inline_snapshot import snapshot
+
+from iosonde.errors import StudyError
+from iosonde.interop.fio import Imported, engines, import_job_file, options
+from iosonde.study import expand, parse
+from iosonde.target import open_target
+from iosonde.workload.block import BlockParameters
+
+JOBS = Path(__file__).with_name("jobs")
+ENVIRONMENT = {"MIX_SIZE": "64m"}
+
+
+def imported(directory: Path, text: str) -> Imported:
+    path = directory / "job.fio"
+    path.write_text(text)
+    return import_job_file(path, environment={})
+
+
+def parts(result: Imported) -> list[dict[str, Any]]:
+    return tomllib.loads(result.text)["parts"]
+
+
+def single(directory: Path, *lines: str) -> dict[str, Any]:
+    """The measurement of a job with these options."""
+    (part,) = parts(imported(directory, "\n".join(["[job]", "size=64m", *lines]) + "\n"))
+    return part["measurement"]
+
+
+def notes(result: Imported) -> list[str]:
+    return [str(note) for note in result.notes]
+
+
+def head(result: Imported) -> str:
+    """The comments at the top of the study."""
+    return result.text.partition("\n\n")[0] + "\n"
+
+
+@pytest.mark.parametrize("path", sorted(JOBS.glob("*.fio")), ids=lambda path: path.stem)
+def test_every_study_that_is_made_can_be_planned(path: Path) -> None:
+    study = parse(import_job_file(path, environment=ENVIRONMENT).text)
+    plan = expand(study, open_target("null:1TiB"), settings={})
+    assert [run.case_id for run in plan.runs] == [part.name for part in study.parts] * 3, "in the order of the job file"
+
+
+def test_a_study_holds_nothing_of_the_paths_and_commands_but_in_its_comments() -> None:
+    text = import_job_file(JOBS / "everything.fio", environment={}).text
+    said = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    assert "/dev" not in said and "/bin" not in said
+    assert "# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study holds no paths" in text
+
+
+def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement() -> None:
+    assert head(import_job_file(JOBS / "everything.fio", environment={})) == snapshot("""\
+# Made from the fio job file `everything.fio` by `iosonde import fio`.
+#
+# Not carried over as it stood there (place, option: why; what happens instead):
+# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study holds no paths; `--target` names the file or
+#   directory when it is run
+# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a job has one file; one range stands for the 2 files
+# - everything.fio:6 [global] `iodepth=16`: `ioengine=sync` does one I/O at a time, in fio too; `queue_depth` is 1
+# - everything.fio:10 [global] `thinktime=200`: a stream has no pauses; each I/O follows the one before; for a lower
+#   rate give `arrival` and `rate`
+# - everything.fio:11 [global] `verify=crc32c`: the study measures and does not check content; the load is the same
+#   without the check
+# - everything.fio:13 [global] `cpus_allowed=0-1`: fio lets every job run on any of these CPUs; job `i` is pinned to
+#   the `i`-th of them
+# - everything.fio:14 [global] `exec_prerun=/bin/true`: a study holds no commands; nothing is executed
+# - everything.fio:17 [backwards] `rw=read:-4k`: a stream cannot go backwards; it goes forwards, block after block
+# - everything.fio:21 [zones] `random_distribution=zoned:60/10:30/20:10/70`: `distribution` knows `uniform`, `zipfian`
+#   and two zones (`hot_cold`); offsets are uniform
+# - everything.fio:22 [zones] `rate_iops=1k`: fio lets what is in flight come back before it waits for the next, and
+#   measures from the submission; the rate is kept in open loop, and response latency counts from the intended start
+# - everything.fio:25 [delayed] visiting each block once needs a single block size; offsets are drawn independently,
+#   as with `norandommap`
+# - everything.fio:29 [delayed] `bs=4k,16k`: reads and writes of one stream have the same block sizes; each I/O is of
+#   one of all these sizes, in their proportion
+# - everything.fio:30 [delayed] `rate=,4m`: only one of reads and writes has a rate, and a stream has one rate for
+#   all; the stream runs in a closed loop, as fast as it can
+# - everything.fio:32 [delayed] `ioengine=sync`: jobs that run together agree on `backend`, and another wants `uring`;
+#   `backend` is `uring` for all of them
+# - everything.fio:34 [network] `ioengine=net` is no block I/O: it sends data over a network; it is left out
+""")
+
+
+def test_tuning_is_carried_over_whole() -> None:
+    result = import_job_file(JOBS / "tuned.fio", environment={})
+    assert notes(result) == []
+    assert (
+        head(result)
+        == "# Made from the fio job file `tuned.fio` by `iosonde import fio`.\n# Everything in it is carried over.\n"
+    )
+    assert result.text.partition("[parts.measurement]\n")[2].partition("\n[profiles")[0] == snapshot("""\
+access = "random"
+coverage = "with_replacement"
+distribution = "zipfian:1.1"
+read_fraction = 0.9
+block_size = "4KiB/60:8KiB/20:16KiB/20"
+jobs = 2
+queue_depth = 32
+io_mode = "direct"
+payload = "zeros"
+cpus = [0, 1]
+span = "256MiB"
+duration = "2s"
+backend = "uring"
+registered_files = true
+registered_buffers = true
+submission_polling = true
+completion_polling = true
+ramp = "500ms"
+interval = "250ms"
+page_cache = "keep"
+layout = "missing"
+files = "per_job"
+""")
+
+
+def test_sections_run_together_until_stonewall_begins_a_part() -> None:
+    result = import_job_file(JOBS / "phases.fio", environment={})
+    assert [part["name"] for part in parts(result)] == ["fill", "scan", "lookups", "some"]
+    (beside,) = parts(import_job_file(JOBS / "beside.fio", environment={}))
+    assert [stream["name"] for stream in beside["streams"]] == ["readers", "writer"]
+    assert beside["measurement"]["files"] == "per_job"
+
+
+def test_numjobs_multiplies_what_is_done(tmp_path: Path) -> None:
+    measurement = single(tmp_path, "numjobs=3", "loops=2", "number_ios=10")
+    assert (measurement["jobs"], measurement["limit_bytes"], measurement["limit_operations"]) == (3, "384MiB", 60)
+
+
+def test_size_ends_a_job_unless_time_does(tmp_path: Path) -> None:
+    limited = single(tmp_path, "runtime=5")
+    assert (limited["limit_bytes"], limited["duration"]) == ("64MiB", "5s")
+    timed = single(tmp_path, "runtime=5", "time_based", "io_size=1m")
+    assert "limit_bytes" not in timed and timed["duration"] == "5s"
+    assert single(tmp_path)["duration"] == "none"
+    assert single(tmp_path, "io_size=50%")["limit_bytes"] == "32MiB"
+
+
+def test_a_file_bounds_what_its_job_addresses(tmp_path: Path) -> None:
+    measurement = single(tmp_path, "filesize=16m", "offset=4m")
+    assert (measurement["span"], measurement["offset"], measurement["limit_bytes"]) == ("12MiB", "4MiB", "12MiB")
+    (part,) = parts(imported(tmp_path, "[a]\nfilesize=4m\nnrfiles=3\n"))
+    assert part["measurement"]["span"] == "12MiB"
+    (part,) = parts(imported(tmp_path, "[a]\nsize=25%\nfilesize=16m\n"))
+    assert part["measurement"]["span"] == "4MiB"
+
+
+def test_a_job_that_ends_with_its_target_is_given_a_length_and_that_is_said(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[a]\nfilename=/dev/x\n[b]\nstonewall\nfilename=y\nsize=20%\nruntime=2\n")
+    first, second = (part["measurement"] for part in parts(result))
+    assert (first["span"], first["duration"]) == ("1GiB", "10s")
+    assert (second["span"], second["duration"]) == ("20%", "2s")
+    assert head(result) == snapshot("""\
+# Made from the fio job file `job.fio` by `iosonde import fio`.
+#
+# Not carried over as it stood there (place, option: why; what happens instead):
+# - job.fio:1 [a] it ends with the target, whose size the study does not know; it is measured for 10s, or as `--set
+#   duration=...` says
+# - job.fio:1 [a] it goes to the end of the target, whose size the study does not know; it addresses 1GiB; change it
+#   with `--set span=...`
+# - job.fio:2 [a] `filename=/dev/x`: a study holds no paths; `--target` names the file or directory when it is run
+# - job.fio:5 [b] `filename=y`: a study holds no paths; `--target` names the file or directory when it is run
+""")
+
+
+def test_engines_are_backends(tmp_path: Path) -> None:
+    for engine, backend, depth in (("libaio", "uring", 8), ("io_uring", "uring", 8), ("sync", "sync", 1)):
+        measurement = single(tmp_path, f"ioengine={engine}", "iodepth=8")
+        assert (measurement["backend"], measurement["queue_depth"]) == (backend, depth)
+    assert single(tmp_path)["backend"] == "sync", "psync is fio's default"
+    assert single(tmp_path, "ioengine=libaio")["registered_buffers"] is False
+
+
+@pytest.mark.parametrize(
+    ("rw", "expected"),
+    [
+        ("read", {"access": "sequential", "read_fraction": 1.0}),
+        ("randwrite", {"access": "random", "read_fraction": 0.0}),
+        ("randrw\nrwmixread=70", {"access": "random", "read_fraction": 0.7}),
+        ("rw\nrwmixread=70\nrwmixwrite=40", {"access": "sequential", "read_fraction": 0.6}),
+        ("trim", {"access": "sequential", "read_fraction": 0.0, "trim_fraction": 1.0}),
+        ("randtrimwrite", {"access": "random", "trim_fraction": 0.5, "limit_bytes": "128MiB"}),
+        ("read:12k", {"access": "strided", "stride": "16KiB"}),
+        ("randread:8", {"access": "random"}),
+    ],
+)
+def test_directions(tmp_path: Path, rw: str, expected: dict[str, Any]) -> None:
+    measurement = single(tmp_path, f"rw={rw}")
+    assert {name: measurement[name] for name in expected} == expected
+
+
+def test_block_sizes(tmp_path: Path) -> None:
+    assert single(tmp_path, "bs=8k,64k", "rw=write")["block_size"] == "64KiB"
+    assert single(tmp_path, "bs=,64k", "rw=read")["block_size"] == "4KiB"
+    assert single(tmp_path, "bsrange=4k-12k")["block_size"] == "4KiB/1:8KiB/1:12KiB/1"
+    assert single(tmp_path, "bssplit=4k/60:64k/")["block_size"] == "4KiB/60:64KiB/40"
+    assert single(tmp_path, "bs=4k,64k", "rw=rw", "rwmixread=75")["block_size"] == "4KiB/75:64KiB/25"
+    assert single(tmp_path, "bsrange=512-1m")["block_size"].count(":") == 63
+    assert single(tmp_path, "bs=4kib", "kb_base=1000")["block_size"] == "4KiB"
+
+
+def test_rates_are_of_all_jobs_and_of_the_mean_block(tmp_path: Path) -> None:
+    assert single(tmp_path, "rate_iops=500", "numjobs=2")["rate"] == 1000
+    assert single(tmp_path, "rate=8m", "bs=64k")["rate"] == 128
+    both = single(tmp_path, "rate_iops=300,100", "rw=randrw", "rate_process=poisson")
+    assert (both["rate"], both["read_fraction"], both["arrival"]) == (400, 0.75, "poisson")
+
+
+def test_durability_and_mode(tmp_path: Path) -> None:
+    assert single(tmp_path, "rw=write", "fdatasync=8")["durability"] == "flush:8"
+    assert single(tmp_path, "rw=write", "sync=dsync", "fsync=2")["durability"] == "dsync"
+    assert "durability" not in single(tmp_path, "rw=read", "fsync=2")
+    assert single(tmp_path, "direct=1")["io_mode"] == "direct"
+    assert single(tmp_path, "direct=1", "buffered=1")["io_mode"] == "buffered"
+    assert single(tmp_path, "buffered=0")["io_mode"] == "direct"
+
+
+def test_data(tmp_path: Path) -> None:
+    reducible = single(tmp_path, "rw=write", "buffer_compress_percentage=75", "dedupe_percentage=30")
+    assert (reducible["compression_ratio"], reducible["duplicate_fraction"]) == (4, 0.3)
+    assert single(tmp_path, "rw=write", "buffer_compress_percentage=100")["compression_ratio"] == 32
+    assert "duplicate_fraction" not in single(tmp_path, "rw=write", "bs=512", "dedupe_percentage=30")
+    assert single(tmp_path, "rw=write", "zero_buffers", "dedupe_percentage=30")["payload"] == "zeros"
+    assert "compression_ratio" not in single(tmp_path, "rw=read", "buffer_compress_percentage=75")
+
+
+def test_places_of_access(tmp_path: Path) -> None:
+    assert single(tmp_path, "rw=randread")["coverage"] == "each_once"
+    assert single(tmp_path, "rw=randread", "norandommap")["coverage"] == "with_replacement"
+    assert single(tmp_path, "rw=randread", "random_distribution=zipf:0.9:0.5")["distribution"] == "zipfian:0.9"
+    hot = single(tmp_path, "rw=randread", "random_distribution=zoned:10/90:90/10")
+    assert hot["distribution"] == "hot_cold:0.1:0.9"
+
+
+def test_jobs_in_one_file_have_a_part_each_where_their_offsets_say_so(tmp_path: Path) -> None:
+    apart = single(tmp_path, "filename=x", "numjobs=4", "offset_increment=64m")
+    assert (apart["span"], apart["span_sharing"]) == ("256MiB", "split")
+    overlapping = single(tmp_path, "filename=x", "numjobs=4", "offset_increment=32m")
+    assert overlapping["span"] == "160MiB" and "span_sharing" not in overlapping
+    assert single(tmp_path, "numjobs=4")["files"] == "per_job"
+    assert "files" not in single(tmp_path, "filename=x", "numjobs=4")
+    assert "files" not in single(tmp_path, "filename_format=data.$jobname", "numjobs=4")
+
+
+def test_several_names_become_ranges_of_one_file(tmp_path: Path) -> None:
+    text = "[global]\nsize=8m\n[a]\nfilename=x\n[b]\nfilename=y\noffset=4m\n[c]\nnumjobs=2\n[d]\nfilename=x\n"
+    result = imported(tmp_path, text)
+    ranges = {stream["name"]: stream["set"] for stream in parts(result)[0]["streams"]}
+    assert {name: (each.get("offset", "0"), each["span"]) for name, each in ranges.items()} == {
+        "a": ("0", "8MiB"),
+        "b": ("12MiB", "8MiB"),
+        "c": ("20MiB", "16MiB"),
+        "d": ("0", "8MiB"),
+    }
+    assert ranges["c"]["span_sharing"] == "split"
+    assert any("are ranges of one file" in note for note in notes(result))
+
+
+def test_jobs_that_start_late_or_end_early_are_active_in_their_time(tmp_path: Path) -> None:
+    text = (
+        "[global]\nsize=1m\ntime_based\n[a]\nruntime=10\n[b]\nruntime=4\nstartdelay=2\n[c]\nruntime=20\nstartdelay=5s\n"
+    )
+    (part,) = parts(imported(tmp_path, text))
+    assert part["measurement"]["duration"] == "25s"
+    assert [stream["set"]["active"] for stream in part["streams"]] == ["0-10s", "2s-6s", "5s-"]
+
+
+def test_layout_is_fios_files_are_written_before_they_are_read_and_not_before_they_are_written(tmp_path: Path) -> None:
+    assert single(tmp_path, "rw=write")["layout"] == "never"
+    assert single(tmp_path, "rw=write", "overwrite=1")["layout"] == "missing"
+    assert single(tmp_path, "rw=randrw")["layout"] == "missing"
+    assert single(tmp_path)["page_cache"] == "drop"
+    assert single(tmp_path, "invalidate=0")["page_cache"] == "keep"
+    assert single(tmp_path, "pre_read=1")["page_cache"] == "warm"
+
+
+def test_names_that_a_study_cannot_bear_are_changed(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[global]\nsize=1m\n[a b/c]\n[a b/c]\n[control]\nstonewall\n")
+    first, second = parts(result)
+    assert [stream["name"] for stream in first["streams"]] == ["a-b-c", "a-b-c-2"]
+    assert second["name"] == "control-2"
+
+
+def test_text_of_the_job_file_cannot_break_out_of_the_study(tmp_path: Path) -> None:
+    path = tmp_path / 'x"\n[evil].fio'
+    path.write_text('[a"]\nsize=1m\ndescription=say "hi" \\ [[parts]]\nthinktime=1\x85[[parts]]\n')
+    result = import_job_file(path, environment={})
+    assert parts(result)[0]["title"] == 'say "hi" \\ [[parts]]'
+    assert len(parts(result)) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            "blokcsize=4k",
+            snapshot("""\
+fio has no option `blokcsize`
+  in section `[job]`, line 3 of `job.fio`
+
+hint: did you mean `blocksize`?\
+"""),
+        ),
+        (
+            "frobnicate=1",
+            snapshot("""\
+fio has no option `frobnicate`
+  in section `[job]`, line 3 of `job.fio`
+
+hint: docs/fio.md lists those that are known; remove the line if the load does not need it\
+"""),
+        ),
+        (
+            "bs=1.5k",
+            snapshot("""\
+`bs=1.5k` cannot be read: `1.5k` is not a whole number with a unit such as `k`, `m`, `g`
+  in section `[job]`, line 3 of `job.fio`
+
+hint: fio's units are explained in docs/fio.md\
+"""),
+        ),
+        (
+            "bs=100",
+            snapshot("""\
+`block_size` cannot be `100B`: 100 B is not a block
+  asked for by section `[job]`, line 1 of `job.fio`
+
+hint: it has 512 B to 64 MiB\
+"""),
+        ),
+        (
+            "bs=128m",
+            snapshot("""\
+`block_size` cannot be `128MiB`: 128 MiB is not a block
+  asked for by section `[job]`, line 1 of `job.fio`
+
+hint: it has 512 B to 64 MiB\
+"""),
+        ),
+        (
+            "rw=raednand",
+            snapshot("""\
+`rw=raednand` is not known
+  in section `[job]`, line 3 of `job.fio`
+
+hint: it is one of `read`, `write`, `trim`, `rw`, `trimwrite`, or one of them after `rand`\
+"""),
+        ),
+        (
+            "ioengine=warp",
+            snapshot("""\
+fio has no engine `warp`
+  in section `[job]`, line 3 of `job.fio`
+
+hint: for I/O on files and devices there are `io_uring`, `libaio` and `psync`\
+"""),
+        ),
+        (
+            "ioengine=net",
+            snapshot("""\
+the job file `DIR/job.fio` has no load that iosonde measures
+  job.fio:1 [job] `ioengine=net` is no block I/O: it sends data over a network; it is left out
+
+hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
+"""),
+        ),
+        (
+            "read_iolog=trace.log",
+            snapshot("""\
+the job file `DIR/job.fio` has no load that iosonde measures
+  job.fio:3 [job] `read_iolog=trace.log`: the load is in the trace, and traces are not replayed; the section is left out
+
+hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
+"""),
+        ),
+        (
+            "size=${NOWHERE}",
+            snapshot("""\
+the environment variable `NOWHERE` is not set, and `size` needs it
+  in section `[job]`, line 3 of `job.fio`
+
+hint: set it for the import: `NOWHERE=... iosonde import fio ...`\
+"""),
+        ),
+        (
+            "size=",
+            snapshot("""\
+`size` needs a value
+  in section `[job]`, line 3 of `job.fio`
+
+hint: write `size=...`\
+"""),
+        ),
+        (
+            "rwmixread=170\nrw=rw",
+            snapshot("""\
+`rwmixread=170` cannot be read: `170` is not a percentage, 0 to 100
+  in section `[job]`, line 3 of `job.fio`
+
+hint: fio's units are explained in docs/fio.md\
+"""),
+        ),
+        (
+            "runtime=soon",
+            snapshot("""\
+`runtime=soon` cannot be read: `soon` is not a whole number with a unit of time such as `us`, `ms`, `s`, `m`
+  in section `[job]`, line 3 of `job.fio`
+
+hint: fio's units are explained in docs/fio.md\
+"""),
+        ),
+        (
+            "random_distribution=zoned:50/0:50/100\nrw=randread",
+            snapshot("""\
+`random_distribution=zoned:50/0:50/100` cannot be read: each zone has a share of accesses and range
+  in section `[job]`, line 3 of `job.fio`
+
+hint: fio's units are explained in docs/fio.md\
+"""),
+        ),
+        (
+            "bs=4k\nsize=1k",
+            snapshot("""\
+`limit_bytes` is less than one block for each job
+  in the study made from `job.fio`, in case `job` of the study `job`
+
+hint: the case is named after its section of the job file, and that has to change\
+"""),
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place_and_a_way_out(tmp_path: Path, lines: str, expected: str) -> None:
+    with pytest.raises(StudyError) as error:
+        imported(tmp_path, f"[job]\nsize=1m\n{lines}\n")
+    assert str(error.value).replace(str(tmp_path), "DIR") == expected
+
+
+def test_a_file_without_jobs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="has no jobs"):
+        imported(tmp_path, "[global]\nbs=4k\n")
+
+
+def test_every_option_says_what_becomes_of_it_once() -> None:
+    names = [name for option in options.OPTIONS for name in (option.name, *option.aliases)]
+    assert len(names) == len(set(names))
+    for option in options.OPTIONS:
+        assert option.becomes if option.fate is options.Fate.CARRIED else option.why, option.name
+        assert bool(option.instead) == (option.fate is options.Fate.DROPPED), option.name
+
+
+def test_parameters_that_options_become_are_those_of_the_code() -> None:
+    said = {name for option in options.OPTIONS for name in re.findall(r"`([a-z_]+)(?: =[^`]*)?`", option.becomes)}
+    values = {"strided", "split", "constant", "poisson", "i"} | {option.name for option in options.OPTIONS}
+    assert said - values <= set(BlockParameters.model_fields)
+
+
+def test_the_command_writes_a_new_file_and_says_what_is_missing(iosonde: Iosonde, tmp_path: Path) -> None:
+    study = tmp_path / "made.toml"
+    done = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.replace(str(study), "made.toml").replace(str(JOBS), "JOBS") == snapshot("""\
+`JOBS/phases.fio` is the study `phases`, in `made.toml`
+
+not carried over as it stood there (place, option: why; what happens instead):
+- phases.fio:6 [global] `filename=data`: a study holds no paths; `--target` names the file or
+  directory when it is run
+
+next: iosonde plan made.toml --target PATH
+""")
+    assert iosonde("plan", study, "--target", "null:1GiB").returncode == 0
+    again = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
+    assert again.returncode == 1 and "exists already" in again.stderr
+
+
+def test_without_an_output_the_study_goes_to_standard_output(iosonde: Iosonde) -> None:
+    done = iosonde("import", "fio", JOBS / "tuned.fio")
+    assert tomllib.loads(done.stdout)["name"] == "tuned"
+    assert "everything in it is carried over" in done.stderr
+    nowhere = iosonde("import", "fio", JOBS / "tuned.fio", "--output", CHECKOUT / "none/there.toml")
+    assert nowhere.returncode == 1 and "cannot write" in nowhere.stderr
+
+
+def test_every_engine_that_is_done_in_another_way_says_so() -> None:
+    plain = {"io_uring", "libaio", "psync", "sync", "pvsync", "pvsync2", "vsync", "null", "cpp_null"}
+    assert {name for name, engine in engines.ENGINES.items() if not engine.differs} == plain

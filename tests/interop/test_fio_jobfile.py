@@ -1,0 +1,121 @@
+"""fio's job files as text, and fio's units."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import StudyError
+from iosonde.interop.fio import jobfile, units
+
+
+def sections(directory: Path, text: str, **environment: str) -> list[jobfile.Section]:
+    path = directory / "a.fio"
+    path.write_text(text)
+    return jobfile.read(path, environment=environment)
+
+
+def options(section: jobfile.Section) -> list[str]:
+    return [str(setting) for setting in section.settings]
+
+
+def test_global_holds_for_the_sections_that_follow_it_and_a_later_one_adds_to_it(tmp_path: Path) -> None:
+    first, second = sections(tmp_path, "[global]\nbs=4k\n[one]\nrw=read\n[global]\nsize=1m\n[two]\nrw = write\n")
+    assert options(first) == ["bs=4k", "rw=read"]
+    assert options(second) == ["bs=4k", "size=1m", "rw=write"]
+
+
+def test_whatever_follows_a_comment_sign_is_no_value(tmp_path: Path) -> None:
+    (only,) = sections(tmp_path, "; a\n# b\n\n[one] # name\n  rw=read;c\nbs = 4k # d\n  thread\n")
+    assert (only.name, only.line, options(only)) == ("one", 4, ["rw=read", "bs=4k", "thread"])
+
+
+def test_variables_are_filled_in_and_the_machine_can_be_calculated_with(tmp_path: Path) -> None:
+    text = "[a]\nsize=${SIZE}m\nbs=2*$pagesize\nnumjobs=$ncpus\nfilename=${UNSET}/x\n"
+    (only,) = sections(tmp_path, text, SIZE="7")
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert options(only) == ["size=7m", f"bs={2 * page}", f"numjobs={os.cpu_count()}", "filename=${UNSET}/x"]
+    assert jobfile.unset_variables(only.settings[-1]) == ["UNSET"]
+
+
+def test_an_included_file_counts_from_the_one_that_names_it_and_keeps_its_own_lines(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/one").write_text("include two\n")
+    (tmp_path / "sub/two").write_text("\nbs=8k\n")
+    (only,) = sections(tmp_path, "[a]\ninclude sub/one\nrw=read\n")
+    assert options(only) == ["bs=8k", "rw=read"]
+    assert only.settings[0].where() == "in section `[a]`, line 2 of `two`"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "where"),
+    [
+        ("size=1m\n[a]\n", "the option `size` stands before any section", "line 1 of `a.fio`"),
+        ("[a]\n[]\n", "a section has no name", "line 2 of `a.fio`"),
+        ("[a]\ninclude missing.inc\n", "cannot read the job file", "included in line 2 of `a.fio`"),
+        ("[a]\ninclude a.fio\n", "job files include each other more than 16 deep", "included in line 2 of `a.fio`"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, what: str, where: str) -> None:
+    with pytest.raises(StudyError) as error:
+        sections(tmp_path, text)
+    assert error.value.what.startswith(what)
+    assert error.value.where == where
+
+
+def test_a_file_that_is_missing_or_no_text_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="No such file"):
+        jobfile.read(tmp_path / "none.fio", environment={})
+    (tmp_path / "binary.fio").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(StudyError, match="it is not text"):
+        jobfile.read(tmp_path / "binary.fio", environment={})
+
+
+@pytest.mark.parametrize(
+    ("text", "kb_1024", "kb_1000"),
+    [
+        ("512", 512, 512),
+        ("4k", 4096, 4000),
+        ("4KB", 4096, 4000),
+        ("4kib", 4000, 4096),
+        ("1mi", 10**6, 1 << 20),
+        ("2G", 2 << 30, 2 * 10**9),
+        ("0x1000", 4096, 4096),
+        ("100b", 100, 100),
+    ],
+)
+def test_prefixes_mean_the_opposite_of_the_standard_unless_kb_base_is_1000(
+    text: str, kb_1024: int, kb_1000: int
+) -> None:
+    assert units.size(text, kb_base=1024) == kb_1024
+    assert units.size(text, kb_base=1000) == kb_1000
+
+
+@pytest.mark.parametrize("text", ["", "1.5m", "4x", "k", "-4k", "1 g"])
+def test_what_fio_would_cut_off_in_silence_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a whole number"):
+        units.size(text, kb_base=1024)
+
+
+def test_times_are_in_seconds_unless_they_or_their_option_say_otherwise() -> None:
+    assert units.time_ns("2", unit="s") == 2 * 10**9
+    assert units.time_ns("250", unit="ms") == 250 * 10**6
+    assert [units.time_ns(text, unit="s") for text in ("1m", "2h")] == [60 * 10**9, 7200 * 10**9]
+    assert [units.time_ns(text, unit="s") for text in ("5ms", "7usec")] == [5 * 10**6, 7000]
+    with pytest.raises(ValueError, match="is not a whole number with a unit of time"):
+        units.time_ns("0.5s", unit="s")
+
+
+def test_values_after_commas_are_for_reads_writes_and_trims() -> None:
+    assert units.triple("4k") == ("4k", "4k", "4k")
+    assert units.triple("4k,8k") == ("4k", "8k", "8k")
+    assert units.triple(",8k") == ("", "8k", "8k")
+    assert units.triple("4k,") == ("4k", "", "")
+
+
+def test_open_shares_divide_what_remains() -> None:
+    assert units.shares([60.0, None, None]) == [60.0, 20.0, 20.0]
+    assert units.cpu_list("0-2,8") == [0, 1, 2, 8]
+    assert units.cpus_of_mask(0b1011) == [0, 1, 3]

@@ -1,0 +1,90 @@
+"""A study made from a job file does what fio does with that file: as many I/Os of as many bytes, section by section."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+
+from iosonde.interop.fio import import_job_file
+from iosonde.run import execute
+from iosonde.study import expand, parse
+from iosonde.target import open_target
+
+pytestmark = [
+    pytest.mark.fio,
+    pytest.mark.skipif(not shutil.which("fio"), reason="needs fio: install the package `fio`"),
+]
+
+JOBS = Path(__file__).with_name("jobs")
+VARIABLES = {"MIX_SIZE": "64m"}
+Done = Counter[tuple[str, str, str]]
+"""(section, operation, `bytes` or `count`) -> how many."""
+
+
+def by_fio(path: Path, directory: Path) -> Done:
+    command = ["fio", "--output-format=json", f"--output={directory}/fio.json", f"--aux-path={directory}", str(path)]
+    subprocess.run(command, cwd=directory, env={**os.environ, **VARIABLES}, check=True, capture_output=True, timeout=60)
+    text = (directory / "fio.json").read_text()
+    done: Done = Counter()
+    for job in json.loads(text[text.index("{") :])["jobs"]:
+        for operation in ("read", "write", "trim"):
+            add(done, job["jobname"], operation, job[operation]["io_bytes"], job[operation]["total_ios"])
+    return +done
+
+
+def by_iosonde(path: Path, directory: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> Done:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    study = parse(import_job_file(path, environment=VARIABLES).text)
+    results = execute(expand(study, open_target(target), repeats=1), directory / "results")
+    assert [record.outcome for record in results.records()] == ["complete"] * len(study.parts)
+    rows = results.sql(
+        "SELECT part, stream, operation, sum(bytes) AS bytes, sum(count) AS count"
+        " FROM intervals JOIN runs USING (run_id) WHERE phase = 'measure' AND operation <> 'flush' GROUP BY ALL"
+    )
+    several = {part.name: bool(part.streams) for part in study.parts}
+    done: Done = Counter()
+    for row in rows.iter_rows(named=True):
+        section = row["stream"] if several[row["part"]] else row["part"]
+        add(done, section, row["operation"], row["bytes"], row["count"])
+    return +done
+
+
+def add(done: Done, section: str, operation: str, size_bytes: Any, count: Any) -> None:
+    done[section, operation, "bytes"] += int(size_bytes)
+    done[section, operation, "count"] += int(count)
+
+
+@pytest.mark.parametrize("name", ["phases", "beside"])
+def test_without_chance_both_do_exactly_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = JOBS / f"{name}.fio"
+    expected = by_fio(path, tmp_path)
+    assert len(expected) >= 4
+    assert by_iosonde(path, tmp_path, "null:1GiB", monkeypatch) == expected
+
+
+def test_on_real_files_both_do_exactly_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for directory in ("fio", "iosonde", "target"):
+        (tmp_path / directory).mkdir()
+    expected = by_fio(JOBS / "files.fio", tmp_path / "fio")
+    assert expected["writers", "write", "bytes"] == 4 << 20
+    done = by_iosonde(JOBS / "files.fio", tmp_path / "iosonde", str(tmp_path / "target"), monkeypatch)
+    assert done == expected
+
+
+def test_where_chance_decides_both_do_as_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = by_fio(JOBS / "mixed.fio", tmp_path)
+    done = by_iosonde(JOBS / "mixed.fio", tmp_path, "null:1GiB", monkeypatch)
+    assert done.keys() == expected.keys()
+    assert done["mix", "read", "count"] + done["mix", "write", "count"] == 4096
+    assert expected["mix", "read", "count"] + expected["mix", "write", "count"] == 4096
+    assert done["trims", "trim", "bytes"] == expected["trims", "trim", "bytes"]
+    for key, count in expected.items():
+        assert done[key] == pytest.approx(count, rel=0.1), key

@@ -1,0 +1,58 @@
+"""Whatever stands in a job file: there comes a study that can be planned, or an error that says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iosonde.errors import IosondeError, StudyError
+from iosonde.interop.fio import import_job_file
+from iosonde.interop.fio.options import OPTIONS
+from iosonde.study import expand, parse
+from iosonde.target import open_target
+
+NAMES = [option.name for option in OPTIONS]
+CARRIED = [option.name for option in OPTIONS if option.becomes]
+CORNERS = """
+    0 1 2 4k 1m 64k 1g 10s 500ms -1 50% 120% 0% 4k,8k ,4k 4k, 1k-16k 0-4k 1-9g 4k/50:8k/ 4k/0 / : , - = $ncpus
+    $pagesize*2 ${X} rand read write rw randrw randtrimwrite read:4k read:-4k trim:0 libaio sync null net io_uring
+    zipf:1.1 zipf: zipf:x zoned:50/5:50/95 zoned:x/y zoned: pareto:0.3 random poisson dsync none a:b 0-3 3-1 0-999999999
+    0xff 1e9 99999999999g 0x 1.5m 4kib nan inf nan% inf%
+"""
+VALUES = st.one_of(st.sampled_from(CORNERS.split()), st.integers(-10, 10**6).map(str), st.text(max_size=8))
+LINES = st.one_of(
+    st.tuples(st.sampled_from(CARRIED), VALUES).map("=".join),
+    st.tuples(st.sampled_from(NAMES), VALUES).map("=".join),
+    st.sampled_from(NAMES),
+    st.sampled_from(
+        ["[global]", "[a]", "[b c]", "[control]", "[]", "[é]", "stonewall", "; x", "size=64m", "include no"]
+    ),
+    st.text(max_size=12),
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(LINES, max_size=14))
+def test_any_text_becomes_a_study_or_an_error_with_a_reason(lines: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "any.fio"
+    path.write_text("\n".join(["[job]", "size=1m", *lines]), encoding="utf-8", errors="replace")
+    try:
+        result = import_job_file(path, environment={"X": "4k"})
+    except StudyError as error:
+        assert error.what
+        return
+    assert parse(result.text).parts
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_no_value_of_an_option_is_too_much(name: str, tmp_path: Path) -> None:
+    for value in ["0", "1", "-1", "x", "", "100%", "4k,8k", "1-2", "9" * 20, "9" * 400, "1:2:3:4", "inf%", "nan"]:
+        path = tmp_path / "one.fio"
+        path.write_text(f"[job]\nsize=64m\nrw=randrw\nnumjobs=2\nfilename=x\n{name}={value}\n")
+        try:
+            expand(parse(import_job_file(path, environment={}).text), open_target("null:1024TiB"), settings={})
+        except IosondeError as error:
+            assert error.what

@@ -1,0 +1,188 @@
+"""Plans and records by hand, for tests of what comes after the study."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from iosonde.results.histogram import bucket_of
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Failure, Record
+from iosonde.study.plan import Case, Cost, Plan, Run
+
+MIB = 1 << 20
+
+
+def null_spec(run_id: str, *, target: dict[str, Any] | None = None, **workload: Any) -> dict[str, Any]:
+    """A spec of the null backend that an engine carries out in `duration_ns` (100 ms)."""
+    stream = {
+        "name": "main",
+        "jobs": 1,
+        "queue_depth": 4,
+        "access": {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}},
+        "mix": {"read_fraction": 1.0, "trim_fraction": 0.0},
+        "block_sizes": [{"bytes": 4096, "weight": 1.0}],
+        "span": {"offset_bytes": 0, "bytes": MIB, "sharing": "shared"},
+        "io_mode": "direct",
+        "durability": {"kind": "none"},
+        "arrival": {"kind": "closed"},
+        "payload": {"kind": "random"},
+        "limit_bytes": None,
+        "limit_operations": None,
+        "cpus": [],
+    }
+    block = {
+        "kind": "block",
+        "target": target or {"kind": "virtual", "size_bytes": MIB},
+        "backend": {"kind": "null"},
+        "layout": "never",
+        "page_cache": "keep",
+        "streams": [stream],
+        "ramp": {"duration_ns": 0, "bytes": None},
+        "duration_ns": 100_000_000,
+        "interval_ns": 100_000_000,
+        **workload,
+    }
+    return {"protocol": 1, "run_id": run_id, "seed": 1, "workload": block, "observe": {"block_devices": []}}
+
+
+def hand_plan(
+    *,
+    levels: tuple[Any, ...] = (1, 2),
+    factor: str = "queue_depth",
+    repeats: int = 2,
+    target: dict[str, Any] | None = None,
+    name: str = "null:",
+    **workload: Any,
+) -> Plan:
+    """A plan with one factor."""
+    cost = Cost(seconds=0.1, write_bytes=0)
+    cases = [
+        Case(
+            case_id=f"main/{factor}={level}",
+            part="main",
+            control=False,
+            levels={factor: level},
+            parameters={factor: level, "block_size": 4096, "cpus": []},
+            cost=cost,
+        )
+        for level in levels
+    ]
+    runs = [
+        Run(
+            run_id=(run_id := f"c{number:04d}-r{repeat}"),
+            case_id=case.case_id,
+            repeat=repeat,
+            order=(repeat - 1) * len(cases) + number - 1,
+            spec=null_spec(run_id, target=target, **workload),
+        )
+        for number, case in enumerate(cases, start=1)
+        for repeat in range(1, repeats + 1)
+    ]
+    return Plan(
+        study={"name": "by-hand", "title": "By hand", "question": "?", "parts": [{"name": "main"}], "profiles": {}},
+        study_name="by-hand",
+        profile="quick",
+        target=name,
+        seed=1,
+        repeats=repeats,
+        cases=cases,
+        runs=runs,
+        destroys=[],
+        layout_bytes=0,
+        cost=cost,
+        settings={},
+    )
+
+
+def a_record(plan: Plan, run: Run, **changes: Any) -> Record:
+    """The record of a run that went well, unless `changes` says otherwise."""
+    case = next(case for case in plan.cases if case.case_id == run.case_id)
+    usage = dict.fromkeys(("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches"), 1)
+    usage |= dict.fromkeys(("minor_faults", "major_faults", "fs_inputs", "fs_outputs"), 0)
+    result = {
+        "outcome": "complete",
+        "begin_ns": 5,
+        "end_ns": 100_000_005,
+        "jobs": [
+            {
+                "stream": "main",
+                "job": 0,
+                "operations": 7,
+                "bytes": 7 * 4096,
+                "last_completion_ns": 99_000_000,
+                "usage": usage,
+                "abandoned": 0,
+            }
+        ],
+        "process": usage,
+        "peak_memory_bytes": MIB,
+        "buffer_bytes": 4 * 4096,
+        "devices": [],
+        "backend": {"kind": "null", "features": [], "fallbacks": []},
+        "layout": {"written_bytes": 0, "kept_bytes": 0},
+    }
+    facts: dict[str, Any] = {
+        "run_id": run.run_id,
+        "attempt": 1,
+        "case_id": case.case_id,
+        "part": case.part,
+        "control": case.control,
+        "repeat": run.repeat,
+        "order": run.order,
+        "levels": case.levels,
+        "parameters": case.parameters,
+        "spec": run.spec,
+        "started_at": "2026-01-02T03:04:05+00:00",
+        "ended_at": "2026-01-02T03:04:06+00:00",
+        "outcome": "complete",
+        "failure": None,
+        "engine": {"engine": "iosonde-engine", "version": "0", "clock": "tsc", "clock_read_ns": 9.5},
+        "phases": [],
+        "result": result,
+        "child": {"wall_ns": 100, "exit_status": 0},
+        "target": {},
+        "environment": "",
+        "warnings": [],
+    }
+    return Record(**(facts | changes))
+
+
+def a_failure(plan: Plan, run: Run, *, attempt: int = 1) -> Record:
+    """The record of a run that failed."""
+    failure = Failure(code="io_error", message="the device answered with an error")
+    return a_record(plan, run, attempt=attempt, outcome="failed", failure=failure, result=None)
+
+
+def tables(run_id: str, latencies_ns: list[int] | None = None) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Intervals, histograms and usage of a run of one interval with these latencies."""
+    values = np.array(latencies_ns if latencies_ns is not None else [1000, 2000, 3000], dtype=np.uint64)
+    buckets, counts = np.unique(bucket_of(values), return_counts=True)
+    place = {"run_id": run_id, "phase": "measure", "interval": 0}
+    intervals = pl.DataFrame(
+        [
+            {
+                **place,
+                "begin_ns": 0,
+                "end_ns": 100_000_000,
+                "stream": "main",
+                "operation": "read",
+                "count": len(values),
+                "bytes": 4096 * len(values),
+                "errors": 0,
+                "completion_latency_ns_sum": int(values.sum()),
+                "completion_latency_ns_min": int(values.min()),
+                "completion_latency_ns_max": int(values.max()),
+                "backlog_max": 0,
+            }
+        ],
+        schema=INTERVALS,
+    )
+    rows = [
+        {**place, "stream": "main", "operation": "read", "latency": "completion", "bucket": bucket, "count": count}
+        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True)
+    ]
+    histograms = pl.DataFrame(rows, schema=HISTOGRAMS)
+    usage = pl.DataFrame([{**place, "begin_ns": 0, "end_ns": 100_000_000, "device": "process"}], schema=USAGE)
+    return intervals, histograms, usage

@@ -1,0 +1,84 @@
+"""Searches whose runs are not carried out: what is observed at a value is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from iosonde.procedure import Conclusion, Observation, progress
+from iosonde.procedure.search import SearchConclusion
+from iosonde.study import expand
+from iosonde.study.model import Study
+from iosonde.study.plan import Case, Run
+from iosonde.target import open_target
+
+MS = 10**6
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run with this p99.9, or none for too few samples, or a reason why it failed."""
+
+    latency_ns: float | None = None
+    failure: str = ""
+    session: str = "first"
+
+    def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
+        return self.latency_ns
+
+    def slow_shares(
+        self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
+    ) -> list[tuple[int, int]]:
+        raise NotImplementedError
+
+
+@dataclass
+class MadeUp:
+    """Evidence of runs that were asked for, in the order in which they were."""
+
+    observe: Callable[[Run], Made]
+    known: dict[str, Made] = field(default_factory=dict)
+    session: str = ""
+
+    def of(self, run: Run) -> Observation | None:
+        return self.known.get(run.run_id)
+
+    def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
+        raise NotImplementedError
+
+    def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
+        raise NotImplementedError
+
+
+def search_case(*, repeats: int = 1, **search: Any) -> Case:
+    """A case that searches, by default for the highest rate of 1..1,000,000."""
+    settings = {"over": "rate", "between": [1, 10**6], "holds": "response_latency_ns_p99_9 <= 1ms", **search}
+    study = Study.model_validate(
+        {
+            "name": "made-up",
+            "title": "Made up",
+            "question": "?",
+            "repeats": repeats,
+            "measurement": {"arrival": "poisson", "rate": 1000} if settings["over"] != "queue_depth" else {},
+            "parts": [{"name": "main", "search": settings}],
+            "profiles": {"quick": {}},
+        }
+    )
+    return expand(study, open_target("null:1GiB"), profile="quick").adaptive[0]
+
+
+def up_to(boundary: float, over: str = "rate") -> Callable[[Run], Made]:
+    """The condition holds up to a value and fails above."""
+    return lambda run: Made(0.5 * MS if float(run.levels[over]) <= boundary else 2 * MS)
+
+
+def carry_out(case: Case, observe: Callable[[Run], Made]) -> tuple[SearchConclusion, list[Run]]:
+    """The whole search: what it concludes, and the runs that it took."""
+    evidence, runs = MadeUp(observe), []
+    while run := progress(case, evidence).next_run:
+        runs.append(run)
+        evidence.known[run.run_id] = observe(run)
+    found = progress(case, evidence).conclusion
+    assert isinstance(found, SearchConclusion)
+    return found, runs

@@ -1,0 +1,201 @@
+"""Rounds until steady: what comes next is decided by the records alone, whoever asks and whenever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from simulated import Made, MadeUp
+
+from iosonde.errors import StudyError
+from iosonde.procedure import progress
+from iosonde.procedure.rounds import RoundsConclusion
+from iosonde.study import expand
+from iosonde.study.model import Study
+from iosonde.study.plan import PREPARATION, Case, Run
+from iosonde.target import open_target
+
+Series = Callable[[Run], float]
+
+
+def case_of(tmp_path: Any, *, repeats: int = 1, measurement: dict[str, Any] | None = None, **rounds: Any) -> Case:
+    study = Study.model_validate(
+        {
+            "name": "made-up",
+            "title": "Made up",
+            "question": "?",
+            "repeats": repeats,
+            "measurement": {"span": "16MiB", "purge": "overwrite", "precondition": "128KiB", **(measurement or {})},
+            "parts": [{"name": "main", "rounds": rounds}],
+            "profiles": {"quick": {}},
+        }
+    )
+    return expand(study, open_target(str(tmp_path)), profile="quick").adaptive[0]
+
+
+def go_on(case: Case, evidence: MadeUp, *, at_most: int = 10_000) -> list[Run]:
+    """Carry out what is asked for, in the evidence's session."""
+    runs: list[Run] = []
+    while len(runs) < at_most and (run := progress(case, evidence).next_run):
+        evidence.known[run.run_id] = evidence.observe(run)
+        runs.append(run)
+    return runs
+
+
+def made(series: Series, session: str = "first") -> MadeUp:
+    return MadeUp(lambda run: Made(series(run), session=session), session=session)
+
+
+def concluded(case: Case, evidence: MadeUp) -> RoundsConclusion:
+    found = progress(case, evidence).conclusion
+    assert isinstance(found, RoundsConclusion)
+    return found
+
+
+def by_round(*values: float) -> Series:
+    return lambda run: values[min(int(run.levels.get("round", 1)), len(values)) - 1]
+
+
+def rounds_of(runs: list[Run]) -> list[int]:
+    return [int(run.levels["round"]) for run in runs if "round" in run.levels]
+
+
+def test_the_target_is_prepared_first_and_the_rounds_end_with_the_first_steady_window(tmp_path: Any) -> None:
+    case = case_of(tmp_path, most=25)
+    evidence = made(by_round(900, 500, 300, 110, 105, 100, 100, 95, 100, 100))
+    runs = go_on(case, evidence)
+    assert [run.levels.get("step") for run in runs[:3]] == ["purge", "precondition", None]
+    assert [run.part for run in runs[:3]] == [PREPARATION, PREPARATION, ""]
+    assert rounds_of(runs) == list(range(1, 10))
+    found = concluded(case, evidence)
+    assert found.reached and (found.passes[0].first, found.passes[0].last) == (5, 9)
+    (_, window), *_ = found.passes[0].windows()
+    assert window.mean == 100
+
+
+def test_not_achieved_is_a_result(tmp_path: Any) -> None:
+    case = case_of(tmp_path, most=7)
+    evidence = made(lambda run: 1000 * 0.8 ** int(run.levels.get("round", 1)))
+    assert rounds_of(go_on(case, evidence)) == [1, 2, 3, 4, 5, 6, 7]
+    found = concluded(case, evidence)
+    assert not found.reached and found.reason == "steady state was not achieved within 7 rounds"
+    assert found.passes[0].windows()[0][1].first == 3
+
+
+def test_all_that_is_tracked_must_be_steady_in_the_same_window(tmp_path: Any) -> None:
+    def series(run: Run) -> float:
+        number = int(run.levels.get("round", 1))
+        slow = {0.0: 3, 0.5: 6, 1.0: 99}[float(run.levels.get("read_fraction", 0.0))]
+        return 100 if number >= slow else 1000.0 / number
+
+    factors = {"read_fraction": [1.0, 0.5, 0.0]}
+    case = case_of(tmp_path, most=30, factors=factors, track=[{"read_fraction": 0.5}, {"read_fraction": 0.0}])
+    evidence = made(series)
+    runs = go_on(case, evidence)
+    assert [run.levels["read_fraction"] for run in runs[2:5]] == [1.0, 0.5, 0.0]
+    found = concluded(case, evidence).passes[0]
+    assert (found.first, found.last) == (6, 10)
+    assert [dict(track.levels) for track in found.tracks] == [{"read_fraction": 0.5}, {"read_fraction": 0.0}]
+
+
+def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path: Any) -> None:
+    case = case_of(tmp_path, most=1, repeats=2)
+    evidence = made(by_round(100))
+    runs = go_on(case, evidence)
+    assert [(run.repeat, run.levels.get("step", "round")) for run in runs] == [
+        (repeat, step) for repeat in (1, 2) for step in ("purge", "precondition", "round")
+    ]
+    found = concluded(case, evidence)
+    assert found.reached and not found.sought
+
+
+def test_a_pause_destroys_the_state_which_is_made_anew_and_rounds_already_measured_count(tmp_path: Any) -> None:
+    case = case_of(tmp_path, most=8, window=5)
+    evidence = made(by_round(*(1000 * 0.8**n for n in range(8))))
+    before = go_on(case, evidence, at_most=5)
+    assert rounds_of(before) == [1, 2, 3]
+    evidence.session, evidence.observe = "second", lambda run: Made(50.0, session="second")
+    after = go_on(case, evidence)
+    assert [run.levels.get("step") for run in after[:2]] == ["purge", "precondition"]
+    assert all(run.restart == 1 and "-a2-" in run.run_id for run in after)
+    assert rounds_of(after) == [4, 5, 6, 7, 8]
+    evidence.session = ""  # A reader finds the same.
+    found = concluded(case, evidence)
+    assert found.passes[0].restarts == (4,) and found.reached
+
+
+def test_a_pause_in_the_midst_of_preparation_begins_it_again(tmp_path: Any) -> None:
+    case = case_of(tmp_path, most=1)
+    evidence = made(by_round(100))
+    assert [run.levels["step"] for run in go_on(case, evidence, at_most=1)] == ["purge"]
+    for session in ("second", "third"):
+        evidence.session, evidence.observe = session, lambda run, s=session: Made(1.0, session=s)  # type: ignore[misc]
+        again = go_on(case, evidence, at_most=1 if session == "second" else 99)
+        assert again[0].levels["step"] == "purge"
+    assert [run.levels.get("step", "round") for run in again] == ["purge", "precondition", "round"]
+    evidence.session = ""
+    assert concluded(case, evidence).reached
+
+
+def test_wherever_it_is_stopped_it_comes_to_its_end(tmp_path: Any) -> None:
+    case = case_of(tmp_path, most=6, factors={"block_size": ["64KiB", "4KiB"]})
+    whole = len(go_on(case, made(by_round(100))))
+    for stop in range(whole):
+        evidence = made(by_round(100))
+        go_on(case, evidence, at_most=stop)
+        evidence.session, evidence.observe = "second", lambda run: Made(100.0, session="second")
+        go_on(case, evidence)
+        evidence.session = ""
+        assert concluded(case, evidence).reached, stop
+        measured = [key for key in evidence.known if "round" in key]
+        assert len({key.partition("round")[2] for key in measured}) == len(measured) == 10, stop
+
+
+def test_on_a_simulated_target_a_pause_destroys_nothing() -> None:
+    study = Study.model_validate(
+        {
+            "name": "made-up",
+            "title": "Made up",
+            "question": "?",
+            "repeats": 1,
+            "measurement": {"span": "16MiB", "precondition": "128KiB"},
+            "parts": [{"name": "main", "rounds": {"most": 6}}],
+            "profiles": {"quick": {}},
+        }
+    )
+    case = expand(study, open_target("simulated:size=1GiB"), profile="quick").adaptive[0]
+    evidence = made(by_round(1000, 10, 1000, 10, 1000, 10))
+    go_on(case, evidence, at_most=3)
+    evidence.session, evidence.observe = "second", lambda run: Made(100.0, session="second")
+    assert all(run.restart == 0 for run in go_on(case, evidence))
+
+
+def test_a_failed_step_or_round_ends_the_pass_and_says_why(tmp_path: Any) -> None:
+    case = case_of(tmp_path, most=6)
+    evidence = MadeUp(lambda run: Made(failure="no space left" if run.part else "", latency_ns=1.0))
+    assert len(go_on(case, evidence)) == 1
+    found = concluded(case, evidence)
+    assert not found.reached and found.reason == "preparation by `purge` failed: no space left"
+    broken = MadeUp(lambda run: Made(failure="EIO" if run.levels.get("round") == 2 else "", latency_ns=1.0))
+    assert rounds_of(go_on(case, broken)) == [1, 2]
+    assert concluded(case, broken).reason == "EIO"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "message"),
+    [
+        ({"factors": {"span": ["1MiB", "2MiB"]}}, "`span` cannot vary within a round"),
+        ({"factors": {"fill": [30, 50]}}, "`fill` cannot vary within a round"),
+        ({"metric": "iopses"}, "there is no metric `iopses` to be tracked"),
+        ({"track": [{"block_size": "4KiB"}]}, "`block_size` does not vary within a round"),
+        (
+            {"factors": {"block_size": ["4KiB"]}, "track": [{"block_size": "8KiB"}]},
+            "no load of a round has block_size 8192, which is to be tracked",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_in_rounds_is_refused(tmp_path: Any, rounds: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError) as raised:
+        case_of(tmp_path, **rounds)
+    assert message in raised.value.what and raised.value.where

@@ -1,0 +1,103 @@
+"""A page in headless Chromium, seen as a reader and as an auditor."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+
+
+class Browser:
+    """One page, opened from a file."""
+
+    def __init__(self, page: Path, *, width: int, dark: bool, downloads: Path) -> None:
+        self.downloads = downloads
+        self._profile = tempfile.TemporaryDirectory(prefix="iosonde-chromium-", ignore_cleanup_errors=True)
+        options = webdriver.ChromeOptions()
+        options.binary_location = "/usr/bin/chromium"
+        for flag in (*FLAGS, f"--user-data-dir={self._profile.name}", f"--window-size={width},900"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        light = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": light})
+        downloading = {"behavior": "allow", "downloadPath": str(downloads)}
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", downloading)
+        self.driver.get("about:blank")
+        for log in ("browser", "performance"):  # of Chromium's own first page
+            self.driver.get_log(log)
+        self.driver.get(page.as_uri())
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Return what a script returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def read_through(self) -> None:
+        """Scroll from top to bottom as a reader does, until every figure is drawn."""
+        place = 0
+        while place < self.run("return document.documentElement.scrollHeight"):
+            self.run("window.scrollTo({ top: arguments[0], behavior: 'instant' })", place)
+            place += 700
+            time.sleep(0.05)
+        self.wait("return [...document.querySelectorAll('[data-figure]')].every((f) => f.dataset.drawn)")
+        self.wait("return document.querySelector('#run-view').dataset.run")
+
+    def wait(self, script: str, *, seconds: float = 20) -> Any:
+        """Wait until a script returns something true."""
+        return wait(lambda: self.run(script), what=script, seconds=seconds)
+
+    def click(self, selector: str) -> None:
+        """Click with the mouse: without a hand behind them, Chromium stops after ten downloads."""
+        element = self.driver.find_element("css selector", selector)
+        self.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", element)
+        element.click()
+
+    def download(self, name: str) -> str:
+        """Return the text of a file that the page saved."""
+        path = self.downloads / name
+        wait(lambda: path.exists() and path.stat().st_size > 0, what=name)
+        return path.read_text()
+
+    def requests(self) -> list[str]:
+        """Return every address that was asked for, besides the page itself and what it made in memory."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in sent if url != self.driver.current_url and not url.startswith(("data:", "blob:"))]
+
+    def complaints(self) -> list[str]:
+        """Return everything in the console."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def quit(self) -> None:
+        """Close the browser and remove its profile."""
+        self.driver.quit()
+        self._profile.cleanup()
+
+
+def wait(condition: Callable[[], Any], *, what: str, seconds: float = 20) -> Any:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain for: {what}"
+        time.sleep(0.05)
+    return found

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from fabricate import FAILED, SKIPPED, device, result_set, study
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iosonde.report import figures, save_figures
+from iosonde.report.figure import Figure
+from iosonde.report.html import _json, differences
+from iosonde.results import ResultSet
+
+
+@pytest.fixture(scope="module")
+def drawn(whole: ResultSet) -> dict[str, Figure]:
+    return {figure.title: figure for figure in figures([whole])}
+
+
+def test_every_view_but_a_table_becomes_a_figure_and_so_does_drift(drawn: dict[str, Figure]) -> None:
+    asked = [view["title"] for view in study()["views"] if view["kind"] != "table"]
+    assert list(drawn) == [*asked, "Drift of the machine"]
+
+
+def test_what_is_drawn_is_what_the_drive_does(drawn: dict[str, Figure]) -> None:
+    rows = drawn["Bandwidth over block size"].rows
+    row = rows.row(
+        by_predicate=(pl.col("panel") == "read") & (pl.col("x") == 8192) & (pl.col("series") == "16"), named=True
+    )
+    parameters = {"read_fraction": 1.0, "block_size": 8192, "jobs": 1, "queue_depth": 16}
+    assert row["y"] == pytest.approx(device(parameters)[0] * 8192 / 1e6, rel=0.05)
+    assert row["low"] <= row["y"] <= row["high"]
+
+
+def test_columns_of_a_csv_name_their_units(drawn: dict[str, Figure]) -> None:
+    head = drawn["Bandwidth over block size"].csv().splitlines()[0]
+    assert head == "panel,block_size_bytes,queue_depth,result_set,bandwidth_mb_per_s,bandwidth_mb_per_s_low,bandwidth_mb_per_s_high,repeats"  # fmt: skip
+
+
+def test_a_percentile_is_drawn_only_with_ten_samples_beyond_it(drawn: dict[str, Figure], whole: ResultSet) -> None:
+    rows = drawn["Latency percentiles"].rows
+    counted = whole.sql(
+        "SELECT runs.queue_depth::VARCHAR AS series, sum(count)::DOUBLE AS samples"
+        " FROM intervals JOIN runs USING (run_id) WHERE runs.part = 'mixed' AND NOT runs.control GROUP BY ALL"
+    )
+    deepest = rows.group_by("series").agg(pl.col("x").max()).join(counted, on="series")
+    assert deepest.height == 4
+    for nines, samples in deepest.select("x", "samples").rows():
+        assert samples * 10**-nines >= 10 * (1 - 1e-9)
+
+
+def test_latency_says_which_loop_it_was_measured_in(drawn: dict[str, Figure]) -> None:
+    chart = drawn["IOPS against tail latency"].panels[0].chart
+    titles = {layer["encoding"]["y"].get("title") for layer in chart["layer"]}
+    assert titles == {"Completion latency, p99 (closed loop)"}
+
+
+def test_a_figure_says_in_words_what_it_shows(drawn: dict[str, Figure]) -> None:
+    description = drawn["The bandwidth surface"].description
+    assert description.startswith("Heat map: Bandwidth (MB/s) over Block size, for 4 values of Jobs. From 5")
+
+
+def test_a_case_without_a_result_is_marked_and_says_why(interrupted: ResultSet) -> None:
+    drawn = {figure.title: figure for figure in figures([interrupted])}
+    failed = drawn["The bandwidth surface"].rows.filter(pl.col("hole") != "")
+    assert failed.select("x", "series", "y", "hole").rows() == [
+        ("64 KiB", "32", None, "the device answered with an error")
+    ]
+    assert FAILED.endswith("block_size=65536/jobs=32")
+    skipped = drawn["Bandwidth over block size"].rows.filter(pl.col("hole") != "")
+    assert skipped.select("panel", "x", "series", "hole").rows() == [("write", 8192, "16", "not run")]
+    assert SKIPPED.endswith("block_size=8192/queue_depth=16")
+
+
+def test_a_percentile_without_samples_is_no_hole(tmp_path: Path) -> None:
+    views = [
+        {"kind": "lines", "title": "Tail", "part": "mixed", "x": "queue_depth", "y": "completion_latency_ns_p99_9999"}
+    ]
+    (tail, *_) = figures([result_set(tmp_path / "set", study(views=views, analysis=[]), seconds=1, repeats=1)])
+    assert tail.rows["y"].null_count() == 4
+    assert set(tail.rows["hole"]) == {""}
+    assert "Not drawn: 4 cases with too few samples" in tail.caption
+
+
+REFERENCE = {
+    "name": "table",
+    "csv": "davidovic2019_raid0.csv",
+    "source": "Davidovic 2019",
+    "columns": {"op": "direction", "queue_depth": "queue_depth", "block_bytes": "block_size"},
+    "where": {"drives": 1},
+    "value": "bandwidth_mb_s",
+    "scale": 1e6,
+    "label": "SP900",
+}
+
+
+def _with_reference(directory: Path, **view: Any) -> Figure:
+    shown = {
+        "kind": "lines",
+        "title": "Mine and theirs",
+        "part": "grid",
+        "x": "block_size",
+        "reference": "table",
+    } | view
+    facts = study(views=[shown], references=[REFERENCE], analysis=[])
+    return figures([result_set(directory / "set", facts, seconds=1, repeats=1)])[0]
+
+
+def test_few_published_lines_lie_over_ones_own_dashed(tmp_path: Path) -> None:
+    figure = _with_reference(tmp_path, series="queue_depth", facet="direction", where={"queue_depth": 4})
+    assert [panel.title for panel in figure.panels] == ["read", "write"]
+    published = figure.rows.filter("published")
+    assert published["source"].unique().to_list() == ["SP900 (Davidovic 2019)"]
+    assert published.filter((pl.col("x") == 4096) & (pl.col("panel") == "read"))["y"].to_list() == [131.0]
+    dashes = next(
+        layer["encoding"]["strokeDash"]
+        for layer in figure.panels[0].chart["layer"]
+        if "strokeDash" in layer["encoding"]
+    )
+    assert dict(zip(dashes["scale"]["domain"], dashes["scale"]["range"], strict=True)) == {
+        "set": [1, 0],
+        "SP900 (Davidovic 2019)": [6, 4],
+    }
+    assert "Published: SP900 (Davidovic 2019)." in figure.caption
+
+
+def test_many_published_lines_stand_beside_on_their_own_scale(tmp_path: Path) -> None:
+    figure = _with_reference(tmp_path, series="queue_depth", facet="direction")
+    assert [panel.title for panel in figure.panels] == [
+        "Measured · read",
+        "Measured · write",
+        "SP900 (Davidovic 2019) · read",
+        "SP900 (Davidovic 2019) · write",
+    ]
+    tops = [panel.chart["layer"][1]["encoding"]["y"]["scale"]["domain"][1] for panel in figure.panels]
+    assert tops[0] == tops[1] > 2000 > 600 > tops[2]
+
+
+@pytest.mark.parametrize(("format", "magic"), [("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])
+def test_figures_are_saved_for_papers(whole: ResultSet, tmp_path: Path, format: Any, magic: bytes) -> None:
+    paths = save_figures([whole], tmp_path, format=format)
+    assert len(paths) == 7
+    assert all(path.read_bytes().startswith(magic) for path in paths)
+
+
+def test_two_result_sets_share_panels_and_differ_by_colour(whole: ResultSet, faster: ResultSet) -> None:
+    drawn = {figure.title: figure for figure in figures([whole, faster])}
+    lines = drawn["Bandwidth over block size"]
+    assert len(lines.panels) == 8
+    assert lines.rows["series"].unique(maintain_order=True).to_list() == ["first", "second"]
+    ratio = lines.rows.group_by("series").agg(pl.col("y").sum()).sort("series")["y"].to_list()
+    assert ratio[1] / ratio[0] == pytest.approx(1.3, rel=0.03)
+
+
+specs = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(specs, specs)
+def test_a_spec_is_its_base_and_what_differs(base: Any, other: Any) -> None:
+    rebuilt: Any = [base]
+    for path, value in differences(base, other):
+        rebuilt = _set(rebuilt, [0, *path], value)
+    assert rebuilt[0] == other
+    assert repr(rebuilt[0]) == repr(other)
+
+
+def _set(place: Any, path: list[Any], value: Any) -> Any:
+    if not path:
+        return value
+    copy = dict(place) if isinstance(place, dict) else list(place)
+    copy[path[0]] = _set(place[path[0]], path[1:], value)
+    return copy
+
+
+@given(st.text())
+def test_data_in_the_page_cannot_end_their_element(text: str) -> None:
+    import json
+
+    written = _json([text, "</script><!--"])
+    assert not set("<>&\u2028\u2029") & set(written)
+    assert json.loads(written) == [text, "</script><!--"]
+
+
+def test_log_ticks_are_few_and_inside() -> None:
+    from iosonde.report.charts import Axis, _ticks
+
+    for domain in ((10, 50), (10, 1e4), (1e3, 1e10), (3.3, 7.7)):
+        ticks = _ticks(Axis(title="", kind="log", domain=domain))
+        assert ticks is not None and 1 <= len(ticks) <= 12
+        assert all(domain[0] <= tick <= domain[1] and math.isfinite(tick) for tick in ticks)

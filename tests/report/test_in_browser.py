@@ -1,0 +1,193 @@
+"""The page as a reader meets it: offline, in Chromium."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from browser import Browser
+from fabricate import FAILED, result_set, small_study
+
+from iosonde.report import figures, write
+from iosonde.results import ResultSet
+
+pytestmark = pytest.mark.browser
+Start = Callable[..., Browser]
+
+
+@pytest.fixture(scope="module")
+def page(whole: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write([whole], tmp_path_factory.mktemp("page") / "report.html")[0]
+
+
+@pytest.fixture(scope="module")
+def page_with_holes(interrupted: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write([interrupted], tmp_path_factory.mktemp("holes") / "report.html")[0]
+
+
+def test_the_page_asks_for_nothing_complains_of_nothing_and_draws_every_figure(page: Path, browser: Start) -> None:
+    reader = browser(page)
+    reader.read_through()
+    assert reader.requests() == []
+    assert reader.complaints() == []
+    drawn = reader.run(
+        "return Object.fromEntries([...document.querySelectorAll('[data-figure]')].map((figure) => ["
+        "figure.dataset.figure, [...figure.querySelectorAll('.chart')].map((chart) => chart.querySelectorAll("
+        "'svg .mark-line path, svg .mark-rect path, svg .mark-symbol path').length)]))"
+    )
+    assert len(drawn) == 7
+    assert all(marks and min(marks) >= 3 for marks in drawn.values()), drawn
+
+
+def test_what_lies_far_below_is_not_drawn_until_it_is_read(page: Path, browser: Start) -> None:
+    reader = browser(page)
+    assert not reader.run("return document.querySelector('[data-figure=drift]').dataset.drawn")
+    reader.run("document.querySelector('[data-figure=drift]').scrollIntoView({ behavior: 'instant' })")
+    assert reader.wait("return document.querySelector('[data-figure=drift]').dataset.drawn")
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_nothing_runs_over_the_edge_of_a_phone(page_with_holes: Path, browser: Start, width: int) -> None:
+    reader = browser(page_with_holes, width=width)
+    reader.read_through()
+    assert reader.run("return document.documentElement.scrollWidth - window.innerWidth") <= 0
+    wider = reader.run(
+        "return [...document.querySelectorAll('.chart svg')].filter((chart) =>"
+        " chart.getBoundingClientRect().right > window.innerWidth + 1).length"
+    )
+    assert wider == 0
+
+
+def test_figures_follow_the_light_of_the_system(page: Path, browser: Start) -> None:
+    reader = browser(page, dark=True)
+    reader.read_through()
+    ground = "return document.querySelector('.chart svg').style.backgroundColor"
+    assert reader.run(ground) == "rgb(23, 27, 32)"
+    assert reader.run("return getComputedStyle(document.body).backgroundColor") == "rgb(23, 27, 32)"
+    light = {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
+    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", light)
+    reader.wait(f"{ground} === 'rgb(255, 255, 255)'")
+
+
+def test_every_figure_is_saved_as_svg_and_its_rows_as_csv(whole: ResultSet, page: Path, browser: Start) -> None:
+    reader = browser(page)
+    for figure in figures([whole]):
+        reader.click(f"[data-figure='{figure.name}'] [data-save=svg]")
+        drawing = ElementTree.fromstring(reader.download(f"{figure.name}.svg"))
+        assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+        assert figure.title in "".join(drawing.itertext())
+        reader.click(f"[data-figure='{figure.name}'] [data-save=csv]")
+        saved = list(csv.reader(io.StringIO(reader.download(f"{figure.name}.csv"))))
+        ours = list(csv.reader(io.StringIO(figure.csv())))
+        assert saved[0] == ours[0]
+        assert [[_number(field) for field in row] for row in saved] == [
+            [_number(field) for field in row] for row in ours
+        ]
+    assert reader.complaints() == []
+
+
+def _number(field: str) -> object:
+    try:
+        return float(field)
+    except ValueError:
+        return field
+
+
+HOSTILE = '</script><script>window.hit = 1</script><img src=x onerror="window.hit = 2">"\'`${window.hit=3}'
+
+
+def test_markup_in_names_stays_text(tmp_path: Path, browser: Start) -> None:
+    """A study from a stranger and a device that lies about its model can put any text into the page, but no markup."""
+    facts = small_study(title=f"Title {HOSTILE}", question=f"Question {HOSTILE}")
+    facts["views"] = [view | {"title": f"{view['title']} {HOSTILE}", "caption": HOSTILE} for view in facts["views"]]
+    facts["parts"] = [part | {"title": f"Part {HOSTILE}"} for part in facts["parts"]]
+    facts["parts"][0]["factors"] = {
+        "depth": [{"label": f"QD {HOSTILE}", "set": {"queue_depth": 4}}, {"label": "8", "set": {}}]
+    }
+    facts["views"] = json.loads(json.dumps(facts["views"]).replace('"queue_depth"', '"depth"'))
+    hostile = result_set(tmp_path / "set", facts, seconds=2, model=f"Model {HOSTILE}", warning=f"Warning {HOSTILE}")
+    reader = browser(write([hostile], tmp_path / "report.html")[0])
+    reader.read_through()
+    assert reader.run("return window.hit") is None
+    assert reader.run("return document.querySelectorAll('img').length") == 0
+    text = reader.run("return document.body.innerText")
+    for name in ("Title", "Question", "Model", "Warning"):
+        assert f"{name} {HOSTILE}" in text
+    charts = "[...document.querySelectorAll('.chart svg')].map((chart) => chart.textContent).join()"
+    assert f"QD {HOSTILE}" in reader.run(f"return {charts}")
+    assert reader.requests() == []
+    assert reader.complaints() == []
+
+
+def test_an_incomplete_result_set_says_so_first_and_marks_its_holes(page_with_holes: Path, browser: Start) -> None:
+    reader = browser(page_with_holes)
+    notice = reader.run("return document.querySelector('header [role=alert]').innerText")
+    assert "This result set is incomplete. 158 of 164 runs are complete; 3 failed, 3 not run." in notice
+    assert "--retry-failed" in notice
+    reader.read_through()
+    marks = reader.run(
+        "return [...document.querySelectorAll('.chart svg text')].filter((t) => t.textContent === '✕').length"
+    )
+    assert marks >= 2
+    holes = reader.run("return document.querySelector('#holes').innerText")
+    assert FAILED in holes and "the device answered with an error" in holes
+    assert reader.complaints() == []
+
+
+def test_any_run_can_be_looked_at_and_its_spec_saved(whole: ResultSet, page: Path, browser: Start) -> None:
+    reader = browser(page)
+    run = whole.plan.runs[100]
+    row = "[...document.querySelectorAll('tr[data-case]')].find((row) => row.dataset.case.endsWith(arguments[0]))"
+    reader.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    reader.run(f"{row}.querySelector('td').click()", f"\n{run.case_id}")
+    reader.wait("return document.querySelector('#run-view').dataset.run")
+    reader.run(f"document.querySelector('#run-list [data-run=\"{run.run_id}\"]').click()")
+    reader.wait(f"return document.querySelector('#run-view').dataset.run === '{run.run_id}'")
+    reader.wait("return document.querySelectorAll('#run-view svg .mark-line path').length >= 3")
+    reader.run("[...document.querySelectorAll('#run-view button')].find((b) => b.textContent.includes('spec')).click()")
+    assert json.loads(reader.download(f"{run.run_id}.json")) == run.spec
+
+
+def test_a_table_is_sorted_and_filtered(page: Path, browser: Start) -> None:
+    reader = browser(page)
+    table = "document.querySelectorAll('#tables table')[1]"
+    reader.run(f"[...{table}.querySelectorAll('.sort')].find((head) => head.textContent === 'IOPS').click()")
+    column = (
+        f"[...{table}.tBodies[0].rows].filter((row) => !row.hidden).map((row) => Number(row.cells[4].dataset.number))"
+    )
+    rates = reader.run(f"return {column}")
+    assert len(rates) == 32 and rates == sorted(rates)
+    reader.run(
+        "const input = document.querySelector('[data-filter]'); input.value = 'write 8 KiB';"
+        "input.dispatchEvent(new Event('input', { bubbles: true }))"
+    )
+    assert len(reader.run(f"return {column}")) == 4
+
+
+def test_print_is_light_and_holds_everything(page: Path, browser: Start) -> None:
+    reader = browser(page, dark=True)
+    reader.run("window.dispatchEvent(new Event('beforeprint'))")
+    reader.wait("return [...document.querySelectorAll('[data-figure]')].every((figure) => figure.dataset.drawn)")
+    assert reader.run("return document.querySelector('.chart svg').style.backgroundColor") == "rgb(255, 255, 255)"
+    assert reader.run("return document.querySelectorAll('details:not([open])').length") == 0
+    reader.run("window.dispatchEvent(new Event('afterprint'))")
+    assert reader.run("return document.querySelectorAll('details:not([open])').length") > 0
+
+
+def test_two_result_sets_are_drawn_over_one_another(
+    whole: ResultSet, faster: ResultSet, tmp_path: Path, browser: Start
+) -> None:
+    reader = browser(write([whole, faster], tmp_path / "report.html")[0])
+    reader.read_through()
+    assert reader.complaints() == []
+    side_by_side = reader.run("return document.querySelector('.comparison').innerText")
+    assert "Bandwidth: second against first is better in" in side_by_side
+    legends = reader.run(
+        "return [...document.querySelectorAll('.role-legend-label')].map((label) => label.textContent)"
+    )
+    assert {"first", "second"} <= set(legends)

@@ -1,0 +1,116 @@
+"""Markdown and terminal."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from fabricate import result_set, small_study
+from inline_snapshot import snapshot
+from rich.console import Console
+
+from iosonde.report import terminal, write
+from iosonde.report.markdown import escape
+from iosonde.results import ResultSet
+
+
+def test_markdown_has_its_figures_beside_it(interrupted: ResultSet, tmp_path: Path) -> None:
+    report, *drawn = write([interrupted], tmp_path / "report.md", format="md")
+    text = report.read_text()
+    named = re.findall(r"\]\((figures/[^)]+)\)", text)
+    assert [tmp_path / name for name in named] == drawn
+    assert len(drawn) == 7
+    for chapter in (
+        "## Findings",
+        "## Figures",
+        "## Tables",
+        "## Warnings",
+        "## Holes",
+        "## What was measured on what",
+    ):
+        assert chapter in text
+    assert "> **This result set is incomplete.** 158 of 164 runs are complete; 3 failed, 3 not run." in text
+    assert "iosonde run fabricated --target /srv/test/iosonde.dat --profile quick --repeats 3 --seed 1" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("a | b", r"a \| b"),
+        ("<img onerror=1>", "&lt;img onerror=1&gt;"),
+        ("*bold* _it_ [x](y)", r"\*bold\* \_it\_ \[x\](y)"),
+        ("run `iosonde io` now", "run `iosonde io` now"),
+        ("two\nlines", "two lines"),
+        ("half `open", r"half \`open"),
+    ],
+)
+def test_markdown_shows_text_as_it_is(text: str, written: str) -> None:
+    assert escape(text) == written
+
+
+def small(directory: Path) -> ResultSet:
+    return result_set(directory / "set", small_study(), seconds=1, failed=lambda run: run.run_id == "c0004-r1")
+
+
+def test_the_terminal_shows_what_matters_in_eighty_columns(tmp_path: Path) -> None:
+    console = Console(width=80, color_system=None, record=True, file=(tmp_path / "out").open("w"))
+    terminal(small(tmp_path), console, report_path=Path("report.html"))
+    text = "\n".join(line.rstrip() for line in console.export_text().splitlines())
+    assert max(map(len, text.splitlines())) <= 80 + len(str(tmp_path))
+    shown = text.replace(str(tmp_path), "DIR")
+    assert shown == snapshot("""\
+
+What a drive of known behaviour delivers
+Device    EXAMPLE SSD 1TB (931 GiB)
+Target    /srv/test/iosonde.dat
+Measured  2026-01-02 03:00:00 UTC to 2026-01-02 03:00:13 UTC
+Runs      12 of 13 complete
+Profile   quick, 3 repeats
+Load      closed loop
+
+This result set is incomplete: 12 of 13 runs are complete; 1 failed.
+Go on with it: iosonde resume DIR/set --retry-failed
+
+Findings
+● A single 4 KiB I/O among 70/30 reads and writes takes 67.1 µs (median, p99 173
+  µs)
+  one I/O in flight: 67.1 µs, 95 % interval 66.5 µs..68.2 µs; 3 runs
+○ 70/30 reads and writes reach 329 k IOPS: 4 KiB, queue depth 64
+  the most I/Os per second of any case: 329 k IOPS, no interval; 2 runs
+● 1 of 13 runs failed
+  the device answered with an error (1)
+● Little's law holds in all 12 runs: rates and latencies agree with each other
+  mean in flight over concurrency 0.99..1.00
+● 1 of 4 cases have fewer than 3 repeats and so no interval
+  run with `--repeats 3` or more to learn how sure their figures are
+◐ The cores were busy all the time (3 runs)
+  warning `cpu_saturated`: use fewer jobs
+
+Every case
+Completion latency, closed loop
+Queue depth  Bandwidth    IOPS      p50     p99   p99.9
+1            55.1 MB/s  13.5 k  67.1 µs  173 µs  218 µs
+4             216 MB/s  52.8 k  68.8 µs  182 µs  237 µs
+16            874 MB/s   213 k  68.2 µs  181 µs  246 µs
+64           1.35 GB/s   329 k   177 µs  470 µs  639 µs
+
+Warnings
+cpu_saturated (3 of 13 runs): the cores were busy all the time
+  hint: use fewer jobs
+
+Report: report.html\
+""")
+
+
+def test_the_terminal_needs_no_colour(tmp_path: Path) -> None:
+    """What colour says is said in words too: the two prints differ in nothing else."""
+    results = small(tmp_path)
+    prints = []
+    for colours in (None, "truecolor"):
+        console = Console(
+            width=80, color_system=colours, force_terminal=True, record=True, file=(tmp_path / "o").open("w")
+        )
+        terminal(results, console)
+        prints.append(console.export_text())
+    assert prints[0] == prints[1]

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+from plans import a_failure, a_record, hand_plan, tables
+
+from iosonde.errors import ResultsError
+from iosonde.results import ResultSet, connect
+from iosonde.results.columns import COLUMNS, TABLES
+
+
+@pytest.fixture
+def result_set(tmp_path: Path) -> ResultSet:
+    """Two cases, two repeats, nothing measured yet."""
+    return ResultSet.create(tmp_path / "set", hand_plan())
+
+
+def measure(result_set: ResultSet, *run_ids: str) -> None:
+    with result_set.lock():
+        for run in result_set.plan.runs:
+            if run.run_id in run_ids:
+                result_set.write(a_record(result_set.plan, run), *tables(run.run_id))
+
+
+def fail(result_set: ResultSet, run_id: str) -> None:
+    run = next(run for run in result_set.plan.runs if run.run_id == run_id)
+    with result_set.lock():
+        attempt = result_set.next_attempt(run_id)
+        result_set.write(a_failure(result_set.plan, run, attempt=attempt), *tables(run_id))
+
+
+def test_what_was_written_is_read_again(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1")
+    again = ResultSet.open(result_set.directory)
+    assert again.plan == result_set.plan
+    assert [record.run_id for record in again.records()] == ["c0001-r1"]
+    assert again.intervals["completion_latency_ns_sum"].to_list() == [6000]
+    assert again.histograms.select("bucket", "count", "lower_ns", "midpoint_ns").rows() == [
+        (1000, 1, 1000, 1000),
+        (1512, 1, 2000, 2001),
+        (1774, 1, 3000, 3002),
+    ]
+    assert again.usage["device"].to_list() == ["process"]
+    assert again.problems == []
+
+
+def test_records_and_missing_runs_stand_in_the_order_of_execution(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r2", "c0002-r1")
+    assert [record.run_id for record in result_set.records()] == ["c0002-r1", "c0001-r2"]
+    assert [run.run_id for run in result_set.missing_runs()] == ["c0001-r1", "c0002-r2"]
+
+
+def test_a_failed_run_is_repeated_only_when_asked(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1", "c0001-r2", "c0002-r1")
+    fail(result_set, "c0002-r2")
+    assert result_set.missing_runs() == []
+    assert [run.run_id for run in result_set.missing_runs(retry_failed=True)] == ["c0002-r2"]
+
+
+def test_the_latest_attempt_counts(result_set: ResultSet) -> None:
+    fail(result_set, "c0001-r1")
+    fail(result_set, "c0001-r1")
+    assert [record.attempt for record in result_set.records()] == [2]
+    assert sorted(path.name for path in (result_set.directory / "records").iterdir()) == ["c0001-r1", "c0001-r1.a2"]
+    assert result_set.sql("SELECT count(*) AS n FROM intervals")["n"].item() == 1
+
+
+def test_a_record_is_never_replaced(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1")
+    with pytest.raises(ResultsError) as error:
+        measure(result_set, "c0001-r1")
+    assert str(error.value).replace(str(result_set.directory), "DIR") == snapshot("""\
+cannot write the record `DIR/records/c0001-r1`: Directory not empty
+
+hint: put that right, then go on with `iosonde resume DIR`; runs with a record are kept\
+""")
+    assert not list((result_set.directory / "records").glob(".tmp-*"))
+    assert [record.run_id for record in result_set.records()] == ["c0001-r1"]
+
+
+def test_leftovers_of_a_killed_writer_are_ignored_and_then_removed(result_set: ResultSet) -> None:
+    leftover = result_set.directory / "records" / ".tmp-c0001-r1"
+    leftover.mkdir()
+    (leftover / "record.json").write_text("{")
+    assert result_set.problems == []
+    assert result_set.records() == []
+    measure(result_set, "c0001-r1")
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("name", ["record.json", "intervals.parquet", "histograms.parquet", "usage.parquet"])
+def test_a_truncated_file_is_named_and_its_run_measured_again(result_set: ResultSet, name: str) -> None:
+    measure(result_set, "c0001-r1", "c0002-r1")
+    file = result_set.directory / "records" / "c0001-r1" / name
+    file.write_bytes(file.read_bytes()[:-20])
+    again = ResultSet.open(result_set.directory)
+    assert [record.run_id for record in again.records()] == ["c0002-r1"]
+    assert len(again.problems) == 1
+    assert again.problems[0].startswith(f"`{file}` is damaged: ")
+    assert again.missing_runs()[0].run_id == "c0001-r1"
+    assert again.next_attempt("c0001-r1") == 2
+    assert again.intervals["run_id"].to_list() == ["c0002-r1"]
+
+
+def test_foreign_files_are_named_and_skipped(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1")
+    directory = result_set.directory
+    shutil.copytree(directory / "records" / "c0001-r1", directory / "records" / "c0009-r1")
+    shutil.copytree(directory / "records" / "c0001-r1", directory / "records" / "c0002-r2")
+    (directory / "records" / "holiday.jpg").write_bytes(b"JFIF")
+    (directory / "notes.txt").write_text("mine")
+    (directory / "report.html").write_text("<html>")
+    again = ResultSet.open(directory)
+    assert [record.run_id for record in again.records()] == ["c0001-r1"]
+    assert [problem.replace(str(directory), "DIR") for problem in again.problems] == snapshot(
+        [
+            "`DIR/notes.txt` is not part of a result set",
+            "`DIR/records/c0002-r2/record.json` is of another run: `c0001-r1`, attempt 1",
+            "`DIR/records/c0009-r1` is not a record of this study",
+            "`DIR/records/holiday.jpg` is not a record of this study",
+        ]
+    )
+
+
+def test_a_table_of_another_schema_is_named_and_skipped(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1")
+    path = result_set.directory / "records" / "c0001-r1" / "intervals.parquet"
+    result_set.runs.select("run_id").write_parquet(path)
+    again = ResultSet.open(result_set.directory)
+    assert again.problems == [f"`{path}` is not of our schema: column `phase` is missing or of another type"]
+    assert again.records() == []
+
+
+def test_a_second_writer_is_told_who_writes(result_set: ResultSet) -> None:
+    script = (
+        "import sys; from iosonde.results import ResultSet\n"
+        "with ResultSet.open(sys.argv[1]).lock(): print('locked', flush=True); sys.stdin.read()"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", script, str(result_set.directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdin is not None and writer.stdout is not None
+    assert writer.stdout.readline() == "locked\n"
+    with pytest.raises(ResultsError) as error, result_set.lock():
+        pass
+    assert str(error.value).replace(str(result_set.directory), "DIR").replace(str(writer.pid), "PID") == snapshot(
+        """\
+`DIR` is being written by process PID
+
+hint: wait until it ends, or stop it with Ctrl-C; reading (`report`, `sql`) is possible meanwhile\
+"""
+    )
+    assert ResultSet.open(result_set.directory).records() == []
+    writer.kill()
+    writer.communicate()
+    with result_set.lock():
+        assert (result_set.directory / "lock").read_text() == str(os.getpid())
+
+
+def refusal(action: object) -> str:
+    with pytest.raises(ResultsError) as error:
+        action()  # type: ignore[operator]
+    return str(error.value)
+
+
+def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    assert refusal(lambda: ResultSet.create(tmp_path, hand_plan())).replace(str(tmp_path), "DIR") == snapshot(
+        """\
+`DIR` is not empty
+
+hint: name a new directory with `--output DIR`, or go on with a result set by `iosonde resume DIR`\
+"""
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_place_where_no_directory_can_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text = refusal(lambda: ResultSet.create(tmp_path / "file" / "set", hand_plan()))
+    assert text.replace(str(tmp_path), "DIR") == snapshot(
+        """\
+cannot make the result set `DIR/file/set`: Not a directory
+
+hint: name another directory with `--output DIR`\
+"""
+    )
+
+
+def test_what_is_not_a_result_set_is_said_to_be_none(tmp_path: Path, result_set: ResultSet) -> None:
+    texts = [refusal(lambda: ResultSet.open(tmp_path)), refusal(lambda: ResultSet.open(tmp_path / "none"))]
+    (result_set.directory / "format.json").write_text('{"format": 2}')
+    texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
+    (result_set.directory / "format.json").write_text('{"for')
+    texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
+    (result_set.directory / "format.json").write_text('{"format": 1}')
+    (result_set.directory / "plan.json").write_text("{}")
+    texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
+    assert [text.replace(str(tmp_path), "DIR") for text in texts] == snapshot(
+        [
+            """\
+`DIR` is not a result set
+  it has no `format.json`
+
+hint: name the directory that `iosonde run` printed\
+""",
+            """\
+`DIR/none` is not a result set
+  there is no such directory
+
+hint: name the directory that `iosonde run` printed\
+""",
+            """\
+`DIR/set` is of format 2, this iosonde reads format 1
+
+hint: read it with the iosonde that wrote it, or a newer one\
+""",
+            """\
+`DIR/set/format.json` is damaged
+  Unterminated string starting at: line 1 column 2 (char 1)
+
+hint: if the rest is sound, restore it by writing `{"format": 1}`\
+""",
+            """\
+`DIR/set/plan.json` is damaged
+  study: Field required
+
+hint: without its plan a result set cannot be read; the records in it are sound JSON and Parquet\
+""",
+        ]
+    )
+
+
+def test_every_column_is_described_and_every_description_has_a_column(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1")
+    theirs = {"cases": {"queue_depth", "block_size", "cpus"}, "runs": {"queue_depth"}}
+    with result_set.connect() as connection:
+        for table in TABLES:
+            columns = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
+            assert columns - theirs.get(table, set()) == set(COLUMNS[table]), table
+
+
+def test_tables_have_their_columns_before_anything_was_measured(result_set: ResultSet) -> None:
+    with result_set.connect() as connection:
+        for table in TABLES:
+            columns = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
+            assert set(COLUMNS[table]) <= columns, table
+    assert result_set.histograms.height == 0
+
+
+def test_factors_are_columns_of_runs_and_cases(tmp_path: Path) -> None:
+    result_set = ResultSet.create(tmp_path / "set", hand_plan(factor="part", levels=("a", 4096), repeats=1))
+    measure(result_set, "c0001-r1", "c0002-r1")
+    assert result_set.sql("SELECT part, part_level FROM runs").rows() == [("main", "a"), ("main", "4096")]
+    assert result_set.sql("SELECT part, block_size, cpus FROM cases").rows() == [("main", 4096, "[]")] * 2
+
+
+def test_a_factor_named_like_a_column_of_another_table_does_not_blur_a_join(tmp_path: Path) -> None:
+    result_set = ResultSet.create(tmp_path / "set", hand_plan(factor="operation", levels=("read", "write"), repeats=1))
+    measure(result_set, "c0001-r1")
+    joined = result_set.sql("SELECT operation, operation_level FROM runs JOIN intervals USING (run_id)")
+    assert joined.rows() == [("read", "read")]
+
+
+def test_several_result_sets_are_told_apart_also_when_their_names_are_the_same(tmp_path: Path) -> None:
+    sets = []
+    for name, levels in (("a", (1, 2)), ("b", ("deep",))):
+        sets.append(ResultSet.create(tmp_path / name / "set", hand_plan(levels=levels, repeats=1)))
+        measure(sets[-1], "c0001-r1", "c0002-r1")
+    with connect(sets) as connection:
+        rows = connection.execute("SELECT result_set, run_id, queue_depth FROM runs ORDER BY ALL").fetchall()
+        merged = connection.execute(
+            "SELECT result_set, sum(count) FROM histograms GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    assert rows == [("a/set", "c0001-r1", "1"), ("a/set", "c0002-r1", "2"), ("b/set", "c0001-r1", "deep")]
+    assert merged == [("a/set", 6), ("b/set", 3)]
+
+
+def test_percentiles_of_merged_histograms_are_a_group_by(result_set: ResultSet) -> None:
+    with result_set.lock():
+        for run, latency in zip(result_set.plan.runs, (100, 200, 300, 400), strict=True):
+            result_set.write(a_record(result_set.plan, run), *tables(run.run_id, [latency] * 25))
+    found = result_set.sql(
+        "SELECT min(midpoint_ns) AS median FROM"
+        " (SELECT midpoint_ns, sum(sum(count)) OVER (ORDER BY bucket) AS upto"
+        "  FROM histograms GROUP BY bucket, midpoint_ns)"
+        " WHERE upto >= 50"
+    )
+    assert found["median"].to_list() == [200]
+    assert result_set.sql("SELECT sum(count) AS n FROM histograms").schema["n"].is_integer()
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("DROP TABLE runs", "the query is a DROP, and a result set is only read"),
+        ("COPY runs TO 'runs.csv'", "the query is a COPY, and a result set is only read"),
+        ("SELECT 1; SELECT 2", "the query has 2 statements, it must have one"),
+        ("", "the query has 0 statements, it must have one"),
+    ],
+)
+def test_sql_only_reads(result_set: ResultSet, query: str, text: str) -> None:
+    assert refusal(lambda: result_set.sql(query)).startswith(text)
+
+
+def test_a_wrong_query_is_answered_with_what_is_wrong(result_set: ResultSet) -> None:
+    assert refusal(lambda: result_set.sql("SELECT iops FROM rnus")) == snapshot("""\
+the query cannot be answered: Catalog Error: Table with name rnus does not exist!
+Did you mean "runs"?
+
+hint: there are the tables `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `warnings`, `evidence`, `faults`\
+""")
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet", "json"])
+def test_an_export_has_every_table_with_every_column_explained(
+    result_set: ResultSet, tmp_path: Path, format: str
+) -> None:
+    measure(result_set, "c0001-r1")
+    written = result_set.export(format, tmp_path / "export")
+    assert [path.name for path in written] == [*(f"{table}.{format}" for table in TABLES), "README.md"]
+    assert all(path.stat().st_size > 0 for path in written if path.stem not in ("warnings", "faults"))
+    readme = written[-1].read_text()
+    with result_set.connect() as connection:
+        source = f"read_{format}('{tmp_path}/export/histograms.{format}')"
+        assert connection.execute(f"SELECT sum(count) FROM {source}").fetchone() == (3,)
+        for table in TABLES:
+            for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall():
+                assert f"| `{name}` | " in readme
+
+
+def test_an_export_replaces_nothing(result_set: ResultSet, tmp_path: Path) -> None:
+    result_set.export("csv", tmp_path / "export")
+    assert refusal(lambda: result_set.export("csv", tmp_path / "export")).replace(str(tmp_path), "DIR") == snapshot("""\
+cannot export into `DIR/export`: it is not empty
+
+hint: name a new directory with `--output DIR`\
+""")
+    assert refusal(lambda: result_set.export("xlsx", tmp_path / "other")) == snapshot("""\
+`xlsx` is not a format of export
+
+hint: use `csv`, `parquet`, `json`, `fio-json`, `hdr`\
+""")

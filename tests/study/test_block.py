@@ -1,0 +1,435 @@
+"""Parameters of block I/O: what may be written, what it becomes, what it costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from jsonschema import Draft202012Validator
+
+from iosonde.errors import StudyError
+from iosonde.target import open_target
+from iosonde.units import compact_size
+from iosonde.workload import block
+
+NULL = open_target("null:1TiB")
+
+
+def refusal(**parameters: Any) -> str:
+    with pytest.raises(StudyError) as caught:
+        block.build(parameters)
+    return str(caught.value)
+
+
+def settled(target: str | Path = "null:1TiB", **parameters: Any) -> block.BlockParameters:
+    opened = open_target(str(target))
+    return block.settle({"main": block.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
+
+
+def spec_of(**parameters: Any) -> dict[str, Any]:
+    return block.resolve({"main": block.build(parameters)}, NULL, seed=7, run_id="c0001-r1")
+
+
+@pytest.fixture(scope="module")
+def schema() -> Draft202012Validator:
+    asked = subprocess.run([real_engine(), "--schema"], capture_output=True, check=True)
+    return Draft202012Validator(json.loads(asked.stdout)["spec"])
+
+
+def test_every_parameter_says_what_it_is_for() -> None:
+    assert [name for name, field in block.BlockParameters.model_fields.items() if not field.description] == []
+    known = set(block.BlockParameters.model_fields)
+    assert known.issuperset([*block.WHOLE_WORKLOAD, *block.SIZES, *block.DURATIONS])
+
+
+def test_an_unknown_parameter_is_refused_with_the_nearest_known_one() -> None:
+    assert refusal(blok_size="4KiB") == snapshot("""\
+there is no parameter `blok_size`
+
+hint: did you mean `block_size`?\
+""")
+
+
+def test_a_value_that_does_not_fit_is_refused_with_what_would() -> None:
+    wrong: dict[str, list[Any]] = {
+        "access": ["sequental", 3],
+        "block_size": ["4 kibs", "100", "128MiB", "4KiB/x", "4KiB/0:8KiB/1", [{"size": "4KiB"}]],
+        "queue_depth": [0, "many"],
+        "read_fraction": [1.5],
+        "span": ["120%", "0"],
+        "distribution": ["zipf:1", "zipfian", "zipfian:0", "hot_cold:2:0.9", {"kind": "zipfian", "alpha": 1}],
+        "durability": ["flush:0", "always"],
+        "duration": [10, "0s"],
+        "interval": ["10ms"],
+        "cpus": ["0,1", [-1]],
+        "rate": ["0", "fast", "0/1s", "100/0s:200/1s"],
+        "active": ["10s", "3s-2s"],
+        "registered_files": ["perhaps"],
+    }
+    assert [refusal(**{name: value}) for name, values in wrong.items() for value in values] == snapshot(
+        [
+            """\
+`access` cannot be `sequental`
+
+hint: did you mean `sequential`? it is one of `sequential`, `random`, `strided`\
+""",
+            """\
+`access` cannot be `3`
+
+hint: it is one of `sequential`, `random`, `strided`\
+""",
+            """\
+`block_size` cannot be `4 kibs`: `kibs` is not a unit of size
+
+hint: write it like `4KiB`\
+""",
+            """\
+`block_size` cannot be `100`: 100 B is not a block
+
+hint: it has 512 B to 64 MiB\
+""",
+            """\
+`block_size` cannot be `128MiB`: 128 MiB is not a block
+
+hint: it has 512 B to 64 MiB\
+""",
+            """\
+`block_size` is wrong: `4KiB/x` is not a mix
+
+hint: write it like `4KiB/70:64KiB/30`\
+""",
+            "`block_size` is wrong: `4KiB/0:8KiB/1` has a weight that is not above 0",
+            """\
+`block_size` cannot be `[{'size': '4KiB'}]`: `{'size': '4KiB'}` is not a part of a mix
+
+hint: write it like `{ size = "4KiB", weight = 70 }`\
+""",
+            "`queue_depth` cannot be `0`: it should be greater than or equal to 1",
+            "`queue_depth` cannot be `many`: it should be a valid integer",
+            "`read_fraction` cannot be `1.5`: it should be less than or equal to 1",
+            """\
+`span` is wrong: `120%` is not a share
+
+hint: it lies above 0% and up to 100%\
+""",
+            "`span` is smaller than 4 KiB, one block for each job that has a part",
+            """\
+`distribution` is wrong: `zipf:1` is not known
+
+hint: it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`\
+""",
+            """\
+`distribution` is wrong: `zipfian` is not known
+
+hint: it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`\
+""",
+            "`distribution` cannot be `zipfian:0`: `theta` of a zipfian distribution is above 0 (YCSB: 0.99)",
+            "`distribution` cannot be `hot_cold:2:0.9`: `hot_span` and `hot_access` are fractions between 0 and 1",
+            """\
+`distribution` is wrong: `{'kind': 'zipfian', 'alpha': 1}` is not known
+
+hint: it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`\
+""",
+            "`durability` cannot be `flush:0`: `flush` comes after a whole number of writes, at least 1",
+            """\
+`durability` is wrong: `always` is not known
+
+hint: it is one of `none`, `dsync`, `flush:EVERY`\
+""",
+            """\
+`duration` is wrong: `10` has no unit
+
+hint: write it like `10s`\
+""",
+            "`duration` cannot be `0s`: it must be above 0",
+            "`interval` cannot be `10ms`: it must be at least `100ms`",
+            """\
+`cpus` is wrong: `0,1` is not a set of CPUs
+
+hint: write it like `0-3`, or as a list of numbers\
+""",
+            "`cpus` cannot be `[-1]`: it should be greater than or equal to 0",
+            "`rate` cannot be `0`: it must be above 0",
+            """\
+`rate` is wrong: `fast` is not a rate
+
+hint: write it like `10k`\
+""",
+            "`rate` is wrong: `0/1s` holds no rate above 0",
+            "`rate` cannot be `100/0s:200/1s`: it must be above 0",
+            """\
+`active` is wrong: `10s` is not a part of the measurement
+
+hint: write it like `10s-20s`, or `10s-` for the rest\
+""",
+            "`active` is wrong: `3s-2s` ends before it begins",
+            "`registered_files` cannot be `perhaps`: it should be a valid boolean",
+        ]
+    )
+
+
+def test_parameters_that_do_not_fit_together_are_refused() -> None:
+    combinations: list[dict[str, Any]] = [
+        {"access": "strided"},
+        {"access": "random", "stride": "1MiB"},
+        {"access": "strided", "stride": "1KiB", "block_size": "4KiB"},
+        {"access": "strided", "stride_blocks": 17, "block_size": "4KiB/1:8KiB/1"},
+        {"access": "sequential", "distribution": "zipfian:0.9"},
+        {"access": "sequential", "coverage": "each_once"},
+        {"coverage": "each_once", "distribution": "zipfian:0.9"},
+        {"coverage": "each_once", "block_size": "4KiB/1:8KiB/1"},
+        {"read_fraction": 0.8, "trim_fraction": 0.3},
+        {"arrival": "poisson"},
+        {"rate": 1000},
+        {"backend": "sync", "queue_depth": 2},
+        {"completion_polling": True, "io_mode": "buffered"},
+        {"duration": "none"},
+        {"ramp": "0", "ramp_bytes": "1MiB"},
+        {"jobs": 4, "limit_operations": 3},
+        {"jobs": 4, "limit_bytes": "8KiB"},
+        {"span": "8KiB", "jobs": 4, "span_sharing": "split"},
+    ]
+    assert [refusal(**combination) for combination in combinations] == snapshot(
+        [
+            "strided access needs one of `stride` and `stride_blocks`, and no other access has them",
+            "strided access needs one of `stride` and `stride_blocks`, and no other access has them",
+            "`stride` is smaller than `block_size`",
+            "`stride_blocks` cannot be told from a mix of sizes",
+            "`distribution` is for random access only",
+            "`coverage` is for random access only",
+            '`coverage = "each_once"` leaves no choice to `distribution`',
+            '`coverage = "each_once"` needs a single `block_size`',
+            "`read_fraction` and `trim_fraction` exceed 1 together",
+            '`arrival = "poisson"` needs a `rate`',
+            "`rate` is for open loop: set `arrival` to `constant` or `poisson` as well",
+            "the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)",
+            '`completion_polling` needs `io_mode = "direct"`',
+            "it would never end: set `duration`, `limit_bytes` or `limit_operations`",
+            "`ramp_bytes` needs a `ramp` above 0",
+            "`limit_operations` is less than one for each job",
+            "`limit_bytes` is less than one block for each job",
+            "`span` is smaller than 16 KiB, one block for each job that has a part",
+        ]
+    )
+
+
+def test_forms_of_text_and_of_toml_mean_the_same() -> None:
+    same: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"block_size": "4k"}, {"block_size": 4096}),
+        (
+            {"block_size": [{"size": "4KiB", "weight": 70}, {"size": "64KiB", "weight": 30}]},
+            {"block_size": "4k/70:64k/30"},
+        ),
+        ({"distribution": {"kind": "zipfian", "theta": 0.99}}, {"distribution": "zipfian:0.99"}),
+        (
+            {"distribution": {"kind": "hot_cold", "hot_span": 0.1, "hot_access": 0.9}},
+            {"distribution": "hot_cold:0.1:0.9"},
+        ),
+        ({"durability": {"kind": "flush", "every": 8}}, {"durability": "flush:8"}),
+        ({"cpus": "0-2"}, {"cpus": [0, 1, 2]}),
+        ({"queue_depth": "4"}, {"queue_depth": 4}),
+    ]
+    for one, other in same:
+        assert block.build(one) == block.build(other)
+
+
+def test_a_spec_has_every_default_written_out() -> None:
+    assert spec_of() == snapshot(
+        {
+            "protocol": 1,
+            "run_id": "c0001-r1",
+            "seed": 7,
+            "workload": {
+                "kind": "block",
+                "target": {"kind": "virtual", "size_bytes": 1073741824},
+                "backend": {"kind": "null"},
+                "layout": "never",
+                "page_cache": "keep",
+                "streams": [
+                    {
+                        "name": "main",
+                        "jobs": 1,
+                        "queue_depth": 1,
+                        "access": {
+                            "kind": "random",
+                            "coverage": "with_replacement",
+                            "distribution": {"kind": "uniform"},
+                        },
+                        "mix": {"read_fraction": 1.0, "trim_fraction": 0.0},
+                        "block_sizes": [{"bytes": 4096, "weight": 1.0}],
+                        "span": {"offset_bytes": 0, "bytes": 1073741824, "sharing": "shared"},
+                        "io_mode": "direct",
+                        "durability": {"kind": "none"},
+                        "arrival": {"kind": "closed"},
+                        "payload": {"kind": "random"},
+                        "limit_bytes": None,
+                        "limit_operations": None,
+                        "active": None,
+                        "spin_ns": 100000,
+                        "cpus": [],
+                    }
+                ],
+                "ramp": {"duration_ns": 2000000000, "bytes": None},
+                "duration_ns": 10000000000,
+                "interval_ns": 1000000000,
+                "verify": None,
+            },
+            "observe": {"block_devices": []},
+        }
+    )
+
+
+def test_the_engine_knows_every_form_of_spec(schema: Draft202012Validator, tmp_path: Path) -> None:
+    """The schema comes from the engine's own types, so a field that one side renames fails here."""
+    forms: list[dict[str, Any]] = [
+        {},
+        {"access": "sequential", "files": "per_job", "span_sharing": "split"},
+        {"access": "strided", "stride_blocks": 17, "backend": "sync", "durability": "dsync"},
+        {"access": "strided", "stride": "1MiB", "durability": "flush:8", "read_fraction": 0, "payload": "zeros"},
+        {"coverage": "each_once", "arrival": "constant", "rate": "1k", "limit_operations": 100, "duration": "none"},
+        {"distribution": "zipfian:0.99", "arrival": "poisson", "rate": 10.5, "limit_bytes": "1MiB"},
+        {"arrival": "poisson", "rate": "1k/10s:0/5s:500.5/1s", "active": "10s-20s", "spin": "0"},
+        {"active": "3s-"},
+        {
+            "distribution": "hot_cold:0.2:0.8",
+            "block_size": "4KiB/70:64KiB/30",
+            "trim_fraction": 0.1,
+            "read_fraction": 0.5,
+        },
+        {"backend": "null", "page_cache": "warm", "layout": "always", "cpus": "0-1"},
+        {"backend": "simulated", "servers": 3, "service": "exponential", "ramp_bytes": "1MiB"},
+    ]
+    for parameters in forms:
+        for target in (str(tmp_path), "null:1TiB", "simulated:servers=2"):
+            stream = block.build(parameters)
+            spec = block.resolve({"main": stream}, open_target(target), seed=1, run_id="c0001-r1")
+            assert [error.message for error in schema.iter_errors(spec)] == []
+
+
+def test_a_virtual_target_decides_the_backend_and_a_parameter_its_device() -> None:
+    target = "simulated:servers=4,read=50us"
+    simulated = settled(target, backend="uring", queue_depth=8, write_service="10us")
+    assert (simulated.backend, simulated.servers, simulated.service) == ("simulated", 4, "constant")
+    assert (simulated.read_service, simulated.write_service) == (50_000, 10_000)
+    assert settled(target, servers=2).servers == 2
+    assert settled("null:1GiB").layout == "never"
+
+
+def test_a_share_of_the_room_becomes_bytes_and_is_divided_among_files(tmp_path: Path) -> None:
+    assert settled("null:1GiB", span="50%").span == 512 << 20
+    assert settled("null:1GiB", span="50%", files="per_job", jobs=4).span == 128 << 20
+
+
+def test_streams_that_run_together_agree_on_the_run() -> None:
+    streams = {"reader": block.build({"duration": "1s"}), "writer": block.build({"duration": "2s"})}
+    with pytest.raises(StudyError) as caught:
+        block.settle(streams, NULL, room_bytes=1 << 40)
+    assert str(caught.value) == snapshot("""\
+streams that run together differ in `duration`: `reader.duration` is `1000000000`, `writer.duration` is `2000000000`
+
+hint: `duration` is set once for the whole run: set it in the measurement\
+""")
+
+
+def test_files_are_those_that_the_engine_makes(tmp_path: Path) -> None:
+    def files(**parameters: Any) -> dict[str, int]:
+        return block.files({"main": settled(tmp_path, **parameters)})
+
+    assert files(span="1MiB", offset="1MiB") == {"data": 2 << 20}
+    assert files(span="1MiB", jobs=2, files="per_job") == {"main.0": 1 << 20, "main.1": 1 << 20}
+    assert files(span="1MiB", backend="null") == {}
+    journal = 4096 + 16 * 256
+    assert files(span="1MiB", verify="after") == {"data": 1 << 20, "data.verify": journal}
+    assert files(span="1MiB", jobs=2, files="per_job", verify="after").keys() > {"main.1", "main.1.verify"}
+
+
+def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path) -> None:
+    def written(**parameters: Any) -> int | None:
+        return block.cost({"main": settled(tmp_path, **parameters)}).write_bytes
+
+    assert written(read_fraction=1) == 0
+    assert written(read_fraction=0) is None
+    assert written(read_fraction=0, limit_bytes="1MiB") is None, "the ramp is not limited"
+    assert written(read_fraction=0, limit_bytes="1MiB", ramp="0") == 1 << 20
+    assert written(read_fraction=0.5, limit_bytes="1MiB", ramp_bytes="64KiB") == (1 << 20) + (64 << 10)
+    assert written(read_fraction=0, limit_operations=10, limit_bytes="1GiB", ramp="0") == 40960
+    assert written(read_fraction=0.5, trim_fraction=0.5) == 0
+    assert written(read_fraction=0, backend="null") == 0
+
+
+def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: Path) -> None:
+    def seconds(**parameters: Any) -> float:
+        return block.cost({"main": settled(tmp_path, **parameters)}).seconds
+
+    assert seconds(ramp="2s", duration="10s") == 12
+    assert seconds(ramp="0", duration="none", limit_bytes="500MB") == 1
+    assert seconds(ramp="0", duration="none", limit_operations=3000, arrival="constant", rate=1000) == 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 1 << 17).map(lambda sectors: sectors * 512), st.integers(1, 100)),
+        min_size=2,
+        max_size=5,
+    )
+)
+def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
+    text = ":".join(f"{compact_size(size)}/{weight}" for size, weight in parts)
+    stream = block.build({"block_size": text, "span": "1TiB"})
+    assert block.mix_of(stream.block_size) == [(size, float(weight)) for size, weight in parts]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"compression_ratio": 0.5}, "`compression_ratio` cannot be `0.5`: it should be greater than or equal to 1"),
+        ({"compression_ratio": 100}, "`compression_ratio` cannot be `100`: it should be less than or equal to 32"),
+        ({"duplicate_fraction": -0.1}, "cannot be `-0.1`: it should be greater than or equal to 0"),
+        ({"duplicate_fraction": 1}, "`duplicate_fraction` cannot be `1`: it should be less than or equal to 0.99"),
+        ({"payload": "zeros", "compression_ratio": 2}, "are for `payload = \"random\"`: zeros are fully reducible"),
+        ({"block_size": 512, "duplicate_fraction": 0.5}, "`block_size` must be a multiple of that"),
+    ],
+)  # fmt: skip
+def test_data_that_cannot_be_made_is_refused(parameters: dict[str, Any], message: str) -> None:
+    assert message in refusal(**parameters)
+
+
+def test_reducible_data_is_asked_of_the_engine_only_where_it_is_asked_for() -> None:
+    assert spec_of()["workload"]["streams"][0]["payload"] == {"kind": "random"}
+    reducible = spec_of(compression_ratio=2, duplicate_fraction=0.25)["workload"]["streams"][0]["payload"]
+    assert reducible == {"kind": "reducible", "compression_ratio": 2.0, "duplicate_fraction": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"backend": "null"}, "needs a target that keeps data"),
+        ({"trim_fraction": 0.1, "read_fraction": 0.5}, "cannot tell what a trimmed block should hold"),
+        ({"payload": "zeros"}, "there are no zeros and no duplicates"),
+        ({"duplicate_fraction": 0.5}, "there are no zeros and no duplicates"),
+        ({"block_size": 1000, "io_mode": "buffered"}, "in whole sectors of 512 B"),
+        ({"purge": "strongest"}, "leave out `purge`, `fill` and `precondition`"),
+        ({"verify": "later"}, "`verify` cannot be `later`"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused(parameters: dict[str, Any], message: str) -> None:
+    assert message in refusal(**{"verify": "after", **parameters})
+
+
+def test_verification_is_refused_on_a_target_that_keeps_nothing() -> None:
+    with pytest.raises(StudyError) as caught:
+        settled("null:1GiB", verify="after")
+    assert "`null:` and `simulated:` keep none" in str(caught.value)
+
+
+def test_verification_is_asked_of_the_engine(tmp_path: Path) -> None:
+    streams = {"main": block.build({"verify": "during"})}
+    spec = block.resolve(streams, open_target(str(tmp_path / "data")), seed=1, run_id="r")
+    assert spec["workload"]["verify"] == {"when": "during", "journal_directory": None}

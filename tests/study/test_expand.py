@@ -1,0 +1,383 @@
+"""From a study to a plan: which cases, in which order, with which settings, at what cost."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from iosonde.errors import IosondeError
+from iosonde.study import expand, load, outline, parse
+from iosonde.study.model import Control, Part, Profile, Study
+from iosonde.study.plan import Plan
+from iosonde.target import open_target
+
+NULL = open_target("null:1TiB")
+
+STUDY = """
+name = "mine"
+title = "Mine"
+question = "?"
+seed = 5
+
+[measurement]
+span = "1GiB"
+duration = "1s"
+ramp = "0"
+limit_bytes = "1MiB"
+
+[[parts]]
+name = "grid"
+[parts.measurement]
+jobs = 2
+[parts.factors]
+block_size = ["512B", "4KiB", "1MiB"]
+queue_depth = [1, 4]
+operation = [
+  { label = "read", set = { read_fraction = 1.0 } },
+  { label = "write", set = { read_fraction = 0.0, jobs = 1 } },
+]
+[[parts.exclude]]
+block_size = "512B"
+operation = "write"
+[[parts.exclude]]
+block_size = "1MiB"
+
+[[parts]]
+name = "together"
+[[parts.streams]]
+name = "reader"
+set = { read_fraction = 1.0, block_size = "8KiB" }
+[[parts.streams]]
+name = "writer"
+set = { read_fraction = 0.0 }
+[parts.factors]
+"writer.queue_depth" = [1, 8]
+
+[profiles.standard]
+[profiles.quick]
+repeats = 2
+measurement = { duration = "100ms", block_size = "16KiB", "writer.jobs" = 3 }
+factors.queue_depth = [1]
+parts.together = { jobs = 4 }
+"""
+
+
+def plan_of(text: str = STUDY, target: str | Path = "null:1TiB", **options: Any) -> Plan:
+    return expand(parse(text), open_target(str(target)), **options)
+
+
+def refusal(text: str = STUDY, target: str | Path = "null:1TiB", **options: Any) -> str:
+    with pytest.raises(IosondeError) as caught:
+        plan_of(text, target, **options)
+    return str(caught.value).replace(str(target), "DIR")
+
+
+def study_of(levels: int, *, every: int | None, repeats: int, seed: int) -> Study:
+    return Study(
+        name="s",
+        title="S",
+        question="?",
+        seed=seed,
+        repeats=repeats,
+        parts=[Part(factors={"queue_depth": list(range(1, levels + 1))})],
+        control=Control(every=every) if every else None,
+        profiles={"standard": Profile()},
+    )
+
+
+def test_cases_are_the_product_of_the_factors_without_what_is_excluded() -> None:
+    assert [case.case_id for case in plan_of().cases] == snapshot(
+        [
+            "grid/block_size=512B/queue_depth=1/operation=read",
+            "grid/block_size=512B/queue_depth=4/operation=read",
+            "grid/block_size=4KiB/queue_depth=1/operation=read",
+            "grid/block_size=4KiB/queue_depth=1/operation=write",
+            "grid/block_size=4KiB/queue_depth=4/operation=read",
+            "grid/block_size=4KiB/queue_depth=4/operation=write",
+            "together/writer.queue_depth=1",
+            "together/writer.queue_depth=8",
+        ]
+    )
+    assert plan_of().cases[0].levels == {"block_size": 512, "queue_depth": 1, "operation": "read"}
+
+
+def test_later_settings_win_and_a_level_wins_over_all() -> None:
+    def parameter(name: str, case: int, **options: Any) -> Any:
+        return plan_of(**options).cases[case].parameters[name]
+
+    write = 3
+    assert parameter("jobs", 0) == 2, "the part's, over the default"
+    assert parameter("jobs", write) == 1, "the level's, over the part's"
+    assert parameter("duration", 0) == 10**9
+    assert parameter("duration", 0, profile="quick") == 10**8, "the profile's, over the study's"
+    assert parameter("duration", 0, profile="quick", settings={"duration": "3s"}) == 3 * 10**9, "the user's, over all"
+    assert parameter("block_size", 0, profile="quick") == 512, "a level, also over the profile's"
+    assert parameter("jobs", write, settings={"jobs": "7"}) == 1, "a level, also over the user's"
+
+
+def test_streams_have_their_own_parameters_and_share_the_rest() -> None:
+    together = plan_of().cases[-1].parameters
+    assert (together["reader.block_size"], together["writer.block_size"]) == (8192, 4096)
+    assert (together["reader.queue_depth"], together["writer.queue_depth"]) == (1, 8)
+    assert together["duration"] == 10**9
+    quick = plan_of(profile="quick").cases[-1].parameters
+    assert quick["block_size"] == 16384, "a profile's plain parameter holds for every stream"
+    assert quick["jobs"] == 4, "a part's own entry in the profile comes after what the profile says of one stream"
+    assert plan_of(settings={"writer.jobs": "3"}).cases[-1].parameters["writer.jobs"] == 3
+
+
+def test_settings_replace_levels_or_set_a_parameter() -> None:
+    plan = plan_of(settings={"block_size": "4k,64k", "operation": "write", "queue_depth": "2"})
+    assert [case.case_id for case in plan.cases if case.part == "grid"] == [
+        "grid/block_size=4KiB/queue_depth=2/operation=write",
+        "grid/block_size=64KiB/queue_depth=2/operation=write",
+    ]
+    assert plan.settings == {"block_size": "4k,64k", "operation": "write", "queue_depth": "2"}
+    assert plan_of(settings={"writer.queue_depth": "3"}).cases[-1].levels == {"writer.queue_depth": 3}
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
+    wrong = [
+        {"queue_dept": "1"},
+        {"zzz": "1"},
+        {"jobs": "1,2"},
+        {"operation": "raed"},
+        {"block_size": "4 kibs"},
+        {"queue_depth": "1,1"},
+        {"queue_depth": ","},
+        {"duration": "10"},
+        {"readr.jobs": "2"},
+    ]
+    assert [refusal(settings=each) for each in wrong] == snapshot(
+        [
+            """\
+there is no factor or parameter `queue_dept`
+  in `--set queue_dept=1`
+
+hint: did you mean `queue_depth`?\
+""",
+            """\
+there is no factor or parameter `zzz`
+  in `--set zzz=1`
+
+hint: the factors of `mine` are `block_size`, `operation`, `queue_depth`, `writer.queue_depth`\
+""",
+            """\
+`jobs` is not a factor of `mine`, so it takes one value
+  in `--set jobs=1,2`
+
+hint: its factors are `block_size`, `operation`, `queue_depth`, `writer.queue_depth`\
+""",
+            """\
+the factor `operation` has no level `raed`
+  in `--set operation=raed`
+
+hint: it has `read`, `write`\
+""",
+            """\
+`block_size` cannot be `4 kibs`: `kibs` is not a unit of size
+  in `--set block_size=4 kibs`
+
+hint: write it like `4KiB`\
+""",
+            """\
+the factor `queue_depth` has the level `1` twice
+  in `--set queue_depth=1,1`\
+""",
+            """\
+the factor `queue_depth` has no levels
+  in `--set queue_depth=,`\
+""",
+            """\
+`duration` is wrong: `10` has no unit
+  in `--set duration=10`
+
+hint: write it like `10s`\
+""",
+            """\
+there is no stream `readr`
+  in `--set readr.jobs=2`
+
+hint: did you mean `reader`?\
+""",
+        ]
+    )
+
+
+def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
+    assert refusal(profile="paper") == snapshot("""\
+the study `mine` has no profile `paper`
+
+hint: it has `standard`, `quick`\
+""")
+
+
+def test_a_study_without_cases_is_refused() -> None:
+    assert refusal(
+        STUDY.partition('[[parts]]\nname = "together"')[0] + "[profiles.standard]", settings={"block_size": "1MiB"}
+    ) == snapshot("""\
+the study `mine` has no cases
+
+hint: every combination of levels is excluded: look at `exclude`, and at what `--set` leaves\
+""")
+
+
+def test_a_case_that_cannot_be_done_is_named() -> None:
+    assert refusal(settings={"backend": "sync"}) == snapshot("""\
+the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)
+  in case `grid/block_size=512B/queue_depth=4/operation=read` of the study `mine`\
+""")
+
+
+def test_the_study_in_the_plan_has_profile_and_settings_worked_in() -> None:
+    """So that whoever reads a plan needs none of the rules of which setting wins."""
+    plan = plan_of(profile="quick", settings={"jobs": "3", "block_size": "4KiB"})
+    again = expand(Study.model_validate(plan.study), NULL, profile="quick", repeats=plan.repeats)
+    assert [case.model_dump() for case in again.cases] == [case.model_dump() for case in plan.cases]
+    assert plan.study["parts"][0]["factors"]["block_size"] == [4096]
+    assert plan.study["repeats"] == 2
+
+
+def test_what_views_and_analyses_ask_for_is_written_like_the_levels() -> None:
+    text = STUDY + (
+        '[[views]]\nkind = "lines"\ntitle = "T"\npart = "grid"\nwhere = { block_size = "4KiB", operation = "read" }\n'
+        '[[analysis]]\nkind = "peak"\npart = "grid"\nover = "queue_depth"\nwhere = { block_size = "4k" }\n'
+    )
+    plan = plan_of(text)
+    assert plan.study["views"][0]["where"] == {"block_size": 4096, "operation": "read"}
+    assert plan.study["analysis"][0]["where"] == {"block_size": 4096}
+
+
+def test_a_factor_in_time_is_read_back_from_its_levels() -> None:
+    text = STUDY.replace("queue_depth = [1, 4]", 'duration = ["100ms", "1s"]').partition("[profiles.quick]")[0]
+    plan = plan_of(text, settings={"operation": "read"})
+    grid = [case for case in plan.cases if case.part == "grid"]
+    assert [case.case_id for case in grid][:2] == [
+        "grid/block_size=512B/duration=100ms/operation=read",
+        "grid/block_size=512B/duration=1s/operation=read",
+    ]
+    assert [case.parameters["duration"] for case in grid][:2] == [10**8, 10**9]
+    again = expand(Study.model_validate(plan.study), NULL)
+    assert [case.levels for case in again.cases] == [case.levels for case in plan.cases]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    levels=st.integers(1, 9),
+    every=st.none() | st.integers(1, 12),
+    repeats=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_every_case_comes_once_before_any_comes_again_and_the_control_at_even_distances(
+    levels: int, every: int | None, repeats: int, seed: int
+) -> None:
+    plan = expand(study_of(levels, every=every, repeats=repeats, seed=seed), NULL)
+    assert [run.order for run in plan.runs] == list(range(len(plan.runs)))
+    measured = [run for run in plan.runs if run.case_id != "control"]
+    for repeat in range(repeats):
+        block = measured[repeat * levels : (repeat + 1) * levels]
+        assert {run.repeat for run in block} == {repeat + 1}
+        assert len({run.case_id for run in block}) == levels
+    if every:
+        is_control = [run.case_id == "control" for run in plan.runs]
+        assert is_control[0] and is_control[-1]
+        gaps = [len(list(group)) for control, group in itertools.groupby(is_control) if not control]
+        assert all(gap == every for gap in gaps[:-1]) and gaps[-1] <= every
+    assert max(Counter(run.run_id for run in plan.runs).values()) == 1
+
+
+def test_the_order_depends_on_the_seed_and_on_nothing_else() -> None:
+    def order(**options: Any) -> list[str]:
+        return [run.run_id for run in plan_of(**options).runs]
+
+    assert order() == order(target="null:2TiB")
+    assert order() != order(seed=6)
+    assert order(text="shuffle = false\n" + STUDY)[:3] == ["c0001-r1", "c0002-r1", "c0003-r1"]
+    blocks = [order()[begin : begin + 8] for begin in (0, 8, 16)]
+    assert [run_id[:5] for run_id in blocks[0]] != [run_id[:5] for run_id in blocks[1]]
+
+
+def test_every_run_has_a_seed_of_its_own_that_every_reader_of_json_has_exactly() -> None:
+    seeds = [run.spec["seed"] for run in plan_of().runs]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 1 << 53 for seed in seeds)
+
+
+def test_costs_add_up(tmp_path: Path) -> None:
+    plan = plan_of(target=tmp_path, repeats=2, settings={"queue_depth": "1", "span": "4MiB"})
+    written = sum(case.cost.write_bytes or 0 for case in plan.cases) * 2
+    assert plan.layout_bytes == 4 << 20
+    assert plan.cost.write_bytes == written + plan.layout_bytes
+    assert plan.cost.seconds == pytest.approx(len(plan.runs) * (1 + 0.2) + plan.layout_bytes / 500e6, abs=1e-3)
+
+
+def test_what_is_always_laid_out_is_written_at_every_run(tmp_path: Path) -> None:
+    plan = plan_of(target=tmp_path, settings={"layout": "always", "span": "4MiB"})
+    assert plan.layout_bytes == len(plan.runs) * (4 << 20)
+
+
+def test_files_of_jobs_need_room_each(tmp_path: Path) -> None:
+    plan = plan_of(target=tmp_path, settings={"files": "per_job", "span": "4MiB", "operation": "read"})
+    # main.0 and main.1 of the grid, reader.0 and writer.0 of the other part.
+    assert plan.layout_bytes == 4 * (4 << 20)
+
+
+def test_a_span_larger_than_the_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    text = refusal(target=tmp_path, settings={"span": "1PiB"})
+    free = text.partition(" and ")[2].partition(" are free")[0]
+    assert text.replace(free, "SOME") == snapshot("""\
+no room on `DIR`: 1 PiB are needed and SOME are free
+  by the parameter `span`, as in case `grid/block_size=512B/queue_depth=1/operation=read`
+
+hint: make the span smaller with `--set span=...`, choose a smaller profile, or name another target\
+""")
+    assert refusal(target="null:1MiB") == snapshot("""\
+`DIR` is too small: 1 MiB, and 1 GiB are needed
+  by the parameter `span`, as in case `grid/block_size=512B/queue_depth=1/operation=read`
+
+hint: make it larger, or the span smaller with `--set span=...`\
+""")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.root
+def test_blocks_that_direct_io_cannot_do_here_are_named_with_those_it_can(
+    loop_file_system: Callable[..., Any],
+) -> None:
+    directory = loop_file_system(sector_bytes=4096).directory
+    text = STUDY.replace("1GiB", "4MiB")
+    assert refusal(text, directory) == snapshot("""\
+direct I/O of 512 B cannot be done on `DIR`: it takes multiples of 4 KiB
+  on the file system ext4 mounted at `DIR`
+  in case `grid/block_size=512B/queue_depth=1/operation=read`, by the parameter `block_size`
+
+hint: leave out what cannot be done: `--set block_size=4KiB`\
+""")
+    plan = plan_of(text, directory, settings={"block_size": "4KiB,1MiB"})
+    assert {case.levels.get("block_size") for case in plan.cases} == {4096, None}
+    assert plan_of(text, directory, settings={"io_mode": "buffered"}).cases
+
+
+def test_buffers_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    text = refusal(target=tmp_path, settings={"queue_depth": "4096", "block_size": "64MiB", "limit_bytes": "1GiB"})
+    assert memory < 512 << 30
+    assert text.startswith("512 GiB of I/O buffers are too much")
+    assert "in case `grid/block_size=64MiB/queue_depth=4096/operation=read`" in text
+
+
+def test_an_outline_counts_what_the_plan_has() -> None:
+    study = load("quick")
+    plan = expand(study, NULL)
+    size = outline(study, profile="standard")
+    assert (size.cases, size.runs) == (len(plan.cases) - 1, len(plan.runs))
+    assert size.seconds == pytest.approx(plan.cost.seconds)

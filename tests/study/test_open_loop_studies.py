@@ -1,0 +1,98 @@
+"""The studies of open loop from end to end, on a simulated device whose limits are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engines import real_engine
+
+from iosonde import report
+from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.search import SearchConclusion
+from iosonde.report.content import Chapter, collect
+from iosonde.results import ResultSet
+from iosonde.run import execute
+from iosonde.study import expand, load
+from iosonde.target import open_target
+
+TARGET = "simulated:servers=4,read=100us,write=200us,size=1TiB"
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+def carried_out(name: str, directory: Path, **changes: int) -> tuple[ResultSet, Chapter]:
+    plan = expand(load(name), open_target(TARGET), profile="quick", **changes)  # type: ignore[arg-type]
+    results = execute(plan, directory / "set")
+    assert {record.outcome for record in results.records()} == {"complete"}
+    assert results.problems == []
+    for format in ("html", "md"):
+        report.write([results], directory / f"report.{format}", format=format)
+    return results, collect([results]).chapters[0]
+
+
+def titles(chapter: Chapter, kind: str) -> list[str]:
+    return [finding.title for _, found in chapter.findings for finding in found if finding.kind == kind]
+
+
+def test_act_finds_the_load_that_a_device_of_known_speed_passes(tmp_path: Path) -> None:
+    results, chapter = carried_out("act", tmp_path)
+    [(_, found)] = conclusions(results)
+    assert isinstance(found, SearchConclusion) and found.value is not None and found.fails_at is not None
+    # Four servers do 40,000 reads of 100 us a second, and 1x is 2,000 and a little.
+    assert found.value <= 19.6 < found.fails_at <= 1.5 * found.value
+    boundary, beside = titles(chapter, "search")
+    assert boundary == "ACT's pass rule holds up to load 16 and no longer at load 22.6274"
+    assert beside == "Beside it, the same rule on response latency holds up to load 16, as far as it was tried"
+    assert titles(chapter, "overload")
+    table = next(table for table in chapter.tables if table.title == "Search of the highest load: certify")
+    assert [row[0].text for row in table.rows] == ["1", "2", "4", "8", "16", "22.6274", "32"]
+    assert [row[1].text for row in table.rows] == ["holds"] * 5 + ["fails"] * 2
+    assert table.rows[0][2].text == "✓ 0 % over 1 ms"
+    assert len(chapter.figures) == 3
+
+
+def test_act_rounds_records_up_to_what_direct_io_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from iosonde.target import direct_io
+
+    monkeypatch.setattr(direct_io, "offset_alignment", lambda directory: 4096)
+    plan = expand(load("act"), open_target(str(tmp_path)), profile="quick", settings={"span": "64MiB"})
+    assert plan.cases[0].parameters["records.block_size"] == 4096
+    assert plan.cost.write_bytes and plan.cost.write_bytes > 0, "an open loop bounds what is written"
+
+
+def test_the_latency_curve_stands_on_the_maximum_and_shows_the_overload(tmp_path: Path) -> None:
+    results, chapter = carried_out("latency-curve", tmp_path, repeats=1)
+    rates = results.sql("SELECT DISTINCT mix, rate FROM cases WHERE part = 'curve'")
+    found = dict(rates.rows())
+    assert found["reads"] == pytest.approx(40_000, rel=0.01)
+    assert found["70/30"] == pytest.approx(4 / 130e-6, rel=0.02)
+    waits = results.sql("SELECT load, achieved FROM (SELECT c.load, max(j.started / j.due) AS achieved FROM cases c"
+                        " JOIN runs r USING (case_id) JOIN jobs j USING (run_id) WHERE c.part = 'curve'"
+                        " AND c.mix = 'reads' GROUP BY c.load) ORDER BY load")  # fmt: skip
+    shares = dict(waits.rows())
+    assert shares[1.1] < 0.99 < shares[0.9]
+    [overload] = titles(chapter, "overload")
+    assert overload.startswith("Overloaded in 2 of 10 open-loop cases")
+    growth = [title for title in titles(chapter, "tail") if "4 KiB random reads" in title]
+    assert growth[0].endswith("times for 11 times the offered load")
+    assert len(chapter.figures) == 6
+
+
+def test_write_stress_shows_what_writes_do_to_reads_and_that_they_recover(tmp_path: Path) -> None:
+    _, chapter = carried_out("write-stress", tmp_path, repeats=1)
+    sequential, random = titles(chapter, "disturbance")
+    # A read waits for the 32 writes that are in flight, four at a time and 200 us each, and takes 100 us itself.
+    assert sequential == (
+        "While `writes` (128 KiB sequential) loads the target, p99 response latency of `reads` is 1.6 ms instead of"
+        " 100 µs, 16 times as long; when that stops it recovers within 100 ms"
+    )
+    assert "(4 KiB random)" in random
+    assert [figure.title for figure in chapter.figures] == [
+        "Reads in the course of the run",
+        "What was written meanwhile",
+        "Reads over the whole run",
+    ]

@@ -1,0 +1,246 @@
+"""The studies that come with iosonde: they keep what they promise, and the published method to the letter."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CHECKOUT
+from engines import real_engine
+from jsonschema import Draft202012Validator
+
+from iosonde.study import expand, load, reference_file, shipped
+from iosonde.study.model import Reference, Study
+from iosonde.study.plan import Case, Plan
+from iosonde.target import open_target
+
+GIB = 1 << 30
+NULL = open_target("null:4TiB")
+
+
+def plan_of(name: str, profile: str) -> Plan:
+    return expand(load(name), NULL, profile=profile)
+
+
+def cases_of(name: str, profile: str, part: str) -> list[Case]:
+    return [case for case in plan_of(name, profile).cases if case.part == part]
+
+
+def levels(cases: list[Case], *names: str) -> set[tuple[Any, ...]]:
+    return {tuple(case.levels[name] for name in names) for case in cases}
+
+
+def parameters(cases: list[Case], name: str) -> set[Any]:
+    return {case.parameters[name] for case in cases}
+
+
+def rows(reference: Reference) -> list[dict[str, str]]:
+    with reference_file(reference.csv).open(newline="") as file:
+        found = list(csv.DictReader(file))
+    return [row for row in found if all(row[name] == str(value) for name, value in reference.where.items())]
+
+
+def test_those_of_the_readme_are_there_and_quick_comes_first() -> None:
+    names = list(shipped())
+    assert names[0] == "quick" and names[1:] == sorted(names[1:])
+    assert {
+        "act",
+        "davidovic2019-grid",
+        "han2021-device",
+        "jo2024-mixed",
+        "latency-curve",
+        "master2010-degradation",
+        "master2010-iops",
+        "master2010-surface",
+        "write-stress",
+    } <= set(names)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_study_is_named_like_its_file_and_has_all_profiles_that_make_sense(name: str) -> None:
+    study = load(name)
+    assert study.name == name
+    assert [*study.profiles] == ["quick", "standard"] + ["paper"] * (study.source != "")
+    assert study.views and study.analysis
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_figure_of_a_view_is_a_metric_that_the_analysis_knows(name: str) -> None:
+    from iosonde.analysis.metrics import METRICS
+
+    study = load(name)
+    asked = {view.y for view in study.views} | {each.metric for each in study.analysis}
+    asked |= {view.x for view in study.views if view.kind == "tradeoff" and view.x}
+    asked |= {reference.metric for reference in study.references}
+    assert asked <= set(METRICS)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_published_figures_lie_on_the_levels_of_the_paper_profile(name: str) -> None:
+    study = load(name)
+    for reference in study.references:
+        published = rows(reference)
+        assert published
+        assert {reference.value, *reference.columns} <= set(published[0])
+        cases = [case for case in plan_of(name, "paper").cases if not case.control]
+        for column, factor in reference.columns.items():
+            named = reference.values.get(column)
+            values = {
+                named[row[column]] if named else row[column] for row in published if not named or row[column] in named
+            }
+            known = {str(case.levels[factor]) for case in cases if factor in case.levels}
+            assert {str(value) for value in values} <= known
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_the_engine_knows_every_spec(name: str) -> None:
+    schema = json.loads(subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout)["spec"]
+    validator = Draft202012Validator(schema)
+    for profile in load(name).profiles:
+        plan = expand(load(name), NULL, profile=profile, repeats=1)
+        assert [error.message for spec in plan.specs() for error in validator.iter_errors(spec)] == []
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_profiles_keep_the_factors_and_take_no_level_that_the_largest_has_not(name: str) -> None:
+    """A profile may take fewer points of the same axis, but no other axis and no other point."""
+    largest = [*load(name).profiles][-1]
+    for profile in load(name).profiles:
+        few, all_of_them = (plan_of(name, each).study["parts"] for each in (profile, largest))
+        for part, whole in zip(few, all_of_them, strict=True):
+            assert part["factors"].keys() == whole["factors"].keys()
+            assert all(
+                level in whole["factors"][factor] for factor in whole["factors"] for level in part["factors"][factor]
+            )
+
+
+def test_act_asks_for_aerospikes_load() -> None:
+    """1,000 writes a second of 1,536 B, 85 to a block of 128 KiB, doubled by rewriting blocks that are half stale."""
+    [case] = plan_of("act", "paper").cases
+    assert case.procedure
+    streams = {stream["name"]: stream for stream in case.procedure.spec["workload"]["streams"]}
+    asked = {
+        name: (stream["block_sizes"][0]["bytes"], stream["mix"]["read_fraction"], stream["durability"]["kind"])
+        for name, stream in streams.items()
+    }
+    assert asked == {
+        "records": (1536, 1.0, "none"),
+        "block-reads": (131072, 1.0, "none"),
+        "block-writes": (131072, 0.0, "dsync"),
+    }
+    # What the plan holds is the highest load that the search may try.
+    rates = {name: stream["arrival"]["rate"] / 500 for name, stream in streams.items()}
+    blocks = 1000 / (131072 // 1536) * 2
+    assert rates == pytest.approx({"records": 2000, "block-reads": blocks, "block-writes": blocks}, rel=1e-4)
+    assert (case.parameters["duration"], case.parameters["unaligned"]) == (24 * 3600 * 10**9, "round_up")
+    rule = [f"records.completion_latency over {bound} in every 1h" for bound in ("1ms < 5%", "8ms < 1%", "64ms < 0.1%")]
+    assert case.procedure.settings["holds"] == [*rule, "achieved_rate_fraction >= 0.99"]
+    assert case.procedure.settings["beside"] == [each.replace("completion", "response") for each in rule]
+
+
+def test_the_latency_curve_runs_from_10_to_110_percent_of_what_was_found() -> None:
+    plan = plan_of("latency-curve", "standard")
+    assert {(load,) for load in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)} == levels(
+        plan.adaptive, "load"
+    )
+    assert {case.procedure.text for case in plan.adaptive if case.procedure} == {"rate found by maximum"}
+    assert parameters([case for case in plan.cases if case.part == "maximum"], "arrival") == {"closed"}
+
+
+def test_quick_takes_two_minutes_and_writes_four_gib_at_most(tmp_path_factory: pytest.TempPathFactory) -> None:
+    target = open_target(str(tmp_path_factory.mktemp("target")))
+    for profile in load("quick").profiles:
+        plan = expand(load("quick"), target, profile=profile)
+        assert plan.cost.seconds <= 110, "a slow disk takes longer over the layout than the plan assumes"
+        assert plan.cost.write_bytes is not None
+        assert plan.cost.write_bytes <= 4 * GIB
+        assert plan.repeats >= 3
+
+
+def test_davidovic2019_has_the_grid_of_table_iii() -> None:
+    cases = cases_of("davidovic2019-grid", "paper", "grid")
+    study = load("davidovic2019-grid")
+    grid = {(int(row["block_bytes"]), int(row["queue_depth"]), row["op"]) for row in rows(study.references[0])}
+    assert len(grid) == 340
+    assert levels(cases, "block_size", "queue_depth", "operation") == grid
+    assert parameters(cases, "span") == {32 * GIB}
+    assert parameters(cases, "access") == {"sequential"}
+    assert parameters(cases, "io_mode") == {"direct"}
+
+
+def test_master2010_has_the_surface_and_the_threads_of_the_paper() -> None:
+    sizes = [4096 << power for power in range(7)]
+    threads = [1 << power for power in range(8)]
+    strided = cases_of("master2010-surface", "paper", "strided")
+    assert levels(strided, "block_size", "jobs", "operation") == set(product(sizes, threads, ("read", "write", "mix")))
+    assert parameters(strided, "read_fraction") == {1.0, 0.0, 0.5}
+    assert parameters(strided, "stride_blocks") == {17}
+    random = cases_of("master2010-surface", "paper", "random")
+    assert levels(random, "block_size", "jobs", "operation") == set(product(sizes, threads, ("read", "write")))
+    iops = cases_of("master2010-iops", "paper", "threads")
+    assert levels(iops, "jobs", "operation") == set(product(threads, ("read", "write")))
+    assert parameters(iops, "block_size") == {4096}
+    for cases in (strided, random, iops):
+        assert parameters(cases, "span_sharing") == {"split"}
+    assert plan_of("master2010-surface", "paper").repeats == plan_of("master2010-iops", "paper").repeats == 5
+    specs = [run.spec["workload"]["streams"][0] for run in plan_of("master2010-surface", "paper").runs]
+    strides = [
+        spec["access"]["stride_bytes"] // spec["block_sizes"][0]["bytes"]
+        for spec in specs
+        if spec["access"]["kind"] == "strided"
+    ]
+    assert set(strides) == {17}
+
+
+def test_master2010_and_han2021_do_one_blocking_io_at_a_time_in_each_thread() -> None:
+    for name in ("master2010-surface", "master2010-iops", "han2021-device"):
+        study = load(name)
+        assert (study.measurement["backend"], study.measurement.get("queue_depth", 1)) == ("sync", 1)
+
+
+def test_han2021_has_64_jobs_with_a_file_of_4_gib_each() -> None:
+    cases = cases_of("han2021-device", "paper", "device")
+    published = {(row["pattern"], row["op"], row["io_path"]) for row in rows(load("han2021-device").references[0])}
+    assert levels(cases, "access", "operation", "io_mode") == published
+    names = ("jobs", "files", "span", "block_size", "limit_bytes", "duration")
+    assert [parameters(cases, name) for name in names] == [
+        {64},
+        {"per_job"},
+        {4 * GIB},
+        {512 << 10},
+        {256 * GIB},
+        {None},
+    ]
+    assert plan_of("han2021-device", "paper").repeats == 5
+
+
+def test_jo2024_has_a_mix_of_70_percent_reads_over_queue_depth() -> None:
+    cases = cases_of("jo2024-mixed", "paper", "depth")
+    assert {64, 1} <= {case.levels["queue_depth"] for case in cases}
+    assert (parameters(cases, "read_fraction"), parameters(cases, "block_size")) == ({0.7}, {4096})
+
+
+def test_a_study_holds_no_commands_and_no_paths() -> None:
+    """Whatever a stranger's study holds, it is parameters that iosonde knows: `plan` shows all that it can do."""
+    allowed = set(Study.model_fields)
+    for name in shipped():
+        assert set(load(name).model_dump()) <= allowed
+    assert not allowed & {"command", "path", "target", "script", "environment"}
+
+
+def test_an_installation_finds_them_beside_the_package(tmp_path: Path) -> None:
+    """The wheel carries `studies/` and `reference/` next to the package (maturin's `include`)."""
+    for source, place in (("python/iosonde", "iosonde"), ("studies", "studies"), ("reference", "reference")):
+        shutil.copytree(CHECKOUT / source, tmp_path / place)
+    script = "from iosonde.study import load, shipped\nprint(*(load(name).name for name in shipped()))"
+    asked = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(tmp_path)}
+    )
+    assert asked.stdout.split() == list(shipped())

@@ -1,0 +1,74 @@
+"""docs/studies.md is true: its study is carried out as it stands, its tables are those of the code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from command_line import CHECKOUT, Iosonde
+
+from iosonde.study import expand, parse
+from iosonde.study.model import AnalysisKind, Found, Profile, Reference, Search, View, ViewKind
+from iosonde.target import open_target
+from iosonde.units import compact_duration, compact_size
+from iosonde.workload import block
+
+GUIDE = (CHECKOUT / "docs/studies.md").read_text()
+TOML = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+CONSOLE = re.findall(r"^```console\n\$ iosonde (.*?)\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", TOML)
+def test_every_piece_of_toml_can_be_read(text: str) -> None:
+    assert tomllib.loads(text)
+
+
+def test_the_pieces_together_are_a_study_that_can_be_planned() -> None:
+    study = parse("".join(TOML))
+    for profile in study.profiles:
+        cases = [case.case_id for case in expand(study, open_target("null:1TiB"), profile=profile).cases]
+        assert "depth/queue_depth=1/mix=70-30" in cases
+        assert "depth/queue_depth=16/mix=reads only" not in cases
+
+
+def test_commands_print_what_the_guide_says(iosonde: Iosonde, tmp_path: Path) -> None:
+    assert CONSOLE
+    for command, output in CONSOLE:
+        (tmp_path / "mixed-tail.toml").write_text("".join(TOML))
+        arguments = [str(tmp_path / word) if word.endswith(".toml") else word for word in command.split()]
+        assert iosonde(*arguments).stdout == output
+
+
+def test_the_table_of_parameters_is_that_of_the_code() -> None:
+    assert parameter_table() in GUIDE
+
+
+def test_the_tables_of_views_and_analyses_are_complete() -> None:
+    rows = set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
+    assert {*get_args(ViewKind), *get_args(AnalysisKind)} <= rows
+
+
+def test_every_key_that_a_reader_may_use_is_mentioned() -> None:
+    for model in (View, Reference, Profile, Search, Found):
+        assert [name for name in model.model_fields if not re.search(rf"\b{name}\b", GUIDE)] == []
+
+
+def parameter_table() -> str:
+    rows = [
+        f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
+        for name, field in block.BlockParameters.model_fields.items()
+    ]
+    return "\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows])
+
+
+def _default(name: str, value: Any) -> str:
+    if value is None or value == []:
+        return "-"
+    if name in block.SIZES and isinstance(value, int):
+        return f"`{compact_size(value)}`"
+    if name in block.DURATIONS:
+        return f"`{compact_duration(value)}`"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"

@@ -1,0 +1,67 @@
+"""One measurement on a real target, and company that disturbs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+
+from iosonde.results.schema import Record
+from iosonde.run import execute
+from iosonde.study import expand
+from iosonde.study.model import Study
+from iosonde.target import open_target
+
+Measure = Callable[..., Record]
+
+
+@pytest.fixture
+def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """Measure one case on a directory: parameters as in a study, what differs from 4 KiB direct reads for 300 ms."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    numbers = iter(range(100))
+
+    def run(directory: Path, *, analysis: list[dict[str, Any]] | None = None, **measurement: Any) -> Record:
+        study = Study.model_validate(
+            {
+                "name": "one",
+                "title": "One case",
+                "question": "What set it?",
+                "repeats": 1,
+                "measurement": {"span": "16MiB", "ramp": "0s", "duration": "300ms", "interval": "100ms", **measurement},
+                "parts": [{"name": "main"}],
+                "profiles": {"standard": {}},
+                "analysis": analysis or [],
+            }
+        )
+        plan = expand(study, open_target(str(directory)))
+        (record,) = execute(plan, tmp_path / f"set{next(numbers)}").records()
+        assert record.failure is None, record.failure
+        return record
+
+    return run
+
+
+@pytest.fixture
+def company() -> Iterator[Callable[..., None]]:
+    """Start processes that run until the test ends: a program in Python, and the CPU that it is pinned to."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(program: str, *arguments: str, cpu: int | None = None) -> None:
+        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE)
+        started.append(process)
+        if cpu is not None:
+            os.sched_setaffinity(process.pid, {cpu})
+        assert process.stdout
+        process.stdout.readline()  # It says so once it is at work.
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,352 @@
+"""Every warning, provoked on a real file or device with the real engine; and none on a sound run.
+
+What this machine cannot be brought to do (heat, a slow clock, a hypervisor that takes its CPUs) is tried from facts in
+`test_rules.py`, and skipped here by name.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.analysis import warning_kinds
+from iosonde.results.schema import Record
+
+Measure = Callable[..., Record]
+
+NOISE = {
+    # What other work on the machine does to a run is no fault of the rules.
+    *("cpu_contention", "steal_time", "other_io", "core_saturated", "turnaround"),
+    # What this machine is, as its record says.
+    *("cpu_governor", "io_scheduler", "one_hardware_queue", "throttled_device", "hot_device"),
+}
+GIB = 1 << 30
+
+
+def codes(record: Record) -> set[str]:
+    return {warning.code for warning in record.warnings}
+
+
+def kind(record: Record) -> str:
+    assert record.verdict
+    return record.verdict.kind
+
+
+def number(record: Record, name: str) -> float:
+    assert record.verdict
+    value = record.verdict.evidence[name]
+    assert value is not None, f"the record does not tell `{name}`"
+    return value
+
+
+def until(code: str, attempt: Callable[[], Record], *, attempts: int = 6) -> Record:
+    """Try again where other work on the machine may have hidden it."""
+    for _ in range(attempts):
+        record = attempt()
+        if code in codes(record):
+            return record
+    pytest.skip(f"NOT PROVOKED: `{code}`; this machine is too busy with other work")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A directory on a disk."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    from iosonde.target.describe import describe_path
+
+    if not describe_path(directory)["devices"]:
+        pytest.skip("needs temporary files on a block device")
+    return directory
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory in memory."""
+    import tempfile
+
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("needs /dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
+
+
+def test_a_sound_run_has_no_warning_of_its_own(measure: Measure, disk: Path) -> None:
+    """Direct reads and writes of 128 MiB that iosonde wrote before."""
+    record = measure(disk, span="128MiB", block_size="64KiB", read_fraction=0.5, queue_depth=2)
+    assert codes(record) <= NOISE
+    assert record.verdict
+    assert number(record, "in_flight_share") > 0.5
+    assert number(record, "missing_share") == 0
+    assert 5 < number(record, "harness_ns_per_io") < 2000
+    assert record.harness
+    assert record.harness["streams"]["main"]["shape"].startswith("random uniform with_replacement, queue depth 1,")
+
+
+# Memory answers ------------------------------------------------------------------------------------------------------
+
+
+def test_warm_buffered_reads_are_memorys(measure: Measure, disk: Path) -> None:
+    record = measure(disk, io_mode="buffered", page_cache="warm")
+    assert {"reads_from_memory", "span_fits_memory"} <= codes(record)
+    assert kind(record) == "cache"
+    assert number(record, "cached_before_share") == 1
+
+
+def test_buffered_writes_are_memorys_until_they_are_written_back(measure: Measure, disk: Path) -> None:
+    record = measure(disk, io_mode="buffered", read_fraction=0.0, span="64MiB", limit_bytes="16MiB")
+    assert "writes_to_memory" in codes(record)
+    assert kind(record) == "cache"
+
+
+def test_a_target_in_memory_is_named_as_what_it_is(measure: Measure, memory: Path) -> None:
+    record = measure(memory, io_mode="buffered")
+    assert "memory_file_system" in codes(record)
+    assert kind(record) == "cache"
+
+
+def test_reads_of_what_was_never_written_are_not_the_disks(measure: Measure, disk: Path) -> None:
+    record = measure(disk, layout="never")
+    if record.result and record.result["evidence"]["extents_before"] is None:
+        pytest.skip("needs a file system with FIEMAP")
+    assert "unwritten_extents" in codes(record)
+    assert kind(record) == "cache"
+    assert number(record, "missing_share") == 1
+
+
+def test_reads_of_what_was_trimmed_are_not_the_disks(measure: Measure, disk: Path) -> None:
+    record = measure(disk, read_fraction=0.5, trim_fraction=0.5)
+    if record.result and record.result["evidence"]["extents_after"] is None:
+        pytest.skip("needs a file system with FIEMAP")
+    assert "unwritten_extents" in codes(record)
+
+
+def test_a_loop_device_answers_from_the_cache_of_its_file(measure: Measure, loop_file_system: Any) -> None:
+    mounted = loop_file_system(size="64M")
+    record = until("cache_below", lambda: measure(mounted.directory))
+    assert kind(record) == "cache"
+
+
+def test_a_span_as_small_as_a_drives_own_memory_is_doubtful(measure: Measure, disk: Path) -> None:
+    record = until("span_fits_device_cache", lambda: measure(disk, block_size="64KiB", queue_depth=4))
+    assert number(record, "passes") >= 2
+
+
+# The tool and its processor ------------------------------------------------------------------------------------------
+
+
+def test_cached_reads_in_a_deep_queue_saturate_their_core(measure: Measure, disk: Path) -> None:
+    record = measure(disk, io_mode="buffered", page_cache="warm", queue_depth=32)
+    assert "core_saturated" in codes(record)
+
+
+def test_filling_large_blocks_one_at_a_time_is_the_tools_time(measure: Measure, memory: Path) -> None:
+    record = until(
+        "turnaround", lambda: measure(memory, io_mode="buffered", read_fraction=0.0, block_size="1MiB", span="64MiB")
+    )
+    assert number(record, "turnaround_share") > 0.1
+    assert number(record, "turnaround_ns_per_io") > 1000
+    message = next(warning.message for warning in record.warnings if warning.code == "turnaround")
+    assert "of which the harness alone takes" in message
+
+
+def test_the_harness_is_weighed_against_a_job_of_one_io_at_a_time(
+    measure: Measure, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No disk is fast enough for it here, so the scale is made finer."""
+    monkeypatch.setattr(warning_kinds, "TOOL_SHARE", 1e-5)
+    assert "harness_cost" in codes(measure(disk))
+    assert "harness_cost" not in codes(measure(disk, queue_depth=4))
+
+
+def test_the_clock_is_weighed_against_an_io(measure: Measure, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warning_kinds, "CLOCK_SHARE", 1e-6)
+    assert "slow_clock" in codes(measure(disk))
+
+
+SPIN = "print(flush=True)\nwhile True: pass"
+
+
+def test_a_job_that_shares_its_core_is_named(
+    measure: Measure, disk: Path, company: Callable[..., None], first_cpu: int
+) -> None:
+    for _ in range(2):
+        company(SPIN, cpu=first_cpu)
+    record = until("cpu_contention", lambda: measure(disk, cpus=[first_cpu], queue_depth=8))
+    assert number(record, "cpu_wait_share") > 0.1
+
+
+# A microsecond of sleep is a timer interrupt; without slack (prctl(2), PR_SET_TIMERSLACK is 29) they are not joined.
+TIMERS = """
+import ctypes, time
+ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)
+print(flush=True)
+while True: time.sleep(1e-6)
+"""
+
+
+def test_a_core_that_serves_others_interrupts_is_named(
+    measure: Measure, disk: Path, company: Callable[..., None], first_cpu: int
+) -> None:
+    for _ in range(4):
+        company(TIMERS, cpu=first_cpu)
+    slow = {"arrival": "constant", "rate": "100"}  # so that its own I/Os explain next to nothing
+    record = until("foreign_interrupts", lambda: measure(disk, cpus=[first_cpu], **slow))
+    assert number(record, "interrupts_per_second") > 10_000
+
+
+@pytest.fixture
+def first_cpu() -> int:
+    import os
+
+    return min(os.sched_getaffinity(0))
+
+
+# The device ----------------------------------------------------------------------------------------------------------
+
+READ_ALL = """
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+buffer = mmap.mmap(-1, 1 << 20)
+print(flush=True)
+while True:
+    if not os.preadv(file, [buffer], 0): raise SystemExit
+"""
+
+
+def test_others_on_the_same_device_are_named(
+    measure: Measure, loop_file_system: Any, company: Callable[..., None]
+) -> None:
+    mounted = loop_file_system(size="64M")
+    (mounted.directory / "theirs").write_bytes(bytes(1 << 20))
+    company(READ_ALL, str(mounted.directory / "theirs"))
+    record = until("other_io", lambda: measure(mounted.directory))
+    assert number(record, "other_bytes_share") > 0.05
+
+
+def test_a_cgroups_limit_on_the_device_is_named(measure: Measure, loop_file_system: Any) -> None:
+    mounted = loop_file_system(size="64M")
+    throttle = Path("/sys/fs/cgroup/blkio/blkio.throttle.read_iops_device")
+    if not throttle.exists():
+        pytest.skip("needs the cgroup controller blkio (version 1) at /sys/fs/cgroup/blkio")
+    device = Path(f"/sys/class/block/{Path(mounted.device).name}/dev").read_text().strip()
+    try:
+        throttle.write_text(f"{device} 2000")
+    except OSError as error:
+        pytest.skip(f"cannot set a limit: {error}")
+    try:
+        record = measure(mounted.directory)
+    finally:
+        throttle.write_text(f"{device} 0")
+    assert "throttled_device" in codes(record)
+    assert "`read_iops_device 2000`" in next(w.message for w in record.warnings if w.code == "throttled_device")
+
+
+def test_more_in_flight_than_the_kernel_has_places_for_is_named(measure: Measure, loop_file_system: Any) -> None:
+    mounted = loop_file_system(size="64M")
+    places = int(Path(f"/sys/class/block/{Path(mounted.device).name}/queue/nr_requests").read_text())
+    assert "queue_too_short" in codes(measure(mounted.directory, queue_depth=places + 1))
+    assert "queue_too_short" not in codes(measure(mounted.directory, queue_depth=places))
+
+
+def test_one_queue_and_a_scheduler_are_noted_once_the_rate_is_high(
+    measure: Measure, loop_file_system: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    mounted = loop_file_system(size="64M")
+    queue = Path(f"/sys/class/block/{Path(mounted.device).name}/queue")
+    settings = {"scheduler": "mq-deadline", "rotational": "0"}  # A loop device takes the latter from what it lies on.
+    before = {name: (queue / name).read_text().strip() for name in settings}
+    before["scheduler"] = before["scheduler"].partition("[")[2].partition("]")[0]
+    # The next user of this loop device would find what is left of a test.
+    request.addfinalizer(lambda: [(queue / name).write_text(value) for name, value in before.items()])
+    try:
+        for name, value in settings.items():
+            (queue / name).write_text(value)
+    except OSError as error:
+        pytest.skip(f"cannot set a scheduler: {error}")
+    monkeypatch.setattr(warning_kinds, "HIGH_IOPS", 10**9)
+    assert not {"one_hardware_queue", "io_scheduler"} & codes(measure(mounted.directory, jobs=2))
+    monkeypatch.setattr(warning_kinds, "HIGH_IOPS", 1)  # A loop device on a busy machine is not fast.
+    assert {"one_hardware_queue", "io_scheduler"} <= codes(measure(mounted.directory, jobs=2))
+
+
+def test_what_stands_on_another_file_system_has_no_device_to_be_seen(
+    measure: Measure, memory: Path, tmp_path: Path
+) -> None:
+    for name in ("lower", "upper", "work"):
+        (memory / name).mkdir()
+    merged = tmp_path / "merged"
+    merged.mkdir()
+    options = f"lowerdir={memory}/lower,upperdir={memory}/upper,workdir={memory}/work"
+    done = subprocess.run(
+        ["mount", "-t", "overlay", "overlay", "-o", options, merged], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"cannot mount an overlay: {done.stderr.strip()}")
+    try:
+        record = measure(merged, io_mode="buffered", read_fraction=0.5)
+    finally:
+        subprocess.run(["umount", "--lazy", merged], check=True)
+    assert {"no_block_device", "copying_file_system"} <= codes(record)
+
+
+def test_a_file_system_that_copies_and_compresses_is_noted(measure: Measure, loop_file_system: Any) -> None:
+    mounted = loop_file_system("btrfs", size="256M", options="compress=zstd")
+    record = measure(mounted.directory, read_fraction=0.5)
+    assert {"copying_file_system", "compressing_file_system"} <= codes(record)
+    plain = loop_file_system("btrfs", size="256M", options="nodatacow")
+    assert not {"copying_file_system", "compressing_file_system"} & codes(measure(plain.directory, read_fraction=0.5))
+
+
+def test_zeros_are_noted(measure: Measure, disk: Path) -> None:
+    assert "compressible_data" in codes(measure(disk, read_fraction=0.0, payload="zeros", limit_bytes="4MiB"))
+
+
+# The run -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_a_few_latencies_is_too_short(measure: Measure, disk: Path) -> None:
+    record = measure(disk, block_size="4MiB", span="32MiB", queue_depth=8, limit_bytes="32MiB", duration="10s")
+    assert "short_run" in codes(record)
+
+
+def test_a_run_with_too_few_ios_for_the_tail_that_is_asked_is_noted(measure: Measure, disk: Path) -> None:
+    tail = [{"kind": "peak", "over": "queue_depth", "metric": "completion_latency_ns_p99_9"}]
+    assert "short_for_tail" in codes(measure(disk, analysis=tail, limit_operations=500))
+    assert "short_for_tail" not in codes(measure(disk, limit_operations=500))
+
+
+def test_a_limit_that_ends_a_run_is_not_the_tools_fault(measure: Measure, disk: Path) -> None:
+    """What Little's law alone called the tool's: a short run that a limit in bytes ends, with a deep queue."""
+    record = measure(disk, span="128MiB", queue_depth=64, limit_bytes="8MiB", duration="10s")
+    assert "places_free" not in codes(record)
+    assert number(record, "unexplained_share") < 0.1 + number(record, "mean_latency_share")
+
+
+# What this machine may not be brought to do ---------------------------------------------------------------------------
+
+
+def test_a_governor_that_saves_power_is_noted(measure: Measure, disk: Path) -> None:
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if not governor.exists():
+        pytest.skip("NOT PROVOKED: `cpu_governor`; this machine has no CPU frequency governor")
+    assert ("cpu_governor" in codes(measure(disk))) == (governor.read_text().strip() != "performance")
+
+
+def test_a_device_that_tells_its_temperature_is_looked_at_before_and_after(measure: Measure, disk: Path) -> None:
+    record = measure(disk)
+    if not any("temperature_celsius" in device for device in record.target["devices"]):
+        pytest.skip("NOT PROVOKED: `hot_device`; no device here tells its temperature")
+    assert record.target_after["devices"]
+    assert number(record, "temperature_celsius") > 0
+
+
+def test_stolen_time_is_read_where_there_is_a_hypervisor(measure: Measure, disk: Path) -> None:
+    record = measure(disk)
+    assert number(record, "steal_share") >= 0
+    if "steal_time" not in codes(record):
+        pytest.skip("NOT PROVOKED: `steal_time`; the hypervisor took nothing just now")

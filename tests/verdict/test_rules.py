@@ -1,0 +1,380 @@
+"""Facts in, verdict out: each rule fires on what it is for, and on nothing that is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from facts import BLOCK, COUNT, GIB, SECOND, as_writes, device, job, sound, stream
+
+from iosonde.analysis.evidence import Evidence, RunFacts, Total
+from iosonde.analysis.verdict import Kind, judge, of_repeats
+from iosonde.analysis.warning_kinds import WARNINGS
+
+Change = Callable[[RunFacts], RunFacts | None]
+
+
+def changed(change: Change) -> RunFacts:
+    facts = sound()
+    return change(facts) or facts
+
+
+def codes(facts: RunFacts) -> list[str]:
+    return [warning.code for warning in judge(facts).warnings]
+
+
+def test_a_sound_run_is_the_disks_and_has_no_warning() -> None:
+    verdict = judge(sound())
+    assert verdict.kind == "disk"
+    assert verdict.warnings == ()
+    assert verdict.because == (
+        "I/Os were in flight 98 % of the time, the busiest job used 30 % of a core, the harness itself takes 0.2 % of "
+        "its time",
+    )
+
+
+def test_sound_writes_are_the_disks_too() -> None:
+    verdict = judge(as_writes(sound()))
+    assert (verdict.kind, verdict.warnings) == ("disk", ())
+
+
+def saturated(facts: RunFacts) -> None:
+    job(facts)["usage"].update(user_ns=4 * SECOND, system_ns=56 * SECOND // 10)
+
+
+def busy_making_blocks(facts: RunFacts) -> RunFacts:
+    """A quarter of the time goes into filling a block, and as much less into waiting for the disk."""
+    job(facts)["pacing"]["turnaround_ns"] = 10 * SECOND
+    return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=30 * SECOND)])
+
+
+def one_at_a_time_and_fast(facts: RunFacts) -> RunFacts:
+    """0.9 million reads a second, one at a time: 130 ns of 1,100 are the harness'."""
+    stream(facts)["queue_depth"] = 1
+    count = 9 * 10**6
+    job(facts).update(operations=count)
+    job(facts)["pacing"]["turnaround_ns"] = SECOND // 10
+    total = Total(
+        stream="main", operation="read", count=count, bytes=COUNT * BLOCK, completion_latency_ns_sum=95 * SECOND // 10
+    )
+    return replace(facts, totals=[total], harness={"streams": {"main": {"ns_per_io": 130.0}}})
+
+
+def slow_clock(facts: RunFacts) -> RunFacts:
+    return replace(facts, engine={"clock": "monotonic", "clock_read_ns": 800.0})
+
+
+def nothing_real(facts: RunFacts) -> None:
+    facts.result["backend"]["kind"] = "null"
+
+
+def half_cached(facts: RunFacts) -> None:
+    facts.result["process"]["fs_inputs"] //= 4
+    facts.result["devices"][0]["read_bytes"] //= 4
+
+
+def not_yet_written(facts: RunFacts) -> RunFacts:
+    facts = as_writes(facts)
+    facts.result["devices"][0]["write_bytes"] //= 5
+    return facts
+
+
+def in_memory(facts: RunFacts) -> RunFacts:
+    return replace(facts, target={"file_system": {"kind": "tmpfs"}, "devices": []})
+
+
+def holes(facts: RunFacts) -> None:
+    facts.result["evidence"]["extents_before"] = {
+        **facts.result["evidence"]["extents_before"],
+        "missing_bytes": 40 * GIB,
+    }
+
+
+def loop_over_memory(facts: RunFacts) -> None:
+    device(facts).update(kind="loop", name="loop0")
+
+
+def crowded(facts: RunFacts) -> None:
+    job(facts)["pacing"]["cpu_wait_ns"] = 2 * SECOND
+
+
+def stolen(facts: RunFacts) -> None:
+    facts.result["evidence"]["machine"]["steal_ns"] = 4 * SECOND
+
+
+def interrupted(facts: RunFacts) -> None:
+    stream(facts)["cpus"] = [3]
+    facts.result["evidence"]["pinned"] = [{"cpu": 3, "interrupts": 3 * COUNT + 200_000}]
+
+
+def shared_disk(facts: RunFacts) -> None:
+    facts.result["devices"][0]["read_bytes"] += COUNT * BLOCK // 10
+
+
+def throttled(facts: RunFacts) -> None:
+    device(facts)["limits"] = ["read_iops_device 2000"]
+
+
+def hot(facts: RunFacts) -> RunFacts:
+    return replace(facts, target_after={"devices": [{"name": "nvme0n1", "temperature_celsius": 84.0}]})
+
+
+def deeper_than_the_kernel(facts: RunFacts) -> RunFacts:
+    stream(facts)["queue_depth"] = 128
+    device(facts).update(nr_requests=64, hardware_queues=1)
+    return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=1275 * SECOND)])
+
+
+def small_span(facts: RunFacts) -> None:
+    facts.result["evidence"]["page_cache"]["addressed_bytes"] = 32 << 20
+
+
+def over_the_network(facts: RunFacts) -> RunFacts:
+    facts.result["devices"].clear()
+    return replace(facts, target={"file_system": {"kind": "nfs4"}, "devices": []})
+
+
+def over_before_it_began(facts: RunFacts) -> RunFacts:
+    return replace(facts, totals=[replace(facts.totals[0], count=13, completion_latency_ns_sum=39 * SECOND)], tail=None)
+
+
+def nobody_knows(facts: RunFacts) -> RunFacts:
+    return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=20 * SECOND)])
+
+
+def buffered(facts: RunFacts) -> None:
+    stream(facts)["io_mode"] = "buffered"
+    facts.result["evidence"]["page_cache"]["addressed_bytes"] = 8 * GIB
+
+
+def narrow(facts: RunFacts) -> RunFacts:
+    stream(facts)["jobs"] = 2
+    device(facts)["hardware_queues"] = 1
+    return fast(facts)
+
+
+def scheduled(facts: RunFacts) -> RunFacts:
+    device(facts)["scheduler"] = "bfq"
+    return fast(facts)
+
+
+def fast(facts: RunFacts) -> RunFacts:
+    """The same bytes in more I/Os, so that nothing but the rate changes."""
+    return replace(facts, totals=[replace(facts.totals[0], count=2 * COUNT)])
+
+
+def lazy_processor(facts: RunFacts) -> RunFacts:
+    return replace(facts, environment={**facts.environment, "cpu": {"governor": "powersave"}})
+
+
+def copying(facts: RunFacts) -> None:
+    facts.target["file_system"]["kind"] = "btrfs"  # type: ignore[index]
+
+
+def compressing(facts: RunFacts) -> None:
+    facts.target["file_system"].update(options=["rw", "compress=zstd:3"])
+
+
+def zeros(facts: RunFacts) -> None:
+    stream(facts)["payload"] = {"kind": "zeros"}
+
+
+def brief(facts: RunFacts) -> RunFacts:
+    return replace(facts, tail="p99_9999")
+
+
+@pytest.mark.parametrize(
+    ("code", "change", "kind"),
+    [
+        ("core_saturated", saturated, "tool"),
+        ("turnaround", busy_making_blocks, "tool"),
+        ("harness_cost", one_at_a_time_and_fast, "tool"),
+        ("slow_clock", slow_clock, "tool"),
+        ("null_backend", nothing_real, "tool"),
+        ("reads_from_memory", half_cached, "cache"),
+        ("writes_to_memory", not_yet_written, "cache"),
+        ("memory_file_system", in_memory, "cache"),
+        ("unwritten_extents", holes, "cache"),
+        ("cache_below", loop_over_memory, "cache"),
+        ("cpu_contention", crowded, "unclear"),
+        ("steal_time", stolen, "unclear"),
+        ("foreign_interrupts", interrupted, "unclear"),
+        ("other_io", shared_disk, "unclear"),
+        ("throttled_device", throttled, "unclear"),
+        ("hot_device", hot, "unclear"),
+        ("queue_too_short", deeper_than_the_kernel, "unclear"),
+        ("span_fits_device_cache", small_span, "unclear"),
+        ("no_block_device", over_the_network, "unclear"),
+        ("short_run", over_before_it_began, "unclear"),
+        ("places_free", nobody_knows, "unclear"),
+        ("span_fits_memory", buffered, "disk"),
+        ("one_hardware_queue", narrow, "disk"),
+        ("io_scheduler", scheduled, "disk"),
+        ("cpu_governor", lazy_processor, "disk"),
+        ("copying_file_system", lambda facts: copying(facts) or as_writes(facts), "disk"),
+        ("compressing_file_system", compressing, "disk"),
+        ("compressible_data", lambda facts: zeros(facts) or as_writes(facts), "disk"),
+        ("short_for_tail", brief, "disk"),
+    ],
+)
+def test_each_rule_fires_on_its_fact_alone(code: str, change: Change, kind: Kind) -> None:
+    verdict = judge(changed(change))
+    assert [warning.code for warning in verdict.warnings] == [code]
+    assert verdict.kind == kind
+    if kind != "disk":
+        assert verdict.because == (verdict.warnings[0].message,)
+
+
+def test_every_rule_is_tried() -> None:
+    (mark,) = test_each_rule_fires_on_its_fact_alone.pytestmark  # type: ignore[attr-defined]
+    assert {case[0] for case in mark.args[1]} == set(WARNINGS)
+
+
+# Where a rule must hold back -----------------------------------------------------------------------------------------
+
+
+def test_reads_at_the_edges_of_a_limited_run_are_no_fault_of_the_tool() -> None:
+    """The old false alarm: 64 in flight, a limit reached after most of the time, and a long last I/O."""
+    facts = sound()
+    job(facts)["pacing"].update(first_start_ns=SECOND // 2, exhausted_ns=8 * SECOND)
+    facts = replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=31 * SECOND)])
+    verdict = judge(facts)
+    assert (verdict.kind, verdict.warnings) == ("disk", ())
+    assert verdict.evidence["in_flight_share"] == pytest.approx(0.775)
+    assert verdict.evidence["edge_share"] == pytest.approx(0.25)
+
+
+def test_a_stream_that_rests_for_half_of_the_run_is_judged_by_the_other_half() -> None:
+    facts = sound()
+    stream(facts)["active"] = {"begin_ns": 5 * SECOND, "end_ns": None}
+    job(facts)["pacing"]["first_start_ns"] = 5 * SECOND + 5_000
+    facts = replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=19 * SECOND)])
+    verdict = judge(facts)
+    assert (verdict.kind, verdict.warnings) == ("disk", ())
+
+
+def test_polling_keeps_a_core_busy_by_design() -> None:
+    facts = changed(saturated)
+    facts.result["backend"]["features"] = ["completion_polling"]
+    assert codes(facts) == []
+
+
+def test_an_open_loop_that_keeps_its_schedule_may_keep_its_core_busy() -> None:
+    facts = changed(saturated)
+    stream(facts)["arrival"] = {"kind": "constant", "rate": 40_000.0}
+    job(facts)["schedule"] = {"due": COUNT, "started": COUNT - 3, "start_lag_ns_sum": 10**7}
+    assert codes(facts) == []
+    job(facts)["schedule"]["started"] = COUNT // 2
+    assert codes(facts) == ["core_saturated"]
+
+
+def test_a_core_shared_with_others_is_saturated_when_nothing_is_left() -> None:
+    facts = sound()
+    job(facts)["usage"].update(user_ns=SECOND, system_ns=4 * SECOND)
+    job(facts)["pacing"]["cpu_wait_ns"] = 5 * SECOND
+    verdict = judge(facts)
+    assert [warning.code for warning in verdict.warnings] == ["core_saturated", "cpu_contention"]
+    assert verdict.kind == "tool"
+    assert "waited for it 50 %" in verdict.because[0]
+
+
+def test_where_the_kernel_tells_no_waiting_switches_tell_of_contention() -> None:
+    facts = sound()
+    job(facts)["pacing"]["cpu_wait_ns"] = None
+    assert codes(facts) == []
+    job(facts)["usage"]["involuntary_switches"] = 20_000
+    assert codes(facts) == ["cpu_contention"]
+
+
+def test_a_device_that_does_not_say_what_is_hot_is_hot_at_70_degrees() -> None:
+    facts = sound()
+    device(facts).pop("temperature_max_celsius")
+    device(facts)["temperature_celsius"] = 69.0
+    assert codes(facts) == []
+    device(facts)["temperature_celsius"] = 71.0
+    assert codes(facts) == ["hot_device"]
+
+
+def test_a_tenth_from_memory_makes_a_figure_doubtful_and_half_makes_it_memorys() -> None:
+    facts = sound()
+    facts.result["process"]["fs_inputs"] = int(facts.result["process"]["fs_inputs"] * 0.8)
+    facts.result["devices"][0]["read_bytes"] = int(facts.result["devices"][0]["read_bytes"] * 0.8)
+    assert judge(facts).kind == "unclear"
+    assert judge(changed(half_cached)).kind == "cache"
+
+
+def test_a_loop_device_that_passes_everything_on_is_no_cache() -> None:
+    facts = changed(loop_over_memory)
+    device(facts)["under"] = ["nvme0n1p1"]
+    facts.target["devices"].append({"device": "259:1", "name": "nvme0n1p1", "kind": "partition", "under": ["nvme0n1"]})
+    facts.target["devices"].append({"device": "259:2", "name": "nvme0n1", "kind": "disk", "under": []})
+    facts.result["devices"].append({"device": "259:2", "read_bytes": COUNT * BLOCK, "write_bytes": 0})
+    assert codes(facts) == []
+
+
+def test_writes_of_a_journal_are_not_anothers() -> None:
+    facts = as_writes(sound())
+    stream(facts)["durability"] = {"kind": "dsync"}
+    facts.result["devices"][0]["write_bytes"] *= 2
+    assert codes(facts) == []
+
+
+def test_an_incompressible_payload_by_another_name_is_sound() -> None:
+    facts = as_writes(sound())
+    stream(facts)["payload"] = {"kind": "reducible", "compression_ratio": 1.0, "duplicate_fraction": 0.0}
+    assert codes(facts) == []
+    stream(facts)["payload"]["compression_ratio"] = 2.0
+    assert codes(facts) == ["compressible_data"]
+
+
+def test_btrfs_without_copies_copies_nothing() -> None:
+    facts = as_writes(changed(copying))
+    facts.target["file_system"]["options"] = ["rw", "nodatacow"]  # type: ignore[index]
+    assert codes(facts) == []
+
+
+def test_writes_to_a_reflinked_file_are_copies() -> None:
+    facts = as_writes(sound())
+    facts.result["evidence"]["extents_before"] = {
+        **facts.result["evidence"]["extents_before"],
+        "shared_bytes": 16 * GIB,
+    }
+    assert codes(facts) == ["copying_file_system"]
+
+
+def test_what_an_engine_does_not_tell_gives_no_number_and_no_warning() -> None:
+    facts = sound(harness=None, environment={}, target={"devices": []})
+    facts.result.update(evidence=None, devices=[])
+    job(facts)["pacing"] = None
+    verdict = judge(facts)
+    assert (verdict.kind, verdict.warnings) == ("disk", ())
+    unknown = {name for name, value in verdict.evidence.items() if value is None}
+    assert {"turnaround_share", "cpu_wait_share", "steal_share", "missing_share", "harness_ns_per_io"} <= unknown
+
+
+def test_a_simulated_device_is_the_disk() -> None:
+    facts = sound()
+    facts.result["backend"]["kind"] = "simulated"
+    assert judge(facts).kind == "disk"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "verdict"),
+    [
+        (["disk", "disk", "unclear"], "disk"),
+        (["tool", "tool", "tool"], "tool"),
+        (["disk", "tool"], "unclear"),
+        (["disk", "tool", "cache"], "unclear"),
+        ([], None),
+    ],
+)
+def test_a_case_is_what_most_of_its_runs_are(kinds: list[Any], verdict: str | None) -> None:
+    assert of_repeats(kinds) == verdict
+
+
+def test_the_shares_of_a_closed_loop_add_up() -> None:
+    evidence = Evidence(changed(nobody_knows))
+    shares = [evidence.in_flight_share, evidence.turnaround_share, evidence.edge_share, evidence.unexplained_share]
+    assert sum(share or 0 for share in shares) == pytest.approx(1)
