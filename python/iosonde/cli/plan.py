@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iosonde import workload
 from iosonde.cli import options
 
 if TYPE_CHECKING:
     from iosonde.study.model import Part, Study
     from iosonde.study.plan import Case, Plan
+    from iosonde.workload.interface import Workload
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -84,9 +86,10 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
     if procedure:
         yield from textwrap.wrap(procedure.text, 100, initial_indent="  ", subsequent_indent="  ")
-    yield from _parameter_lines(_shared(cases))
+    of = workload.of(plan.study["workload"])
+    yield from _parameter_lines(_shared(cases, of), of)
     yield from _compound_lines(part)
-    yield from _case_lines(cases)
+    yield from _case_lines(cases, of)
 
 
 def _compound_lines(part: Part) -> Iterator[str]:
@@ -98,7 +101,7 @@ def _compound_lines(part: Part) -> Iterator[str]:
                 yield f"  {name} {level.label}: {', '.join(f'{key} {value}' for key, value in level.set.items())}"
 
 
-def _case_lines(cases: Sequence[Case]) -> Iterator[str]:
+def _case_lines(cases: Sequence[Case], of: Workload) -> Iterator[str]:
     """Every case: those that differ in one factor only, the one with most levels, share a line."""
     factors = list(cases[0].levels) if cases else []
     counts = {name: len({str(case.levels[name]) for case in cases}) for name in factors}
@@ -107,8 +110,8 @@ def _case_lines(cases: Sequence[Case]) -> Iterator[str]:
         return
     groups: dict[str, list[str]] = {}
     for case in cases:
-        others = "  ".join(_level_text(name, case.levels[name]) for name in factors if name != across)
-        groups.setdefault(others, []).append(_value_text(across, case.levels[across]))
+        others = "  ".join(_level_text(name, case.levels[name], of) for name in factors if name != across)
+        groups.setdefault(others, []).append(_value_text(across, case.levels[across], of))
     width = max(map(len, groups))
     for others, levels in groups.items():
         yield f"    {others:{width}}{'  ' if width else ''}{across} {' '.join(levels)}"
@@ -120,15 +123,13 @@ def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
         count = sum(run.case_id == control[0].case_id for run in plan.runs)
         yield ""
         yield f"control ({count} runs, one after every {study.control.every})"
-        yield from _parameter_lines(_shared(control))
+        of = workload.of(plan.study["workload"])
+        yield from _parameter_lines(_shared(control, of), of)
 
 
-def _shared(cases: Sequence[Case]) -> dict[str, Any]:
+def _shared(cases: Sequence[Case], of: Workload) -> dict[str, Any]:
     """Parameters that all cases have in common and that are not the default, and always those that matter most."""
-    from iosonde.workload.block import BlockParameters
-
-    always = ("access", "block_size", "queue_depth", "jobs", "read_fraction", "span", "io_mode", "backend", "duration")
-    fields = BlockParameters.model_fields
+    fields = of.PARAMETERS.model_fields
     shared = {
         name: value
         for name, value in cases[0].parameters.items()
@@ -137,30 +138,29 @@ def _shared(cases: Sequence[Case]) -> dict[str, Any]:
     return {
         name: value
         for name, value in shared.items()
-        if name.rpartition(".")[2] in always
+        if name.rpartition(".")[2] in of.SHOWN
         or value != fields[name.rpartition(".")[2]].get_default(call_default_factory=True)
     }
 
 
-def _parameter_lines(parameters: Mapping[str, Any]) -> list[str]:
+def _parameter_lines(parameters: Mapping[str, Any], of: Workload) -> list[str]:
     # A parameter and its value stay on one line.
-    text = ", ".join(_level_text(name, value).replace(" ", NO_BREAK) for name, value in parameters.items())
+    text = ", ".join(_level_text(name, value, of).replace(" ", NO_BREAK) for name, value in parameters.items())
     wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(NO_BREAK, " ") for line in wrapped]
 
 
-def _level_text(name: str, value: Any) -> str:
-    return f"{name} {_value_text(name, value)}"
+def _level_text(name: str, value: Any, of: Workload) -> str:
+    return f"{name} {_value_text(name, value, of)}"
 
 
-def _value_text(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any, of: Workload) -> str:
     from iosonde.units import compact_duration, compact_size
-    from iosonde.workload.block import DURATIONS, SIZES
 
     parameter = name.rpartition(".")[2]
     if isinstance(value, int) and not isinstance(value, bool):
-        if parameter in SIZES:
+        if parameter in of.SIZES:
             return compact_size(value)
-        if parameter in DURATIONS:
+        if parameter in of.DURATIONS:
             return compact_duration(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

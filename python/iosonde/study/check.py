@@ -9,11 +9,12 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from iosonde import workload
 from iosonde.errors import StudyError
 from iosonde.study.model import ROUND, Level, Part, Study
 from iosonde.study.place import Keys, StudyFile
 from iosonde.study.shipped import reference_file
-from iosonde.workload import block
+from iosonde.workload.interface import Workload
 
 OF_RESULTS = ("operation", "stream")
 """What views may separate by besides factors: each is told apart in the results."""
@@ -32,7 +33,7 @@ def check(study: Study, source: StudyFile) -> None:
 
 
 def check_parameters(
-    parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, streams: Iterable[str] = ()
+    parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, of: Workload, streams: Iterable[str] = ()
 ) -> None:
     """Every name is a parameter, or `STREAM.PARAMETER` of one of `streams`, and every value fits it."""
     for name, value in parameters.items():
@@ -41,13 +42,14 @@ def check_parameters(
         if stream and stream not in streams:
             raise StudyError(f"there is no stream `{stream}`", where=with_place, hint=_listing(stream, streams))
         try:
-            block.read_value(parameter, value)
+            of.read_value(parameter, value)
         except StudyError as error:
             raise StudyError(error.what, where=with_place, hint=error.hint) from None
 
 
 def _check_parts(study: Study, source: StudyFile) -> None:
-    check_parameters(study.measurement, source, ("measurement",))
+    of = workload.of(study.workload)
+    check_parameters(study.measurement, source, ("measurement",), of=of)
     names = [part.name for part in study.parts]
     for index, part in enumerate(study.parts):
         at: Keys = ("parts", index)
@@ -57,10 +59,10 @@ def _check_parts(study: Study, source: StudyFile) -> None:
                 where=source.where(*at),
                 hint=f"each part has a name of its own, not `{CONTROL}`, without `/`",
             )
-        _check_part(part, source, at)
+        _check_part(part, source, at, of)
     _check_outlooks(study, source)
     if study.control:
-        check_parameters(study.control.measurement, source, ("control", "measurement"))
+        check_parameters(study.control.measurement, source, ("control", "measurement"), of=of)
 
 
 def _check_outlooks(study: Study, source: StudyFile) -> None:
@@ -69,6 +71,12 @@ def _check_outlooks(study: Study, source: StudyFile) -> None:
 
     for index, part in enumerate(study.parts):
         kind = kind_of(part)
+        if kind and study.workload != "block":
+            raise StudyError(
+                f"`{kind}` is for block I/O, and this is a study of {workload.of(study.workload).TITLE}",
+                where=source.where("parts", index, kind),
+                hint="name the levels that are to be measured as a factor",
+            )
         try:
             if kind:
                 KINDS[kind].outlook(part, study)
@@ -76,27 +84,27 @@ def _check_outlooks(study: Study, source: StudyFile) -> None:
             raise StudyError(error.what, where=source.where("parts", index, kind), hint=error.hint) from None
 
 
-def _check_part(part: Part, source: StudyFile, at: Keys) -> None:
+def _check_part(part: Part, source: StudyFile, at: Keys, of: Workload) -> None:
     streams = [stream.name for stream in part.streams]
-    check_parameters(part.measurement, source, (*at, "measurement"), streams=streams)
+    check_parameters(part.measurement, source, (*at, "measurement"), of=of, streams=streams)
     for index, stream in enumerate(part.streams):
         if stream.name in streams[:index]:
             raise StudyError(f"two streams are called `{stream.name}`", where=source.where(*at, "streams", index))
-        check_parameters(stream.set, source, (*at, "streams", index, "set"))
+        check_parameters(stream.set, source, (*at, "streams", index, "set"), of=of)
     for name, levels in part.factors.items():
-        check_levels(name, levels, source, (*at, "factors", name), streams=streams)
-    _check_procedures(part, source, at)
+        check_levels(name, levels, source, (*at, "factors", name), of=of, streams=streams)
+    _check_procedures(part, source, at, of)
     for index, combination in enumerate(part.exclude):
         for name in combination:
             _known("factor", name, part.factors, source.where(*at, "exclude", index))
 
 
-def _check_procedures(part: Part, source: StudyFile, at: Keys) -> None:
+def _check_procedures(part: Part, source: StudyFile, at: Keys, of: Workload) -> None:
     """What a procedure decides is a parameter, and no factor."""
     decided = [("found", name) for name in part.found] + ([("search", part.search.over)] if part.search else [])
     for name, levels in part.rounds.factors.items() if part.rounds else ():
         streams = [stream.name for stream in part.streams]
-        check_levels(name, levels, source, (*at, "rounds", "factors", name), streams=streams)
+        check_levels(name, levels, source, (*at, "rounds", "factors", name), of=of, streams=streams)
         decided.append(("rounds", name))
     for key, name in decided:
         stream = name.rpartition(".")[0]
@@ -109,7 +117,9 @@ def _check_procedures(part: Part, source: StudyFile, at: Keys) -> None:
             )
 
 
-def check_levels(name: str, levels: list[Any], source: StudyFile, at: Keys, *, streams: Iterable[str]) -> None:
+def check_levels(
+    name: str, levels: list[Any], source: StudyFile, at: Keys, *, of: Workload, streams: Iterable[str]
+) -> None:
     """A factor has levels, no two alike; a plain level is a value of the parameter that the factor is named after."""
     if not levels:
         raise StudyError(f"the factor `{name}` has no levels", where=source.where(*at))
@@ -118,9 +128,9 @@ def check_levels(name: str, levels: list[Any], source: StudyFile, at: Keys, *, s
         if keys[index] in keys[:index]:
             raise StudyError(f"the factor `{name}` has the level `{keys[index]}` twice", where=source.where(*at))
         if isinstance(level, Level):
-            check_parameters(level.set, source, (*at, index, "set"), streams=streams)
+            check_parameters(level.set, source, (*at, index, "set"), of=of, streams=streams)
         else:
-            check_parameters({name: level}, source, at[:-1], streams=streams)
+            check_parameters({name: level}, source, at[:-1], of=of, streams=streams)
 
 
 def _level_key(level: Any) -> Any:
@@ -131,18 +141,19 @@ def _level_key(level: Any) -> Any:
 def _check_profiles(study: Study, source: StudyFile) -> None:
     if not study.profiles:
         raise StudyError("the study has no profiles", where=source.where("profiles"), hint="add `[profiles.standard]`")
+    of = workload.of(study.workload)
     parts = [part.name for part in study.parts] + [CONTROL] * (study.control is not None)
     for name, profile in study.profiles.items():
         at: Keys = ("profiles", name)
         streams = {stream.name for part in study.parts for stream in part.streams}
-        check_parameters(profile.measurement, source, (*at, "measurement"), streams=streams)
+        check_parameters(profile.measurement, source, (*at, "measurement"), of=of, streams=streams)
         for part, parameters in profile.parts.items():
             _known("part", part, parts, source.where(*at, "parts", part))
-            check_parameters(parameters, source, (*at, "parts", part), streams=streams)
+            check_parameters(parameters, source, (*at, "parts", part), of=of, streams=streams)
         for factor, levels in profile.factors.items():
             factors = [known for each in study.parts for known in each.all_factors]
             _known("factor", factor, factors, source.where(*at, "factors", factor))
-            check_levels(factor, levels, source, (*at, "factors", factor), streams=streams)
+            check_levels(factor, levels, source, (*at, "factors", factor), of=of, streams=streams)
 
 
 def _check_references(study: Study, source: StudyFile) -> None:

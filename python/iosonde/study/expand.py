@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from iosonde import workload
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.study.check import CONTROL
 from iosonde.study.effective import effective, read_level
@@ -17,11 +18,11 @@ from iosonde.study.model import Level, Parameters, Part, Scalar, Study
 from iosonde.study.plan import Capacity, Case, Cost, Plan, Procedure, Purge, Run
 from iosonde.units import compact_duration, compact_size, format_bytes
 from iosonde.workload import block
+from iosonde.workload.interface import Room, Workload
 
 if TYPE_CHECKING:
     from iosonde.procedure import Outlook
     from iosonde.target import Target
-    from iosonde.workload.block import BlockParameters, Room
 
 MEMORY_SHARE = 0.75
 """Most of the machine's memory that I/O buffers may take."""
@@ -124,8 +125,9 @@ class _Draft:
 
     case: Case
     number: int
-    streams: Mapping[str, BlockParameters]
-    """With a procedure, those of the largest load that it may try."""
+    of: Workload
+    streams: Mapping[str, Any]
+    """Their parameters. With a procedure, those of the largest load that it may try."""
     kind: str = ""
     """The kind of its procedure, if it has one."""
     outlook: Outlook | None = None
@@ -134,7 +136,7 @@ class _Draft:
 def _drafts(study: Study, target: Room) -> list[_Draft]:
     """Every case, the control first; their numbers are those of the runs."""
     room_bytes = target.free_bytes()
-    cases = [(part, levels) for part in study.parts for levels in _combinations(part)]
+    cases = [(part, levels) for part in study.parts for levels in _combinations(part, workload.of(study.workload))]
     if not cases:
         raise StudyError(
             f"the study `{study.name}` has no cases",
@@ -150,11 +152,11 @@ def _drafts(study: Study, target: Room) -> list[_Draft]:
     return drafts
 
 
-def _combinations(part: Part) -> Iterator[dict[str, Scalar | Level]]:
+def _combinations(part: Part, of: Workload) -> Iterator[dict[str, Scalar | Level]]:
     """The product of the factors' levels in order, without what is excluded."""
     for levels in itertools.product(*part.factors.values()):
         combination = dict(zip(part.factors, levels, strict=True))
-        read = {name: read_level(name, level) for name, level in combination.items()}
+        read = {name: read_level(name, level, of) for name, level in combination.items()}
         if not any(excluded.items() <= read.items() for excluded in part.exclude):
             yield combination
 
@@ -167,27 +169,28 @@ def _draft(
     target: Room,
     room_bytes: int,
 ) -> _Draft:
-    case_id = "/".join([part.name, *(f"{name}={_level_text(name, level)}" for name, level in levels.items())])
+    of = workload.of(study.workload)
+    case_id = "/".join([part.name, *(f"{name}={_level_text(of, name, level)}" for name, level in levels.items())])
     try:
         kind, outlook = _outlook(part, study)
         extremes = [
-            _settled(_streams(study, part, levels, chosen), target, room_bytes)
+            _settled(of, _streams(study, part, levels, chosen), target, room_bytes)
             for chosen in (outlook.extremes if outlook else [{}])
         ]
     except IosondeError as error:
         raise _in_case(error, case_id, study) from None
     streams = extremes[-1]
-    _check_prepared(streams, kind, case_id, study)
+    _check_prepared(of, streams, kind, case_id, study)
     decided = outlook.decided if outlook else ()
     case = Case(
         case_id=case_id,
         part=part.name,
         control=number == 0,
-        levels={name: read_level(name, level) for name, level in levels.items()},
-        parameters={name: value for name, value in _parameters(streams).items() if name not in decided},
-        cost=_cost([block.cost(each) for each in extremes], outlook),
+        levels={name: read_level(name, level, of) for name, level in levels.items()},
+        parameters={name: value for name, value in _parameters(of, streams).items() if name not in decided},
+        cost=_cost([of.cost(each) for each in extremes], outlook),
     )
-    return _Draft(case=case, number=number, streams=streams, kind=kind, outlook=outlook)
+    return _Draft(case=case, number=number, of=of, streams=streams, kind=kind, outlook=outlook)
 
 
 def _cost(extremes: Sequence[Cost], outlook: Outlook | None) -> Cost:
@@ -201,9 +204,9 @@ def _cost(extremes: Sequence[Cost], outlook: Outlook | None) -> Cost:
     )
 
 
-def _check_prepared(streams: Mapping[str, BlockParameters], kind: str, case_id: str, study: Study) -> None:
+def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id: str, study: Study) -> None:
     """What is prepared for is a procedure, since other runs come in an order that leaves no state as it was."""
-    if kind != "rounds" and any(block.prepares(stream) for stream in streams.values()):
+    if kind != "rounds" and any(of.prepares(stream) for stream in streams.values()):
         error = StudyError(
             "`purge`, `fill` and `precondition` are for parts with `rounds`",
             hint="write `[parts.rounds]` with `most = 1` for a single run after each preparation",
@@ -218,9 +221,9 @@ def _outlook(part: Part, study: Study) -> tuple[str, Outlook | None]:
     return kind, KINDS[kind].outlook(part, study) if kind else None
 
 
-def _settled(streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> dict[str, BlockParameters]:
-    built = {name: block.build(parameters) for name, parameters in streams.items()}
-    return block.settle(built, target, room_bytes=room_bytes)
+def _settled(of: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:
+    built = {name: of.build(parameters) for name, parameters in streams.items()}
+    return of.settle(built, target, room_bytes=room_bytes)
 
 
 def _in_case(error: IosondeError, case_id: str, study: Study) -> IosondeError:
@@ -234,7 +237,9 @@ def _streams(
     """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
     chosen: Parameters = {}
     for name, level in levels.items():
-        chosen |= level.set if isinstance(level, Level) else {name: _as_written(name, level)}
+        chosen |= (
+            level.set if isinstance(level, Level) else {name: _as_written(workload.of(study.workload), name, level)}
+        )
     chosen |= decided
     streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
     return {
@@ -250,9 +255,9 @@ def _streams(
     }
 
 
-def _as_written(factor: str, level: Scalar) -> Scalar:
+def _as_written(of: Workload, factor: str, level: Scalar) -> Scalar:
     """A level that was read is plain nanoseconds, which a study may not write."""
-    return f"{level}ns" if factor.rpartition(".")[2] in block.DURATIONS and isinstance(level, int) else level
+    return f"{level}ns" if factor.rpartition(".")[2] in of.DURATIONS and isinstance(level, int) else level
 
 
 def _plain(parameters: Parameters) -> Parameters:
@@ -264,10 +269,10 @@ def _of_stream(parameters: Parameters, stream: str) -> Parameters:
     return {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
 
 
-def _parameters(streams: Mapping[str, BlockParameters]) -> dict[str, Any]:
+def _parameters(of: Workload, streams: Mapping[str, Any]) -> dict[str, Any]:
     """Every parameter once, or once for each stream where they differ."""
     parameters: dict[str, Any] = {}
-    for name in block.BlockParameters.model_fields:
+    for name in of.PARAMETERS.model_fields:
         values = {stream: getattr(parameter, name) for stream, parameter in streams.items()}
         first = next(iter(values.values()))
         if all(value == first for value in values.values()):
@@ -277,16 +282,16 @@ def _parameters(streams: Mapping[str, BlockParameters]) -> dict[str, Any]:
     return parameters
 
 
-def _level_text(factor: str, level: Scalar | Level) -> str:
+def _level_text(of: Workload, factor: str, level: Scalar | Level) -> str:
     """A level as it stands in the name of a case."""
     if isinstance(level, Level):
         return level.label.replace("/", "-")
     parameter = factor.rpartition(".")[2]
     if isinstance(level, bool):
         return str(level).lower()
-    if isinstance(level, int) and parameter in block.SIZES:
+    if isinstance(level, int) and parameter in of.SIZES:
         return compact_size(level)
-    if isinstance(level, int) and parameter in block.DURATIONS:
+    if isinstance(level, int) and parameter in of.DURATIONS:
         return compact_duration(level)
     return f"{level:g}" if isinstance(level, float) else str(level).replace("/", "-")
 
@@ -302,31 +307,28 @@ def _files(drafts: Sequence[_Draft]) -> dict[str, int]:
     """The files that lie there when all cases have run, with their largest size."""
     files: dict[str, int] = {}
     for draft in drafts:
-        for name, size_bytes in block.files(draft.streams).items():
+        for name, size_bytes in draft.of.files(draft.streams).items():
             files[name] = max(size_bytes, files.get(name, 0))
     return files
 
 
 def _check_room(drafts: Sequence[_Draft], files: Mapping[str, int], target: Target) -> None:
     is_virtual = target.backend() is not None
-    needed = max(block.addressed_bytes(draft.streams) for draft in drafts) if is_virtual else sum(files.values())
-    largest = max(drafts, key=lambda draft: sum(block.files(draft.streams).values()))
+    needed = max(draft.of.addressed_bytes(draft.streams) for draft in drafts) if is_virtual else sum(files.values())
+    largest = max(drafts, key=lambda draft: sum(draft.of.files(draft.streams).values()))
     try:
         target.check(needed, [], "buffered")
     except TargetError as error:
-        where = (
-            f"for {len(files)} files, by the parameters `span` and `files`"
-            if len(files) > 1
-            else "by the parameter `span`"
-        )
-        raise TargetError(error.what, where=f"{where}, as in case `{largest.case.case_id}`", hint=error.hint) from None
+        where = f"{largest.of.room_by(len(files))}, as in case `{largest.case.case_id}`"
+        hint = error.hint.replace(block.SMALLER, largest.of.SMALLER)
+        raise TargetError(error.what, where=where, hint=hint) from None
 
 
 def _check_memory(drafts: Sequence[_Draft], study: Study) -> None:
     """Blocks in flight all have a buffer, which the kernel would otherwise make room for by killing somebody."""
     memory_bytes = _memory_bytes()
-    hungry = max(drafts, key=lambda draft: block.buffer_bytes(draft.streams))
-    needed = block.buffer_bytes(hungry.streams)
+    hungry = max(drafts, key=lambda draft: draft.of.buffer_bytes(draft.streams))
+    needed = hungry.of.buffer_bytes(hungry.streams)
     if needed > memory_bytes * MEMORY_SHARE:
         error = StudyError(
             f"{format_bytes(needed)} of I/O buffers are too much for {format_bytes(memory_bytes)} of memory",
@@ -345,9 +347,8 @@ def _check_direct(drafts: Sequence[_Draft], target: Target) -> None:
     wanted: dict[tuple[str, int], Case] = {}
     for draft in drafts:
         for stream in draft.streams.values():
-            if stream.io_mode == "direct":
-                for parameter, sizes in block.must_align(stream).items():
-                    wanted |= {(parameter, size): draft.case for size in sizes if (parameter, size) not in wanted}
+            for parameter, sizes in draft.of.must_align(stream).items():
+                wanted |= {(parameter, size): draft.case for size in sizes if (parameter, size) not in wanted}
     refused = {place: error for place in wanted if (error := _refused(place[1], target))}
     if not refused:
         return
@@ -376,7 +377,9 @@ def _runs(study: Study, drafts: Sequence[_Draft], target: Target) -> list[Run]:
     for order, draft in enumerate(_order(study, drafts)):
         repeat = repeats[draft.number] = repeats.get(draft.number, 0) + 1
         run_id = f"c{draft.number:04}-r{repeat}"
-        spec = block.resolve(draft.streams, target, seed=_seed(study.seed, draft.case.case_id, repeat), run_id=run_id)
+        spec = draft.of.resolve(
+            draft.streams, target, seed=_seed(study.seed, draft.case.case_id, repeat), run_id=run_id
+        )
         runs.append(Run(run_id=run_id, case_id=draft.case.case_id, repeat=repeat, order=order, spec=spec))
     return runs
 
@@ -391,7 +394,7 @@ def _with_procedure(draft: _Draft, study: Study, target: Target) -> Case:
         settings=dict(draft.outlook.settings),
         most_runs=draft.outlook.most_runs,
         text=draft.outlook.text,
-        spec=block.resolve(draft.streams, target, seed=seed, run_id=f"c{draft.number:04}"),
+        spec=draft.of.resolve(draft.streams, target, seed=seed, run_id=f"c{draft.number:04}"),
         preparing=draft.outlook.preparing,
         preparation=_preparation(draft, study),
     )
@@ -446,14 +449,10 @@ def _seed(seed: int, case_id: str, repeat: int) -> int:
 def _layout_bytes(drafts: Sequence[_Draft], runs: Sequence[Run]) -> int:
     """What is missing is written once, and what is always written at every run."""
     by_id = {draft.case.case_id: draft for draft in drafts}
-    once = _files([draft for draft in drafts if _layout(draft) == "missing"])
+    once = _files([draft for draft in drafts if draft.of.layout(draft.streams) == "missing"])
     carried_out = [by_id[run.case_id] for run in runs] + [draft for draft in drafts for _ in range(_most_runs(draft))]
-    always = [draft for draft in carried_out if _layout(draft) == "always"]
-    return sum(once.values()) + sum(sum(block.files(draft.streams).values()) for draft in always)
-
-
-def _layout(draft: _Draft) -> str:
-    return next(iter(draft.streams.values())).layout
+    always = [draft for draft in carried_out if draft.of.layout(draft.streams) == "always"]
+    return sum(once.values()) + sum(sum(draft.of.files(draft.streams).values()) for draft in always)
 
 
 def _total_cost(drafts: Sequence[_Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from iosonde.workload import Name
+
 Scalar = str | int | float | bool
 Parameters = dict[str, Any]
 """Parameters of a workload as written in TOML: sizes and times may be text with a unit (`"4KiB"`, `"1s"`)."""
@@ -220,7 +222,8 @@ class Study(_Strict):
     description: str = ""
     source: str = ""
     """The publication whose method this is, if any."""
-    workload: Literal["block"] = "block"
+    workload: Name = "block"
+    """What the parameters are those of."""
     repeats: int = Field(default=3, ge=1, le=1000)
     shuffle: bool = True
     """Runs in a seeded random order, repeats spread over the study."""

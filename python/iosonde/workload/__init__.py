@@ -1,5 +1,21 @@
-"""Workloads: one file each, with its parameters, the engine spec they become, and what that costs.
+"""Workloads: the parameters that a study sets, and the engine spec they become.
 
-A workload module offers `read_value` and `build` (parameters as written -> checked), `settle` (what the target
-decides), `resolve` (the engine's spec), `files` (what it keeps on disk) and `cost`.
+Each is a module that offers what `interface.Workload` lists. `of(name)` is the module by the name that studies use.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from iosonde.workload.interface import Workload
+
+Name = Literal["block"]
+
+
+def of(name: Name) -> Workload:
+    """The workload of that name."""
+    from iosonde.workload import block
+
+    known: dict[str, Workload] = {"block": block}
+    return known[name]

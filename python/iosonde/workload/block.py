@@ -7,18 +7,29 @@ agree on them.
 
 from __future__ import annotations
 
-import difflib
-import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from iosonde.errors import StudyError
-from iosonde.study.plan import Capacity, Cost, JsonObject, Purge
+from iosonde.study.plan import Capacity, Cost, JsonObject
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_rate, parse_size
+from iosonde.workload import reading
+from iosonde.workload.interface import Layout, Room
+from iosonde.workload.reading import (
+    Duration,
+    DurationOrZero,
+    Interval,
+    Size,
+    SizeOrZero,
+    check_agreement,
+    not_zero,
+    parse_cpus,
+    parse_duration_or_none,
+)
 
 if TYPE_CHECKING:
     from iosonde.target import Target
@@ -34,8 +45,6 @@ ASSUMED_OPERATIONS_PER_SECOND = 20_000
 """The same for a run that only operations limit."""
 
 LARGEST_BLOCK_BYTES = 64 * MIB
-
-Number = TypeVar("Number", int, float)
 
 DEFAULT_SERVICE_NS = 100_000
 
@@ -119,7 +128,7 @@ def _kind_and_numbers(value: Any, shapes: Mapping[str, tuple[str, ...]]) -> tupl
 def _parse_rate(value: Any) -> float | str:
     """I/Os per second, or steps as `1000/10s:5000/10s`, a rate and how long it lasts; 0 is a pause."""
     if not isinstance(value, str) or "/" not in value.replace("/s", ""):
-        return _not_zero(parse_rate(value))
+        return not_zero(parse_rate(value))
     steps = rate_steps(value)
     if not any(rate for rate, _ in steps):
         raise ValueError(f"`{value}` holds no rate above 0")
@@ -129,7 +138,7 @@ def _parse_rate(value: Any) -> float | str:
 def rate_steps(rate: str) -> list[tuple[float, int]]:
     """The steps of a stepped rate: I/Os per second, and for how many nanoseconds."""
     steps = [step.rpartition("/") for step in rate.split(":")]
-    return [(parse_rate(number), _not_zero(parse_duration(length))) for number, _, length in steps]
+    return [(parse_rate(number), not_zero(parse_duration(length))) for number, _, length in steps]
 
 
 def _parse_active(value: Any) -> str | None:
@@ -150,37 +159,6 @@ def _active(text: str) -> JsonObject:
     return {"begin_ns": parse_duration(begin), "end_ns": parse_duration(end) if end else None}
 
 
-def _parse_cpus(value: Any) -> Any:
-    """A list of CPU numbers, or text such as `0-3`."""
-    if not isinstance(value, str):
-        return value
-    matched = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", value)
-    if not matched:
-        raise ValueError(f"`{value}` is not a set of CPUs; write it like `0-3`, or as a list of numbers")
-    return list(range(int(matched[1]), int(matched[2] or matched[1]) + 1))
-
-
-def _not_zero(value: Number) -> Number:
-    if value <= 0:
-        raise ValueError("it must be above 0")
-    return value
-
-
-def _parse_duration_or_none(value: Any) -> int | None:
-    return None if value is None or value == "none" else _not_zero(parse_duration(value))
-
-
-def _long_enough(interval: int) -> int:
-    if interval < 10**8:
-        raise ValueError("it must be at least `100ms`")
-    return interval
-
-
-Size = Annotated[int, BeforeValidator(lambda value: _not_zero(parse_size(value)))]
-SizeOrZero = Annotated[int, BeforeValidator(parse_size)]
-Duration = Annotated[int, BeforeValidator(lambda value: _not_zero(parse_duration(value)))]
-DurationOrZero = Annotated[int, BeforeValidator(parse_duration)]
-Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_duration(value)))]
 Rate = Annotated[float | str, BeforeValidator(_parse_rate)]
 
 
@@ -302,19 +280,19 @@ class BlockParameters(BaseModel):
         2 * 10**9, description="Load before the measurement, so that it begins in a settled state; at most so long."
     )
     ramp_bytes: Size | None = Field(None, description="Bytes each stream issues at most during the ramp.")
-    duration: Annotated[int | None, BeforeValidator(_parse_duration_or_none)] = Field(
+    duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
         10 * 10**9, description="Length of the measurement at most; `none` where only a limit ends it."
     )
     limit_bytes: Size | None = Field(None, description="Bytes each stream issues at most in the measurement.")
     limit_operations: int | None = Field(None, ge=1, description="I/Os each stream issues at most in the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    round_length: Annotated[int | None, BeforeValidator(_parse_duration_or_none)] = Field(
+    round_length: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
         None, description="Length of the rounds by which a run is judged to be in steady state; empty: it is not."
     )
     tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"] = Field(
         "iops", description="What is tracked through those rounds."
     )
-    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(_parse_cpus)] = Field(
+    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
         default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
     )
     servers: int | None = Field(None, ge=1, description="Simulated device: I/Os served at the same time (1).")
@@ -435,10 +413,19 @@ HOW = (
 )
 """Parameters that preparation shares with what it prepares for."""
 
-SIZES = ("capacity", "precondition", "stride", "block_size", "span", "offset", "ramp_bytes", "limit_bytes")
+SIZES: Sequence[str] = (
+    "capacity",
+    "precondition",
+    "stride",
+    "block_size",
+    "span",
+    "offset",
+    "ramp_bytes",
+    "limit_bytes",
+)
 """Parameters in bytes."""
 
-DURATIONS = ("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service")
+DURATIONS: Sequence[str] = ("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service")
 """Parameters in nanoseconds."""
 
 
@@ -449,52 +436,42 @@ WHOLE_NUMBERS = ("queue_depth", "jobs")
 """Those of them that are counted."""
 
 
+TITLE = "block I/O"
+
+PARAMETERS: type[BaseModel] = BlockParameters
+
+SHOWN: Sequence[str] = (
+    "access",
+    "block_size",
+    "queue_depth",
+    "jobs",
+    "read_fraction",
+    "span",
+    "io_mode",
+    "backend",
+    "duration",
+)
+"""Parameters that a plan shows even where they are the default."""
+
+SMALLER = "make the span smaller with `--set span=...`"
+
 SIGMAS = 8
 """Standard deviations by which the number of random arrivals does not exceed what is expected."""
 
 
 def read_value(name: str, value: Any) -> Any:
     """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
-    if name not in BlockParameters.model_fields:
-        raise StudyError(f"there is no parameter `{name}`", hint=_known_names(name))
-    try:
-        return _adapter(name).validate_python(value)
-    except ValidationError as error:
-        raise _wrong_value(name, value, error) from None
+    return reading.value(BlockParameters, TITLE, name, value)
 
 
 def build(parameters: Mapping[str, Any]) -> BlockParameters:
     """A stream's parameters as written, with defaults, checked each by itself and together."""
-    try:
-        return BlockParameters.model_validate(dict(parameters))
-    except ValidationError as error:
-        for name, value in parameters.items():
-            read_value(name, value)
-        raise StudyError(_message(error)) from None
-
-
-class Room(Protocol):
-    """What the parameters need to know of a target."""
-
-    def backend(self) -> JsonObject | None:
-        """The backend, where the target leaves no choice."""
-
-    def free_bytes(self) -> int:
-        """Room for a study's data."""
-
-    def direct_unit(self) -> int | None:
-        """Bytes that direct I/O takes multiples of, where there is such a unit."""
-
-    def capacity(self) -> Capacity:
-        """What a fill level is a share of."""
-
-    def purges(self) -> Sequence[Purge]:
-        """Means to give up what the target holds, the strongest first."""
+    return reading.build(BlockParameters, TITLE, parameters)
 
 
 def settle(streams: Mapping[str, BlockParameters], target: Room, *, room_bytes: int) -> dict[str, BlockParameters]:
     """The parameters with what the target decides: the backend, and bytes for a share of the room."""
-    _check_agreement(streams)
+    check_agreement(streams, WHOLE_WORKLOAD)
     jobs = sum(stream.jobs for stream in streams.values())
     return {name: _settled(stream, target, room_bytes, jobs) for name, stream in streams.items()}
 
@@ -585,6 +562,11 @@ def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
     return data | {f"{name}.verify": _journal_bytes(streams, size) for name, size in data.items()}
 
 
+def room_by(files: int) -> str:
+    """A clause that names the parameters which decide how much room so many files need."""
+    return f"for {files} files, by the parameters `span` and `files`" if files > 1 else "by the parameter `span`"
+
+
 def _journal_bytes(streams: Mapping[str, BlockParameters], size_bytes: int) -> int:
     """What verification keeps beside a file, roughly: 16 bytes for each block."""
     sizes = [size for stream in streams.values() for size in (*block_sizes(stream), stream.offset)]
@@ -669,57 +651,11 @@ def mix_of(block_size: int | str) -> list[tuple[int, float]]:
 
 
 def must_align(stream: BlockParameters) -> dict[str, list[int]]:
-    """What direct I/O needs in multiples of its own unit, by parameter."""
+    """What direct I/O needs in multiples of its own unit, by parameter; nothing where I/O is buffered."""
+    if stream.io_mode != "direct":
+        return {}
     sizes = {"block_size": block_sizes(stream), "stride": [stream.stride or 0], "offset": [stream.offset]}
     return {name: [size for size in values if size] for name, values in sizes.items()}
-
-
-@functools.cache
-def _adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(BlockParameters.model_fields[name].rebuild_annotation())
-
-
-def _known_names(name: str) -> str:
-    near = difflib.get_close_matches(name, BlockParameters.model_fields, n=1, cutoff=0.5)
-    if near:
-        return f"did you mean `{near[0]}`?"
-    return f"the parameters of block I/O are {', '.join(f'`{known}`' for known in BlockParameters.model_fields)}"
-
-
-def _wrong_value(name: str, value: Any, error: ValidationError) -> StudyError:
-    choices = _choices(BlockParameters.model_fields[name].annotation)
-    if choices:
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        guess = f"did you mean `{near[0]}`? " if near else ""
-        listed = ", ".join(f"`{choice}`" for choice in choices)
-        return StudyError(f"`{name}` cannot be `{value}`", hint=f"{guess}it is one of {listed}")
-    message, _, advice = _message(error).partition("; ")
-    names_value = f"`{value}`" in message
-    what = f"`{name}` is wrong: {message}" if names_value else f"`{name}` cannot be `{value}`: {message}"
-    return StudyError(what, hint=advice)
-
-
-def _choices(annotation: Any) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return [str(choice) for choice in get_args(annotation)]
-    return [choice for part in get_args(annotation) for choice in _choices(part)]
-
-
-def _message(error: ValidationError) -> str:
-    """Ours, or pydantic's without its reasons; advice comes after a semicolon."""
-    text = error.errors()[0]["msg"].removeprefix("Value error, ").partition(", unable to")[0]
-    return text.replace("Input should be", "it should be")
-
-
-def _check_agreement(streams: Mapping[str, BlockParameters]) -> None:
-    for parameter in WHOLE_WORKLOAD:
-        values = {name: getattr(stream, parameter) for name, stream in streams.items()}
-        if len(set(values.values())) > 1:
-            differing = ", ".join(f"`{name}.{parameter}` is `{value}`" for name, value in values.items())
-            raise StudyError(
-                f"streams that run together differ in `{parameter}`: {differing}",
-                hint=f"`{parameter}` is set once for the whole run: set it in the measurement",
-            )
 
 
 def _settled(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -> BlockParameters:
@@ -800,6 +736,11 @@ def _fill_bytes(percent: float, capacity: Capacity, room_bytes: int) -> int:
             hint=f"choose lower levels with `--set fill=...`, or {smaller}",
         )
     return wanted // MIB * MIB
+
+
+def layout(streams: Mapping[str, BlockParameters]) -> Layout:
+    """Which part of its files a run writes before it measures."""
+    return next(iter(streams.values())).layout
 
 
 def prepares(stream: BlockParameters) -> bool:

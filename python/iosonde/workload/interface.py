@@ -1,0 +1,92 @@
+"""What every kind of workload offers; each is a module, and the module itself is the object.
+
+A *stream*'s parameters are a frozen pydantic model of the workload's own; what is passed around here is a mapping from
+the streams' names to them. Everything that a plan needs to know of a load it asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from pydantic import BaseModel
+
+from iosonde.study.plan import Capacity, Cost, JsonObject, Purge
+
+if TYPE_CHECKING:
+    from iosonde.target import Target
+
+Streams = Mapping[str, Any]
+Layout = Literal["missing", "always", "never"]
+
+
+class Room(Protocol):
+    """What the parameters need to know of a target."""
+
+    def backend(self) -> JsonObject | None:
+        """The backend, where the target leaves no choice."""
+
+    def free_bytes(self) -> int:
+        """Room for a study's data."""
+
+    def direct_unit(self) -> int | None:
+        """Bytes that direct I/O takes multiples of, where there is such a unit."""
+
+    def capacity(self) -> Capacity:
+        """What a fill level is a share of."""
+
+    def purges(self) -> Sequence[Purge]:
+        """Means to give up what the target holds, the strongest first."""
+
+
+class Workload(Protocol):
+    """A kind of load: its parameters, the engine spec they become, and what a run of it costs."""
+
+    TITLE: str
+    """What errors call it: `block I/O`."""
+    PARAMETERS: type[BaseModel]
+    """Every parameter of a stream with default and description."""
+    SIZES: Sequence[str]
+    """Parameters in bytes."""
+    DURATIONS: Sequence[str]
+    """Parameters in nanoseconds."""
+    SHOWN: Sequence[str]
+    """Parameters that a plan shows even where they are the default."""
+    SMALLER: str
+    """How to need less room."""
+
+    def read_value(self, name: str, value: Any) -> Any:
+        """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
+
+    def build(self, parameters: Mapping[str, Any]) -> Any:
+        """A stream's parameters as written, with defaults, checked each by itself and together."""
+
+    def settle(self, streams: Streams, target: Room, *, room_bytes: int) -> Mapping[str, Any]:
+        """The parameters with what the target decides."""
+
+    def resolve(self, streams: Streams, target: Target, *, seed: int, run_id: str) -> JsonObject:
+        """The engine's spec."""
+
+    def cost(self, streams: Streams) -> Cost:
+        """Time and bytes written at most, without layout; streams must be settled."""
+
+    def files(self, streams: Streams) -> dict[str, int]:
+        """What a run keeps on disk, by name, with sizes; streams must be settled."""
+
+    def room_by(self, files: int) -> str:
+        """A clause that names the parameters which decide how much room so many files need."""
+
+    def addressed_bytes(self, streams: Streams) -> int:
+        """Bytes of the target that the run needs; streams must be settled."""
+
+    def buffer_bytes(self, streams: Streams) -> int:
+        """Memory that the run takes at once for its I/O."""
+
+    def must_align(self, stream: Any) -> dict[str, list[int]]:
+        """What direct I/O needs in multiples of its own unit, by parameter; nothing where I/O is not direct."""
+
+    def layout(self, streams: Streams) -> Layout:
+        """Which part of its files a run writes before it measures."""
+
+    def prepares(self, stream: Any) -> bool:
+        """Whether the target is to be prepared before the first run."""

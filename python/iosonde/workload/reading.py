@@ -1,0 +1,127 @@
+"""Parameters as written in a study, read into values: the types that workloads share, and what errors say."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
+
+from iosonde.errors import StudyError
+from iosonde.units import parse_duration, parse_size
+
+Number = TypeVar("Number", int, float)
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def not_zero(value: Number) -> Number:
+    """A number above 0."""
+    if value <= 0:
+        raise ValueError("it must be above 0")
+    return value
+
+
+def parse_duration_or_none(value: Any) -> int | None:
+    """A time above 0, or `none`."""
+    return None if value is None or value == "none" else not_zero(parse_duration(value))
+
+
+def parse_size_or_none(value: Any) -> int | None:
+    """A size above 0, or `none`."""
+    return None if value is None or value == "none" else not_zero(parse_size(value))
+
+
+def parse_cpus(value: Any) -> Any:
+    """A list of CPU numbers, or text such as `0-3`."""
+    if not isinstance(value, str):
+        return value
+    matched = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", value)
+    if not matched:
+        raise ValueError(f"`{value}` is not a set of CPUs; write it like `0-3`, or as a list of numbers")
+    return list(range(int(matched[1]), int(matched[2] or matched[1]) + 1))
+
+
+def _long_enough(interval: int) -> int:
+    if interval < 10**8:
+        raise ValueError("it must be at least `100ms`")
+    return interval
+
+
+Size = Annotated[int, BeforeValidator(lambda value: not_zero(parse_size(value)))]
+SizeOrZero = Annotated[int, BeforeValidator(parse_size)]
+Duration = Annotated[int, BeforeValidator(lambda value: not_zero(parse_duration(value)))]
+DurationOrZero = Annotated[int, BeforeValidator(parse_duration)]
+Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_duration(value)))]
+
+
+def value(model: type[BaseModel], title: str, name: str, given: Any) -> Any:
+    """One parameter of a workload called `title`, as written -> checked; `StudyError` says what is wrong with it."""
+    if name not in model.model_fields:
+        raise StudyError(f"there is no parameter `{name}`", hint=_known_names(model, title, name))
+    try:
+        return _adapter(model, name).validate_python(given)
+    except ValidationError as error:
+        raise _wrong_value(model, name, given, error) from None
+
+
+def build(model: type[Model], title: str, parameters: Mapping[str, Any]) -> Model:
+    """A stream's parameters as written, with defaults, checked each by itself and together."""
+    try:
+        return model.model_validate(dict(parameters))
+    except ValidationError as error:
+        for name, given in parameters.items():
+            value(model, title, name, given)
+        raise StudyError(_message(error)) from None
+
+
+def check_agreement(streams: Mapping[str, BaseModel], parameters: Sequence[str]) -> None:
+    """Raise unless streams that run together agree on these parameters."""
+    for parameter in parameters:
+        values = {name: getattr(stream, parameter) for name, stream in streams.items()}
+        first = next(iter(values.values()))
+        if any(each != first for each in values.values()):
+            differing = ", ".join(f"`{name}.{parameter}` is `{each}`" for name, each in values.items())
+            raise StudyError(
+                f"streams that run together differ in `{parameter}`: {differing}",
+                hint=f"`{parameter}` is set once for the whole run: set it in the measurement",
+            )
+
+
+@functools.cache
+def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(model.model_fields[name].rebuild_annotation())
+
+
+def _known_names(model: type[BaseModel], title: str, name: str) -> str:
+    near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return f"the parameters of {title} are {', '.join(f'`{known}`' for known in model.model_fields)}"
+
+
+def _wrong_value(model: type[BaseModel], name: str, given: Any, error: ValidationError) -> StudyError:
+    choices = _choices(model.model_fields[name].annotation)
+    if choices:
+        near = difflib.get_close_matches(str(given), choices, n=1)
+        guess = f"did you mean `{near[0]}`? " if near else ""
+        listed = ", ".join(f"`{choice}`" for choice in choices)
+        return StudyError(f"`{name}` cannot be `{given}`", hint=f"{guess}it is one of {listed}")
+    message, _, advice = _message(error).partition("; ")
+    names_value = f"`{given}`" in message
+    what = f"`{name}` is wrong: {message}" if names_value else f"`{name}` cannot be `{given}`: {message}"
+    return StudyError(what, hint=advice)
+
+
+def _choices(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [str(choice) for choice in get_args(annotation)]
+    return [choice for part in get_args(annotation) for choice in _choices(part)]
+
+
+def _message(error: ValidationError) -> str:
+    """Ours, or pydantic's without its reasons; advice comes after a semicolon."""
+    text = error.errors()[0]["msg"].removeprefix("Value error, ").partition(", unable to")[0]
+    return text.replace("Input should be", "it should be")
