@@ -39,7 +39,7 @@ pub struct MediaModel {
     pub program_ns: u64,
     /// Reads and programs take their time plus or minus up to this fraction, uniformly: kinds of pages differ.
     pub time_spread: f64,
-    /// Fraction of reads that must be repeated.
+    /// Fraction of reads that must be repeated; of writes too, where they are made in place.
     pub retry_fraction: f64,
     /// Time that a repetition takes on top, in nanoseconds.
     pub retry_ns: u64,
@@ -113,7 +113,7 @@ pub struct InterfaceModel {
     pub write_bytes_per_second: u64,
     /// Whether both directions share one link (SATA).
     pub half_duplex: bool,
-    /// Time that each transfer occupies the link besides its data, in nanoseconds.
+    /// Time that each command occupies the link besides its data, in nanoseconds.
     pub transfer_ns: u64,
     /// Time that the controller spends on each read, one after the other, in nanoseconds: it bounds the IOPS.
     pub read_command_ns: u64,

@@ -341,10 +341,11 @@ impl Drive {
 
     /// Sends a part of a read to the host.
     fn send(&mut self, number: u32, bytes: u32) {
-        let sent_ns = self.hardware.send(bytes);
         let active = &mut self.commands[number as usize];
         active.parts -= 1;
-        if active.parts == 0 {
+        let is_last = active.parts == 0;
+        let sent_ns = self.hardware.send(bytes, is_last);
+        if is_last {
             self.hardware.at(
                 sent_ns + self.model.interface.read_latency_ns,
                 Event::Done { command: number },
@@ -551,9 +552,11 @@ impl Hardware {
         self.at(received_ns, Event::Received { command });
     }
 
-    fn send(&mut self, bytes: u32) -> u64 {
+    /// A part of a read goes over the link; with the last one the status goes too.
+    fn send(&mut self, bytes: u32, is_last: bool) -> u64 {
         let interface = &self.model.interface;
-        let duration_ns = interface.transfer_ns + time_ns(bytes.into(), interface.read_bytes_per_second);
+        let besides_ns = if is_last { interface.transfer_ns } else { 0 };
+        let duration_ns = besides_ns + time_ns(bytes.into(), interface.read_bytes_per_second);
         let sent_ns = self.link_out_free_ns.max(self.now_ns) + duration_ns;
         self.link_out_free_ns = sent_ns;
         if interface.half_duplex {
@@ -594,9 +597,17 @@ impl Hardware {
     }
 
     fn read_time_ns(&mut self) -> u64 {
-        let duration_ns = self.spread(self.model.media.read_ns);
-        let retry = self.model.media.retry_fraction > 0.0 && self.rng.unit() < self.model.media.retry_fraction;
-        duration_ns + if retry { self.model.media.retry_ns } else { 0 }
+        self.spread(self.model.media.read_ns) + self.repetition_ns()
+    }
+
+    /// Time for another try, which few reads need.
+    fn repetition_ns(&mut self) -> u64 {
+        let media = &self.model.media;
+        if media.retry_fraction > 0.0 && self.rng.unit() < media.retry_fraction {
+            media.retry_ns
+        } else {
+            0
+        }
     }
 
     fn spread(&mut self, mean_ns: u64) -> u64 {
@@ -614,6 +625,10 @@ impl Hardware {
             (Some(slc), Origin::Host { .. }) if self.slc_room_bytes >= program_bytes => {
                 self.slc_room_bytes -= program_bytes;
                 self.spread(slc.program_ns)
+            }
+            // Cells that are overwritten in place are verified, and written again where need be.
+            _ if self.model.translation == Translation::InPlace => {
+                self.spread(self.model.media.program_ns) + self.repetition_ns()
             }
             _ => self.spread(self.model.media.program_ns),
         }

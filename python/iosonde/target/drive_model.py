@@ -20,6 +20,8 @@ from iosonde.study.shipped import data_folder
 from iosonde.units import format_bytes, parse_duration, parse_size
 
 PAGE_BYTES = 4096
+BLOCKS_MIN = 256
+"""Of each die, before a smaller capacity makes them smaller: what is being written stays a small part of the drive."""
 
 
 def parse_bandwidth(value: Any) -> int:
@@ -58,7 +60,9 @@ class Media(_Part):
     read_time: Time = Field(description="Time to sense any part of that.")
     program_time: Time = Field(description="Time to program it.")
     time_spread: Share = Field(0.0, description="Both vary uniformly by up to this fraction.")
-    retry_fraction: float = Field(0.0, ge=0, le=1, description="Fraction of reads that are repeated.")
+    retry_fraction: float = Field(
+        0.0, ge=0, le=1, description="Fraction of reads (and of writes made in place) that are repeated."
+    )
     retry_time: TimeOrZero = Field(0, description="Time that a repetition takes.")
     suspend_time: Time | None = Field(
         None, description="A read interrupts a program or an erasure after this time; absent: it waits for its end."
@@ -104,7 +108,7 @@ class Interface(_Part):
     read_bandwidth: Bandwidth = Field(description="From the drive to the host.")
     write_bandwidth: Bandwidth = Field(description="From the host to the drive.")
     half_duplex: bool = Field(False, description="Both share one link (SATA).")
-    transfer_time: TimeOrZero = Field(0, description="Time each transfer takes on the link besides its data.")
+    transfer_time: TimeOrZero = Field(0, description="Time each command takes on the link besides its data.")
     read_command_time: TimeOrZero = Field(0, description="Controller time for a read, one after the other.")
     write_command_time: TimeOrZero = Field(0, description="The same for a write or a trim.")
     read_latency: TimeOrZero = Field(0, description="What a read takes besides all that: host, driver, firmware.")
@@ -126,17 +130,21 @@ class DriveModel(_Part):
     interface: Interface
 
     def scaled(self, capacity: int) -> DriveModel:
-        """The same drive with another capacity: as many blocks, dies as fast, the same share of spare room.
+        """The same drive with another capacity: as many dies, as fast, and the same share of spare room.
 
-        Blocks shrink, down to one program; the buffer stays, since it holds what is under way, and not a share.
+        First there are fewer blocks; below `BLOCKS_MIN` of them on each die they shrink, down to one program, and the
+        time of an erasure with them, so that as much time goes into erasing as before. The buffer stays, since it holds
+        what is under way, and not a share.
         """
-        ratio = capacity / self.capacity
         translation = self.translation
         if translation.block:
-            programs = max(1, round(translation.block * ratio / self.media.program))
+            ratio = capacity / self.capacity
+            block, of_die = translation.block, capacity // self.media.dies
+            programs = min(block, max(of_die // BLOCKS_MIN, self.media.program)) // self.media.program
+            shrunk = programs * self.media.program
             slc = translation.slc and translation.slc.model_copy(update={"size": round(translation.slc.size * ratio)})
-            block = programs * self.media.program
-            translation = translation.model_copy(update={"block": block, "slc": slc})
+            erase_time = max(1, round((translation.erase_time or 0) * shrunk / block))
+            translation = translation.model_copy(update={"block": shrunk, "erase_time": erase_time, "slc": slc})
         return self.model_copy(update={"capacity": capacity, "translation": translation})
 
     def for_engine(self, name: str) -> dict[str, Any]:
