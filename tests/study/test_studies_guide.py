@@ -12,6 +12,8 @@ from command_line import CHECKOUT, Iosonde
 
 from iosonde.study import expand, parse
 from iosonde.study.model import AnalysisKind, Found, Profile, Reference, Search, View, ViewKind
+from iosonde.study.plan import Setup
+from iosonde.study.setup import SetupParameters
 from iosonde.target import open_target
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import block
@@ -34,6 +36,12 @@ def test_the_pieces_together_are_a_study_that_can_be_planned() -> None:
         assert "depth/queue_depth=16/mix=reads only" not in cases
 
 
+def test_the_piece_on_arrays_works_on_simulated_drives() -> None:
+    (arrays,) = re.findall(r"^```toml of a study for several devices\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    plan = expand(parse(TOML[0] + arrays + "[profiles.quick]\n"), open_target("sim:p900*8"), profile="quick")
+    assert "arrays/array=raid5/devices=4" in [case.case_id for case in plan.cases]
+
+
 def test_commands_print_what_the_guide_says(iosonde: Iosonde, tmp_path: Path) -> None:
     assert CONSOLE
     for command, output in CONSOLE:
@@ -44,6 +52,15 @@ def test_commands_print_what_the_guide_says(iosonde: Iosonde, tmp_path: Path) ->
 
 def test_the_table_of_parameters_is_that_of_the_code() -> None:
     assert parameter_table() in GUIDE
+
+
+def test_the_table_of_setups_is_that_of_the_code() -> None:
+    decided = {**Setup().model_dump(), "devices": None, "chunk": None, "failed_members": None, "mount_options": None}
+    rows = [
+        f"| `{name}` | {_default(name, decided[name])} | {field.description} |"
+        for name, field in SetupParameters.model_fields.items()
+    ]
+    assert "\n".join(["| setup | default | meaning |", "|---|---|---|", *rows]) in GUIDE
 
 
 def test_the_tables_of_views_and_analyses_are_complete() -> None:

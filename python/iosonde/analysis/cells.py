@@ -96,11 +96,12 @@ def in_scope(metrics: pl.DataFrame, apart: Sequence[str]) -> pl.DataFrame:
 
 def _level(factor: str, level: Any, dtype: pl.DataType) -> Any:
     """Return a level as the results have it: a study file may say `4KiB` for 4096."""
-    from iosonde.workload.block import read_value
+    from iosonde.study.check import read_parameter
+    from iosonde.workload import block
 
     if not isinstance(level, str) or not dtype.is_numeric():
         return level
     try:
-        return read_value(factor.rpartition(".")[2], level)
+        return read_parameter(block, factor.rpartition(".")[2], level)
     except StudyError:
         return None

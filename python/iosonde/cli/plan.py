@@ -69,10 +69,33 @@ def summary(plan: Plan) -> Iterator[str]:
     yield f"runs     {len(plan.runs)}, {order} (seed {plan.seed}){bounded}"
     yield f"time     {'at most ' if decided else ''}about {format_duration(plan.cost.seconds * 1e9)}"
     yield f"written  {limit if written != 0 else 'nothing'}{layout}"
+    yield from _setup_lines(plan)
     for thing in plan.destroys:
         yield f"disk     {thing.path}: {thing.what}"
     if not plan.destroys:
         yield "disk     nothing is made"
+
+
+def _setup_lines(plan: Plan) -> Iterator[str]:
+    """What is made before measuring, each with how often at least."""
+    setups: dict[str, list[Case]] = {}
+    for case in plan.cases:
+        if case.setup:
+            setups.setdefault(case.setup.text, []).append(case)
+    for text, cases in setups.items():
+        yield f"setup    {text}: {_how_often(cases, plan)}"
+
+
+def _how_often(cases: Sequence[Case], plan: Plan) -> str:
+    runs = [run for run in plan.runs if run.case_id in {case.case_id for case in cases}]
+    number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
+    match cases[0].setup.fresh if cases[0].setup else "study":
+        case "run":
+            return f"made anew for every run of {number}" + (f" ({len(runs)} runs)" if runs else "")
+        case "case":
+            return f"made anew for each of {number}"
+        case _:
+            return f"made once for {number}"
 
 
 def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
@@ -129,7 +152,9 @@ def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
 
 def _shared(cases: Sequence[Case], of: Workload) -> dict[str, Any]:
     """Parameters that all cases have in common and that are not the default, and always those that matter most."""
-    fields = of.PARAMETERS.model_fields
+    from iosonde.study.plan import Setup
+
+    fields = {**of.PARAMETERS.model_fields, **Setup.model_fields}
     shared = {
         name: value
         for name, value in cases[0].parameters.items()
@@ -155,11 +180,12 @@ def _level_text(name: str, value: Any, of: Workload) -> str:
 
 
 def _value_text(name: str, value: Any, of: Workload) -> str:
+    from iosonde.study.setup import SIZES as SETUP_SIZES
     from iosonde.units import compact_duration, compact_size
 
     parameter = name.rpartition(".")[2]
     if isinstance(value, int) and not isinstance(value, bool):
-        if parameter in of.SIZES:
+        if parameter in (*of.SIZES, *SETUP_SIZES):
             return compact_size(value)
         if parameter in of.DURATIONS:
             return compact_duration(value)

@@ -176,6 +176,10 @@ class Record(BaseModel):
     target: dict[str, Any]
     """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
     temperature where the device tells (target/describe.py)."""
+    setup: dict[str, Any] = {}
+    """What stood between the target and the workload (run/stage.py): `asked` (the case's `Setup`), `on` (the target
+    under it), when and for which run it was made, in how many seconds and by which commands, and what came of it. Empty
+    where the workload had the target as it is."""
     environment: str
     """Hash of the environment file."""
     session: str = ""

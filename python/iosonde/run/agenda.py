@@ -74,9 +74,12 @@ class Agenda:
         return self._result_set.next_attempt(run.run_id) > self._attempts[run.run_id]
 
     def _decided(self) -> Run | None:
-        """What the first part whose procedures are not at their end asks for."""
+        """What the first part whose procedures are not at their end asks for; within it, what stands on one setup."""
         for _, part in itertools.groupby(self._result_set.plan.adaptive, key=lambda case: case.part):
-            run = self._of_part(list(part))
+            groups: dict[tuple[str, ...], list[Case]] = {}
+            for case in part:
+                groups.setdefault(case.stands_on, []).append(case)
+            run = next(filter(None, map(self._of_part, groups.values())), None)
             if run:
                 return run.model_copy(update={"order": self._order(run)})
         return None

@@ -21,6 +21,7 @@ from iosonde.run.agenda import Agenda
 from iosonde.run.engine import EngineRun, drive, find_engine
 from iosonde.run.harness import Harness
 from iosonde.run.judgement import judged, temperatures
+from iosonde.run.stage import Stage, Standing
 from iosonde.run.stop import Stop, stop_on_signals
 from iosonde.study.plan import Case, Plan, Run
 from iosonde.target import Target, drive_state, open_target, prepare, put_back
@@ -92,6 +93,7 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, session_id: 
     plan = result_set.plan
     target = open_target(plan.target)
     _check_same_target(result_set, _describe(target))
+    stage = Stage(plan, target, result_set.directory)
     engine = find_engine()
     facts = environment.capture(engine)
     found = result_set.write_environment(facts)
@@ -100,7 +102,7 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, session_id: 
         prepare(plan)
         drive_state.prepare(plan, result_set.directory)
         harness.learn(run.spec for run in plan.runs)
-        yield _Session(result_set, observer, stop, engine, target, _Machine(found, facts, harness, session_id))
+        yield _Session(result_set, observer, stop, engine, stage, _Machine(found, facts, harness, session_id))
     finally:
         put_back(plan)
         if not Agenda(result_set, retry_failed=False).next_run():
@@ -123,13 +125,13 @@ class _Session:
     """What all runs of one `run` or `resume` share."""
 
     def __init__(
-        self, result_set: ResultSet, observer: Observer, stop: Stop, engine: Path, target: Target, machine: _Machine
+        self, result_set: ResultSet, observer: Observer, stop: Stop, engine: Path, stage: Stage, machine: _Machine
     ) -> None:
         self.stop = stop
         self._result_set = result_set
         self._observer = observer
         self._engine = engine
-        self._target = target
+        self._stage = stage
         self._machine = machine
         self._restart = 0
         self._alike: tuple[str, int] = ("", 0)
@@ -140,7 +142,8 @@ class _Session:
         assert case, f"`{run.run_id}` is of no case of the plan"
         self._observer.run_started(run, case)
         self._watch_restarts(run)
-        target = _describe(self._target)
+        standing = self._stage.ready(run, case)
+        target = _describe(standing.target)
         if run.purges:
             self._purge(run)
         done = drive(
@@ -151,13 +154,13 @@ class _Session:
         )
         if self.stop.is_set() and not _is_complete(done):
             return False
-        record = self._judged(self._record(run, case, done, target), done)
+        record = self._judged(self._record(run, case, done, target, standing), done)
         self._result_set.write(record, done.intervals, done.histograms, done.usage)
         self._observer.run_ended(run, record)
         self._watch_failures(record)
         return True
 
-    def _record(self, run: Run, case: Case, done: EngineRun, target: dict[str, Any]) -> Record:
+    def _record(self, run: Run, case: Case, done: EngineRun, target: dict[str, Any], standing: Standing) -> Record:
         return Record(
             run_id=run.run_id,
             attempt=self._result_set.next_attempt(run.run_id),
@@ -178,6 +181,7 @@ class _Session:
             result=done.result,
             child=done.child,
             target=target,
+            setup=standing.facts,
             target_after=temperatures(target),
             environment=self._machine.name,
             session=self._machine.session,
@@ -229,7 +233,7 @@ def _describe(target: Target) -> dict[str, Any]:
 def _check_same_target(result_set: ResultSet, now: dict[str, Any]) -> None:
     """Figures of two devices in one result set would be worse than none."""
     for record in result_set.records():
-        before = _identity(record.target)
+        before = _identity(record.setup.get("on", record.target))
         changed = [name for name, value in _identity(now).items() if name in before and before[name] != value]
         if changed:
             name = changed[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 from iosonde import workload
 from iosonde.errors import StudyError
+from iosonde.study import setup
 from iosonde.study.model import ROUND, Level, Part, Study
 from iosonde.study.place import Keys, StudyFile
 from iosonde.study.shipped import reference_file
@@ -41,10 +42,21 @@ def check_parameters(
         with_place = source.where(*at, name)
         if stream and stream not in streams:
             raise StudyError(f"there is no stream `{stream}`", where=with_place, hint=_listing(stream, streams))
+        if setup.is_setup(parameter) and (stream or "streams" in at):
+            raise StudyError(
+                f"`{parameter}` belongs to the case and not to a stream",
+                where=with_place,
+                hint="streams run together on one setup: set it in the measurement, or as a factor",
+            )
         try:
-            of.read_value(parameter, value)
+            read_parameter(of, parameter, value)
         except StudyError as error:
             raise StudyError(error.what, where=with_place, hint=error.hint) from None
+
+
+def read_parameter(of: Workload, name: str, value: Any) -> Any:
+    """One parameter of the workload or of the setup as written -> checked, in bytes or nanoseconds."""
+    return setup.read_value(name, value) if setup.is_setup(name) else of.read_value(name, value)
 
 
 def _check_parts(study: Study, source: StudyFile) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from iosonde import workload
 from iosonde.errors import StudyError
-from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters
+from iosonde.study import setup
+from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters, read_parameter
 from iosonde.study.model import ROUND, Level, Parameters, Part, Profile, Scalar, Study
 from iosonde.study.place import StudyFile
 from iosonde.workload import block
@@ -53,7 +54,7 @@ def read_level(factor: str, level: Scalar | Level, of: Workload = block) -> Scal
     parameter = factor.rpartition(".")[2]
     if parameter in of.DURATIONS and isinstance(level, int):
         return level  # Read before: as written, a time has a unit.
-    value: Scalar = of.read_value(parameter, level)
+    value: Scalar = read_parameter(of, parameter, level)
     return value
 
 
@@ -155,14 +156,15 @@ def _set_parameters(study: Study, settings: Mapping[str, str], of: Workload) -> 
     streams = [stream for part in study.parts for stream in _streams(part)]
     parameters = {name: text for name, text in settings.items() if name not in factors}
     for name, text in parameters.items():
-        if name.rpartition(".")[2] not in of.PARAMETERS.model_fields:
-            near = difflib.get_close_matches(name, [*factors, *of.PARAMETERS.model_fields], n=1)
+        known = [*of.PARAMETERS.model_fields, *setup.NAMES]
+        if name.rpartition(".")[2] not in known:
+            near = difflib.get_close_matches(name, [*factors, *known], n=1)
             raise StudyError(
                 f"there is no factor or parameter `{name}`",
                 where=f"in `--set {name}={text}`",
                 hint=f"did you mean `{near[0]}`?" if near else f"the factors of `{study.name}` are {_listed(factors)}",
             )
-        if "," in text:
+        if "," in text and name not in setup.COMMAS:
             raise StudyError(
                 f"`{name}` is not a factor of `{study.name}`, so it takes one value",
                 where=f"in `--set {name}={text}`",

@@ -8,14 +8,17 @@ import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from iosonde import workload
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.study.check import CONTROL
 from iosonde.study.effective import effective, read_level
 from iosonde.study.model import Level, Parameters, Part, Scalar, Study
-from iosonde.study.plan import Capacity, Case, Cost, Plan, Procedure, Purge, Run
+from iosonde.study.plan import Capacity, Case, Cost, Destroys, Plan, Procedure, Purge, Run, Setup
+from iosonde.study.setup import SIZES as SETUP_SIZES
+from iosonde.study.setup import settle as settle_setup
+from iosonde.study.setup import without as without_setup
 from iosonde.units import compact_duration, compact_size, format_bytes
 from iosonde.workload import block
 from iosonde.workload.interface import Room, Workload
@@ -23,6 +26,8 @@ from iosonde.workload.interface import Room, Workload
 if TYPE_CHECKING:
     from iosonde.procedure import Outlook
     from iosonde.target import Target
+
+Place = TypeVar("Place", "Target", "_Nowhere")
 
 MEMORY_SHARE = 0.75
 """Most of the machine's memory that I/O buffers may take."""
@@ -44,14 +49,16 @@ def expand(
     """What the study will do on that target. Nothing is written, and what could not be done raises now."""
     whole = effective(study, profile=profile, settings=settings or {})
     whole = whole.model_copy(update={"repeats": repeats or whole.repeats, "seed": whole.seed if seed is None else seed})
-    drafts = _drafts(whole, target)
-    files = _files(drafts)
-    _check_room(drafts, files, target)
+    stages = _Stages(target)
+    drafts = _drafts(whole, stages)
     _check_memory(drafts, whole)
-    _check_direct(drafts, target)
-    runs = _runs(whole, drafts, target)
-    cases = [_with_procedure(draft, whole, target) for draft in drafts]
-    layout_bytes = _layout_bytes(drafts, runs)
+    for setup, group in _by_setup(drafts).items():
+        _check_room(group, _files(group), stages.on(setup))
+        _check_direct(group, stages.on(setup))
+    order = _order(whole, drafts)
+    runs = _runs(whole, order, stages)
+    cases = [_with_procedure(draft, whole, stages) for draft in drafts]
+    layout_bytes = _layout_bytes(drafts, order)
     return Plan(
         study=whole.model_dump(mode="json"),
         study_name=whole.name,
@@ -61,7 +68,7 @@ def expand(
         repeats=whole.repeats,
         cases=cases,
         runs=runs,
-        destroys=target.destroys(sum(files.values()), keep=keep) if files else [],
+        destroys=_destroys(drafts, stages, keep=keep),
         layout_bytes=layout_bytes,
         cost=_total_cost(drafts, cases, runs, layout_bytes),
         settings=dict(settings or {}),
@@ -85,7 +92,7 @@ class Outline:
 def outline(study: Study, *, profile: str) -> Outline:
     """How large a study is with a profile, without the work of planning it."""
     whole = effective(study, profile=profile, settings={})
-    drafts = _drafts(whole, _Nowhere())
+    drafts = _drafts(whole, _Stages(_Nowhere()))
     order = _order(whole, drafts)
     decided = [draft for draft in drafts for _ in range(_most_measured(draft))]
     seconds = sum(draft.case.cost.seconds + RUN_OVERHEAD_SECONDS for draft in [*order, *decided])
@@ -118,6 +125,31 @@ class _Nowhere:
         """Every means."""
         return ["format", "trim", "overwrite"]
 
+    def device_count(self) -> int:
+        """As many as any case may ask for."""
+        return 256
+
+    def with_setup(self, setup: Setup) -> _Nowhere:
+        """There is room for everything."""
+        return self
+
+
+class _Stages(Generic[Place]):
+    """The target as the workload sees it, with each setup that a study asks for."""
+
+    def __init__(self, target: Place) -> None:
+        self.base: Place = target
+        self._made: dict[Setup | None, Place] = {None: target}
+
+    def on(self, setup: Setup | None) -> Place:
+        """With that setup; `TargetError` where the target cannot have it."""
+        # How often it is made anew changes nothing about it.
+        key = setup and setup.model_copy(update={"fresh": "study"})
+        if key not in self._made:
+            assert key, "the target itself is there from the beginning"
+            self._made[key] = self.base.with_setup(key)
+        return self._made[key]
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Draft:
@@ -133,21 +165,18 @@ class _Draft:
     outlook: Outlook | None = None
 
 
-def _drafts(study: Study, target: Room) -> list[_Draft]:
+def _drafts(study: Study, stages: _Stages[Any]) -> list[_Draft]:
     """Every case, the control first; their numbers are those of the runs."""
-    room_bytes = target.free_bytes()
     cases = [(part, levels) for part in study.parts for levels in _combinations(part, workload.of(study.workload))]
     if not cases:
         raise StudyError(
             f"the study `{study.name}` has no cases",
             hint="every combination of levels is excluded: look at `exclude`, and at what `--set` leaves",
         )
-    drafts = [
-        _draft(study, part, levels, number, target, room_bytes) for number, (part, levels) in enumerate(cases, start=1)
-    ]
+    drafts = [_draft(study, part, levels, number, stages) for number, (part, levels) in enumerate(cases, start=1)]
     if study.control:
         control = Part(name=CONTROL, measurement=study.control.measurement)
-        drafts.insert(0, _draft(study, control, {}, 0, target, room_bytes))
+        drafts.insert(0, _draft(study, control, {}, 0, stages))
     _check_distinct(drafts)
     return drafts
 
@@ -166,13 +195,16 @@ def _draft(
     part: Part,
     levels: Mapping[str, Scalar | Level],
     number: int,
-    target: Room,
-    room_bytes: int,
+    stages: _Stages[Any],
 ) -> _Draft:
     of = workload.of(study.workload)
     case_id = "/".join([part.name, *(f"{name}={_level_text(of, name, level)}" for name, level in levels.items())])
     try:
+        setup = settle_setup(_whole_case(study, part, levels), devices=stages.base.device_count())
+        target: Room = stages.on(setup)
+        room_bytes = target.free_bytes()
         kind, outlook = _outlook(part, study)
+        _check_fresh(setup, kind)
         extremes = [
             _settled(of, _streams(study, part, levels, chosen), target, room_bytes)
             for chosen in (outlook.extremes if outlook else [{}])
@@ -187,7 +219,11 @@ def _draft(
         part=part.name,
         control=number == 0,
         levels={name: read_level(name, level, of) for name, level in levels.items()},
-        parameters={name: value for name, value in _parameters(of, streams).items() if name not in decided},
+        parameters={
+            **{name: value for name, value in _parameters(of, streams).items() if name not in decided},
+            **(setup.model_dump() if setup else {}),
+        },
+        setup=setup,
         cost=_cost([of.cost(each) for each in extremes], outlook),
     )
     return _Draft(case=case, number=number, of=of, streams=streams, kind=kind, outlook=outlook)
@@ -214,6 +250,15 @@ def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id
         raise _in_case(error, case_id, study)
 
 
+def _check_fresh(setup: Setup | None, kind: str) -> None:
+    """What is prepared once must not be made anew before every run."""
+    if setup and setup.fresh == "run" and kind == "rounds":
+        raise StudyError(
+            '`fresh = "run"` would undo before every round what the rounds build on',
+            hint="set `fresh` to `case`: every case then has a setup of its own",
+        )
+
+
 def _outlook(part: Part, study: Study) -> tuple[str, Outlook | None]:
     from iosonde.procedure import KINDS, kind_of
 
@@ -235,14 +280,9 @@ def _streams(
     study: Study, part: Part, levels: Mapping[str, Scalar | Level], decided: Parameters
 ) -> dict[str, Parameters]:
     """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
-    chosen: Parameters = {}
-    for name, level in levels.items():
-        chosen |= (
-            level.set if isinstance(level, Level) else {name: _as_written(workload.of(study.workload), name, level)}
-        )
-    chosen |= decided
+    chosen = {**_chosen(workload.of(study.workload), levels), **decided}
     streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
-    return {
+    layers = {
         stream: {
             **study.measurement,
             **_plain(part.measurement),
@@ -253,6 +293,20 @@ def _streams(
         }
         for stream, own in streams.items()
     }
+    return {stream: without_setup(parameters) for stream, parameters in layers.items()}
+
+
+def _whole_case(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> Parameters:
+    """Parameters that belong to no stream, as written, in the order in which later ones win."""
+    return {**study.measurement, **_plain(part.measurement), **_plain(_chosen(workload.of(study.workload), levels))}
+
+
+def _chosen(of: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:
+    """What a combination of levels sets."""
+    chosen: Parameters = {}
+    for name, level in levels.items():
+        chosen |= level.set if isinstance(level, Level) else {name: _as_written(of, name, level)}
+    return chosen
 
 
 def _as_written(of: Workload, factor: str, level: Scalar) -> Scalar:
@@ -289,7 +343,7 @@ def _level_text(of: Workload, factor: str, level: Scalar | Level) -> str:
     parameter = factor.rpartition(".")[2]
     if isinstance(level, bool):
         return str(level).lower()
-    if isinstance(level, int) and parameter in of.SIZES:
+    if isinstance(level, int) and parameter in (*of.SIZES, *SETUP_SIZES):
         return compact_size(level)
     if isinstance(level, int) and parameter in of.DURATIONS:
         return compact_duration(level)
@@ -310,6 +364,25 @@ def _files(drafts: Sequence[_Draft]) -> dict[str, int]:
         for name, size_bytes in draft.of.files(draft.streams).items():
             files[name] = max(size_bytes, files.get(name, 0))
     return files
+
+
+def _by_setup(drafts: Sequence[_Draft]) -> dict[Setup | None, list[_Draft]]:
+    """Cases that are measured on the same thing."""
+    groups: dict[Setup | None, list[_Draft]] = {}
+    for draft in drafts:
+        groups.setdefault(draft.case.setup, []).append(draft)
+    return groups
+
+
+def _destroys(drafts: Sequence[_Draft], stages: _Stages[Target], *, keep: bool) -> list[Destroys]:
+    """What each setup makes and removes, each thing once, with the most that is ever in it."""
+    found: dict[str, Destroys] = {}
+    for setup, group in _by_setup(drafts).items():
+        size_bytes = sum(_files(group).values())
+        if size_bytes or stages.on(setup) is not stages.base:
+            for each in stages.on(setup).destroys(size_bytes, keep=keep):
+                found.setdefault(f"{each.path}: {each.what}", each)
+    return list(found.values())
 
 
 def _check_room(drafts: Sequence[_Draft], files: Mapping[str, int], target: Target) -> None:
@@ -371,12 +444,13 @@ def _refused(size_bytes: int, target: Target) -> TargetError | None:
     return None
 
 
-def _runs(study: Study, drafts: Sequence[_Draft], target: Target) -> list[Run]:
+def _runs(study: Study, drafts: Sequence[_Draft], stages: _Stages[Target]) -> list[Run]:
     repeats: dict[int, int] = {}
     runs = []
-    for order, draft in enumerate(_order(study, drafts)):
+    for order, draft in enumerate(drafts):
         repeat = repeats[draft.number] = repeats.get(draft.number, 0) + 1
         run_id = f"c{draft.number:04}-r{repeat}"
+        target = stages.on(draft.case.setup)
         spec = draft.of.resolve(
             draft.streams, target, seed=_seed(study.seed, draft.case.case_id, repeat), run_id=run_id
         )
@@ -384,7 +458,7 @@ def _runs(study: Study, drafts: Sequence[_Draft], target: Target) -> list[Run]:
     return runs
 
 
-def _with_procedure(draft: _Draft, study: Study, target: Target) -> Case:
+def _with_procedure(draft: _Draft, study: Study, stages: _Stages[Target]) -> Case:
     """The case as the plan has it; its procedure with the spec that the specs of its runs are made from."""
     if not draft.outlook:
         return draft.case
@@ -394,7 +468,7 @@ def _with_procedure(draft: _Draft, study: Study, target: Target) -> Case:
         settings=dict(draft.outlook.settings),
         most_runs=draft.outlook.most_runs,
         text=draft.outlook.text,
-        spec=draft.of.resolve(draft.streams, target, seed=seed, run_id=f"c{draft.number:04}"),
+        spec=draft.of.resolve(draft.streams, stages.on(draft.case.setup), seed=seed, run_id=f"c{draft.number:04}"),
         preparing=draft.outlook.preparing,
         preparation=_preparation(draft, study),
     )
@@ -419,18 +493,39 @@ def _most_measured(draft: _Draft) -> int:
 
 
 def _order(study: Study, drafts: Sequence[_Draft]) -> list[_Draft]:
-    """Every case once before any comes again, each time in another order; the control at even distances.
+    """The runs in their order, the control among them at even distances.
 
-    Cases with a procedure are not among them: theirs is decided when it comes to it (`run/agenda.py`).
+    Runs on the same setup follow each other, for it is dear to make; the setups come in a random order too. Cases with
+    a procedure are not among them: theirs is decided when it comes to it (`run/agenda.py`).
     """
     measured = [draft for draft in drafts if not draft.case.control and not draft.outlook]
-    blocks = [_shuffled(measured, study, repeat) for repeat in range(study.repeats)]
-    runs = list(itertools.chain.from_iterable(blocks))
+    groups: dict[tuple[str, ...], list[_Draft]] = {}
+    for draft in measured:
+        groups.setdefault(_kept_together(draft.case), []).append(draft)
+    keys = list(groups)
+    if study.shuffle:
+        random.Random(f"{study.seed}/setups").shuffle(keys)
     if not study.control:
-        return runs
+        return [draft for key in keys for draft in _interleaved(groups[key], study)]
     every = study.control.every
-    groups = [runs[begin : begin + every] for begin in range(0, len(runs), every)]
-    return [drafts[0], *itertools.chain.from_iterable([*group, drafts[0]] for group in groups)]
+    if len(keys) > 1:
+        # A control within a group would cost two setups more: it stands between groups.
+        blocks = [list(_interleaved(groups[key], study)) for key in keys]
+    else:
+        runs = [draft for key in keys for draft in _interleaved(groups[key], study)]
+        blocks = [runs[begin : begin + every] for begin in range(0, len(runs), every)]
+    return [drafts[0], *itertools.chain.from_iterable([*block, drafts[0]] for block in blocks)]
+
+
+def _kept_together(case: Case) -> tuple[str, ...]:
+    """Runs with the same follow each other; what is made for every run anew need not be."""
+    return () if case.setup and case.setup.fresh == "run" else case.stands_on
+
+
+def _interleaved(drafts: Sequence[_Draft], study: Study) -> Iterator[_Draft]:
+    """Every case once before any comes again, each time in another order."""
+    for repeat in range(study.repeats):
+        yield from _shuffled(drafts, study, repeat)
 
 
 def _shuffled(drafts: Sequence[_Draft], study: Study, repeat: int) -> list[_Draft]:
@@ -446,13 +541,18 @@ def _seed(seed: int, case_id: str, repeat: int) -> int:
     return int.from_bytes(digest[:8]) >> 11
 
 
-def _layout_bytes(drafts: Sequence[_Draft], runs: Sequence[Run]) -> int:
-    """What is missing is written once, and what is always written at every run."""
-    by_id = {draft.case.case_id: draft for draft in drafts}
-    once = _files([draft for draft in drafts if draft.of.layout(draft.streams) == "missing"])
-    carried_out = [by_id[run.case_id] for run in runs] + [draft for draft in drafts for _ in range(_most_runs(draft))]
-    always = [draft for draft in carried_out if draft.of.layout(draft.streams) == "always"]
-    return sum(once.values()) + sum(sum(draft.of.files(draft.streams).values()) for draft in always)
+def _layout_bytes(drafts: Sequence[_Draft], order: Sequence[_Draft]) -> int:
+    """What is missing is written once to whatever is made, and what is always written at every run."""
+    always = 0
+    missing: dict[tuple[Any, ...], list[_Draft]] = {}
+    for number, draft in enumerate([*order, *(each for each in drafts for _ in range(_most_runs(each)))]):
+        layout = draft.of.layout(draft.streams)
+        if layout == "always":
+            always += sum(draft.of.files(draft.streams).values())
+        elif layout == "missing":
+            is_own = draft.case.setup is not None and draft.case.setup.fresh == "run"
+            missing.setdefault((*draft.case.stands_on, number if is_own else None), []).append(draft)
+    return always + sum(sum(_files(group).values()) for group in missing.values())
 
 
 def _total_cost(drafts: Sequence[_Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from iosonde.units import format_bytes
+
 JsonObject = dict[str, Any]
 Scalar = str | int | float | bool
 
@@ -51,6 +53,54 @@ class Procedure(_Frozen):
         return str(self.spec["run_id"])
 
 
+ArrayLevel = Literal["single", "raid0", "raid1", "raid10", "raid5", "raid6"]
+ArrayKind = Literal["md", "btrfs"]
+ArrayState = Literal["clean", "synced", "degraded", "rebuilding"]
+FileSystem = Literal["none", "ext4", "xfs", "btrfs"]
+Journal = Literal["on", "off", "external"]
+Fresh = Literal["study", "case", "run"]
+
+
+class Setup(_Frozen):
+    """What stands between the user's target and the workload of a case, with everything decided (study/setup.py)."""
+
+    devices: int = 1
+    """The first so many of the target's devices."""
+    array: ArrayLevel = "single"
+    array_kind: ArrayKind = "md"
+    chunk: int = 512 << 10
+    """Bytes."""
+    array_state: ArrayState = "synced"
+    failed_members: int = 0
+    file_system: FileSystem = "none"
+    journal: Journal = "on"
+    mount_options: str = ""
+    """Separated by commas."""
+    fresh: Fresh = "study"
+    setup_size: int | None = None
+    """Bytes of the file under a loop device; None where there is none, or where its size is left to the target."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it asks for nothing that would have to be made."""
+        return self.array == "single" and self.file_system == "none" and self.setup_size is None
+
+    @property
+    def text(self) -> str:
+        """What it is, for a reader: `raid5 of 4, chunk 64 KiB, ext4 without journal`."""
+        parts = ["one device" if self.array == "single" else f"{self.array} of {self.devices}"]
+        if self.array != "single":
+            parts += [self.array_kind, f"chunk {format_bytes(self.chunk)}", self.array_state]
+        if self.failed_members:
+            parts.append(f"{self.failed_members} failed")
+        if self.file_system != "none":
+            journal = {"on": "", "off": " without journal", "external": " with its journal apart"}[self.journal]
+            parts.append(f"{self.file_system}{journal}")
+        if self.mount_options:
+            parts.append(f"mounted with {self.mount_options}")
+        return ", ".join(parts)
+
+
 class Case(_Frozen):
     """One parameter set; with a procedure, all those that it tries."""
 
@@ -68,6 +118,19 @@ class Case(_Frozen):
     """Of one run."""
     procedure: Procedure | None = None
     """None where all runs are known beforehand and stand in the plan."""
+    setup: Setup | None = None
+    """What is made on the target for it; None where it takes the target as it is."""
+
+    @property
+    def stands_on(self) -> tuple[str, ...]:
+        """What must stand when one of its runs begins: runs with the same can follow each other on it.
+
+        Empty where nothing is made. (`fresh = "run"` asks for more: see `Setup.fresh`.)
+        """
+        if self.setup is None:
+            return ()
+        made = self.setup.model_dump_json(exclude={"fresh"})
+        return (made,) if self.setup.fresh == "study" else (made, self.case_id)
 
 
 PREPARATION = "preparation"

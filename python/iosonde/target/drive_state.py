@@ -56,6 +56,21 @@ def forget(directory: Path) -> None:
     (directory / DIRECTORY / "state").unlink(missing_ok=True)
 
 
+def stands_on(directory: Path) -> str | None:
+    """What was said of the drive that the state is of (`begin`); None where nothing was."""
+    try:
+        return (directory / DIRECTORY / "stands-on").read_text()
+    except FileNotFoundError:
+        return None
+
+
+def begin(directory: Path, stands_on: str) -> None:
+    """Make new drives, and note what they are. A kill in between leaves new drives that are nobody's."""
+    (directory / DIRECTORY / "stands-on").unlink(missing_ok=True)
+    forget(directory)
+    (directory / DIRECTORY / "stands-on").write_text(stands_on)
+
+
 def with_state(spec: dict[str, Any], directory: Path) -> dict[str, Any]:
     """The spec, with the file that holds the drive's state if it is of a simulated drive."""
     workload = spec["workload"]

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from iosonde.errors import TargetError
-from iosonde.study.plan import Destroys, Purge
+from iosonde.study.plan import Destroys, Purge, Setup
 from iosonde.target.drive_model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
 from iosonde.target.target import Files, IoMode, Target
 from iosonde.units import compact_size, format_bytes, parse_size
@@ -127,6 +127,37 @@ class SimulatedDriveTarget(Target):
             drive = drive // self.chunk_bytes * self.chunk_bytes
         data = {"0": self.drives, "1": 1, "10": self.drives // 2, "5": self.drives - 1, "6": self.drives - 2}
         return drive * data[self.level]
+
+    def device_count(self) -> int:
+        """Drives."""
+        return self.drives
+
+    def with_setup(self, setup: Setup) -> SimulatedDriveTarget:
+        """An array of the first drives. It holds no file system, and its members neither fail nor synchronise."""
+        self._check_setup(setup)
+        level = "0" if setup.array == "single" else setup.array.removeprefix("raid")
+        made = replace(self, drives=setup.devices, level=level, chunk_bytes=setup.chunk)
+        if made.free_bytes() < PAGE_BYTES:
+            raise TargetError(
+                f"`{self.name}` has no room for {setup.text}: a chunk is larger than a drive",
+                hint="make the drives larger with `capacity=...`, or the `chunk` smaller",
+            )
+        return made
+
+    def _check_setup(self, setup: Setup) -> None:
+        reasons = {
+            "file_system": (setup.file_system != "none", "the parameter to `none`"),
+            "setup_size": (setup.setup_size is not None, "the size with `capacity=...` of the target"),
+            "array_kind": (setup.array_kind == "btrfs", "the parameter to `md`"),
+            "array_state": (setup.array_state not in ("clean", "synced"), "the parameter to `synced`"),
+        }
+        for name, (is_beyond, remedy) in reasons.items():
+            if is_beyond:
+                raise TargetError(
+                    f"a simulated array cannot have `{name} = {getattr(setup, name)}`",
+                    where=f"on the target `{self.name}`",
+                    hint=f"set {remedy}, or name block devices as the target",
+                )
 
     def purges(self) -> list[Purge]:
         """A drive that was never written, or the same by commands."""

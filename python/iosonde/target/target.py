@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from iosonde.errors import TargetError
-from iosonde.study.plan import Capacity, Destroys, Purge
+from iosonde.study.plan import Capacity, Destroys, Purge, Setup
 from iosonde.target import block_stack, direct_io, journal, purge
 from iosonde.target.describe import describe_path, stack_of
 from iosonde.target.mounts import mount_of, mounts
@@ -109,6 +109,24 @@ class Target(ABC):
     def purges(self) -> list[Purge]:
         """Means to give up what the target holds, the strongest first; none where nothing is held."""
         return []
+
+    def device_count(self) -> int:
+        """How many devices the user named, of which a setup takes the first ones."""
+        return 1
+
+    def with_setup(self, setup: Setup) -> Target:
+        """The target as a workload sees it that runs on this setup; `TargetError` where it cannot be made here.
+
+        Nothing is made: what it names exists once the setup stands (`run/stage.py`).
+        """
+        if setup.is_plain:
+            return self
+        raise TargetError(
+            f"`{self.name}` cannot be {setup.text}",
+            where="by the parameters `array`, `file_system` and `setup_size`",
+            hint="name block devices as the target, a directory (for a file system in a file), or simulated drives "
+            "such as `sim:p900*4`",
+        )
 
     @abstractmethod
     def block_devices(self) -> list[str]:

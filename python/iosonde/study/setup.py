@@ -1,0 +1,246 @@
+"""What stands between the user's target and the workload: an array, a file system, and how often they are made anew.
+
+A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
+`SetupParameters` is the one list of what a study may say, with its meaning; `Setup` (study/plan.py) is what it comes to
+on a target, with everything decided. What a level needs of its devices stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from iosonde.errors import StudyError
+from iosonde.study.plan import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
+from iosonde.units import format_bytes, parse_size
+
+FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}
+"""Devices that a level needs at least."""
+
+DEFAULT_CHUNK: dict[str, int] = {"md": 512 << 10, "btrfs": 64 << 10}
+"""Chunk of md where none is named, and the only one that btrfs has."""
+
+SMALLEST_CHUNK = 4096
+
+SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20}
+"""Devices that are smaller take no such file system (xfsprogs and btrfs-progs refuse; ext4 would have no journal)."""
+
+COMMAS = ("mount_options",)
+"""Parameters whose value may hold commas."""
+
+SIZES = ("chunk", "setup_size")
+"""Parameters in bytes."""
+
+
+def _read_chunk(value: Any) -> int:
+    chunk = parse_size(value)
+    if chunk < SMALLEST_CHUNK or chunk & (chunk - 1):
+        raise ValueError(f"{format_bytes(chunk)} is no chunk; it is a power of two, 4 KiB at least")
+    return chunk
+
+
+def _read_setup_size(value: Any) -> int:
+    size = parse_size(value)
+    if size < 1 << 20:
+        raise ValueError(f"{format_bytes(size)} is too small; it is 1 MiB at least")
+    return size
+
+
+def _read_count(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+def _read_journal(value: Any) -> Any:
+    # TOML has no bare `on`, and who writes `true` means it.
+    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+
+
+def _read_mount_options(value: Any) -> Any:
+    if isinstance(value, str) and any(each.isspace() for each in value.strip()):
+        raise ValueError(f"`{value}` holds a space; mount options are separated by commas alone")
+    return "" if value in ("none", "defaults") else value.strip() if isinstance(value, str) else value
+
+
+class SetupParameters(BaseModel):
+    """What a study may say of a setup; what it leaves open is decided when the target is known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    devices: Annotated[int | None, BeforeValidator(_read_count), Field(ge=1, le=256)] = Field(
+        None, description="How many of the target's devices: the first so many. Empty: one, or all for an array."
+    )
+    array: ArrayLevel | None = Field(None, description="RAID level over them; `single` is one device without an array.")
+    array_kind: ArrayKind | None = Field(None, description="What makes the array: Linux md, or a btrfs file system.")
+    chunk: Annotated[int | None, BeforeValidator(_read_chunk)] = Field(
+        None, description="Bytes that lie on one device before the next (512 KiB with md, always 64 KiB with btrfs)."
+    )
+    array_state: ArrayState | None = Field(
+        None,
+        description="`synced` (the first synchronisation has ended), `clean` (assumed so, none is made), `degraded` "
+        "(members have failed), or `rebuilding` (a failed member is replaced while measuring).",
+    )
+    failed_members: Annotated[int | None, BeforeValidator(_read_count), Field(ge=0, le=256)] = Field(
+        None, description="How many members have failed in a `degraded` or `rebuilding` array (1)."
+    )
+    file_system: FileSystem | None = Field(None, description="Made fresh on top; `none` leaves the device raw.")
+    journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = Field(
+        None, description="ext4: with a journal, without one, or with one on a device of its own."
+    )
+    mount_options: Annotated[str | None, BeforeValidator(_read_mount_options)] = Field(
+        None, description="Options of mount(8), separated by commas."
+    )
+    fresh: Fresh | None = Field(None, description="How often all of it is made anew: once a `study`, `case` or `run`.")
+    setup_size: Annotated[int | None, BeforeValidator(_read_setup_size)] = Field(
+        None,
+        description="On a directory as target: size of the file under a loop device that stands for a device. Empty: "
+        "most of what is free, 16 GiB at most.",
+    )
+
+
+NAMES = tuple(SetupParameters.model_fields)
+
+
+def is_setup(parameter: str) -> bool:
+    """Whether a parameter (`STREAM.NAME` or `NAME`) belongs to the setup."""
+    return parameter.rpartition(".")[2] in NAMES
+
+
+def read_value(name: str, value: Any) -> Any:
+    """One parameter as written -> checked, sizes in bytes; `StudyError` says what is wrong with it."""
+    try:
+        return _adapter(name).validate_python(value)
+    except ValidationError as error:
+        raise _wrong_value(name, value, error) from None
+
+
+def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some parameters that are the workload's."""
+    return {name: value for name, value in parameters.items() if not is_setup(name)}
+
+
+def settle(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
+    """What the parameters of a case say of its setup, on a target of so many devices; None if they say nothing."""
+    written = {name: read_value(name, value) for name, value in parameters.items() if name in NAMES}
+    given = SetupParameters.model_construct(**written)
+    if not written:
+        return None
+    level = given.array or "single"
+    kind = given.array_kind or "md"
+    state = given.array_state or "synced"
+    is_btrfs_array = kind == "btrfs" and level != "single"
+    setup = Setup(
+        devices=given.devices or (1 if level == "single" else devices),
+        array=level,
+        array_kind=kind,
+        chunk=given.chunk or DEFAULT_CHUNK[kind],
+        array_state=state,
+        failed_members=int(state in ("degraded", "rebuilding"))
+        if given.failed_members is None
+        else given.failed_members,
+        file_system=given.file_system or ("btrfs" if is_btrfs_array else "none"),
+        journal=given.journal or "on",
+        mount_options=given.mount_options or "",
+        fresh=given.fresh or "study",
+        setup_size=given.setup_size,
+    )
+    _check(setup, devices)
+    return setup
+
+
+def tolerated_failures(setup: Setup) -> int:
+    """Members that may fail, chosen well, before data is lost."""
+    is_btrfs = setup.array_kind == "btrfs"  # Two copies of everything, wherever they lie, however many devices.
+    match setup.array:
+        case "raid1":
+            return 1 if is_btrfs else setup.devices - 1
+        case "raid10":
+            return 1 if is_btrfs else setup.devices // 2
+        case "raid5":
+            return 1
+        case "raid6":
+            return 2
+        case _:
+            return 0
+
+
+def _check(setup: Setup, available: int) -> None:
+    problem = next(((text, hint) for wrong, text, hint in _rules(setup, available) if wrong), None)
+    if problem:
+        raise StudyError(problem[0], hint=problem[1])
+
+
+def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
+    """What no single parameter tells: a condition, what is wrong when it holds, and what to do."""
+    level, count, fewest = setup.array, setup.devices, FEWEST_DEVICES[setup.array]
+    needed = count + (setup.journal == "external" and setup.setup_size is None and available > 1)
+    breaks = setup.array_state in ("degraded", "rebuilding")
+    survives = tolerated_failures(setup)
+    even = " and an even number" if level == "raid10" else ""
+    is_btrfs_array = setup.array_kind == "btrfs" and level != "single"
+    exclude = "leave the combination out with `[[parts.exclude]]`"
+    return [
+        (level == "single" and count > 1, f"`array = \"single\"` is one device, and `devices` asks for {count}",
+         "choose a level with `array`, such as `raid0`"),
+        (count < fewest or (level == "raid10" and count % 2 == 1),
+         f"`{level}` needs at least {fewest} devices{even}, and `devices` gives it {count}",
+         f"raise `devices`, or {exclude}"),
+        (needed > available,
+         f"the case needs {needed} devices, and the target has {available}",
+         f"name more devices as the target, or leave out what needs them with `--set devices={_up_to(available)}`"),
+        (setup.failed_members > 0 and not breaks,
+         f"`failed_members` is {setup.failed_members}, but nothing fails with `array_state = \"{setup.array_state}\"`",
+         "set `array_state` to `degraded` or `rebuilding`"),
+        (breaks and setup.failed_members == 0,
+         f"`array_state = \"{setup.array_state}\"` needs a member that fails", "set `failed_members` to 1 or more"),
+        (setup.failed_members > survives,
+         f"`{level}` of {count} devices does not survive {setup.failed_members} failed "
+         f"member{'s' * (setup.failed_members != 1)}: at most {survives}",
+         f"lower `failed_members`, choose another level, or {exclude}"),
+        (is_btrfs_array and setup.file_system != "btrfs",
+         f"`array_kind = \"btrfs\"` is an array inside a file system, so `file_system` cannot be `{setup.file_system}`",
+         "leave `file_system` out, or choose `array_kind = \"md\"`"),
+        (setup.array_kind == "btrfs" and setup.chunk != DEFAULT_CHUNK["btrfs"],
+         f"btrfs has chunks of 64 KiB, and `chunk` asks for {format_bytes(setup.chunk)}",
+         "leave `chunk` out, or choose `array_kind = \"md\"`"),
+        (setup.journal != "on" and setup.file_system != "ext4",
+         f"`journal` is for ext4, and `file_system` is `{setup.file_system}`", "leave `journal` out"),
+        (bool(setup.mount_options) and setup.file_system == "none",
+         "`mount_options` are for a file system, and `file_system` is `none`", "leave them out, or choose one"),
+        (setup.setup_size is not None and setup.setup_size < SMALLEST_BYTES[setup.file_system],
+         f"`{setup.file_system}` needs {format_bytes(SMALLEST_BYTES[setup.file_system])} at least, and `setup_size` is "
+         f"{format_bytes(setup.setup_size or 0)}", "raise `setup_size`"),
+    ]  # fmt: skip
+
+
+def _up_to(available: int) -> str:
+    """1, 2, 4 and so on."""
+    return ",".join(str(1 << power) for power in range(int(math.log2(available)) + 1))
+
+
+@functools.cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(SetupParameters.model_fields[name].rebuild_annotation())
+
+
+def _wrong_value(name: str, value: Any, error: ValidationError) -> StudyError:
+    choices = [
+        str(choice)
+        for part in get_args(SetupParameters.model_fields[name].annotation)
+        for choice in get_args(part)
+        if isinstance(choice, str)
+    ]
+    if choices:
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        guess = f"did you mean `{near[0]}`? " if near else ""
+        return StudyError(
+            f"`{name}` cannot be `{value}`", hint=f"{guess}it is one of {', '.join(f'`{each}`' for each in choices)}"
+        )
+    text = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+    message, _, advice = text.partition("; ")
+    named = f"`{name}` is wrong: {message}" if f"`{value}`" in message else f"`{name}` cannot be `{value}`: {message}"
+    return StudyError(named, hint=advice)

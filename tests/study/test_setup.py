@@ -1,0 +1,263 @@
+"""What a study says of arrays and file systems: read, checked, and kept apart from the workload's parameters."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.study import expand, outline
+from iosonde.study.load import parse
+from iosonde.study.model import Study
+from iosonde.study.plan import Plan, Setup
+from iosonde.study.setup import settle, tolerated_failures
+from iosonde.target import open_target
+
+DRIVES = "sim:pm963*4,capacity=1GiB"
+
+
+def study(text: str = "", *, factors: str = "", repeats: int = 2, **measurement: str) -> Study:
+    lines = "\n".join(f"{name} = {value}" for name, value in measurement.items())
+    return parse(
+        f"""
+        name = "arrays"
+        title = "Arrays"
+        question = "?"
+        repeats = {repeats}
+        [measurement]
+        span = "16MiB"
+        duration = "100ms"
+        {lines}
+        [[parts]]
+        [parts.factors]
+        {factors}
+        {text}
+        [profiles.standard]
+        """
+    )
+
+
+def planned(text: str = "", *, target: str = DRIVES, settings: dict[str, str] | None = None, **parts: Any) -> Plan:
+    return expand(study(text, **parts), open_target(target), settings=settings or {})
+
+
+def refusal(kind: type[IosondeError] = StudyError, **parts: Any) -> str:
+    with pytest.raises(kind) as caught:
+        planned(**parts)
+    return str(caught.value)
+
+
+def test_a_setup_belongs_to_the_case_with_everything_decided_and_not_to_the_workload() -> None:
+    plan = planned(factors='array = ["raid0", "raid5"]', chunk='"64KiB"')
+    setups = {case.levels["array"]: case.setup for case in plan.cases}
+    assert setups == {
+        level: Setup(devices=4, array=level, chunk=64 << 10, array_state="synced", failed_members=0)
+        for level in ("raid0", "raid5")
+    }
+    arrays = {run.spec["workload"]["backend"]["array"]["level"] for run in plan.runs}
+    assert arrays == {"raid0", "raid5"}
+    assert plan.cases[0].parameters["chunk"] == 64 << 10
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
+def test_a_study_that_says_nothing_of_setups_has_none() -> None:
+    assert all(case.setup is None and "array" not in case.parameters for case in planned().cases)
+
+
+def test_a_setup_can_be_set_by_part_profile_compound_level_and_command_line() -> None:
+    factors = 'layout_of = [{ label = "stripes", set = { array = "raid0", devices = 2 } }, { label = "one", set = {} }]'
+    plan = planned(factors=factors, settings={"chunk": "16KiB"})
+    by_label = {case.levels["layout_of"]: case.setup for case in plan.cases}
+    assert by_label["stripes"] == Setup(devices=2, array="raid0", chunk=16 << 10)
+    assert by_label["one"] == Setup(devices=1, array="single", chunk=16 << 10)
+    again = planned(factors='array = ["raid0", "raid1"]', settings={"array": "raid10", "devices": "4"})
+    assert [case.case_id for case in again.cases] == ["main/array=raid10"]
+
+
+def test_sizes_are_written_with_units_in_the_names_of_cases() -> None:
+    assert [case.case_id for case in planned(factors='chunk = ["16KiB", 65536]', array='"raid0"').cases] == [
+        "main/chunk=16KiB",
+        "main/chunk=64KiB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measurement", "expected"),
+    [
+        ({"array": '"raid7"'}, "it is one of `single`, `raid0`, `raid1`, `raid10`, `raid5`, `raid6`"),
+        ({"array": '"raid55"'}, "did you mean `raid5`?"),
+        ({"chunk": '"48KiB"'}, "48 KiB is no chunk; it is a power of two, 4 KiB at least".partition(";")[0]),
+        ({"chunk": '"2KiB"'}, "a power of two, 4 KiB at least"),
+        ({"devices": "0"}, "`devices` cannot be `0`"),
+        ({"array_state": '"broken"'}, "`synced`"),
+        ({"fresh": '"always"'}, "it is one of `study`, `case`, `run`"),
+        ({"mount_options": '"noatime, discard"'}, "separated by commas alone"),
+        ({"setup_size": '"4KiB"'}, "1 MiB at least"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_place_in_the_file(measurement: dict[str, str], expected: str) -> None:
+    text = refusal(**measurement)
+    assert expected in text
+    assert f"measurement.{next(iter(measurement))}`, line" in text
+
+
+@pytest.mark.parametrize(
+    ("measurement", "expected"),
+    [
+        ({"array": '"raid5"', "devices": "2"}, "`raid5` needs at least 3 devices, and `devices` gives it 2"),
+        ({"array": '"raid10"', "devices": "3"}, "at least 4 devices and an even number"),
+        ({"array": '"raid6"', "devices": "3"}, "needs at least 4"),
+        ({"array": '"raid1"', "devices": "1"}, "needs at least 2"),
+        ({"devices": "2"}, "is one device, and `devices` asks for 2"),
+        ({"array": '"raid0"', "devices": "8"}, "the case needs 8 devices, and the target has 4"),
+        (
+            {"array": '"raid5"', "array_state": '"degraded"', "failed_members": "2"},
+            "`raid5` of 4 devices does not survive 2 failed members: at most 1",
+        ),
+        (
+            {"array": '"raid0"', "array_state": '"degraded"'},
+            "`raid0` of 4 devices does not survive 1 failed member: at most 0",
+        ),
+        ({"array": '"raid5"', "failed_members": "1"}, 'nothing fails with `array_state = "synced"`'),
+        ({"array": '"raid5"', "array_state": '"rebuilding"', "failed_members": "0"}, "needs a member that fails"),
+        ({"array": '"raid1"', "array_kind": '"btrfs"', "file_system": '"ext4"'}, "an array inside a file system"),
+        ({"array": '"raid0"', "array_kind": '"btrfs"', "chunk": '"16KiB"'}, "btrfs has chunks of 64 KiB"),
+        ({"file_system": '"xfs"', "journal": '"off"'}, "`journal` is for ext4, and `file_system` is `xfs`"),
+        ({"mount_options": '"noatime"'}, "`mount_options` are for a file system"),
+        ({"file_system": '"xfs"', "setup_size": '"64MiB"'}, "`xfs` needs 300 MiB at least"),
+    ],
+)
+def test_what_does_not_fit_together_is_told_with_its_case(measurement: dict[str, str], expected: str) -> None:
+    text = refusal(**measurement)
+    assert expected in text
+    assert "in case `main` of the study `arrays`" in text
+
+
+def test_a_hint_names_device_counts_that_the_target_has() -> None:
+    assert "`--set devices=1,2,4`" in refusal(array='"raid0"', devices="8")
+
+
+@pytest.mark.parametrize(
+    ("level", "devices", "kind", "survives"),
+    [
+        ("single", 1, "md", 0),
+        ("raid0", 8, "md", 0),
+        ("raid1", 4, "md", 3),
+        ("raid1", 4, "btrfs", 1),
+        ("raid10", 8, "md", 4),
+        ("raid10", 8, "btrfs", 1),
+        ("raid5", 8, "md", 1),
+        ("raid6", 8, "md", 2),
+    ],
+)
+def test_levels_survive_what_their_redundancy_allows(level: Any, devices: int, kind: Any, survives: int) -> None:
+    assert tolerated_failures(Setup(array=level, devices=devices, array_kind=kind)) == survives
+
+
+def test_what_is_left_open_is_decided() -> None:
+    assert settle({}, devices=4) is None
+    assert settle({"block_size": 4096}, devices=4) is None
+    degraded = settle({"array": "raid6", "array_state": "degraded"}, devices=6)
+    assert degraded and (degraded.devices, degraded.failed_members) == (6, 1)
+    btrfs = settle({"array": "raid0", "array_kind": "btrfs"}, devices=2)
+    assert btrfs and (btrfs.file_system, btrfs.chunk) == ("btrfs", 64 << 10)
+    journal = settle({"file_system": "ext4", "journal": False}, devices=1)
+    assert journal and journal.journal == "off"
+
+
+def test_a_setup_is_of_no_stream() -> None:
+    text = """
+        [[parts.streams]]
+        name = "reader"
+        [[parts.streams]]
+        name = "writer"
+        set = { array = "raid0" }
+    """
+    assert "`array` belongs to the case and not to a stream" in refusal(text=text)
+    within = text.replace('{ array = "raid0" }', "{ read_fraction = 0.0 }")
+    assert "belongs to the case" in refusal(text=within, factors='"writer.devices" = [1, 2]')
+
+
+def test_settings_of_the_command_line_are_checked_alike() -> None:
+    assert "`--set chunk=5KiB`" in refusal(settings={"chunk": "5KiB"}, array='"raid0"')
+    assert "did you mean `file_system`?" in refusal(settings={"file_systems": "ext4"})
+    assert planned(settings={"devices": "1"}).cases[0].setup == Setup(devices=1)
+
+
+def test_mount_options_may_hold_commas() -> None:
+    text = refusal(TargetError, settings={"file_system": "ext4", "mount_options": "noatime,discard"})
+    assert "a simulated array cannot have `file_system = ext4`" in text
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        {"array": '"raid5"', "array_state": '"degraded"'},
+        {"array": '"raid1"', "array_kind": '"btrfs"'},
+        {"setup_size": '"1GiB"'},
+    ],
+)
+def test_a_simulated_array_refuses_what_it_cannot_simulate(measurement: dict[str, str]) -> None:
+    assert "a simulated array cannot have" in refusal(TargetError, **measurement)
+
+
+def test_a_target_without_devices_refuses_all_but_itself() -> None:
+    assert planned(target="null:1GiB", array='"single"').cases[0].setup == Setup()
+    assert "cannot be raid0 of 1" in refusal(TargetError, target="null:1GiB", array='"raid0"')
+
+
+def test_the_order_keeps_runs_of_one_setup_together_and_shuffles_within() -> None:
+    plan = planned(
+        factors='array = ["raid0", "raid1", "raid5", "single"]\nqueue_depth = [1, 2, 4, 8]', repeats=3, target=DRIVES
+    )
+    levels = [_level(plan, run.case_id) for run in plan.runs]
+    assert sorted(level for level, _ in itertools.groupby(levels)) == ["raid0", "raid1", "raid5", "single"]
+    depths = [run.case_id.rpartition("=")[2] for run in plan.runs if "raid0" in run.case_id]
+    assert [sorted(depths[at : at + 4]) for at in (0, 4, 8)] == [["1", "2", "4", "8"]] * 3
+    assert depths != sorted(depths)
+
+
+def _level(plan: Plan, case_id: str) -> str:
+    case = next(case for case in plan.cases if case.case_id == case_id)
+    return str(case.levels["array"])
+
+
+def test_with_one_setup_for_each_case_its_repeats_follow_each_other() -> None:
+    plan = planned(factors="queue_depth = [1, 2, 4, 8]", repeats=3, array='"raid0"', fresh='"case"')
+    order = [run.case_id for run in plan.runs]
+    assert [len(list(runs)) for _, runs in itertools.groupby(order)] == [3, 3, 3, 3]
+
+
+def test_what_is_made_for_every_run_need_not_be_kept_together() -> None:
+    plan = planned(factors='array = ["raid0", "raid1"]\nqueue_depth = [1, 2]', repeats=2, fresh='"run"')
+    order = [run.case_id for run in plan.runs]
+    assert len(set(order[:4])) == len(set(order[4:])) == 4
+
+
+def test_the_control_stands_between_setups() -> None:
+    plan = planned(
+        "[control]\nevery = 2\n", factors='array = ["raid0", "raid1", "raid5"]\nqueue_depth = [1, 2]', repeats=2
+    )
+    places = [index for index, run in enumerate(plan.runs) if run.case_id == "control"]
+    assert places == [0, 5, 10, 15]
+
+
+def test_layout_is_counted_for_everything_that_is_made(tmp_path: Path) -> None:
+    def laid_out(fresh: str) -> int:
+        return planned(
+            factors="queue_depth = [1, 2]", repeats=3, target=str(tmp_path), array='"single"', fresh=f'"{fresh}"'
+        ).layout_bytes
+
+    assert [laid_out(fresh) >> 20 for fresh in ("study", "case", "run")] == [16, 32, 96]
+
+
+def test_rounds_cannot_build_on_what_is_made_anew() -> None:
+    text = "[parts.rounds]\nmost = 5"
+    assert '`fresh = "run"` would undo' in refusal(text=text, array='"raid0"', fresh='"run"')
+
+
+def test_the_outline_of_a_study_needs_no_target() -> None:
+    assert outline(study(factors="devices = [1, 2, 8]", array='"raid0"'), profile="standard").runs == 6
