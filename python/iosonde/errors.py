@@ -7,7 +7,8 @@ by us is an assertion. The tree:
     ├── StudyError      a study file, a profile, a factor or a setting is wrong
     ├── TargetError     a target cannot be used, or must not be
     ├── EngineError     the engine could not be started, or spoke nonsense
-    └── ResultsError    a result set is missing, in use, damaged or of another format
+    ├── ResultsError    a result set is missing, in use, damaged or of another format
+    └── LabError        a device or virtual machine of the lab cannot be made, or did not hold
 """
 
 from __future__ import annotations
@@ -49,3 +50,7 @@ class EngineError(IosondeError):
 
 class ResultsError(IosondeError):
     """A result set is missing, in use, damaged or of another format."""
+
+
+class LabError(IosondeError):
+    """A device or virtual machine of the lab cannot be made, or did not hold."""

@@ -1,6 +1,7 @@
 """The command line: `iosonde SUBCOMMAND`.
 
-One file a subcommand: `cli/NAME.py` holds a function `command` with typer annotations, whose docstring is its help.
+One file a subcommand: `cli/NAME.py` holds a function `command` with typer annotations, whose docstring is its help, or
+`group`, a typer application of further subcommands.
 These files are imported only when their subcommand is used or all are listed, and import heavy things (pydantic,
 polars, duckdb, rich) inside the function, so that `iosonde --help` is instant.
 
@@ -36,6 +37,7 @@ COMMANDS = (
     "doctor",
     "devices",
     "cleanup",
+    "lab",
 )
 """Every subcommand, in the order in which a newcomer meets them."""
 
@@ -55,8 +57,11 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
             raise KeyError(name)
+        module = importlib.import_module(f"iosonde.cli.{name}")
+        if hasattr(module, "group"):
+            return typer.main.get_command(module.group)
         subcommand = typer.Typer(add_completion=False, rich_markup_mode=None)
-        subcommand.command(name)(importlib.import_module(f"iosonde.cli.{name}").command)
+        subcommand.command(name)(module.command)
         return typer.main.get_command(subcommand)
 
     def __iter__(self) -> Iterator[str]:

@@ -38,6 +38,7 @@ TOOLS = {
     "mkfs.ext4": ("-V", "file systems made for a study (studies to come)"),
     "mkfs.xfs": ("-V", "file systems made for a study (studies to come)"),
     "mkfs.btrfs": ("--version", "file systems made for a study (studies to come)"),
+    "qemu-storage-daemon": ("--version", "devices of known performance (`iosonde lab device`)"),
     "qemu-system-x86_64": ("--version", "the lab: a virtual machine with throttled drives (to come)"),
 }
 """Programs that some studies or tests use: how to ask for the version, and what for."""

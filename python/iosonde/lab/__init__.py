@@ -1,0 +1,11 @@
+"""The lab: devices and virtual machines whose performance is known, to measure against.
+
+`throttled_devices` makes block devices of exactly known rate on this machine. All that the lab makes is gone when its
+`with` block ends, and when the process is killed: processes die with their owner, mounts live in namespaces of those
+processes, and loop devices detach themselves. So nothing has to be noted in the journal of `iosonde.target`.
+"""
+
+from iosonde.lab.device import ThrottledDevice, throttled_devices
+from iosonde.lab.limits import Limits
+
+__all__ = ["Limits", "ThrottledDevice", "throttled_devices"]

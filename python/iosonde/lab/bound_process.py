@@ -1,0 +1,76 @@
+"""Processes that cannot outlive this one, with mounts that nobody else sees.
+
+The kernel kills such a process when the thread that started it ends (`PR_SET_PDEATHSIG`, prctl(2)), and with its last
+process its mount namespace goes, and with that every mount made in it. So whatever way this process ends, nothing
+stays: start them from a thread that lives as long as they are wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from typing import IO, Any
+
+from iosonde.errors import LabError
+
+_STILL_WANTED = '[ "$PPID" = "$0" ] || exit 1\n'
+"""Between fork and prctl the owner may have died already: then the parent is another."""
+
+
+def start_bound(
+    script: str,
+    *arguments: str,
+    stdin: int | IO[Any] = subprocess.DEVNULL,
+    stdout: int | IO[Any] = subprocess.DEVNULL,
+    stderr: int | IO[Any] = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a shell script as root in a mount namespace of its own; it ends with `exec` of the program wanted.
+
+    The script finds its arguments in `$1` and on. Mounts that it makes are seen by itself and its children alone.
+    """
+    command = [
+        find_tool("setpriv", package="util-linux", purpose="ends what the lab started"),
+        *("--pdeathsig", "KILL"),
+        find_tool("unshare", package="util-linux", purpose="keeps the lab's mounts apart"),
+        *("--mount", "--propagation", "private"),
+        *("/bin/sh", "-c", f"{_STILL_WANTED}set -e\n{script}", str(os.getpid()), *arguments),
+    ]
+    return subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        pass_fds=tuple(pass_fds),
+        # Ctrl-C is for the owner: it ends what it started in order.
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and wait until it is gone. May be called again."""
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def find_tool(name: str, *, package: str, purpose: str, more_path: str = "") -> str:
+    """The path of a program that the lab needs."""
+    found = shutil.which(name, path=":".join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", more_path]))
+    if found is None:
+        raise LabError(
+            f"the program `{name}` is not found",
+            where=f"it {purpose}",
+            hint=f"install the package `{package}`; `iosonde doctor` shows what else is missing",
+        )
+    return found
+
+
+def require_root(purpose: str) -> None:
+    """Raise unless this process is root."""
+    if os.geteuid() != 0:
+        raise LabError(f"{purpose} needs root", hint="run it with `sudo`")

@@ -1,0 +1,98 @@
+"""One load on one block device, with our engine and nothing but the standard library: quick to start, even emulated."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+URING = {
+    "kind": "uring",
+    "registered_files": False,
+    "registered_buffers": False,
+    "submission_polling": False,
+    "completion_polling": False,
+}
+RANDOM = {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}}
+SEQUENTIAL = {"kind": "sequential"}
+RAMP_S = 1.5
+"""Longer than the throttle's bucket lasts, a tenth of a second's worth of I/O."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    iops: float
+    bandwidth: float
+    latency_s: float
+    """Mean completion latency."""
+
+
+def measure(
+    engine: Path | str,
+    device: Path | str,
+    *,
+    access: dict[str, Any] = RANDOM,
+    block_bytes: int = 4096,
+    queue_depth: int = 1,
+    jobs: int = 1,
+    read_fraction: float = 1.0,
+    span_bytes: int = 64 << 20,
+    seconds: float = 3.0,
+    target: dict[str, Any] | None = None,
+    layout: str = "never",
+    verify: dict[str, Any] | None = None,
+) -> Measured:
+    """Direct closed-loop I/O; an error of the engine is ours."""
+    stream = {
+        "name": "main",
+        "jobs": jobs,
+        "queue_depth": queue_depth,
+        "access": access,
+        "mix": {"read_fraction": read_fraction, "trim_fraction": 0.0},
+        "block_sizes": [{"bytes": block_bytes, "weight": 1.0}],
+        "span": {"offset_bytes": 0, "bytes": span_bytes, "sharing": "split" if access == SEQUENTIAL else "shared"},
+        "io_mode": "direct",
+        "durability": {"kind": "none"},
+        "arrival": {"kind": "closed"},
+        "payload": {"kind": "random"},
+    }
+    workload = {
+        "kind": "block",
+        "target": target or {"kind": "device", "path": str(device), "size_bytes": span_bytes},
+        "backend": URING,
+        "layout": layout,
+        "page_cache": "keep",
+        "ramp": {"duration_ns": round(RAMP_S * 1e9)},
+        "duration_ns": round(seconds * 1e9),
+        "interval_ns": 1_000_000_000,
+        "streams": [stream],
+        "verify": verify,
+    }
+    spec = {"protocol": 1, "run_id": "lab", "seed": 1, "workload": workload}
+    return _measured(drive(engine, spec))
+
+
+def drive(engine: Path | str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every event of a run."""
+    done = subprocess.run([str(engine)], input=json.dumps(spec), capture_output=True, text=True, timeout=300)
+    assert done.stdout, f"the engine said nothing: {done.stderr}"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _measured(events: list[dict[str, Any]]) -> Measured:
+    result = events[-1]
+    assert result["event"] == "result", result
+    assert not result["verification"] or not any(result["verification"]["faults"].values()), result["verification"]
+    intervals = [event for event in events if event["event"] == "interval" and event["phase"] == "measure"]
+    operations = [each for event in intervals for stream in event["streams"] for each in stream["operations"]]
+    assert not sum(each["errors"] for each in operations), operations
+    seconds = (intervals[-1]["end_ns"] - intervals[0]["begin_ns"]) / 1e9
+    count = sum(each["count"] for each in operations)
+    waited_ns = sum(each["completion_latency"]["sum_ns"] for each in operations)
+    return Measured(
+        iops=count / seconds,
+        bandwidth=sum(each["bytes"] for each in operations) / seconds,
+        latency_s=waited_ns / 1e9 / count,
+    )

@@ -1,0 +1,261 @@
+"""Devices of exactly known performance: they hold their rate, and nothing of them stays."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from command_line import CHECKOUT, Iosonde
+from engines import real_engine
+from lab_load import SEQUENTIAL, Measured, measure
+from lab_needs import eventually, needs_tool
+
+from iosonde.errors import LabError
+from iosonde.lab import Limits, ThrottledDevice, device, throttled_devices
+
+MIB = 1 << 20
+IOPS = 250
+BANDWIDTH = 20_000_000
+TOLERANCE = 0.03
+
+pytestmark = pytest.mark.usefixtures("host_devices")
+
+
+@pytest.fixture(scope="module")
+def throttled(host_devices: None) -> Iterator[ThrottledDevice]:
+    with throttled_devices(Limits(iops=IOPS, bandwidth=BANDWIDTH), size_bytes=64 * MIB) as devices:
+        yield devices[0]
+
+
+@pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
+def test_a_device_does_the_iops_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
+    def check() -> None:
+        measured = measure(real_engine(), throttled.path, queue_depth=4, read_fraction=read_fraction)
+        assert measured.iops == pytest.approx(IOPS, rel=TOLERANCE)
+
+    eventually(check)
+
+
+@pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
+def test_a_device_moves_the_bytes_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
+    def check() -> None:
+        measured = stream(throttled.path, read_fraction=read_fraction)
+        assert measured.bandwidth == pytest.approx(BANDWIDTH, rel=TOLERANCE)
+
+    eventually(check)
+
+
+@pytest.mark.parametrize("queue_depth", [2, 4, 8])
+def test_latency_under_load_is_what_littles_law_says(throttled: ThrottledDevice, queue_depth: int) -> None:
+    def check() -> None:
+        measured = measure(real_engine(), throttled.path, queue_depth=queue_depth)
+        assert measured.iops == pytest.approx(IOPS, rel=TOLERANCE)
+        assert measured.latency_s == pytest.approx(queue_depth / IOPS, rel=TOLERANCE)
+
+    eventually(check)
+
+
+def test_what_is_written_with_many_in_flight_comes_back(tmp_path: Path) -> None:
+    """The daemon alone does not promise that: see `ThrottledDevice`."""
+    with throttled_devices(Limits(iops=2000), size_bytes=64 * MIB) as devices:
+        for block_bytes in (4096, 2 * MIB):
+            measure(
+                real_engine(),
+                devices[0].path,
+                block_bytes=block_bytes,
+                queue_depth=32,
+                read_fraction=0.3,
+                seconds=1,
+                layout="always",
+                verify={"when": "after", "journal_directory": str(tmp_path)},
+            )
+
+
+def test_btrfs_raid0_over_four_devices_moves_four_times_as_much() -> None:
+    needs_tool("mkfs.btrfs", "btrfs-progs")
+    if "btrfs" not in Path("/proc/filesystems").read_text():
+        pytest.skip("needs btrfs in the kernel")
+
+    def check() -> None:
+        for read_fraction in (1.0, 0.0):
+            measured = striped(count=4, read_fraction=read_fraction)
+            assert measured.bandwidth == pytest.approx(4 * BANDWIDTH, rel=TOLERANCE)
+
+    eventually(check)
+
+
+def striped(count: int, read_fraction: float) -> Measured:
+    """Stream a file on btrfs, which is mounted where nobody else sees it: however this ends, nothing stays mounted."""
+    script = 'mkfs.btrfs -q -d raid0 -m raid0 "$@" >/dev/null && mount -o nodatacow "$1" /mnt && exec '
+    inside = f"{sys.executable} {Path(__file__).with_name('stream_file.py')} {real_engine()} /mnt/data {read_fraction}"
+    with throttled_devices(Limits(bandwidth=BANDWIDTH), count=count, size_bytes=256 * MIB) as devices:
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script + inside, "sh", *(str(each.path) for each in devices)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    return Measured(**json.loads(done.stdout))
+
+
+def stream(path: Path, read_fraction: float) -> Measured:
+    return measure(
+        real_engine(),
+        path,
+        access=SEQUENTIAL,
+        block_bytes=512 * 1024,
+        queue_depth=4,
+        read_fraction=read_fraction,
+        seconds=4,
+    )
+
+
+def test_a_device_that_fails_gives_errors_from_then_on() -> None:
+    with throttled_devices(Limits(), size_bytes=MIB) as devices:
+        assert devices[0].path.read_bytes() == bytes(MIB)
+        devices[0].fail()
+        handle = os.open(devices[0].path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            with pytest.raises(OSError, match="Input/output error"):
+                os.readv(handle, [mmap.mmap(-1, 4096)])  # An anonymous mapping is aligned as direct I/O wants it.
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def held_by_a_command(*options: str) -> Iterator[tuple[psutil.Process, list[Path], list[psutil.Process]]]:
+    """`iosonde lab device`, the devices that it printed, and the processes that it started."""
+    command = [sys.executable, "-m", "iosonde", "lab", "device", "--size", "1MiB", *options]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python")}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as owner:
+        try:
+            assert owner.stdout is not None and owner.stderr is not None
+            said = owner.stderr.readline()
+            assert said.startswith("each does at most"), said + owner.stderr.read()
+            count = int(options[options.index("--count") + 1])
+            paths = [Path(owner.stdout.readline().strip()) for _ in range(count)]
+            process = psutil.Process(owner.pid)
+            yield process, paths, process.children(recursive=True)
+        finally:
+            owner.kill()
+
+
+def wait_until_gone(paths: list[Path], processes: list[psutil.Process]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        attached = [path for path in paths if is_attached(path)]
+        running = [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+        if not attached and not running:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"left behind: {attached}, {running}")
+
+
+def is_attached(path: Path) -> bool:
+    return Path("/sys/block", path.name, "loop/backing_file").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_stays_however_the_owner_ends(how: signal.Signals) -> None:
+    mounts = Path("/proc/self/mounts").read_text()
+    with held_by_a_command("--count", "2", "--iops", "100") as (owner, paths, children):
+        assert all(path.is_block_device() and is_attached(path) for path in paths)
+        assert len(children) == 2
+        owner.send_signal(how)
+        wait_until_gone(paths, children)
+        assert owner.wait(60) == (-signal.SIGKILL if how == signal.SIGKILL else 0)
+    assert Path("/proc/self/mounts").read_text() == mounts
+
+
+def test_a_killed_owner_leaves_no_device_even_while_it_is_written() -> None:
+    with held_by_a_command("--count", "1", "--iops", "10") as (owner, paths, children):
+        writer = subprocess.Popen(["dd", "if=/dev/zero", f"of={paths[0]}", "bs=4k"], stderr=subprocess.DEVNULL)
+        owner.kill()
+        writer.wait(120)
+        wait_until_gone(paths, children)
+
+
+def test_a_command_runs_with_the_devices_and_hands_back_its_exit_code(iosonde: Iosonde) -> None:
+    script = 'test -b "${IOSONDE_LAB_DEVICES#*,}" && echo "$IOSONDE_LAB_DEVICES"; exit 7'
+    done = iosonde("lab", "device", "--size", "1MiB", "--count", "2", "--", "sh", "-c", script)
+    assert done.returncode == 7, done.stderr
+    paths = [Path(path) for path in done.stdout.strip().split(",")]
+    assert len(paths) == 2
+    wait_until_gone(paths, [])
+
+
+def test_a_device_in_use_at_the_end_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iosonde.lab.loop_device._DETACH_S", 0.1)
+    with pytest.raises(LabError, match="is still in use"), throttled_devices(Limits(), size_bytes=MIB) as devices:
+        other = devices[0].path.open("rb")
+    other.close()
+    wait_until_gone([devices[0].path], [])
+
+
+@pytest.mark.parametrize(
+    ("count", "size_bytes", "message"),
+    [
+        (0, MIB, "cannot make 0 devices"),
+        (1, 1000, "cannot have 1,?000 B"),
+        (1, 2 * MIB + 1, "cannot have"),
+        (64, 1 << 50, "no room for 64 x 1 PiB"),
+    ],
+)
+def test_what_cannot_be_made_is_an_error(count: int, size_bytes: int, message: str) -> None:
+    with pytest.raises(LabError, match=message), throttled_devices(Limits(), count=count, size_bytes=size_bytes):
+        pass
+
+
+@pytest.mark.parametrize("limits", [{"iops": 0}, {"bandwidth": -1}])
+def test_a_limit_below_one_is_an_error(limits: dict[str, int]) -> None:
+    with pytest.raises(LabError, match="cannot be held to"):
+        Limits(**limits)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    changes: dict[str, Callable[[], None]] = {
+        "needs root": lambda: monkeypatch.setattr(os, "geteuid", lambda: 1000),
+        "has no FUSE": lambda: monkeypatch.setattr(device, "FUSE", Path("/dev/no-such-device")),
+        "`qemu-storage-daemon` is not found": lambda: monkeypatch.setenv("PATH", "/nowhere"),
+    }
+    changes[what]()
+
+
+@pytest.mark.parametrize("what", ["needs root", "has no FUSE", "`qemu-storage-daemon` is not found"])
+def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    refuse(monkeypatch, what)
+    with pytest.raises(LabError, match=what) as raised, throttled_devices(Limits(), size_bytes=MIB):
+        pass
+    assert raised.value.hint
+
+
+def test_a_daemon_without_fuse_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = tmp_path / "qemu-storage-daemon"
+    fake.write_text("#!/bin/sh\necho 'Parameter type does not accept value fuse' >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with (
+        pytest.raises(LabError, match="did not start: Parameter type does not accept value fuse"),
+        throttled_devices(Limits(), size_bytes=MIB),
+    ):
+        pass
+
+
+def test_mistakes_on_the_command_line_are_told_apart(iosonde: Iosonde) -> None:
+    assert "is not a unit of size" in iosonde("lab", "device", "--size", "5XB").stderr
+    assert "is not a unit of size" in iosonde("lab", "device", "--bandwidth", "5XB/s").stderr
+    assert iosonde("lab", "device", "--iops", "0").returncode == 2
+    assert (
+        "cannot run `/no/such/program`" in iosonde("lab", "device", "--size", "1MiB", "--", "/no/such/program").stderr
+    )
