@@ -65,6 +65,14 @@ def duplicates(data: bytes) -> float:
     return 1 - len(set(parts(data, 4096))) / (len(data) / 4096)
 
 
+@pytest.mark.parametrize("asked", [2, 8, 16, 32])
+def test_the_ratio_holds_with_the_seals_of_verification(asked: float, tmp_path: Path) -> None:
+    """From about ratio 12 on, the seals are the greater part of what is left."""
+    data = written(tmp_path, compression_ratio=asked, verify="after")
+    for level in (1, 3, 9):
+        assert ratio(data, level=level) == pytest.approx(asked, rel=0.03), f"level {level}"
+
+
 @pytest.mark.parametrize("asked", [1.5, 2, 3, 4, 8, 16, 32])
 def test_zstd_reaches_the_ratio_within_three_percent(asked: float, tmp_path: Path) -> None:
     data = written(tmp_path, compression_ratio=asked)

@@ -35,6 +35,7 @@ class Browser:
         options.binary_location = "/usr/bin/chromium"
         for flag in (*FLAGS, f"--user-data-dir={self._profile.name}", f"--window-size={width},900"):
             options.add_argument(flag)
+        options.add_experimental_option("prefs", {"profile.default_content_setting_values.automatic_downloads": 1})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -62,14 +63,19 @@ class Browser:
         self.wait("return [...document.querySelectorAll('[data-figure]')].every((f) => f.dataset.drawn)")
         self.wait("return document.querySelector('#run-view').dataset.run")
 
-    def wait(self, script: str, *, seconds: float = 20) -> Any:
+    def wait(self, script: str, *, seconds: float = 90) -> Any:
         """Wait until a script returns something true."""
         return wait(lambda: self.run(script), what=script, seconds=seconds)
 
     def click(self, selector: str) -> None:
-        """Click with the mouse: without a hand behind them, Chromium stops after ten downloads."""
+        """Click with the mouse, once the page has come to rest: what is drawn above would move the aim."""
         element = self.driver.find_element("css selector", selector)
         self.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", element)
+        places: list[Any] = []
+        while len(places) < 3 or places[-3:] != [places[-1]] * 3:
+            assert len(places) < 200, f"`{selector}` does not come to rest: {places[-3:]}"
+            places.append(self.run("const r = arguments[0].getBoundingClientRect(); return [r.x, r.y]", element))
+            time.sleep(0.05)
         element.click()
 
     def download(self, name: str) -> str:
@@ -94,7 +100,7 @@ class Browser:
         self._profile.cleanup()
 
 
-def wait(condition: Callable[[], Any], *, what: str, seconds: float = 20) -> Any:
+def wait(condition: Callable[[], Any], *, what: str, seconds: float = 90) -> Any:
     """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

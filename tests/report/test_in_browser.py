@@ -76,6 +76,7 @@ def test_figures_follow_the_light_of_the_system(page: Path, browser: Start) -> N
 
 def test_every_figure_is_saved_as_svg_and_its_rows_as_csv(whole: ResultSet, page: Path, browser: Start) -> None:
     reader = browser(page)
+    reader.read_through()
     for figure in figures([whole]):
         reader.click(f"[data-figure='{figure.name}'] [data-save=svg]")
         drawing = ElementTree.fromstring(reader.download(f"{figure.name}.svg"))

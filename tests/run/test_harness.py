@@ -103,6 +103,14 @@ def test_the_null_spec_of_any_load_is_one_closed_loop_on_nothing() -> None:
     assert spec["workload"]["streams"][0]["jobs"] == 8, "the load itself is left alone"
 
 
+def test_a_load_that_is_verified_is_weighed_without(harness: Harness) -> None:
+    """Sealing and checking is the study's wish and not the harness; the null backend keeps nothing to check."""
+    spec = on_disk()
+    spec["workload"]["verify"] = {"when": "after", "journal_directory": "/data"}
+    assert harness_spec(spec, spec["workload"]["streams"][0])["workload"]["verify"] is None
+    assert harness.of(spec) is not None
+
+
 @pytest.mark.parametrize("backend", ["null", "simulated"])
 def test_where_no_disk_is_measured_nothing_is_weighed(harness: Harness, backend: str) -> None:
     spec = on_disk()

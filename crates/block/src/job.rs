@@ -128,7 +128,7 @@ impl<'a> Job<'a> {
         self.begin_schedule();
         let mut free_before = self.free_count;
         while self.free_count > 0 && self.may_issue(now_ns) {
-            if free_before - self.free_count == B::BATCH {
+            if free_before - self.free_count >= backend.batch() {
                 self.started(free_before, now_ns, backend.now());
                 backend.submit();
                 free_before = self.free_count;

@@ -26,7 +26,7 @@ const POOL: usize = 16;
 /// What zstd spends on a granule besides its random bytes: one match and the header of its literals.
 const GRANULE_OVERHEAD_BYTES: f64 = 4.0;
 /// What zstd spends on the seal of a sector (`verify::sector`), of whose bytes most follow from the sectors before.
-const SEAL_OVERHEAD_BYTES: f64 = 8.5;
+const SEAL_OVERHEAD_BYTES: f64 = 7.1;
 const SECTOR_BYTES: usize = 512;
 const SEAL_BYTES: usize = 32;
 /// What a random choice that is always met is compared with ([`Rng::next_u53`]).

@@ -361,7 +361,7 @@ struct Worker<'a, 'g> {
     plan: JobPlan,
     arena: Option<&'g Arena>,
     recorder: Recorder,
-    gate: &'g Gate,
+    gate: &'g Gate<'g>,
 }
 
 impl Worker<'_, '_> {

@@ -3,6 +3,7 @@
 //! The controller sleeps between interval boundaries, so on a machine with a single core it costs the jobs nothing that
 //! could be seen. It never touches what the measuring loop writes, except through [`Shared`] and the exchanges.
 
+use std::cell::Cell;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -64,31 +65,48 @@ pub struct Supervised<T> {
     pub machine: Machine,
 }
 
-/// Where a job waits for the others: it prepares, passes the gate, and loads.
-pub struct Gate {
+/// Where all jobs and the controller wait for one another.
+struct Doors {
     ready: Barrier,
     go: Barrier,
     cancelled: AtomicBool,
 }
 
-impl Gate {
+/// Where a job waits for the others: it prepares, passes the gate, and loads.
+///
+/// A job that returns or panics before it has passed cancels the run, so that nobody waits for it in vain.
+pub struct Gate<'a> {
+    doors: &'a Doors,
+    passed: Cell<bool>,
+}
+
+impl Gate<'_> {
     /// Waits for all jobs; false if one of them could not prepare, and nobody starts.
     pub fn pass(&self) -> bool {
-        self.ready.wait();
-        self.go.wait();
-        !self.cancelled.load(Ordering::Acquire)
+        self.passed.set(true);
+        self.doors.ready.wait();
+        self.doors.go.wait();
+        !self.doors.cancelled.load(Ordering::Acquire)
     }
 
     /// Tells the others that this job cannot start, and lets them pass.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
+        self.doors.cancelled.store(true, Ordering::Release);
         self.pass();
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        if !self.passed.get() {
+            self.cancel();
+        }
     }
 }
 
 /// Runs jobs, each in its own thread, from a common start to the last one's end; emits the intervals between.
 ///
-/// A job is a stream's number and a closure; the closure must pass the gate exactly once (or cancel it).
+/// A job is a stream's number and a closure; the closure passes the gate once (or cancels it).
 pub fn supervise<'a, T: Send>(
     supervision: Supervision<'a>,
     jobs: Vec<(usize, Job<'a, T>)>,
@@ -96,7 +114,7 @@ pub fn supervise<'a, T: Send>(
     emit: &mut dyn FnMut(Event),
 ) -> Supervised<T> {
     interruptible_by_kick();
-    let gate = Gate {
+    let doors = Doors {
         ready: Barrier::new(jobs.len() + 1),
         go: Barrier::new(jobs.len() + 1),
         cancelled: AtomicBool::new(false),
@@ -110,12 +128,17 @@ pub fn supervise<'a, T: Send>(
             let exchange = Exchange::new();
             collector.add(stream, exchange.clone());
             let recorder = Recorder::new(exchange, supervision.interval_ns);
-            let (gate, ended) = (&gate, control.job_end_sender());
+            let (doors, ended) = (&doors, control.job_end_sender());
             threads.push(scope.spawn(move || {
                 // SAFETY: gettid has no arguments and cannot fail.
                 thread_id.store(unsafe { libc::gettid() }, Ordering::Release);
                 wake_precisely();
-                let returned = job(gate, recorder);
+                let gate = Gate {
+                    doors,
+                    passed: Cell::new(false),
+                };
+                let returned = job(&gate, recorder);
+                drop(gate);
                 ended();
                 returned
             }));
@@ -133,9 +156,9 @@ pub fn supervise<'a, T: Send>(
             sampler,
             emit,
         };
-        gate.ready.wait();
+        doors.ready.wait();
         controller.start();
-        gate.go.wait();
+        doors.go.wait();
         controller.watch_over(&threads, control);
         let (process, devices, machine) = controller.sampler.since_measure_began();
         let jobs = threads.into_iter().map(ScopedJoinHandle::join).collect();
@@ -149,7 +172,7 @@ pub fn supervise<'a, T: Send>(
 }
 
 /// A job's thread: it gets the gate to pass and the recorder to write to.
-pub type Job<'a, T> = Box<dyn FnOnce(&Gate, Recorder) -> T + Send + 'a>;
+pub type Job<'a, T> = Box<dyn FnOnce(&Gate<'_>, Recorder) -> T + Send + 'a>;
 
 /// Samples what process and devices did, at the boundaries of intervals.
 struct Sampler {
@@ -380,4 +403,34 @@ fn interruptible_by_kick() {
 fn kick(thread_id: i32) {
     // SAFETY: the call takes plain numbers; a thread that has ended meanwhile is answered with an error.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread_id, KICK) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_before_the_gate_cancels_the_run_for_all() {
+        let shared = Shared::default();
+        let (mut control, _stopper) = Control::new();
+        let supervision = Supervision {
+            clock: Clock::start(),
+            shared: &shared,
+            ramp_ns: 0,
+            ramp_may_end_early: false,
+            duration_ns: Some(1),
+            interval_ns: 1_000_000,
+            streams: vec![("main".to_owned(), false)],
+            watch: DeviceWatch::open(&[]).unwrap(),
+            pinned_cpus: Vec::new(),
+        };
+        let jobs: Vec<(usize, Job<'_, bool>)> = vec![
+            (0, Box::new(|gate, _| gate.pass())),
+            (0, Box::new(|_, _| panic!("cannot prepare"))),
+            (0, Box::new(|_, _| true)),
+        ];
+        let supervised = supervise(supervision, jobs, &mut control, &mut |_| ());
+        let returned: Vec<_> = supervised.jobs.into_iter().map(Result::ok).collect();
+        assert_eq!(returned, [Some(false), None, Some(true)]);
+    }
 }

@@ -152,6 +152,7 @@ def null_spec(spec: Json, stream: Json) -> dict[str, Any]:
         "backend": {"kind": "null"},
         "layout": "never",
         "page_cache": "keep",
+        "verify": None,
         "streams": [job],
         "ramp": {"duration_ns": 0, "bytes": None},
         "duration_ns": DURATION_NS,

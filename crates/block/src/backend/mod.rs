@@ -38,11 +38,13 @@ pub(crate) enum Wait {
 ///
 /// Between [`Backend::push`] and the completion that [`Backend::reap`] reports, the slot's buffer belongs to the I/O.
 pub(crate) trait Backend {
-    /// The most I/Os that are submitted together.
-    const BATCH: usize = usize::MAX;
-
     /// Now, in nanoseconds since the run's 0.
     fn now(&self) -> u64;
+
+    /// The most I/Os that should be submitted together, as things are now.
+    fn batch(&self) -> usize {
+        usize::MAX
+    }
 
     /// Takes an I/O to be submitted. There is room for `queue_depth` I/Os.
     fn push(&mut self, slot: u32, io: &Io);
