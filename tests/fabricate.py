@@ -10,6 +10,7 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,25 @@ def device(parameters: dict[str, Any], *, speed: float = 1.0) -> tuple[float, fl
     link = (2.1e9 if write else 3.3e9) / parameters["block_size"]
     iops = speed * min(concurrency / service, 24 / service, link, 400_000)
     return iops, concurrency / iops * SECOND
+
+
+Performance = Callable[..., tuple[float, float]]
+"""From the parameters of a case and a `speed` around 1: I/Os per second and mean latency in ns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Array:
+    """What stands under a case, and what its members do for each I/O and byte of the host, all together."""
+
+    target: dict[str, Any]
+    members: list[str]
+    shares: list[float]
+    """Of each member in all of it."""
+    reads: float = 0.0
+    writes: float = 0.0
+    read_bytes: float = 0.0
+    write_bytes: float = 0.0
+    busy: float = 1.0
 
 
 def study(**changes: Any) -> dict[str, Any]:
@@ -93,9 +113,14 @@ def result_set(
     skipped: Callable[[Run], bool] = lambda run: False,
     warning: str = "the cores were busy all the time",
     verdict: Callable[[Run], RecordVerdict | None] = lambda run: None,
+    performance: Performance | None = None,
+    array: Callable[[dict[str, Any]], Array | None] = lambda parameters: None,
     seed: int = 1,
 ) -> ResultSet:
-    """Write a result set of the device: of a plan, or of a study expanded by hand."""
+    """Write a result set of the device: of a plan, or of a study expanded by hand.
+
+    `performance` takes the place of `device`; `array` says what stands under a case.
+    """
     random = np.random.default_rng(seed)
     results = ResultSet.create(
         directory, planned if isinstance(planned, Plan) else plan(planned or study(), repeats=repeats)
@@ -107,10 +132,13 @@ def result_set(
             if skipped(run):
                 continue
             case = case_of[run.case_id]
-            tables = _tables(run, case, seconds, speed * random.normal(1, 0.012), random)
+            rate = performance or device
+            tables = _tables(run, case, seconds, speed * random.normal(1, 0.012), random, rate)
+            under = array(case.parameters)
+            tables = (*tables[:2], pl.concat([tables[2], _members(run, seconds, under, tables[0])]))
             common = {
                 "environment": environment,
-                "target": target(model),
+                "target": under.target if under else target(model),
                 "started_at": _time(run.order * seconds),
                 "ended_at": _time(run.order * seconds + seconds),
             }
@@ -210,8 +238,29 @@ def _warnings(case: Case, message: str) -> list[RecordWarning]:
     return [RecordWarning(code="cpu_saturated", message=message, hint="use fewer jobs")]
 
 
-def _tables(run: Run, case: Case, seconds: int, speed: float, random: np.random.Generator) -> tuple[pl.DataFrame, ...]:
-    iops, mean = device(case.parameters, speed=speed)
+def _members(run: Run, seconds: int, array: Array | None, intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return the counters of an array's members, in step with what the host had done."""
+    rows = []
+    for second in range(seconds if array else 0):
+        host = intervals.filter(pl.col("interval") == second)
+        ios, moved = host["count"].sum(), host["bytes"].sum()
+        assert array
+        for member, share in zip(array.members, array.shares, strict=True):
+            rows.append(
+                {"run_id": run.run_id, "phase": "measure", "interval": second, "device": member}
+                | {"begin_ns": second * SECOND, "end_ns": (second + 1) * SECOND}
+                | {"reads": round(ios * array.reads * share), "writes": round(ios * array.writes * share)}
+                | {"read_bytes": round(moved * array.read_bytes * share)}
+                | {"write_bytes": round(moved * array.write_bytes * share)}
+                | {"busy_ns": round(array.busy * SECOND)}
+            )
+    return pl.DataFrame(rows, schema=USAGE)
+
+
+def _tables(
+    run: Run, case: Case, seconds: int, speed: float, random: np.random.Generator, performance: Performance
+) -> tuple[pl.DataFrame, ...]:
+    iops, mean = performance(case.parameters, speed=speed)
     reads = case.parameters["read_fraction"]
     shares = {"read": reads, "write": 1 - reads}
     # Writes take longer, but together they keep to Little's law.

@@ -141,6 +141,29 @@ class Facts:
             """
         )
 
+    def members(self) -> pl.DataFrame:
+        """One row a run on an array: what its members did meanwhile, all together, and how evenly.
+
+        `member_count, member_reads, member_writes, member_read_bytes, member_write_bytes` (sums), `member_busy_ns`
+        (mean of the members), `member_most_bytes` (of the one that moved most).
+        """
+        return self._frame(
+            f"""
+            SELECT result_set, run_id, count(*)::BIGINT AS member_count, sum(reads)::BIGINT AS member_reads,
+                   sum(writes)::BIGINT AS member_writes, sum(read_bytes)::BIGINT AS member_read_bytes,
+                   sum(write_bytes)::BIGINT AS member_write_bytes, avg(busy_ns) AS member_busy_ns,
+                   max(read_bytes + write_bytes)::BIGINT AS member_most_bytes
+            FROM (
+              SELECT result_set, run_id, device, sum(reads) AS reads, sum(writes) AS writes,
+                     sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes, sum(busy_ns) AS busy_ns
+              FROM {self._view("usage")} JOIN (
+                SELECT result_set, run_id, members FROM {self._view("runs")} WHERE members IS NOT NULL
+              ) USING (result_set, run_id) SEMI JOIN complete USING (result_set, run_id)
+              WHERE phase = 'measure' AND list_contains(string_split(members, ' '), device) GROUP BY ALL
+            ) GROUP BY ALL
+            """
+        )
+
     def _merged_buckets(self, per: Per) -> pl.DataFrame:
         return self._frame(
             f"""

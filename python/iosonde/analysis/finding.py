@@ -10,6 +10,7 @@ Kind = Literal[
     "search",
     "disturbance",
     "saturation",
+    "promise",
     "peak",
     "doubling",
     "asymmetry",

@@ -19,6 +19,7 @@ from iosonde.analysis.sentences import (
     headline,
     overload,
     peak,
+    promise,
     reference,
     saturation,
     search,
@@ -41,6 +42,7 @@ _TELLERS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "flatness": flatness.tell,
     "peak": peak.tell,
     "steady_state": steady.tell,
+    "promise": promise.tell,
 }
 
 _ORDER: tuple[Kind, ...] = (
@@ -48,6 +50,7 @@ _ORDER: tuple[Kind, ...] = (
     "search",
     "steady",
     "disturbance",
+    "promise",
     "peak",
     "saturation",
     "doubling",
@@ -85,7 +88,7 @@ def findings(
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
     found = [
         *headline.tell(cases, metrics),
-        *(finding for question in _questions(study, cases, metrics) for finding in _answer(question)),
+        *(finding for question in _questions(study, cases, metrics, runs) for finding in _answer(question)),
         *search.tell(procedures),
         *disturbance.tell(disturbed),
         *overload.tell(cases, metrics),
@@ -98,8 +101,13 @@ def findings(
     return sorted(found, key=lambda finding: (_ORDER.index(finding.kind), _STRENGTHS.index(finding.strength)))
 
 
-def _questions(study: Study, cases: pl.DataFrame, metrics: pl.DataFrame) -> Iterator[Question]:
-    return (Question(study=study, analysis=analysis, cases=cases, runs=metrics) for analysis in study.analysis)
+def _questions(
+    study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None
+) -> Iterator[Question]:
+    return (
+        Question(study=study, analysis=analysis, cases=cases, runs=metrics, outcomes=outcomes)
+        for analysis in study.analysis
+    )
 
 
 def _answer(question: Question) -> Iterator[Finding]:

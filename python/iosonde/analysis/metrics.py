@@ -172,6 +172,14 @@ _LIST = (
         kind="cpu",
     ),
     Metric(
+        name="cpu_ns_per_byte",
+        title="CPU time per byte",
+        unit="ns",
+        formula="(user + system time of the engine process) / bytes",
+        better="lower",
+        kind="cpu",
+    ),
+    Metric(
         name="core_utilisation",
         title="Utilisation of the busiest core",
         unit="",
@@ -201,6 +209,46 @@ _LIST = (
         unit="B/s",
         formula="bytes the block device read and wrote / seconds",
         better="higher",
+        kind="device",
+    ),
+    Metric(
+        name="member_ios_per_operation",
+        title="Member I/Os per I/O",
+        unit="",
+        formula="reads and writes that the members of the array completed / operations",
+        better="lower",
+        kind="device",
+    ),
+    Metric(
+        name="member_reads_per_operation",
+        title="Member reads per I/O",
+        unit="",
+        formula="reads that the members of the array completed / operations",
+        better="lower",
+        kind="device",
+    ),
+    Metric(
+        name="member_bytes_per_byte",
+        title="Member bytes per byte",
+        unit="",
+        formula="bytes that the members of the array read and wrote / bytes",
+        better="lower",
+        kind="device",
+    ),
+    Metric(
+        name="member_utilisation",
+        title="Utilisation of the members",
+        unit="",
+        formula="mean over the members of the time that they had any I/O in flight / measured time",
+        better="neither",
+        kind="device",
+    ),
+    Metric(
+        name="member_imbalance",
+        title="Imbalance of the members",
+        unit="",
+        formula="bytes of the member that moved most / mean of the members",
+        better="lower",
         kind="device",
     ),
     Metric(
@@ -320,6 +368,7 @@ def run_metrics(results: Results) -> pl.DataFrame:
         .join(_iops_variation(facts), on=[*_RUN_KEYS, *_SCOPE_KEYS], how="left")
         .join(_of_streams(facts, counts), on=[*_RUN_KEYS, "stream"], how="left")
         .join(facts.devices(), on=_RUN_KEYS, how="left")
+        .join(facts.members(), on=_RUN_KEYS, how="left")
         .join(sustained.metrics(facts), on=_RUN_KEYS, how="left")
     )
     return _long(_derived(_at_their_scope(table)), keys=(*_RUN_COLUMNS, *_SCOPE_KEYS), metrics=METRICS)
@@ -570,7 +619,8 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
     of_stream = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")
     of_run = (
         *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
-        *("verified_bytes", "wrong_sectors", *sustained.METRICS),
+        *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
+        *("member_most_bytes", "verified_bytes", "wrong_sectors", *sustained.METRICS),
     )
     reads, writes = (
         pl.col("bytes").filter((pl.col("operation") == operation) & ((pl.col("stream") == ALL) | ~several)).sum()
@@ -609,7 +659,8 @@ def _derived_counts(table: pl.DataFrame) -> pl.DataFrame:
 def _derived(table: pl.DataFrame) -> pl.DataFrame:
     """Add every metric of a run's scope."""
     closed_loop = pl.col("response_count") == 0
-    return _derived_counts(table).with_columns(
+    members = table.with_columns(member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes"))
+    return _derived_counts(members).with_columns(
         mean_in_flight=pl.col("in_flight_sum_ns") / 1e9 / pl.col("seconds"),
         concurrency=pl.col("stream_concurrency"),
         littles_law_ratio=pl.when(closed_loop).then(
@@ -619,6 +670,12 @@ def _derived(table: pl.DataFrame) -> pl.DataFrame:
         cpu_user_ns_per_operation=_over("process_user_ns", "count"),
         cpu_system_ns_per_operation=_over("process_system_ns", "count"),
         cpu_ns_per_operation=(_over("process_user_ns", "count") + _over("process_system_ns", "count")),
+        cpu_ns_per_byte=(_over("process_user_ns", "bytes") + _over("process_system_ns", "bytes")),
+        member_ios_per_operation=(_over("member_reads", "count") + _over("member_writes", "count")),
+        member_reads_per_operation=_over("member_reads", "count"),
+        member_bytes_per_byte=_over("member_bytes", "bytes"),
+        member_utilisation=pl.col("member_busy_ns") / 1e9 / pl.col("seconds"),
+        member_imbalance=_over("member_most_bytes", "member_bytes") * pl.col("member_count"),
         device_read_amplification=_over("device_read_bytes", "read_bytes"),
         device_write_amplification=_over("device_write_bytes", "write_bytes"),
         device_bytes_per_second=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),

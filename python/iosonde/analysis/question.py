@@ -25,6 +25,8 @@ class Question:
     analysis: Analysis
     cases: pl.DataFrame
     runs: pl.DataFrame
+    outcomes: pl.DataFrame | None = None
+    """The view `runs`, for what it tells besides metrics."""
 
     @cached_property
     def part(self) -> Part:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from iosonde.analysis.verdict import Kind
 
 HEIGHT = 300
+BREAK = " · "
+"""Between levels in one label: there a line of an axis ends."""
 
 MARKS: dict[Kind, str] = {"tool": "○", "cache": "□", "unclear": "△"}
 """Marks of figures that the disk did not set."""
@@ -99,7 +101,9 @@ def heatmap(frame: Frame) -> Chart:
         "x:O",
         sort=list(frame.x.order),
         title=frame.x.title,
-        axis=alt.Axis(labelAngle=0, labelOverlap=True, ticks=False, domain=False),
+        axis=alt.Axis(
+            labelAngle=0, labelOverlap=True, labelExpr=f"split(datum.label, '{BREAK}')", ticks=False, domain=False
+        ),
     )
     y = alt.Y("series:O", sort=list(reversed(frame.series)), title=frame.series_title)
     domain = list(frame.y.domain or (0, 1))

@@ -71,9 +71,10 @@ class Chapter:
     @cached_property
     def figures(self) -> list[Figure]:
         """The figures that the study asks for."""
+        from iosonde.report import promise
         from iosonde.report.views import figures
 
-        return figures(self.material)
+        return [*figures(self.material), *promise.figures(self.material, first=len(self.study.views) + 1)]
 
     @cached_property
     def drift(self) -> Figure | None:
@@ -95,9 +96,19 @@ class Chapter:
     @cached_property
     def tables(self) -> list[Table]:
         """The comparison of two result sets, the tables that the study asks for, and every case."""
+        from iosonde.report import promise
+
         asked = [cross_table(view, self.material) for view in self.study.views if view.kind == "table"]
         searches, rounds = search_tables(self.material), round_tables(self.material)
-        return [*self._compared[1], *searches, *rounds, *(table for table in asked if table.rows), *self.case_tables]
+        promised = promise.tables(self.material)
+        return [
+            *self._compared[1],
+            *searches,
+            *rounds,
+            *promised,
+            *(table for table in asked if table.rows),
+            *self.case_tables,
+        ]
 
     @property
     def comparison(self) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.results import array_facts
 from iosonde.results.columns import COLUMNS
 from iosonde.results.schema import Record
 from iosonde.study.plan import Case
@@ -80,6 +81,10 @@ RUNS = pl.Schema(
         "engine": pl.String,
         "engine_version": pl.String,
         "environment": pl.String,
+        "target_bytes": pl.UInt64,
+        "members": pl.String,
+        "link_bytes_per_second": pl.Float64,
+        "memory_copy_bytes_per_second": pl.Float64,
         "warning_count": pl.UInt32,
         "verdict": pl.String,
         "verdict_because": pl.String,
@@ -208,6 +213,7 @@ def _run_row(record: Record) -> dict[str, Any]:
         "engine": record.engine.get("engine"),
         "engine_version": record.engine.get("version"),
         "environment": record.environment,
+        **array_facts.of(record),
         "warning_count": len(record.warnings),
         "verdict": record.verdict.kind if record.verdict else None,
         "verdict_because": "; ".join(record.verdict.because) if record.verdict else None,

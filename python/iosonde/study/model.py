@@ -196,7 +196,7 @@ class Reference(_Strict):
 
 
 AnalysisKind = Literal[
-    "saturation", "gain_per_doubling", "asymmetry", "tail_growth", "flatness", "peak", "steady_state"
+    "saturation", "gain_per_doubling", "asymmetry", "tail_growth", "flatness", "peak", "steady_state", "promise"
 ]
 
 

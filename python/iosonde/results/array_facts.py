@@ -1,0 +1,57 @@
+"""What a record tells of the array under its run: members, size, and what bounds all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from iosonde.results.schema import Record
+
+Json = Mapping[str, Any]
+
+
+def of(record: Record) -> dict[str, Any]:
+    """Return the columns of `runs` that are about an array."""
+    members = members_of(record.target)
+    return {
+        "target_bytes": _size(record.target),
+        "members": " ".join(members) or None,
+        "link_bytes_per_second": _link(record.spec),
+        "memory_copy_bytes_per_second": (record.harness or {}).get("memory_copy_bytes_per_second"),
+    }
+
+
+def members_of(target: Json) -> list[str]:
+    """Return the members of the array that a target stands on, as the table `usage` calls them.
+
+    Of arrays on arrays those of the upper one. A btrfs over several devices has them as members; its `devices` are
+    listed one beside the other.
+    """
+    if target.get("kind") == "simulated":
+        drives = int((target.get("array") or {}).get("drives", 1))
+        return [f"drive{number}" for number in range(drives)] if drives > 1 else []
+    devices: Sequence[Json] = target.get("devices") or []
+    for device in devices:
+        if device.get("kind") == "md":
+            under = set(device.get("under", []))
+            return [each["device"] for each in devices if each.get("name") in under]
+    if (target.get("file_system") or {}).get("kind") == "btrfs":
+        covered = {name for device in devices for name in device.get("under", [])}
+        tops = [each["device"] for each in devices if each.get("name") not in covered]
+        return tops if len(tops) > 1 else []
+    return []
+
+
+def _size(target: Json) -> int | None:
+    if "size_bytes" in target:
+        return int(target["size_bytes"])
+    devices = target.get("devices") or []
+    size = (target.get("file_system") or {}).get("size_bytes") or (devices[0].get("size_bytes") if devices else None)
+    return None if size is None else int(size)
+
+
+def _link(spec: Json) -> float | None:
+    """Of simulated drives; between real ones and the machine it is not known what they share."""
+    array = ((spec.get("workload") or {}).get("backend") or {}).get("array") or {}
+    limit = array.get("bytes_per_second")
+    return None if limit is None else float(limit)
