@@ -196,7 +196,7 @@ def _run_row(record: Record) -> dict[str, Any]:
         "measure_begin_ns": result.get("begin_ns"),
         "measure_end_ns": result.get("end_ns"),
         "jobs_total": sum(stream["jobs"] for stream in streams),
-        "concurrency": sum(stream["jobs"] * stream["queue_depth"] for stream in streams),
+        "concurrency": sum(stream["jobs"] * stream.get("queue_depth", stream.get("batch", 1)) for stream in streams),
         "loop": _loop(streams),
         "backend_in_effect": backend.get("kind"),
         "layout_written_bytes": layout.get("written_bytes"),

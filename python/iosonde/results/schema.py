@@ -138,7 +138,7 @@ class Failure(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     code: str
-    """The engine's code, or `crashed`, `killed`, `not_started`, `protocol`."""
+    """The engine's code, or `crashed`, `killed`, `out_of_memory`, `not_started`, `protocol`."""
     message: str
     context: str = ""
     hint: str = ""
@@ -190,5 +190,10 @@ class Record(BaseModel):
     """Temperatures of the target's devices after the run, where they tell."""
     harness: dict[str, Any] | None = None
     """What an I/O of each stream's shape costs on the null backend, and on what it was measured (run/harness.py)."""
+    memory: dict[str, Any] | None = None
+    """What the control group of its memory limit counted (target/control_group.py); None without a limit."""
+    device_totals: list[dict[str, Any]] = []
+    """Key-value workloads: what each block device did from before the start until all was durable
+    (run/device_totals.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""

@@ -29,6 +29,8 @@ from iosonde.errors import EngineError
 from iosonde.results.schema import Failure
 from iosonde.run.collect import Collector
 from iosonde.run.stop import Stop
+from iosonde.target.control_group import MemoryGroup
+from iosonde.units import format_bytes
 
 PROTOCOL = 1
 ENGINE = "iosonde-engine"
@@ -73,6 +75,8 @@ class EngineRun:
     intervals: pl.DataFrame
     histograms: pl.DataFrame
     usage: pl.DataFrame
+    memory: dict[str, Any] | None = None
+    """What the control group of its memory limit says; None without a limit."""
 
 
 def find_engine() -> Path:
@@ -103,17 +107,22 @@ def drive(
     stop: Stop,
     engine: Path | None = None,
     patience: Patience | None = None,
+    group: MemoryGroup | None = None,
 ) -> EngineRun:
-    """Carry out one spec. `on_event` gets every event as it comes; `stop` ends the run early."""
+    """Carry out one spec. `on_event` gets every event as it comes; `stop` ends the run early; `group` limits memory."""
     conversation = _Conversation(spec, on_event, patience or Patience())
     started_at = _now()
     child = _Child(engine or find_engine())
     try:
+        if group:
+            group.add(child.pid)  # It waits for its spec, and has taken hardly any memory yet.
         child.send(_line(spec))
         _listen(child, conversation, stop)
     finally:
         account = child.end()
     intervals, histograms, usage = conversation.tables()
+    memory = group.facts() if group else None
+    failure = conversation.failure or _failure_of(conversation, account["exit_status"], child.complaint)
     return EngineRun(
         started_at=started_at,
         ended_at=_now(),
@@ -121,11 +130,12 @@ def drive(
         phases=conversation.phases,
         warnings=conversation.warnings,
         result=conversation.result,
-        failure=conversation.failure or _failure_of(conversation, account["exit_status"], child.complaint),
+        failure=_of_memory(memory, failure) or failure,
         child=account,
         intervals=intervals,
         histograms=histograms,
         usage=usage,
+        memory=memory,
     )
 
 
@@ -328,6 +338,11 @@ class _Child:
             while text:
                 text = text[os.write(self._stdin, text) :]
 
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; until it is reaped the process number is its own."""
         os.kill(self._process.pid, number)
@@ -413,6 +428,19 @@ def _failure_of(conversation: _Conversation, exit_status: int, complaint: str) -
         message="the engine ended without a result",
         context=complaint,
         hint="engine and iosonde may be of different versions: `iosonde doctor` shows both",
+    )
+
+
+def _of_memory(memory: dict[str, Any] | None, failure: Failure | None) -> Failure | None:
+    """The failure of an engine that the kernel killed because its memory limit left it no room."""
+    if not memory or not memory["oom_kills"] or failure is None or failure.code != "killed":
+        return None
+    return Failure(
+        code="out_of_memory",
+        message=f"{format_bytes(memory['limit_bytes'])} of memory are too little for the store: the kernel killed the "
+        "engine at its limit",
+        context=failure.context,
+        hint="raise it with `--set memory_limit=...`, or give the store smaller caches and write buffers",
     )
 
 

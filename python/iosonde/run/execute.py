@@ -7,7 +7,7 @@ made on the target, and forget the run in flight; `resume` goes on from there, a
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record, RecordWarning
 from iosonde.run import environment
 from iosonde.run.agenda import Agenda
+from iosonde.run.device_totals import DeviceTotals
 from iosonde.run.engine import EngineRun, drive, find_engine
 from iosonde.run.harness import Harness
 from iosonde.run.judgement import judged, temperatures
@@ -25,6 +26,7 @@ from iosonde.run.stage import Stage, Standing
 from iosonde.run.stop import Stop, stop_on_signals
 from iosonde.study.plan import Case, Plan, Run
 from iosonde.target import Target, drive_state, open_target, prepare, put_back
+from iosonde.target.control_group import MemoryGroup
 from iosonde.target.purge import purge
 
 ALIKE_FAILURES = 3
@@ -146,15 +148,20 @@ class _Session:
         target = _describe(standing.target)
         if run.purges:
             self._purge(run)
-        done = drive(
-            drive_state.with_state(run.spec, self._result_set.directory),
-            on_event=lambda event: self._observer.event(run, event),
-            stop=self.stop,
-            engine=self._engine,
-        )
+        totals = DeviceTotals(run.spec) if run.spec["workload"]["kind"] == "kv" else None
+        with _memory_group(case.parameters | run.parameters) as group:
+            done = drive(
+                drive_state.with_state(run.spec, self._result_set.directory),
+                on_event=lambda event: self._observer.event(run, event),
+                stop=self.stop,
+                engine=self._engine,
+                group=group,
+            )
+            device_totals = totals.end() if totals else []
         if self.stop.is_set() and not _is_complete(done):
             return False
-        record = self._judged(self._record(run, case, done, target, standing), done)
+        record = self._record(run, case, done, target, standing).model_copy(update={"device_totals": device_totals})
+        record = self._judged(record, done)
         self._result_set.write(record, done.intervals, done.histograms, done.usage)
         self._observer.run_ended(run, record)
         self._watch_failures(record)
@@ -186,6 +193,7 @@ class _Session:
             environment=self._machine.name,
             session=self._machine.session,
             harness=self._machine.harness.of(run.spec),
+            memory=done.memory,
             warnings=[RecordWarning(**warning) for warning in done.warnings],
         )
 
@@ -216,6 +224,18 @@ class _Session:
                 f"{ALIKE_FAILURES} runs one after the other failed with `{code}`; the study goes on, and failed runs "
                 "can be repeated with `iosonde resume DIR --retry-failed`"
             )
+
+
+@contextmanager
+def _memory_group(parameters: Mapping[str, Any]) -> Iterator[MemoryGroup | None]:
+    """The control group of a run with a memory limit, gone afterwards whatever happens."""
+    limit_bytes = parameters.get("memory_limit")
+    group = MemoryGroup.make(limit_bytes) if limit_bytes else None
+    try:
+        yield group
+    finally:
+        if group:
+            group.remove()
 
 
 def _is_complete(done: EngineRun) -> bool:

@@ -10,12 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import stat
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from iosonde.errors import TargetError
+
+CONTROL_GROUP = "control group"
+"""What a directory of a control group hierarchy is called here: its files are the kernel's."""
+
+DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log)?")
+"""Name of a directory in one of ours that holds a database (`workload/kv.py`), or its log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +32,7 @@ class Entry:
 
     path: str
     what: str
-    """A noun: `file`, `directory`."""
+    """A noun: `file`, `directory`, `control group`."""
     made_at: str
     owner: str
     """The process that uses it: boot, process number and start time, which together never come again."""
@@ -119,17 +127,29 @@ def cleanup(*, kept: bool = False) -> list[Cleaned]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a directory of files that iosonde made, and forget it."""
-    if path.is_dir() and not path.is_symlink():
-        for file in path.iterdir():
-            if not file.is_file() or file.is_symlink():
-                raise OSError(f"`{file}` is not a file of iosonde")
-        for file in path.iterdir():
-            file.unlink()
+    """Remove a file, a control group, or a directory with what is in it, and forget it."""
+    entry = find(path)
+    if entry is not None and entry.what == CONTROL_GROUP:
         path.rmdir()
+    elif path.is_dir() and not path.is_symlink():
+        _check_plain(path)
+        shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
     removed(path)
+
+
+def _check_plain(directory: Path) -> None:
+    """What lies there are files, and databases of the engine on the same file system; anything else is not ours."""
+    device = directory.lstat().st_dev
+    for parent, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            path = Path(parent, name)
+            found = path.lstat()
+            in_database = DATABASE.fullmatch(path.relative_to(directory).parts[0]) is not None
+            is_ours = stat.S_ISREG(found.st_mode) or (stat.S_ISDIR(found.st_mode) and in_database)
+            if not is_ours or found.st_dev != device:
+                raise OSError(f"`{path}` is not a file of iosonde")
 
 
 def _clean(entry: Entry, *, kept: bool) -> Cleaned:

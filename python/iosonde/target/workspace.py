@@ -1,8 +1,9 @@
 """What a plan's runs need on disk before an engine starts, made and removed again.
 
 A directory target gets a fresh subdirectory `iosonde-XXXXXXXX` in it, a file target an empty file. The engine fills
-them, and keeps its journal of a verified file beside it (`FILE.verify`). Everything is noted in the journal of what was
-made before it is made (`journal.py`).
+them, and keeps its journal of a verified file beside it (`FILE.verify`). Databases of key-value stores each have a
+directory in that subdirectory, and a log that lies apart has one on its own target. Everything is noted in the journal
+of what was made before it is made (`journal.py`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def prepare(plan: Plan) -> None:
                 )
         else:
             _make(path, keep=plan.keep)
+    for path in _databases(plan):
+        path.mkdir(exist_ok=True)
 
 
 def put_back(plan: Plan) -> None:
@@ -59,8 +62,17 @@ def _remove(path: Path) -> None:
 
 
 def _things(plan: Plan) -> list[Path]:
-    workloads: Iterable[JsonObject] = (spec["workload"] for spec in plan.specs())
-    return sorted({thing for workload in workloads for thing in _thing(workload)})
+    return sorted({thing for workload in _workloads(plan) for thing in _thing(workload)})
+
+
+def _databases(plan: Plan) -> set[Path]:
+    """Directories of databases and logs, each in one of ours."""
+    places = (workload["target"] for workload in _workloads(plan) if workload["target"]["kind"] == "directory")
+    return {Path(path) for place in places for path in (place["path"], place["log_path"]) if path}
+
+
+def _workloads(plan: Plan) -> Iterable[JsonObject]:
+    return (spec["workload"] for spec in plan.specs())
 
 
 def _thing(workload: JsonObject) -> list[Path]:
@@ -75,6 +87,8 @@ def _thing(workload: JsonObject) -> list[Path]:
             return [path, beside] if workload.get("verify") or journal.find(beside) else [path]
         case "file_per_job":
             return [Path(target["directory"])]
+        case "directory":
+            return [Path(path).parent for path in (target["path"], target["log_path"]) if path]
         case _:
             return []
 

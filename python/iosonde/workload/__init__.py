@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from iosonde.workload.interface import Workload
 
-Name = Literal["block"]
+Name = Literal["block", "kv"]
 
 
 def of(name: Name) -> Workload:
     """The workload of that name."""
-    from iosonde.workload import block
+    from iosonde.workload import block, kv
 
-    known: dict[str, Workload] = {"block": block}
+    known: dict[Name, Workload] = {"block": block, "kv": kv}
     return known[name]

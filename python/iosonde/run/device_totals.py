@@ -1,0 +1,62 @@
+"""What block devices did in the course of a whole run, until everything that was written had reached them.
+
+Intervals end with the measurement, and a store's pages may wait in memory long after it; so the kernel's counters are
+read before the engine starts, and again when it has ended and the file systems are synced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+SECTOR_BYTES = 512
+
+COUNTERS = {"reads": 0, "read_bytes": 2, "writes": 4, "write_bytes": 6, "discard_bytes": 13, "flushes": 15}
+"""Position in `/sys/dev/block/*/stat` (kernel `Documentation/block/stat.rst`); bytes are told in sectors."""
+
+
+class DeviceTotals:
+    """The counters of a run's devices, from here to `end`."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        self._devices: Sequence[str] = spec["observe"]["block_devices"]
+        target = spec["workload"]["target"]
+        self._directories = [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
+        self._begin = {device: _counters(device) for device in self._devices}
+
+    def end(self) -> list[dict[str, Any]]:
+        """What each device did since; devices that tell nothing are left out."""
+        for directory in self._directories:
+            sync(directory)
+        found = []
+        for device in self._devices:
+            begin, now = self._begin[device], _counters(device)
+            if begin and now:
+                found.append({"device": device, **{name: now[name] - begin[name] for name in now if name in begin}})
+        return found
+
+
+def sync(directory: Path) -> None:
+    """Write back everything of the file system that a directory lies on (syncfs(2))."""
+    with suppress(OSError):
+        opened = os.open(directory, os.O_RDONLY)
+        try:
+            ctypes.CDLL(None, use_errno=True).syncfs(opened)
+        finally:
+            os.close(opened)
+
+
+def _counters(device: str) -> dict[str, int]:
+    try:
+        fields = [int(field) for field in Path(f"/sys/dev/block/{device}/stat").read_text().split()]
+    except (OSError, ValueError):
+        return {}
+    return {
+        name: fields[position] * (SECTOR_BYTES if name.endswith("bytes") else 1)
+        for name, position in COUNTERS.items()
+        if position < len(fields)
+    }

@@ -1,0 +1,91 @@
+"""Loads on a key-value store by the names that db_bench and YCSB gave them, and what each stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal[
+    "load",
+    "fillseq",
+    "fillrandom",
+    "filluniquerandom",
+    "overwrite",
+    "readrandom",
+    "readseq",
+    "readreverse",
+    "seekrandom",
+    "deleteseq",
+    "deleterandom",
+    "readwhilewriting",
+    "ycsb_a",
+    "ycsb_b",
+    "ycsb_c",
+    "ycsb_d",
+    "ycsb_e",
+    "ycsb_f",
+]
+
+OPERATIONS = ("read", "update", "insert", "delete", "scan", "iterate", "read_modify_write")
+"""What may be done with a record."""
+
+WRITES = {"update", "insert", "delete", "read_modify_write"}
+
+LOADS = ("load", "fillseq", "fillrandom", "filluniquerandom")
+"""Phases that begin with an empty database and write as many records as it is to have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a phase stands for."""
+
+    operations: str
+    choice: str
+    """Empty: as `load_order` says."""
+    text: str
+    direction: Literal["forward", "reverse"] = "forward"
+
+
+_ZIPFIAN = "zipfian:0.99"
+
+PHASES: dict[Phase, Meaning] = {
+    "load": Meaning(
+        operations="update",
+        choice="",
+        text="every record once into an empty database, in `load_order`, in batches of `load_batch`",
+    ),
+    "fillseq": Meaning(
+        operations="update", choice="sequential", text="every record once, by key, into an empty database"
+    ),
+    "fillrandom": Meaning(
+        operations="update",
+        choice="uniform",
+        text="as many writes as there are records, at random, into an empty database: 63 % of the keys occur",
+    ),
+    "filluniquerandom": Meaning(
+        operations="update", choice="each_once", text="every record once, at random, into an empty database"
+    ),
+    "overwrite": Meaning(operations="update", choice="uniform", text="new values of records at random"),
+    "readrandom": Meaning(operations="read", choice="uniform", text="records at random"),
+    "readseq": Meaning(operations="iterate", choice="sequential", text="one record after the other, by key"),
+    "readreverse": Meaning(
+        operations="iterate", choice="sequential", direction="reverse", text="one record after the other, backwards"
+    ),
+    "seekrandom": Meaning(
+        operations="scan", choice="uniform", text="seek to a record at random, and read `scan_records`"
+    ),
+    "deleteseq": Meaning(operations="delete", choice="sequential", text="delete records by key"),
+    "deleterandom": Meaning(operations="delete", choice="uniform", text="delete records at random"),
+    "readwhilewriting": Meaning(
+        operations="read",
+        choice="uniform",
+        text="`jobs` readers (stream `readers`) and one writer of new values (stream `writer`), each at random",
+    ),
+    "ycsb_a": Meaning(operations="read/50:update/50", choice=_ZIPFIAN, text="update heavy"),
+    "ycsb_b": Meaning(operations="read/95:update/5", choice=_ZIPFIAN, text="read mostly"),
+    "ycsb_c": Meaning(operations="read", choice=_ZIPFIAN, text="read only"),
+    "ycsb_d": Meaning(operations="read/95:insert/5", choice="latest:0.99", text="read what was inserted last"),
+    "ycsb_e": Meaning(operations="scan/95:insert/5", choice=_ZIPFIAN, text="short ranges"),
+    "ycsb_f": Meaning(operations="read/50:read_modify_write/50", choice=_ZIPFIAN, text="read, modify, write"),
+}
+"""What each phase stands for."""
