@@ -53,7 +53,8 @@ def test_examples_are_imported_or_refused_for_what_they_measure(examples: list[P
     imported = {name: result for name, result in results.items() if isinstance(result, Imported)}
     assert {name for name in imported if NO_FILE_IO.match(name)} == set()
     for result in imported.values():
-        assert expand(parse(result.text), open_target("null:64TiB"), settings={}).runs
+        # `null:` has room for all of them, and keeps no data that could be verified.
+        assert expand(parse(result.text), open_target("null:64TiB"), settings={"verify": "none"}).runs
 
 
 def outcome(path: Path) -> Imported | StudyError:

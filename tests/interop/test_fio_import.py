@@ -49,7 +49,7 @@ def head(result: Imported) -> str:
 @pytest.mark.parametrize("path", sorted(JOBS.glob("*.fio")), ids=lambda path: path.stem)
 def test_every_study_that_is_made_can_be_planned(path: Path) -> None:
     study = parse(import_job_file(path, environment=ENVIRONMENT).text)
-    plan = expand(study, open_target("null:1TiB"), settings={})
+    plan = expand(study, open_target("null:1TiB"), settings={"verify": "none"})
     assert [run.case_id for run in plan.runs] == [part.name for part in study.parts] * 3, "in the order of the job file"
 
 
@@ -71,8 +71,8 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 # - everything.fio:6 [global] `iodepth=16`: `ioengine=sync` does one I/O at a time, in fio too; `queue_depth` is 1
 # - everything.fio:10 [global] `thinktime=200`: a stream has no pauses; each I/O follows the one before; for a lower
 #   rate give `arrival` and `rate`
-# - everything.fio:11 [global] `verify=crc32c`: the study measures and does not check content; the load is the same
-#   without the check
+# - everything.fio:11 [global] `verify=crc32c`: jobs that run together agree on `verify`, and another wants `after`;
+#   `verify` is `after` for all of them
 # - everything.fio:13 [global] `cpus_allowed=0-1`: fio lets every job run on any of these CPUs; job `i` is pinned to
 #   the `i`-th of them
 # - everything.fio:14 [global] `exec_prerun=/bin/true`: a study holds no commands; nothing is executed
@@ -234,6 +234,23 @@ def test_data(tmp_path: Path) -> None:
     assert "duplicate_fraction" not in single(tmp_path, "rw=write", "bs=512", "dedupe_percentage=30")
     assert single(tmp_path, "rw=write", "zero_buffers", "dedupe_percentage=30")["payload"] == "zeros"
     assert "compression_ratio" not in single(tmp_path, "rw=read", "buffer_compress_percentage=75")
+
+
+def test_what_is_verified(tmp_path: Path) -> None:
+    assert single(tmp_path, "rw=randwrite", "verify=md5", "verify_fatal=1")["verify"] == "after"
+    assert single(tmp_path, "rw=randrw", "verify=crc32c")["verify"] == "after"
+    assert single(tmp_path, "rw=randread", "verify=crc32c")["verify"] == "during"
+    for without in ("verify=0", "verify=null", "verify=md5\ndo_verify=0", "verify=md5\nzero_buffers"):
+        assert "verify" not in single(tmp_path, "rw=write", *without.split("\n")), without
+    assert "verify" not in single(tmp_path, "rw=trimwrite", "verify=md5")
+
+
+def test_jobs_that_run_together_are_verified_all_or_none(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[global]\nsize=64m\n[sealed]\nrw=write\nverify=md5\n[zeros]\nrw=write\nzero_buffers\n")
+    assert "verify" not in parts(result)[0]["measurement"]
+    assert [note for note in notes(result) if "`verify=md5`: a job that runs beside it cannot be verified" in note]
+    both = "[global]\nsize=64m\nverify=md5\n[writer]\nrw=write\n[reader]\nrw=randread\n"
+    assert parts(imported(tmp_path, both))[0]["measurement"]["verify"] == "after"
 
 
 def test_places_of_access(tmp_path: Path) -> None:

@@ -88,3 +88,17 @@ def test_where_chance_decides_both_do_as_much(tmp_path: Path, monkeypatch: pytes
     assert done["trims", "trim", "bytes"] == expected["trims", "trim", "bytes"]
     for key, count in expected.items():
         assert done[key] == pytest.approx(count, rel=0.1), key
+
+
+def test_what_fio_verifies_iosonde_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    job = tmp_path / "verify.fio"
+    job.write_text(
+        "[w]\nrw=randwrite\nsize=4m\nverify=crc32c\nverify_fatal=1\n[r]\nstonewall\nrw=read\nsize=4m\nverify=crc32c\n"
+    )
+    study = parse(import_job_file(job, environment={}).text)
+    (tmp_path / "target").mkdir()
+    results = execute(expand(study, open_target(str(tmp_path / "target")), repeats=1), tmp_path / "results")
+    assert [record.failure for record in results.records()] == [None, None]
+    rows = results.sql("SELECT part, verified_bytes, wrong_sectors FROM runs ORDER BY part")
+    assert rows.rows() == [("r", 4 << 20, 0), ("w", 4 << 20, 0)]

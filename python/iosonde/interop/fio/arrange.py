@@ -43,7 +43,8 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
 
 def _part(group: Sequence[Job], name: str) -> dict[str, Any]:
     places = _places(group)
-    run = {**_duration(group), **_agreed(group), **_layout(group), **_files(group)}
+    agreed = _agreed(group)
+    run = {**_duration(group), **agreed, **_layout(group, agreed), **_files(group)}
     streams = [{**job.stream, **place, **_active(job, group)} for job, place in zip(group, places, strict=True)]
     titles = list(dict.fromkeys(job.title for job in group if job.title))
     part: dict[str, Any] = {"name": name, "title": "; ".join(titles) or ", ".join(job.name for job in group)}
@@ -82,16 +83,35 @@ def _agreed(group: Sequence[Job]) -> dict[str, Any]:
         for job in group:
             if name in job.run and job.run[name] != agreed[name]:
                 _note_other(job, name, agreed[name])
+    if "verify" in agreed:
+        _verify_all_or_none(group, agreed)
     if agreed["backend"] == "sync" or "uring" not in {job.run["backend"] for job in group}:
         for name in ("registered_files", "registered_buffers", "submission_polling", "completion_polling"):
             agreed.pop(name, None)
     return agreed
 
 
+def _verify_all_or_none(group: Sequence[Job], agreed: dict[str, Any]) -> None:
+    """What one job writes, another overwrites or reads: either all of it is sealed or nothing."""
+    reason = next((job.unverifiable for job in group if job.unverifiable), "")
+    if not reason:
+        return
+    del agreed["verify"]
+    for job in group:
+        if "verify" in job.run:
+            job.given.note(
+                "verify",
+                why=f"a job that runs beside it cannot be verified: {reason}",
+                instead="the load is the same without the check",
+            )
+
+
 def _one_of(name: str, wanted: Sequence[Any]) -> Any:
     match name:
         case "ramp" | "interval":
             return max(wanted, key=parse_duration)
+        case "verify":
+            return "after" if "after" in wanted else "during"
         case "page_cache" | "backend":
             return min(wanted, key=_LOUDEST_FIRST[name].index)
         case _:
@@ -113,6 +133,7 @@ _WRITTEN_AS = {
     "interval": ("log_avg_msec",),
     "page_cache": ("invalidate", "pre_read"),
     "backend": ("ioengine",),
+    "verify": ("verify",),
     "registered_files": ("registerfiles",),
     "registered_buffers": ("fixedbufs",),
     "submission_polling": ("sqthread_poll",),
@@ -146,9 +167,10 @@ def _active(job: Job, group: Sequence[Job]) -> dict[str, str]:
     return {"active": f"{compact_duration(job.start_ns)}-{compact_duration(end_ns) if ends_earlier else ''}"}
 
 
-def _layout(group: Iterable[Job]) -> dict[str, str]:
-    """fio writes files before it reads them, and not before it writes them."""
-    return {"layout": "missing" if any(job.needs_data for job in group) else "never"}
+def _layout(group: Iterable[Job], run: dict[str, Any]) -> dict[str, str]:
+    """fio writes files before it reads them, and not before it writes them; what is verified must be known."""
+    needed = any(job.needs_data for job in group) or "verify" in run
+    return {"layout": "missing" if needed else "never"}
 
 
 # Files

@@ -60,6 +60,8 @@ class Job:
     """How long it runs at most; 0 where only its bytes end it."""
     needs_data: bool
     """It reads, or overwrites what must be there."""
+    unverifiable: str = ""
+    """Why what it writes cannot be verified, as a clause; empty where it can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,18 +114,25 @@ def convert(given: Given) -> Job | None:
         **_cpus(given, jobs),
     }
     stream |= _arrival(given, direction, stream, jobs)
+    unverifiable = _unverifiable(given, direction, stream)
     return Job(
         name=given.text("name") if _names_itself(given) else given.section.name,
         title=given.text("description"),
         given=given,
         begins_part=given.flag("stonewall") or _waits(given),
         stream=_checked(given, stream),
-        run={**_backend(given, engine, stream), **_ramp(given, stream), **_page_cache(given)},
+        run={
+            **_backend(given, engine, stream),
+            **_ramp(given, stream),
+            **_page_cache(given),
+            **_verification(given, direction, unverifiable),
+        },
         jobs=jobs,
         place=place,
         start_ns=_start_ns(given),
         duration_ns=_duration_ns(given, stream),
         needs_data="read" in direction.operations or given.flag("overwrite"),
+        unverifiable=unverifiable,
     )
 
 
@@ -459,6 +468,32 @@ def _duplicates(given: Given, direction: _Direction) -> dict[str, Any]:
         )
         return {}
     return {"duplicate_fraction": min(percent, 99) / 100} if percent else {}
+
+
+def _unverifiable(given: Given, direction: _Direction, stream: dict[str, Any]) -> str:
+    if "trim" in direction.operations:
+        return "nobody can tell what a trimmed block should hold"
+    if stream.get("payload") == "zeros" or stream.get("duplicate_fraction"):
+        return "every sector says where it belongs, so there are no zeros and no duplicates"
+    if any(size % 512 for size, _ in _sizes(given, direction)):
+        return "whole sectors of 512 B are verified, and not every I/O is a multiple of that"
+    return ""
+
+
+def _verification(given: Given, direction: _Direction, unverifiable: str) -> dict[str, Any]:
+    if given.raw("verify") in ("", "0", "null"):
+        return {}
+    if not given.flag("do_verify", default=True):
+        given.note(
+            "do_verify",
+            why="fio then writes data that a later job can verify",
+            instead='nothing is verified; with `verify = "after"` iosonde does it after this very load',
+        )
+        return {}
+    if unverifiable:
+        given.note("verify", why=unverifiable, instead="the load is the same without the check")
+        return {}
+    return {"verify": "during" if direction.operations == ("read",) else "after"}
 
 
 def _cpus(given: Given, jobs: int) -> dict[str, Any]:

@@ -113,6 +113,8 @@ OPTIONS: tuple[Option, ...] = (
     _carried("zero_buffers", "`payload`"),
     _carried("buffer_compress_percentage", "`compression_ratio`: 100 / (100 - percentage)"),
     _carried("dedupe_percentage", "`duplicate_fraction`, where blocks are multiples of 4 KiB"),
+    _carried("verify", '`verify`: `"during"` where a job only reads, or else `"after"`; the method is always CRC-32C'),
+    _carried("do_verify", "`verify`"),
     _carried("cpus_allowed", "`cpus`"),
     _carried("cpumask", "`cpus`"),
     _carried("cpus_allowed_policy", "`cpus`: job `i` runs on the `i`-th of them (`split`)"),
@@ -156,6 +158,10 @@ OPTIONS: tuple[Option, ...] = (
     *_needless("rate_cycle/ratecycle rate_ignore_thinktime", "the schedule is kept from one I/O to the next"),
     *_needless("openfiles file_service_type", "a job has one file"),
     *_needless("mem/iomem hugepage-size lockmem iomem_align", "buffers are aligned and in memory before the start"),
+    *_needless(
+        "verify_interval verify_offset verify_fatal verify_dump verify_async verify_async_cpus experimental_verify",
+        "every sector is sealed, every difference is reported with its position, and all are counted",
+    ),
     *_needless("nonvectored userspace_reap", "it concerns the calls of fio alone"),
     *_dropped(
         "thinktime thinktime_spin thinktime_blocks thinktime_blocks_type thinktime_iotime thinkcycles",
@@ -184,11 +190,19 @@ OPTIONS: tuple[Option, ...] = (
     ),
     *_dropped("flow flow_id flow_sleep flow_watermark", "streams are not held to a ratio", "each runs as it can"),
     *_dropped(
-        "verify do_verify verify_only verify_interval verify_offset verify_pattern verify_pattern_interval "
-        "verify_fatal verify_dump verify_async verify_backlog verify_backlog_batch experimental_verify "
-        "verify_state_load verify_state_save verify_write_sequence verify_header_seed trim_percentage "
-        "trim_verify_zero trim_backlog trim_backlog_batch",
-        "the study measures and does not check content",
+        "verify_pattern verify_pattern_interval verify_header_seed",
+        "iosonde decides what is written, so that it can tell lost, torn, misdirected and stale data apart",
+        "every sector carries its position, its generation and a CRC-32C",
+    ),
+    *_dropped(
+        "verify_only verify_backlog verify_backlog_batch verify_state_load verify_state_save verify_write_sequence",
+        "what was written is checked after the load, or as it is read",
+        "a journal beside the file knows what must be there; `iosonde verify` checks a kept file again, at any time",
+        off=("0", ""),
+    ),
+    *_dropped(
+        "trim_percentage trim_verify_zero trim_backlog trim_backlog_batch",
+        "what was trimmed is not checked",
         "the load is the same without the check",
     ),
     *_dropped(
