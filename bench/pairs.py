@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from iosonde.analysis.statistics import Estimate, ratio
+from iosonde.analysis.statistics import Estimate, median_interval, ratio
 
 T = TypeVar("T")
 
@@ -36,6 +36,11 @@ def ratio_of(pairs: Sequence[tuple[T, T]], figure: Callable[[T], float | None]) 
     if len(complete) < len(pairs):
         return None
     return ratio([ours for ours, _ in complete], [theirs for _, theirs in complete], paired=True)
+
+
+def difference_of(pairs: Sequence[tuple[T, T]], figure: Callable[[T], float]) -> Estimate:
+    """The median over the pairs of ours less theirs, in the figure's unit, with its 95 % interval."""
+    return median_interval([figure(ours) - figure(theirs) for ours, theirs in pairs])
 
 
 def shown(estimate: Estimate | None) -> str:

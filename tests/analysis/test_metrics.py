@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fabricate
 import numpy as np
 import polars as pl
 import pytest
@@ -299,3 +300,13 @@ def test_what_verification_found_is_said_of_the_whole_run_and_of_no_other(tmp_pa
     ]
     without = run_metrics(result_set(tmp_path / "without", [samples]))
     assert not set(without["metric"]) & {"verified_bytes", "wrong_sectors"}
+
+
+def test_levels_of_queue_depth_may_have_labels(tmp_path: Path) -> None:
+    facts = fabricate.small_study()
+    facts["parts"][0]["factors"] = {
+        "queue_depth": [{"label": "shallow", "set": {"queue_depth": 1}}, {"label": "deep", "set": {"queue_depth": 4}}]
+    }
+    table = run_metrics(fabricate.result_set(tmp_path / "set", facts, seconds=2))
+    for label in ("shallow", "deep"):
+        assert table["case_id"].str.contains(f"queue_depth={label}").any(), label

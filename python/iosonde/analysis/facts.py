@@ -105,12 +105,16 @@ class Facts:
         )
 
     def queue_depths(self) -> pl.DataFrame:
-        """One row a case and stream with its queue depth; stream null where all streams have the same."""
+        """One row a case and stream with its queue depth; stream null where all streams have the same.
+
+        Null where levels of that name have labels that are no numbers.
+        """
         columns = [name for name in self._columns("cases") if name.split(".")[-1] == "queue_depth"]
         empty = "SELECT '' AS result_set, '' AS case_id, '' AS stream, 0::BIGINT AS queue_depth LIMIT 0"
         selects = [
-            f"SELECT result_set, case_id, {_stream_literal(name)} AS stream, {_identifier(name)}::BIGINT AS queue_depth"
-            f" FROM {self._view('cases')} WHERE {_identifier(name)} IS NOT NULL"
+            f"SELECT result_set, case_id, {_stream_literal(name)} AS stream,"
+            f" TRY_CAST({_identifier(name)} AS BIGINT) AS queue_depth FROM {self._view('cases')}"
+            f" WHERE {_identifier(name)} IS NOT NULL"
             for name in columns
         ]
         return self._frame(" UNION ALL ".join([f"({empty})", *selects]))
