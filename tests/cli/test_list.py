@@ -23,6 +23,9 @@ han2021-device  One device under 64 threads with a file each
   quick         8 cases    28 runs   39.2 s
   standard      8 cases    46 runs   8 min 35 s
   paper         8 cases    46 runs   6 h 8 min
+idle-recovery  What a pause gives back
+  quick         1 cases    34 runs   at most 2 min 7 s
+  standard      1 cases    37 runs   at most 2 h 6 min
 jo2024-mixed  IOPS and five-nines latency under a 70/30 mix
   quick         8 cases    28 runs   39.2 s
   standard      8 cases    28 runs   15 min 30 s
@@ -42,6 +45,30 @@ master2010-surface  Bandwidth surface over block size and threads
   quick        75 cases   232 runs   2 min 42 s
   standard    280 cases   862 runs   35 min 55 s
   paper       280 cases  1436 runs   12 h 51 min
+mixed-endurance  Five nines of a mixed load that does not end
+  quick         2 cases     6 runs   1 min
+  standard      4 cases    12 runs   40 min 1 s
+  paper         4 cases    12 runs   4 h
+snia-cross-stimulus-recovery  Sequential, then random, then sequential writes again
+  quick         1 cases     5 runs   42.6 s
+  standard      1 cases     5 runs   1 h 50 min
+  paper         1 cases     5 runs   22 h
+snia-host-idle-recovery  Random writes with pauses between
+  quick         1 cases    36 runs   at most 4 min 7 s
+  standard      1 cases    42 runs   at most 1 h 47 min
+  paper         1 cases    42 runs   at most 16 h
+snia-iops  Random IOPS in steady state, by block size and mix
+  quick         1 cases    92 runs   at most 3 min 18 s
+  standard      1 cases  1402 runs   at most 3 h 58 min
+  paper         1 cases  1402 runs   at most 23 h 25 min
+snia-latency  Latency in steady state with one I/O in flight
+  quick         1 cases    63 runs   at most 2 min 42 s
+  standard      1 cases   228 runs   at most 43 min 15 s
+  paper         1 cases   228 runs   at most 4 h 6 min
+snia-throughput  Sequential throughput in steady state
+  quick         2 cases    44 runs   at most 1 min 28 s
+  standard      2 cases   104 runs   at most 17 min
+  paper         2 cases   104 runs   at most 1 h 40 min
 snia-write-saturation  Write saturation of a device that was purged
   quick         1 cases     3 runs   30.2 s
   standard      1 cases     3 runs   1 h

@@ -167,7 +167,7 @@ hint: write it like `10k`\
             """\
 `active` is wrong: `10s` is not a part of the measurement
 
-hint: write it like `10s-20s`, or `10s-` for the rest\
+hint: write it like `10s-20s`, `10s-` for the rest, or `0s-5s every 15s`\
 """,
             "`active` is wrong: `3s-2s` ends before it begins",
             "`registered_files` cannot be `perhaps`: it should be a valid boolean",

@@ -1,7 +1,7 @@
 //! Refuses a spec that contradicts itself, before anything is opened or written.
 
 use iosonde_load::{LoadError, error as load_error, regions};
-use iosonde_protocol::{Arrival, Backend, BlockWorkload, Durability, IoMode, Payload, Stream, Target};
+use iosonde_protocol::{Active, Arrival, Backend, BlockWorkload, Durability, IoMode, Payload, Stream, Target};
 
 use crate::error::BlockError;
 use crate::payload::GRANULE_BYTES;
@@ -139,7 +139,7 @@ fn check_times(workload: &BlockWorkload) -> Result<(), BlockError> {
         let active_ns = stream
             .active
             .iter()
-            .flat_map(|active| [Some(active.begin_ns), active.end_ns]);
+            .flat_map(|active| [Some(active.begin_ns), active.end_ns, active.every_ns]);
         let field = format!("stream `{}`, `active`", stream.name);
         times_ns.extend(active_ns.flatten().map(|time_ns| (time_ns, field.clone())));
     }
@@ -222,6 +222,7 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockEr
         )?;
     }
     check_payload(stream, &at)?;
+    check_repetition(stream, &at)?;
     check_ends(workload, stream, &at)
 }
 
@@ -251,6 +252,30 @@ fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), Blo
         "duplicates in blocks that are not whole multiples of 4 KiB",
         at("payload"),
         "duplicates are blocks of 4 KiB: use multiples of that as `block_sizes`",
+    )
+}
+
+/// Pauses between windows: each window has an end before the next begins, and no schedule runs through them.
+fn check_repetition(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+    let Some(Active {
+        begin_ns,
+        end_ns,
+        every_ns: Some(every_ns),
+    }) = stream.active
+    else {
+        return Ok(());
+    };
+    require(
+        end_ns.is_some_and(|end_ns| begin_ns < end_ns && end_ns - begin_ns <= every_ns),
+        format!("a window that comes again every {every_ns} ns before it is over"),
+        at("active"),
+        "give it an end, and let `every_ns` be at least as long as the window",
+    )?;
+    require(
+        stream.arrival == Arrival::Closed,
+        "an open loop in a window that repeats",
+        at("active"),
+        "use a closed loop, or steps of rate 0 as pauses",
     )
 }
 
@@ -293,7 +318,9 @@ fn loads_until_its_limit(stream: &Stream) -> bool {
         Arrival::Steps { steps, .. } => steps.last().is_some_and(|step| step.rate == 0.0),
         Arrival::Closed | Arrival::Constant { .. } | Arrival::Poisson { .. } => false,
     };
-    let has_end = stream.active.is_some_and(|active| active.end_ns.is_some());
+    let has_end = stream
+        .active
+        .is_some_and(|active| active.end_ns.is_some() && active.every_ns.is_none());
     !pauses_for_good && !has_end
 }
 

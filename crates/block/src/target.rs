@@ -140,7 +140,10 @@ fn open_for_load(stream: &Stream, path: &Path) -> Result<File, BlockError> {
 
 /// Random access through the page cache must not read ahead, as fio's `fadvise_hint` does it too.
 fn advise(file: &File, stream: &Stream) {
-    let random = matches!(stream.access, iosonde_protocol::Access::Random { .. });
+    let random = matches!(
+        stream.access,
+        iosonde_protocol::Access::Random { .. } | iosonde_protocol::Access::Aging { .. }
+    );
     let advice = if random {
         libc::POSIX_FADV_RANDOM
     } else {

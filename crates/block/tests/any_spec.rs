@@ -209,6 +209,8 @@ fn any_access() -> impl Strategy<Value = Access> {
             coverage: Coverage::EachOnce,
             distribution: Distribution::Uniform
         }),
+        mostly(&[0.07_f64, 0.28], &[0.0, -1.0, f64::NAN, 1e9])
+            .prop_map(|over_provisioning| Access::Aging { over_provisioning }),
         (coverage, any_distribution()).prop_map(|(coverage, distribution)| Access::Random { coverage, distribution }),
     ]
 }
@@ -256,7 +258,12 @@ fn any_durability() -> impl Strategy<Value = Durability> {
 
 fn any_active() -> impl Strategy<Value = Active> {
     let end_ns = option::of(mostly(&[1, 50_000_000, 200_000_000], &[0, u64::MAX]));
-    (mostly(&[0, 1_000_000], &[u64::MAX]), end_ns).prop_map(|(begin_ns, end_ns)| Active { begin_ns, end_ns })
+    let every_ns = option::of(mostly(&[200_000_000, 300_000_000], &[0, 1, u64::MAX]));
+    (mostly(&[0, 1_000_000], &[u64::MAX]), end_ns, every_ns).prop_map(|(begin_ns, end_ns, every_ns)| Active {
+        begin_ns,
+        end_ns,
+        every_ns,
+    })
 }
 
 fn any_arrival() -> impl Strategy<Value = Arrival> {

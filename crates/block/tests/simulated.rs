@@ -304,6 +304,36 @@ fn a_target_that_cannot_keep_up_is_told_by_what_was_due_and_what_was_started() {
 }
 
 #[test]
+fn load_and_pause_can_alternate() {
+    let mut workload = simulated(Service::Constant);
+    workload.ramp.duration_ns = 0;
+    workload.duration_ns = Some(6_000_000_000);
+    workload.streams[0].active = Some(Active {
+        begin_ns: 1_000_000_000,
+        end_ns: Some(2_000_000_000),
+        every_ns: Some(2_000_000_000),
+    });
+    let (_, intervals) = run(&workload).unwrap();
+    let done = |interval: &Interval| interval.streams[0].operations.iter().map(|o| o.count).sum::<u64>() > 10;
+    let active: Vec<bool> = intervals.iter().map(done).collect();
+    assert_eq!(active, [false, true, false, true, false, true]);
+    let repeated = |change: fn(&mut Active)| {
+        let mut other = workload.clone();
+        change(other.streams[0].active.as_mut().expect("it has a window"));
+        run(&other).map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(repeated(|active| active.every_ns = Some(500_000_000)).contains("before it is over"));
+    assert!(repeated(|active| active.end_ns = None).contains("before it is over"));
+    workload.streams[0].arrival = Arrival::Constant { rate: 100.0 };
+    assert!(
+        run(&workload)
+            .unwrap_err()
+            .to_string()
+            .contains("an open loop in a window that repeats")
+    );
+}
+
+#[test]
 fn a_stream_can_be_active_in_a_part_of_the_measurement_only() {
     for arrival in [Arrival::Closed, Arrival::Constant { rate: 20_000.0 }] {
         let mut workload = simulated(Service::Constant);
@@ -314,6 +344,7 @@ fn a_stream_can_be_active_in_a_part_of_the_measurement_only() {
         writer.active = Some(Active {
             begin_ns: 1_000_000_000,
             end_ns: Some(3_000_000_000),
+            every_ns: None,
         });
         workload.streams.push(writer);
         let (result, intervals) = run(&workload).unwrap();

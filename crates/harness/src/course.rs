@@ -394,8 +394,18 @@ impl<'a> Course<'a> {
             self.end_load(self.outcome.last_completion_ns);
         } else {
             self.cross_if_due(now_ns);
+            self.repeat_window(now_ns);
             self.is_open = self.window.contains(&now_ns);
             self.next_check_ns = self.next_instant(now_ns);
+        }
+    }
+
+    /// The next window, where they repeat and this one is over.
+    fn repeat_window(&mut self, now_ns: u64) {
+        let every_ns = self.plan.active.and_then(|active| active.every_ns);
+        if let Some(every_ns) = every_ns.filter(|every_ns| *every_ns > 0 && now_ns >= self.window.end) {
+            let turns_ns = ((now_ns - self.window.end) / every_ns + 1) * every_ns;
+            self.window = self.window.start + turns_ns..self.window.end + turns_ns;
         }
     }
 

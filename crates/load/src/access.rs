@@ -34,6 +34,7 @@ pub(crate) enum Visit {
     Zipfian(Zipfian),
     HotCold(HotCold),
     EachOnce(EachOnce),
+    Aging(Aging),
 }
 
 impl Visit {
@@ -44,6 +45,7 @@ impl Visit {
             Access::Strided { stride_bytes } => {
                 Self::Strided(Strided::new(stride_bytes / ground.unit_bytes, ground.first))
             }
+            Access::Aging { over_provisioning } => Self::Aging(Aging::new(ground.units, over_provisioning)),
             Access::Random {
                 coverage: Coverage::EachOnce,
                 ..
@@ -71,6 +73,7 @@ impl Visit {
             Self::Zipfian(visit) => visit.next(rng).min(size.starts - 1),
             Self::HotCold(visit) => visit.next(rng).min(size.starts - 1),
             Self::EachOnce(visit) => visit.next(rng).min(size.starts - 1),
+            Self::Aging(visit) => visit.next(rng).min(size.starts - 1),
         }
     }
 }
@@ -201,4 +204,88 @@ impl EachOnce {
         self.visited += 1;
         unit
     }
+}
+
+/// A drive aged in one pass.
+///
+/// Under uniform random writes a drive that collects its oldest block first holds blocks of every age, and of a block
+/// onto which `h` units were written ago a share of `exp(-h / units)` is still valid. The oldest, which is collected
+/// next, holds the share `a` with `a = exp(-(1 - a) (1 + over_provisioning))` (write amplification is `1 / (1 - a)`).
+/// So with `x` of the physical room still to be written, `exp(-(1 - a) (1 + over_provisioning) x)` of what is written
+/// now must last: those are the next units of a random order. The rest goes to units that are still to come in that
+/// order, which makes it stale by the end.
+#[derive(Debug, Clone)]
+pub(crate) struct Aging {
+    units: u64,
+    /// Units of the drive with its spare room: the length of the pass.
+    physical: u64,
+    /// What is left valid at the beginning of the pass is `exp(-decay)`.
+    decay: f64,
+    written: u64,
+    /// Units that were written for good.
+    settled: u64,
+    order: Option<Permutation>,
+}
+
+impl Aging {
+    fn new(units: u64, over_provisioning: f64) -> Self {
+        Self {
+            units,
+            physical: units + (units as f64 * over_provisioning).round() as u64,
+            decay: (1.0 - oldest_valid_share(over_provisioning)) * (1.0 + over_provisioning),
+            written: 0,
+            settled: 0,
+            order: None,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, rng: &mut Rng) -> u64 {
+        if self.written == self.physical {
+            (self.written, self.settled, self.order) = (0, 0, None);
+        }
+        let (left, to_settle) = (self.physical - self.written, self.units - self.settled);
+        self.written += 1;
+        match to_settle {
+            // Chance has settled the last unit a little before the end.
+            0 => rng.below(self.units),
+            1 => self.settle_next(rng),
+            _ if to_settle >= left || rng.unit() < self.lasting_share(left) => self.settle_next(rng),
+            _ => {
+                let place = self.settled + 1 + rng.below(to_settle - 1);
+                self.at(place, rng)
+            }
+        }
+    }
+
+    /// How much of what is written with so much left of the pass must last.
+    fn lasting_share(&self, left: u64) -> f64 {
+        (-self.decay * (left as f64 / self.physical as f64)).exp()
+    }
+
+    fn settle_next(&mut self, rng: &mut Rng) -> u64 {
+        self.settled += 1;
+        self.at(self.settled - 1, rng)
+    }
+
+    /// The unit at a place of this pass's order.
+    fn at(&mut self, place: u64, rng: &mut Rng) -> u64 {
+        let units = self.units;
+        self.order
+            .get_or_insert_with(|| Permutation::new(units, rng))
+            .apply(place)
+    }
+}
+
+/// The share of valid units in the block that is collected next, by iteration from below: the other solution is 1.
+fn oldest_valid_share(over_provisioning: f64) -> f64 {
+    let mut share = 0.0_f64;
+    for _ in 0..10_000 {
+        let next = (-(1.0 - share) * (1.0 + over_provisioning)).exp();
+        if (next - share).abs() < 1e-12 {
+            break;
+        }
+        share = next;
+    }
+    share
 }

@@ -84,6 +84,12 @@ pub enum LoadError {
     /// A distribution for a visit that takes every block once.
     #[error("a visit that takes each block once cannot prefer some by a `zipfian` or `hot_cold` distribution")]
     EachOnceSkewed,
+    /// Spare room that no drive has.
+    #[error("`over_provisioning` is {over_provisioning}, which is not above 0 and at most 10")]
+    OverProvisioning {
+        /// Spare room as a fraction of the capacity.
+        over_provisioning: f64,
+    },
     /// A schedule that cannot be kept.
     #[error("`rate` is {rate} I/Os per second, which is not above 0 and at most 10,000,000")]
     Rate {
@@ -129,6 +135,7 @@ impl LoadError {
             Self::Theta { .. } => "use a skew above 0, such as YCSB's 0.99, or the uniform distribution",
             Self::HotSpan { .. } => "write a hot tenth of the span as 0.1",
             Self::EachOnceSkewed => "use coverage `with_replacement`, or the uniform distribution",
+            Self::OverProvisioning { .. } => "write 7 % of spare room as 0.07",
             Self::Rate { .. } => "choose a rate in that range, or a closed loop for as fast as it goes",
             Self::NoArrivals => "give at least one step a rate above 0",
             Self::SpanBeyondTarget { .. } => "make the target larger, or the span smaller",
@@ -189,6 +196,8 @@ fn validate_access(access: &Access, sizes: &[BlockSize]) -> Result<(), LoadError
     match *access {
         Access::Sequential => Ok(()),
         Access::Strided { stride_bytes } => validate_stride(stride_bytes, sizes),
+        Access::Aging { over_provisioning } if is_positive(over_provisioning) && over_provisioning <= 10.0 => Ok(()),
+        Access::Aging { over_provisioning } => Err(LoadError::OverProvisioning { over_provisioning }),
         Access::Random {
             coverage: Coverage::EachOnce,
             distribution: Distribution::Uniform,
@@ -390,6 +399,20 @@ mod tests {
         assert!(error(|s| s.access = hot_cold(f64::NAN, 0.9)).starts_with("`hot_span` is NaN"));
         assert!(error(|s| s.access = hot_cold(0.1, 90.0)).starts_with("`hot_access` is 90, which is not a fraction"));
         assert_eq!(error(|s| s.access = hot_cold(0.1, 1.0)), "valid");
+    }
+
+    #[test]
+    fn a_drive_is_aged_by_the_spare_room_that_it_has() {
+        assert_eq!(
+            error(|s| s.access = Access::Aging {
+                over_provisioning: 0.07
+            }),
+            "valid"
+        );
+        for over_provisioning in [0.0, -0.1, f64::NAN, 11.0] {
+            let message = error(|s| s.access = Access::Aging { over_provisioning });
+            assert!(message.starts_with("`over_provisioning` is"), "{message}");
+        }
     }
 
     #[test]

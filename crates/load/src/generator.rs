@@ -132,6 +132,7 @@ mod tests {
                 stride_bytes: blocks * 4 * KIB
             }),
             Just(each_once()),
+            (0.01..3.0).prop_map(|over_provisioning| Access::Aging { over_provisioning }),
             Just(random(Distribution::Uniform)),
             (0.1..2.0).prop_map(|theta| random(Distribution::Zipfian { theta })),
             (0.01..0.99, 0.0..=1.0)
@@ -253,6 +254,41 @@ mod tests {
         assert_ne!(first, second);
         assert_ne!(first, blocks(&mut other, 256));
         assert!(!first.is_sorted());
+    }
+
+    /// What is still valid of what was written `x` before the end of the pass is what first-in-first-out collection
+    /// leaves: the share `a` of the oldest, by its own equation, and everything of the newest.
+    #[test]
+    fn an_aging_pass_takes_every_block_and_leaves_each_part_as_stale_as_random_writes_do() {
+        let (count, over_provisioning) = (100_000_u64, 0.28);
+        let mut generator = generator(&visiting(Access::Aging { over_provisioning }), 0, count * 4 * KIB);
+        let pass = blocks(&mut generator, 128_000);
+        let mut last = vec![usize::MAX; count as usize];
+        for (time, block) in pass.iter().enumerate() {
+            last[*block as usize] = time;
+        }
+        assert!(last.iter().all(|time| *time != usize::MAX), "every block is written");
+        let valid = |part: usize| {
+            let times = part * 12_800..(part + 1) * 12_800;
+            times.filter(|time| last[pass[*time] as usize] == *time).count() as f64 / 12_800.0
+        };
+        let mut oldest = 0.0_f64;
+        for _ in 0..1000 {
+            oldest = (-(1.0 - oldest) * (1.0 + over_provisioning)).exp();
+        }
+        for part in 0..10 {
+            let age = 1.0 - (part as f64 + 0.5) / 10.0;
+            let expected = oldest.powf(age);
+            assert!(
+                (valid(part) - expected).abs() < 0.015,
+                "{} of part {part}, not {expected}",
+                valid(part)
+            );
+        }
+        assert!(
+            sorted(blocks(&mut generator, 128_000)).len() == 128_000,
+            "another pass follows"
+        );
     }
 
     #[test]

@@ -278,6 +278,9 @@ pub struct Active {
     pub begin_ns: u64,
     /// End, in nanoseconds since the measurement began; absent means its end.
     pub end_ns: Option<u64>,
+    /// From one begin to the next, in nanoseconds, where load and pause alternate; absent means once. Closed loop only.
+    #[serde(default)]
+    pub every_ns: Option<u64>,
 }
 
 /// In which order blocks are visited.
@@ -297,6 +300,13 @@ pub enum Access {
         coverage: Coverage,
         /// How often each block is chosen; only with replacement.
         distribution: Distribution,
+    },
+    /// Preconditioning for random writes in one pass: each block is written once for good, in random order, and the
+    /// spare room of the drive is used up by writes to blocks that are still to come, so that every part of the drive
+    /// is left as stale as uniform random writes would have left it.
+    Aging {
+        /// Spare room of the drive as a fraction of its capacity, above 0.
+        over_provisioning: f64,
     },
 }
 

@@ -214,11 +214,12 @@ impl Drive {
         self.hardware.slc_room_bytes
     }
 
-    /// Takes over the state that a drive of the same model was left in.
+    /// Takes over the state that a drive of the same model was left in. It begins idle.
     pub(crate) fn restore(&mut self, map: Option<PageMap>, slc_room_bytes: u64) {
         self.buffered_pages = map.as_ref().map_or(0, |map| map.gathered.len() as u64);
         self.map = map;
         self.hardware.slc_room_bytes = slc_room_bytes;
+        self.await_idleness();
     }
 
     fn happen(&mut self, event: Event) {

@@ -14,6 +14,7 @@ import polars as pl
 from iosonde.analysis.metrics import ALL, overall
 from iosonde.analysis.statistics import Floats
 from iosonde.errors import StudyError
+from iosonde.study.model import ROUND, STAGE
 
 OF_RESULTS = ("operation", "stream")
 """What results are separated by besides the study's factors."""
@@ -43,6 +44,8 @@ def cells(
     chosen = in_scope(measured, apart).select("case_id", "repeat", "value", *apart)
     joined = levels.join(chosen, on="case_id", maintain_order="left_right")
     matching = [pl.col(name) == _level(name, level, joined.schema[name]) for name, level in wanted.items()]
+    # Rounds and the stages after them are cases of one part, and what is asked of the ones is not asked of the others.
+    matching += [pl.col(name).is_not_null() for name in names if name in (ROUND, STAGE)]
     return (
         joined.filter(*matching)
         .group_by([*factors, "case_id"], maintain_order=True)

@@ -67,7 +67,7 @@ def convergences(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> list[Co
 def window_means(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     """Return the mean of metrics over the measurement window (or the last one) of each pass and load.
 
-    Columns: the factors of the case and of the round, `repeat`, `metric`, `value`.
+    Columns: the factors of the case and of the round, `repeat`, `metric`, `value`, `case_id` of the last round there.
     """
     assert part.rounds, "a part with rounds"
     found = []
@@ -80,10 +80,34 @@ def window_means(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, metrics: S
             found.append(
                 rounds.filter(*chosen, pl.col(ROUND).is_between(first, last))
                 .group_by([*factors, "repeat"], maintain_order=True)
-                .agg(pl.col("value").mean())
+                .agg(pl.col("value").mean(), pl.col("case_id").last())
                 .with_columns(metric=pl.lit(metric))
             )
     return pl.concat(found) if found else pl.DataFrame()
+
+
+def window_cells(
+    part: Part,
+    cases: pl.DataFrame,
+    runs: pl.DataFrame,
+    metric: str,
+    *,
+    factors: Sequence[str],
+    where: Mapping[str, Any],
+) -> pl.DataFrame:
+    """Return what `cells.cells` does, with the mean over the measurement window as the value of each repeat."""
+    means = window_means(part, cases, runs, [metric])
+    if means.is_empty():
+        return pl.DataFrame(
+            schema={**dict.fromkeys(factors, pl.String), "case_id": pl.String, "values": pl.List(float)}
+        )
+    matching = [pl.col(name) == level for name, level in where.items()]
+    return (
+        means.filter(pl.col("value") > 0, *matching)
+        .group_by([*factors, "case_id"], maintain_order=True)
+        .agg(values=pl.col("value").sort_by("repeat"))
+        .sort([name for name in factors if means.schema[name].is_numeric()], maintain_order=True)
+    )
 
 
 def _range(each: Convergence) -> tuple[int, int]:

@@ -85,11 +85,11 @@ def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Disturba
 
 
 def _windows(record: Record) -> Mapping[str, tuple[int, int]]:
-    """Begin and end of each stream's time, in nanoseconds of the measurement; only of those that come to an end."""
+    """Begin and end of each stream's time, in nanoseconds of the measurement; of those that come to an end once."""
     parameters: Mapping[str, Any] = record.parameters
     names = [stream["name"] for stream in record.spec["workload"]["streams"]]
     texts = {name: parameters.get(f"{name}.active", parameters.get("active")) for name in names}
-    windows = {name: text.split("-") for name, text in texts.items() if text}
+    windows = {name: text.split("-") for name, text in texts.items() if text and " every " not in text}
     return {name: (parse_duration(begin), parse_duration(end)) for name, (begin, end) in windows.items() if end}
 
 

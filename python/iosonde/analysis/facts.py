@@ -120,11 +120,12 @@ class Facts:
         return self._frame(" UNION ALL ".join([f"({empty})", *selects]))
 
     def rounds(self) -> pl.DataFrame:
-        """One row a case whose runs are to be judged for steady state: `case_id, round_length, tracking`."""
+        """One row a case whose runs are to be judged for steady state: `case_id, round_length, tracking, active`."""
         if not {"round_length", "tracking"} <= set(self._columns("cases")):
             return self._frame("SELECT '' AS result_set, '' AS case_id LIMIT 0")
+        active = "active" if "active" in self._columns("cases") else "NULL AS active"
         return self._frame(
-            f"SELECT result_set, case_id, round_length, tracking FROM {self._view('cases')} "
+            f"SELECT result_set, case_id, round_length, tracking, {active} FROM {self._view('cases')} "
             "WHERE round_length IS NOT NULL AND NOT control"
         )
 

@@ -10,8 +10,9 @@ from typing import Any
 import polars as pl
 
 from iosonde.analysis import wording
-from iosonde.analysis.cells import cells, groups, separated_by_results
-from iosonde.study.model import Analysis, Level, Part, Study
+from iosonde.analysis.cells import OF_RESULTS, cells, groups, separated_by_results
+from iosonde.analysis.convergence import window_cells
+from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
 
 _WORDED = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction")
 """Parameters that `wording.load_words` names."""
@@ -37,10 +38,27 @@ class Question:
     def by(self) -> list[str]:
         """What cells are told apart by besides `over`: factors that the analysis names, and those it does not."""
         named = [self.analysis.over, *self.analysis.where]
-        return list(dict.fromkeys([*self.analysis.by, *(name for name in self.part.factors if name not in named)]))
+        within = self.part.rounds.factors if self.part.rounds and self._is_of_window else {}
+        names = [*self.part.factors, *within]
+        return list(dict.fromkeys([*self.analysis.by, *(name for name in names if name not in named)]))
+
+    @cached_property
+    def _is_of_window(self) -> bool:
+        """Whether it is asked of the measurement window of rounds, and not of single rounds, stages or operations."""
+        names = {self.analysis.over, *self.analysis.by, *self.analysis.where}
+        return bool(self.part.rounds and self.part.rounds.sought and not names & {ROUND, STAGE, *OF_RESULTS})
 
     def cells(self, metric: str | None = None) -> pl.DataFrame:
         """Return the cells of the analysis' metric, or of another."""
+        if self._is_of_window:
+            return window_cells(
+                self.part,
+                self.cases,
+                self.runs,
+                metric or self.analysis.metric,
+                factors=[self.analysis.over, *self.by],
+                where=self.analysis.where,
+            )
         return cells(
             self.runs,
             self.cases,
@@ -122,11 +140,11 @@ class Question:
 
     def is_worded(self, factor: str) -> bool:
         """Return whether the words of a load tell a factor's levels apart."""
-        levels = self.part.factors.get(factor, [])
+        levels = self.part.all_factors.get(factor, [])
         names = [name for level in levels if isinstance(level, Level) for name in level.set] or [factor]
         return factor in self.apart_in_results or any(name in _WORDED for name in names)
 
     def _set_by(self, factors: Sequence[str]) -> list[str]:
         """Return the parameters that compound levels of these factors set."""
-        levels = [level for factor in factors for level in self.part.factors.get(factor, [])]
+        levels = [level for factor in factors for level in self.part.all_factors.get(factor, [])]
         return [name for level in levels if isinstance(level, Level) for name in level.set]

@@ -1,7 +1,8 @@
 """Steady state within runs: their intervals are gathered into rounds, and the rounds judged by `steady_state`.
 
 Only runs whose case sets a `round_length` are judged. A round is as many whole intervals as begin in it; what is left
-at the end and shorter than a round is left out. The write cliff is sought in the intervals themselves.
+at the end and shorter than a round is left out. The write cliff is sought in the intervals themselves. A load that
+begins after a pause (`active = "10s-"`) is judged from its begin.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from iosonde.analysis.facts import Facts
 from iosonde.analysis.statistics import Estimate, Floats
 from iosonde.analysis.steady_state import SNIA, Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
+from iosonde.workload.block import active_window
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
 
@@ -119,6 +121,9 @@ def _metrics(course: Course) -> Iterator[tuple[str, float | None]]:
 
 
 def _course(run: dict[str, object], intervals: pl.DataFrame, criteria: Criteria) -> Course | None:
+    intervals = _loaded(intervals, run.get("active"))
+    if intervals.is_empty():
+        return None
     begin, end = (intervals[name].to_numpy().astype(np.float64) for name in ("begin_ns", "end_ns"))
     counts, moved, latency = (
         intervals[name].to_numpy().astype(np.float64) for name in ("count", "bytes", "completion_sum_ns")
@@ -160,6 +165,14 @@ def _course(run: dict[str, object], intervals: pl.DataFrame, criteria: Criteria)
         cliff_bytes=None if at is None else int(moved[:at].sum()),
         level=_level(steady, number, _of_intervals(tracking, begin, end, counts, moved, latency)),
     )
+
+
+def _loaded(intervals: pl.DataFrame, active: object) -> pl.DataFrame:
+    """The intervals since the load began; where load and pause alternate, all of them."""
+    if not isinstance(active, str) or " every " in active:
+        return intervals
+    begin_ns = active_window(active)["begin_ns"] + intervals["begin_ns"].min()
+    return intervals.filter(pl.col("begin_ns") >= begin_ns)
 
 
 def _of_intervals(tracking: str, begin: Floats, end: Floats, counts: Floats, moved: Floats, latency: Floats) -> Floats:

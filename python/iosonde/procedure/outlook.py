@@ -24,7 +24,9 @@ class Outlook:
     rates_known: bool = True
     """Whether the extremes bound what is asked of the target."""
     preparing: int = 0
-    """How many of them prepare the target, which takes other time than the case does."""
+    """How many of them prepare the target or are stages, which take other time than the case does."""
+    stages: Sequence[Parameters] = ()
+    """What follows the rounds of each repeat, as written."""
     uncertain: bool = True
     """Whether it may take fewer."""
     text: str

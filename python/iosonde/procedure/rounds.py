@@ -7,6 +7,10 @@ result. The records tell where a pass stands, so a study that was stopped goes o
 A real target does not stay as a load left it: it collects garbage while nobody writes, and iosonde removes its file
 when it stops. So a pass that goes on in another session first prepares the target anew, under ids of its own (`a2` for
 the second time), and then goes on where it was. What was measured before counts. A simulated target is as it was left.
+
+Stages follow the rounds, once each, whether steady state was achieved or not: a closing load, pauses, other accesses.
+Each needs the state that all before it have left. So after a pause the rounds and the stages that were done are carried
+out once more, as steps of preparation (`again`), before the next stage.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.evidence import Evidence, Observation
 from iosonde.procedure.outlook import Outlook
 from iosonde.procedure.probe import probe
-from iosonde.study.model import ROUND, Level, Part, Scalar, Study
-from iosonde.study.plan import Case, JsonObject, Run
+from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
+from iosonde.study.plan import PREPARATION, Case, JsonObject, Run
 from iosonde.workload import block
 
 INTERLEAVED = False
@@ -57,6 +61,8 @@ class Pass:
     last: int | None
     restarts: Sequence[int]
     """Rounds before which a pause had destroyed the state, and the target was prepared anew."""
+    stages: int = 0
+    """Stages after the rounds that were measured."""
     failure: str = ""
 
     @property
@@ -95,6 +101,8 @@ class Settings:
     range: float
     slope: float
     repeats: int
+    stages: Sequence[JsonObject] = ()
+    """Of each load after the rounds its `levels` and `parameters`."""
 
     @property
     def criteria(self) -> Criteria:
@@ -108,7 +116,9 @@ def outlook(part: Part, study: Study) -> Outlook:
     assert part.rounds, "a part with rounds"
     most = settings.most * len(settings.loads)
     loads = f"{len(settings.loads)} loads" if len(settings.loads) > 1 else "1 load"
-    if settings.most < settings.window:
+    if not settings.most:
+        text = "prepares the target"
+    elif settings.most < settings.window:
         text = f"prepares the target, then measures {settings.most} round{'s' * (settings.most > 1)} of {loads}"
     else:
         text = (
@@ -116,12 +126,16 @@ def outlook(part: Part, study: Study) -> Outlook:
             f"{settings.window} rounds (range {100 * settings.range:g} %, slope {100 * settings.slope:g} %), "
             f"at most {settings.most}"
         )
+    stages = len(settings.stages)
+    if stages:
+        text += f", then {stages} stage{'s' * (stages > 1)}: " + ", ".join(each.label for each in part.rounds.stages)
     return Outlook(
         settings=vars(settings),
-        extremes=[_written(combination) for combination in _combinations(part)],
+        extremes=[_written(combination) for combination in _combinations(part)] if settings.most else [{}],
+        stages=[_written({STAGE: each}) for each in part.rounds.stages],
         decided=list(dict.fromkeys(name for load in settings.loads for name in load["parameters"])),
-        most_runs=study.repeats * (most + _STEPS),
-        preparing=study.repeats * _STEPS,
+        most_runs=study.repeats * (most + stages + _STEPS),
+        preparing=study.repeats * (stages + _STEPS),
         uncertain=settings.most >= settings.window,
         text=text,
     )
@@ -166,7 +180,13 @@ def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Ge
                 break
             if load["tracked"]:
                 values[tracked.index(load)].append(observation.value(settings.metric) or 0.0)
-    whole = min(map(len, values))
+    whole = min(map(len, values), default=0)
+    achieved = not failure and _steady_at(values, settings)
+    stages = 0
+    while not failure and stages < len(settings.stages):
+        observation = yield from state.measure_stage(stages + 1, settings.stages[stages])
+        failure = observation.failure
+        stages += not failure
     tracks = [
         Track(
             levels=load["levels"],
@@ -175,7 +195,6 @@ def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Ge
         )
         for load, series in zip(tracked, values, strict=True)
     ]
-    achieved = not failure and _steady_at(values, settings)
     return Pass(
         repeat=repeat,
         rounds=whole,
@@ -183,6 +202,7 @@ def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Ge
         first=whole - settings.window + 1 if achieved else None,
         last=whole if achieved else None,
         restarts=tuple(state.restarts),
+        stages=stages,
         failure=failure,
     )
 
@@ -190,7 +210,7 @@ def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Ge
 def _steady_at(values: Sequence[Sequence[float]], settings: Settings) -> bool:
     """Whether the latest window of everything that is tracked is steady."""
     latest = [steady_state(series, criteria=settings.criteria).latest for series in values]
-    return all(each is not None and each.steady for each in latest)
+    return bool(latest) and all(each is not None and each.steady for each in latest)
 
 
 @dataclass
@@ -205,42 +225,74 @@ class _State:
     """Session in which the target was brought into its present state; empty before it was prepared."""
     restarts: list[int] = field(default_factory=list)
 
-    def prepare(self) -> Generator[Run, Observation, str]:
-        """Every step; from the first again when a pause came between. Why it failed, if it did."""
+    done: list[tuple[str, JsonObject]] = field(default_factory=list)
+    """Name and load of everything that was measured since the target was prepared, in this order."""
+
+    def prepare(self, again: Sequence[tuple[str, JsonObject]] = ()) -> Generator[Run, Observation, str]:
+        """Every step, then what is to be done `again`; from the first when a pause came between. Why it failed, if it
+        did."""
         self.session = ""
-        names = preparation.steps(self.case.parameters)
+        steps: list[str | tuple[str, JsonObject]] = [*preparation.steps(self.case.parameters), *again]
         done = 0
-        while done < len(names):
-            run = self._step(names[done], self.restart)
+        while done < len(steps):
+            run = self._step(steps[done])
             if self._is_lost(run):
                 self.restart, self.session, done = self.restart + 1, "", 0
                 continue
             observation = yield run
             if observation.failure:
-                return f"preparation by `{names[done]}` failed: {observation.failure}"
+                return f"preparation by `{run.levels[preparation.STEP]}` failed: {observation.failure}"
             self.session, done = observation.session, done + 1
         return ""
 
     def measure(self, number: int, place: int, load: JsonObject) -> Walk:
         """One load of a round, on the state that it needs."""
-        while self._is_lost(run := self._load(number, place, load)):
+        name, levels = f"round{number:03}-{place:02}", {ROUND: number, **load["levels"]}
+        return (yield from self._measure(name, levels, load, before=number))
+
+    def measure_stage(self, place: int, load: JsonObject) -> Walk:
+        """One stage, on the state that everything before it has left."""
+        name, levels = f"stage{place:02}", dict(load["levels"])
+        return (yield from self._measure(name, levels, load, again=self.done))
+
+    def _measure(
+        self,
+        name: str,
+        levels: Mapping[str, Scalar],
+        load: JsonObject,
+        *,
+        before: int | None = None,
+        again: Sequence[tuple[str, JsonObject]] = (),
+    ) -> Walk:
+        while self._is_lost(run := self._load(name, levels, load)):
             self.restart += 1
-            self.restarts.append(number)
-            failure = yield from self.prepare()
+            if before:
+                self.restarts.append(before)
+            failure = yield from self.prepare(again)
             if failure:
                 return _Failed(failure)
         observation = yield run
         self.session = observation.session
+        self.done.append((name, load))
         return observation
 
-    def _load(self, number: int, place: int, load: JsonObject) -> Run:
-        levels = {ROUND: number, **load["levels"]}
-        name = f"a{self.restart + 1}-round{number:03}-{place:02}"
-        run = probe(self.case, name, self.repeat, levels=levels, parameters=load["parameters"])
+    def _load(self, name: str, levels: Mapping[str, Scalar], load: JsonObject) -> Run:
+        ending = f"a{self.restart + 1}-{name}"
+        run = probe(self.case, ending, self.repeat, levels=dict(levels), parameters=load["parameters"])
         return run.model_copy(update={"restart": self.restart})
 
-    def _step(self, name: str, restart: int) -> Run:
-        return preparation.step_run(self.case, name, self.repeat, restart=restart)
+    def _step(self, step: str | tuple[str, JsonObject], *, ahead: int = 0) -> Run:
+        """A step of preparation by name, or a load that is carried out again; `ahead` restarts from now."""
+        restart = self.restart + ahead
+        if isinstance(step, str):
+            return preparation.step_run(self.case, step, self.repeat, restart=restart)
+        name, load = step
+        levels: dict[str, Scalar] = {preparation.STEP: f"again {name}"}
+        run = probe(
+            self.case, f"a{restart + 1}-again-{name}", self.repeat, levels=levels, parameters=load["parameters"]
+        )
+        case_id = f"{PREPARATION}/{run.case_id}"
+        return run.model_copy(update={"case_id": case_id, "part": PREPARATION, "restart": restart})
 
     def _is_lost(self, run: Run) -> bool:
         """Whether the state that a run needs is gone, or was when it was to be made."""
@@ -250,7 +302,7 @@ class _State:
         observation = self.evidence.of(run)
         if observation is not None and not observation.failure:
             return False
-        if self.evidence.of(self._step(names[0], self.restart + 1)) is not None:
+        if self.evidence.of(self._step(names[0], ahead=1)) is not None:
             return True
         return observation is None and self.evidence.session not in ("", self.session)
 
@@ -299,6 +351,7 @@ def _reason(settings: Settings, passes: Sequence[Pass]) -> str:
 def _settings(part: Part, study: Study) -> Settings:
     rounds = part.rounds
     assert rounds, "a part with rounds"
+    _check_loads(rounds)
     for name in rounds.factors:
         if name == ROUND or name.rpartition(".")[2] in FIXED:
             raise StudyError(
@@ -307,12 +360,13 @@ def _settings(part: Part, study: Study) -> Settings:
             )
     _check_metric(rounds.metric)
     loads: list[JsonObject] = [
-        {"levels": _levels(combination), "parameters": _parameters(combination)} for combination in _combinations(part)
+        {"levels": _levels(combination), "parameters": _parameters(combination)}
+        for combination in (_combinations(part) if rounds.most else [])
     ]
     tracks = [_read_track(track, rounds.factors) for track in rounds.track] or [{}]
     for load in loads:
         load["tracked"] = any(track.items() <= load["levels"].items() for track in tracks)
-    for track in tracks:
+    for track in tracks if loads else []:
         if not any(track.items() <= load["levels"].items() for load in loads):
             listed = ", ".join(f"{name} {level}" for name, level in track.items())
             raise StudyError(f"no load of a round has {listed}, which is to be tracked", hint="see `rounds.factors`")
@@ -324,7 +378,28 @@ def _settings(part: Part, study: Study) -> Settings:
         range=rounds.range,
         slope=rounds.slope,
         repeats=study.repeats,
+        stages=[{"levels": {STAGE: each.label}, "parameters": _parameters({STAGE: each})} for each in rounds.stages],
     )
+
+
+def _check_loads(rounds: Rounds) -> None:
+    """What a load sets may not be what the target is prepared for; all levels of a factor set the same."""
+    factors: dict[str, list[Level]] = {
+        name: [each for each in levels if isinstance(each, Level)] for name, levels in rounds.factors.items()
+    }
+    for name, levels in (*factors.items(), (STAGE, rounds.stages)):
+        fixed = next((each for level in levels for each in level.set if each.rpartition(".")[2] in FIXED), None)
+        if fixed:
+            raise StudyError(
+                f"`{fixed}` cannot vary within a round or stage: the target is prepared for it",
+                hint="make it a factor of the part; each of its levels is then prepared by itself",
+            )
+        differing = [level.label for level in levels if set(level.set) != set(levels[0].set)]
+        if differing and name != STAGE:
+            raise StudyError(
+                f"the level `{differing[0]}` of `{name}` sets other parameters than `{levels[0].label}`",
+                hint="let all levels of a factor of rounds set the same parameters",
+            )
 
 
 def _check_metric(metric: str) -> None:

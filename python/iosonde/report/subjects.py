@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
 from typing import Any
 
 import polars as pl
 
 from iosonde.report.material import Material, Source, loop_text
 from iosonde.report.quantities import level_text, metric_title, metric_unit
-from iosonde.study.model import View
+from iosonde.study.model import ROUND, STAGE, View
 from iosonde.study.plan import Case
 
 
@@ -22,6 +24,8 @@ class Subject:
     case: Case
     stream: str | None = None
     operation: str | None = None
+    in_window: bool = False
+    """Whether its value is the mean over the measurement window; its case is then that of the last round there is."""
 
     def level(self, factor: str | None) -> Any:
         """Return the level of a factor; `operation` and `stream` count as factors where the study has none so named."""
@@ -36,6 +40,9 @@ class Subject:
 
 def subjects(view: View, material: Material) -> list[Subject]:
     """Return what a view looks at."""
+    if _is_of_window(view, material):
+        found = _loads(view, material)
+        return [s for s in found if all(same_level(name, s.level(name), wanted) for name, wanted in view.where.items())]
     chosen = [(source, case) for source, case in material.cases() if case.part == view.part]
     named = {view.x, view.series, view.facet, *view.where}
     apart = {"operation", "stream"} & named - {name for _, case in chosen for name in case.levels}
@@ -45,6 +52,25 @@ def subjects(view: View, material: Material) -> list[Subject]:
         for stream, operation in (_streams(material, source, case) if apart else [(None, None)])
     ]
     return [s for s in found if all(same_level(name, s.level(name), wanted) for name, wanted in view.where.items())]
+
+
+def _is_of_window(view: View, material: Material) -> bool:
+    """Whether a view draws one value of each load where there are rounds: that of the measurement window."""
+    part = next(part for part in material.study.parts if part.name == view.part)
+    named = {view.x, view.series, view.facet, *view.where}
+    one_value = view.kind in ("lines", "bars", "heatmap", "table")
+    return bool(part.rounds and part.rounds.sought and one_value and not named & {ROUND, STAGE, "operation", "stream"})
+
+
+def _loads(view: View, material: Material) -> list[Subject]:
+    """Each load of the rounds once."""
+    found: dict[tuple[str, str], Subject] = {}
+    for source, case in material.cases():
+        if case.part == view.part and ROUND in case.levels:
+            levels = {name: level for name, level in case.levels.items() if name != ROUND}
+            load = case.model_copy(update={"levels": levels})
+            found[source.label, str(levels)] = Subject(source=source, case=load, in_window=True)
+    return list(found.values())
 
 
 def same_level(factor: str, level: Any, wanted: Any) -> bool:
@@ -58,6 +84,7 @@ class Values:
     def __init__(self, material: Material, metric: str) -> None:
         from iosonde.analysis.metrics import overall
 
+        self._material, self._metric = material, metric
         table = material.summary.filter(pl.col("metric") == metric)
         columns = ("median", "low", "high", "repeats")
         self._of_case = {
@@ -70,12 +97,37 @@ class Values:
 
     def of(self, subject: Subject) -> tuple[float | None, float | None, float | None, int]:
         """Return median, low, high and repeats; None where there is no value."""
+        if subject.in_window:
+            return self._of_window.get(_window_key(subject.source.label, subject.case.levels), (None, None, None, 0))
         found = (
             self._of_case.get((subject.source.label, subject.case.case_id))
             if subject.operation is None
             else self._of_operation.get(subject.key)
         )
         return found or (None, None, None, 0)
+
+    @cached_property
+    def _of_window(self) -> dict[WindowKey, tuple[float | None, float | None, float | None, int]]:
+        """Means over the measurement window, the median of them over repeats."""
+        from iosonde.analysis.convergence import window_means
+
+        runs, passes = self._material.run_metrics, dict[WindowKey, list[float]]()
+        for source in self._material.sources:
+            of_source = runs.filter(pl.col("result_set") == source.label)
+            for part in self._material.study.parts:
+                if part.rounds and part.rounds.sought:
+                    names = [*part.factors, *part.rounds.factors]
+                    for row in window_means(part, source.results.cases, of_source, [self._metric]).to_dicts():
+                        levels = {name: row[name] for name in names}
+                        passes.setdefault(_window_key(source.label, levels), []).append(row["value"])
+        return {key: (median(values), None, None, len(values)) for key, values in passes.items()}
+
+
+WindowKey = tuple[str, frozenset[tuple[str, Any]]]
+
+
+def _window_key(label: str, levels: Mapping[str, Any]) -> WindowKey:
+    return (label, frozenset(levels.items()))
 
 
 def largest(values: Values, found: Sequence[Subject]) -> float:

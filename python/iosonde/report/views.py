@@ -35,7 +35,7 @@ from iosonde.report.quantities import (
 )
 from iosonde.report.sketch import Draw, Sketch, finish
 from iosonde.report.subjects import Subject, Values, largest, metric_title_of, specs, subjects
-from iosonde.study.model import View
+from iosonde.study.model import ROUND, STAGE, View
 
 RUNS_TO_DRAW = 60
 MEDIAN = 0.301
@@ -278,14 +278,17 @@ def _timeseries(view: View, found: list[Subject], material: Material) -> Sketch 
     ]
     largest = max((row["value"] for row, _ in measured), default=1)
     scale = metric_scale(view.y, largest, title=metric_title_of(view.y, found))
-    begin = {(r[0], r[1]): r[2] for r in table.group_by("result_set", "run_id").agg(pl.col("begin_ns").min()).rows()}
+    begin = _begins(table, material, end_to_end=view.x in (ROUND, STAGE))
     rows = []
     for r, subject in measured:
         seconds = round((r["end_ns"] - begin[r["result_set"], r["run_id"]]) / 1e9, 3)
         row = row_of(subject, layout, (r["value"], None, None, 0), view.y, scale, x=seconds)
         rows.append({**row, "run": f"{r['run_id']}", "x_text": f"{seconds:g} s"})
     frame = Frame(
-        x=Axis(title="Time in the measurement (s)", domain=(0, max((row["x"] for row in rows), default=1))),
+        x=Axis(
+            title="Time (s), one load after the other" if view.x in (ROUND, STAGE) else "Time in the measurement (s)",
+            domain=(0, max((row["x"] for row in rows), default=1)),
+        ),
         y=Axis(
             title=scale.title, kind="log" if scale.logarithmic else "linear", label=scale.label, format=scale.format
         ),
@@ -304,6 +307,20 @@ def _timeseries(view: View, found: list[Subject], material: Material) -> Sketch 
         "y": scale.column,
     }
     return Sketch(draw=charts.timeseries, rows=rows, frame=frame, heads=heads, notes=notes)
+
+
+def _begins(table: pl.DataFrame, material: Material, *, end_to_end: bool) -> dict[tuple[str, str], int]:
+    """The begin of each run's measurement on the axis: 0, or where the one before it ends."""
+    spans = table.group_by("result_set", "run_id").agg(pl.col("begin_ns").min(), pl.col("end_ns").max())
+    if not end_to_end:
+        return {(label, run_id): begin for label, run_id, begin, _ in spans.rows()}
+    order = {(source.label, each.run_id): each.order for source in material.sources for each in source.records}
+    begins: dict[tuple[str, str], int] = {}
+    elapsed: dict[str, int] = {}
+    for label, run_id, begin, end in sorted(spans.rows(), key=lambda row: order[row[0], row[1]]):
+        begins[label, run_id] = begin - elapsed.get(label, 0)
+        elapsed[label] = elapsed.get(label, 0) + end - begin
+    return begins
 
 
 def _step_factor(view: View, found: list[Subject]) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from iosonde import workload
 from iosonde.errors import StudyError
 from iosonde.study import setup
-from iosonde.study.model import ROUND, Level, Part, Study
+from iosonde.study.model import ROUND, STAGE, Level, Part, Study
 from iosonde.study.place import Keys, StudyFile
 from iosonde.study.shipped import reference_file
 from iosonde.workload.interface import Workload
@@ -118,6 +118,7 @@ def _check_procedures(part: Part, source: StudyFile, at: Keys, of: Workload) -> 
         streams = [stream.name for stream in part.streams]
         check_levels(name, levels, source, (*at, "rounds", "factors", name), of=of, streams=streams)
         decided.append(("rounds", name))
+    _check_stages(part, source, at, of)
     for key, name in decided:
         stream = name.rpartition(".")[0]
         if stream:
@@ -127,6 +128,24 @@ def _check_procedures(part: Part, source: StudyFile, at: Keys, of: Workload) -> 
                 f"`{name}` is a factor of the part `{part.name}`, so nothing else can decide it",
                 where=source.where(*at, key),
             )
+
+
+def _check_stages(part: Part, source: StudyFile, at: Keys, of: Workload) -> None:
+    """Stages are labelled sets of parameters; without rounds there must be some."""
+    if not part.rounds:
+        return
+    streams = [stream.name for stream in part.streams]
+    if part.rounds.stages:
+        check_levels(STAGE, list(part.rounds.stages), source, (*at, "rounds", "stages"), of=of, streams=streams)
+    elif part.rounds.most == 0:
+        raise StudyError(
+            f"the part `{part.name}` has neither rounds nor stages",
+            where=source.where(*at, "rounds"),
+            hint="set `most` above 0, or list `stages`",
+        )
+    for name in (STAGE, ROUND):
+        if name in part.factors or name in part.rounds.factors:
+            raise StudyError(f"a factor of rounds cannot be called `{name}`", where=source.where(*at, "rounds"))
 
 
 def check_levels(

@@ -15,7 +15,7 @@ from iosonde import workload
 from iosonde.errors import StudyError
 from iosonde.study import setup
 from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters, read_parameter
-from iosonde.study.model import ROUND, Level, Parameters, Part, Profile, Scalar, Study
+from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study
 from iosonde.study.place import StudyFile
 from iosonde.workload import block
 from iosonde.workload.interface import Workload
@@ -27,7 +27,7 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     """The study as it will be carried out with that profile and these `--set`s."""
     of = workload.of(study.workload)
     chosen = _profile(study, profile)
-    levels = _set_levels(study, settings, of)
+    levels = _set_levels(study, chosen, settings, of)
     parameters = _set_parameters(study, settings, of)
     parts = [_with_bounds(_part(part, chosen, levels, parameters, of), chosen) for part in study.parts]
     by_name = {part.name: part for part in parts}
@@ -72,7 +72,8 @@ def _part(part: Part, profile: Profile, levels: Mapping[str, Levels], parameters
     if rounds:
         within = _replaced(rounds.factors, replaced, of)
         track = [_read_of(within, each, of) for each in rounds.track]
-        rounds = rounds.model_copy(update={"factors": within, "track": track})
+        stages = replaced.get(STAGE, rounds.stages) if rounds.stages else []
+        rounds = rounds.model_copy(update={"factors": within, "track": track, "stages": stages})
     whole = part.model_copy(update={"factors": factors, "rounds": rounds})
     return _overridden(whole, overrides).model_copy(
         update={"exclude": [_read(combination, whole, of) for combination in part.exclude]}
@@ -88,7 +89,7 @@ def _with_bounds(part: Part, profile: Profile) -> Part:
     changes: dict[str, Any] = {}
     if part.search and profile.precision is not None:
         changes["search"] = part.search.model_copy(update={"precision": profile.precision})
-    if part.rounds and profile.most_rounds is not None:
+    if part.rounds and part.rounds.most and profile.most_rounds is not None:
         changes["rounds"] = part.rounds.model_copy(update={"most": profile.most_rounds})
     return part.model_copy(update=changes)
 
@@ -127,13 +128,15 @@ def _as_in(own: Levels, name: str, level: Scalar, of: Workload) -> Scalar:
     return read_level(name, level, of) if is_plain else level
 
 
-def _set_levels(study: Study, settings: Mapping[str, str], of: Workload) -> dict[str, Levels]:
-    """Settings of what is a factor somewhere: its levels instead, compound ones by their labels."""
+def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str], of: Workload) -> dict[str, Levels]:
+    """Settings of what is a factor somewhere: its levels instead, compound ones by their labels, as the profile has
+    them."""
     levels: dict[str, Levels] = {}
     for name, text in settings.items():
         parts = [part for part in study.parts if name in part.all_factors]
         for part in parts:
-            labels = {level.label: level for level in part.all_factors[name] if isinstance(level, Level)}
+            known = [*part.all_factors[name], *profile.factors.get(name, [])]
+            labels = {level.label: level for level in known if isinstance(level, Level)}
             wanted = [each.strip() for each in text.split(",") if each.strip()]
             chosen: Levels = [labels.get(each, each) for each in wanted]
             if labels and not set(wanted) <= set(labels):

@@ -95,7 +95,9 @@ def outline(study: Study, *, profile: str) -> Outline:
     drafts = _drafts(whole, _Stages(_Nowhere()))
     order = _order(whole, drafts)
     decided = [draft for draft in drafts for _ in range(_most_measured(draft))]
-    seconds = sum(draft.case.cost.seconds + RUN_OVERHEAD_SECONDS for draft in [*order, *decided])
+    staged = [draft.of.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
+    measured = [*(draft.case.cost.seconds for draft in [*order, *decided]), *staged]
+    seconds = sum(measured) + RUN_OVERHEAD_SECONDS * len(measured)
     return Outline(
         cases=sum(not draft.case.control for draft in drafts),
         runs=len(order) + sum(map(_most_runs, drafts)),
@@ -160,9 +162,17 @@ class _Draft:
     of: Workload
     streams: Mapping[str, Any]
     """Their parameters. With a procedure, those of the largest load that it may try."""
+    others: Sequence[Mapping[str, Any]] = ()
+    """Those of everything else that its procedure may try."""
+    following: Sequence[Mapping[str, Any]] = ()
+    """Those of what follows its rounds."""
     kind: str = ""
     """The kind of its procedure, if it has one."""
     outlook: Outlook | None = None
+
+    def varies(self, name: str) -> bool:
+        """Whether a parameter takes several values: as a factor, or by the procedure."""
+        return name in self.case.levels or (self.outlook is not None and name in self.outlook.decided)
 
 
 def _drafts(study: Study, stages: _Stages[Any]) -> list[_Draft]:
@@ -205,10 +215,10 @@ def _draft(
         room_bytes = target.free_bytes()
         kind, outlook = _outlook(part, study)
         _check_fresh(setup, kind)
-        extremes = [
-            _settled(of, _streams(study, part, levels, chosen), target, room_bytes)
-            for chosen in (outlook.extremes if outlook else [{}])
-        ]
+        extremes, following = (
+            [_settled(of, _streams(study, part, levels, chosen), target, room_bytes) for chosen in each]
+            for each in ((outlook.extremes, outlook.stages) if outlook else ([{}], []))
+        )
     except IosondeError as error:
         raise _in_case(error, case_id, study) from None
     streams = extremes[-1]
@@ -226,7 +236,16 @@ def _draft(
         setup=setup,
         cost=_cost([of.cost(each) for each in extremes], outlook),
     )
-    return _Draft(case=case, number=number, of=of, streams=streams, kind=kind, outlook=outlook)
+    return _Draft(
+        case=case,
+        number=number,
+        of=of,
+        streams=streams,
+        others=(*extremes[:-1], *following),
+        following=following,
+        kind=kind,
+        outlook=outlook,
+    )
 
 
 def _cost(extremes: Sequence[Cost], outlook: Outlook | None) -> Cost:
@@ -400,8 +419,8 @@ def _check_room(drafts: Sequence[_Draft], files: Mapping[str, int], target: Targ
 def _check_memory(drafts: Sequence[_Draft], study: Study) -> None:
     """Blocks in flight all have a buffer, which the kernel would otherwise make room for by killing somebody."""
     memory_bytes = _memory_bytes()
-    hungry = max(drafts, key=lambda draft: draft.of.buffer_bytes(draft.streams))
-    needed = hungry.of.buffer_bytes(hungry.streams)
+    hungry = max(drafts, key=_buffer_bytes)
+    needed = _buffer_bytes(hungry)
     if needed > memory_bytes * MEMORY_SHARE:
         error = StudyError(
             f"{format_bytes(needed)} of I/O buffers are too much for {format_bytes(memory_bytes)} of memory",
@@ -411,28 +430,32 @@ def _check_memory(drafts: Sequence[_Draft], study: Study) -> None:
         raise _in_case(error, hungry.case.case_id, study)
 
 
+def _buffer_bytes(draft: _Draft) -> int:
+    return max(draft.of.buffer_bytes(streams) for streams in (draft.streams, *draft.others))
+
+
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _check_direct(drafts: Sequence[_Draft], target: Target) -> None:
     """Direct I/O can do all its sizes here; else the first case that it cannot do is named, and what it could."""
-    wanted: dict[tuple[str, int], Case] = {}
+    wanted: dict[tuple[str, int], _Draft] = {}
     for draft in drafts:
-        for stream in draft.streams.values():
+        for stream in (stream for streams in (*draft.others, draft.streams) for stream in streams.values()):
             for parameter, sizes in draft.of.must_align(stream).items():
-                wanted |= {(parameter, size): draft.case for size in sizes if (parameter, size) not in wanted}
+                wanted |= {(parameter, size): draft for size in sizes if (parameter, size) not in wanted}
     refused = {place: error for place in wanted if (error := _refused(place[1], target))}
     if not refused:
         return
     (parameter, size), error = next(iter(refused.items()))
     possible = [
         compact_size(each)
-        for (name, each), case in wanted.items()
-        if name == parameter and name in case.levels and (name, each) not in refused
+        for (name, each), draft in wanted.items()
+        if name == parameter and draft.varies(name) and (name, each) not in refused
     ]
     hint = f"leave out what cannot be done: `--set {parameter}={','.join(possible)}`" if possible else error.hint
-    where = f"{error.where}\n  in case `{wanted[parameter, size].case_id}`, by the parameter `{parameter}`"
+    where = f"{error.where}\n  in case `{wanted[parameter, size].case.case_id}`, by the parameter `{parameter}`"
     raise TargetError(error.what, where=where, hint=hint)
 
 
@@ -478,9 +501,12 @@ def _with_procedure(draft: _Draft, study: Study, stages: _Stages[Target]) -> Cas
 def _preparation(draft: _Draft, study: Study) -> Cost:
     from iosonde.procedure import preparation
 
-    once = preparation.cost(draft.streams)
-    written = None if once.write_bytes is None else once.write_bytes * study.repeats
-    return Cost(seconds=once.seconds * study.repeats, write_bytes=written)
+    each = [preparation.cost(draft.streams), *map(draft.of.cost, draft.following)]
+    written = None if any(cost.write_bytes is None for cost in each) else sum(cost.write_bytes or 0 for cost in each)
+    return Cost(
+        seconds=sum(cost.seconds for cost in each) * study.repeats,
+        write_bytes=None if written is None else written * study.repeats,
+    )
 
 
 def _most_runs(draft: _Draft) -> int:

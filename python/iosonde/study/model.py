@@ -65,6 +65,10 @@ ROUND = "round"
 """Level by which the rounds of a case are told apart: their number, from 1."""
 
 
+STAGE = "stage"
+"""Level by which the loads that follow the rounds are told apart: their label."""
+
+
 class Rounds(_Strict):
     """The same loads again and again until they are steady, on a target that was prepared for them."""
 
@@ -74,14 +78,21 @@ class Rounds(_Strict):
     """Loads that must be steady, each by its levels; empty: all of them."""
     metric: str = "iops"
     """What must be steady: the tracking variable."""
-    most: int = Field(default=25, ge=1, le=10_000)
-    """After so many rounds steady state is not achieved."""
+    most: int = Field(default=25, ge=0, le=10_000)
+    """After so many rounds steady state is not achieved. 0: no rounds, only `stages`."""
     window: int = Field(default=5, ge=2, le=1000)
     """Rounds that are judged together."""
     range: float = Field(default=0.2, gt=0, le=1)
     """Largest less smallest within the window, as a share of the mean, at most."""
     slope: float = Field(default=0.1, gt=0, le=1)
     """Rise or fall of the line fitted to the window, as a share of the mean, at most."""
+    stages: list[Level] = Field(default_factory=list)
+    """Loads that follow the rounds, once each in this order, on the state that the one before has left."""
+
+    @property
+    def sought(self) -> bool:
+        """Whether there can be enough rounds for a window at all."""
+        return self.most >= self.window
 
 
 class Found(_Strict):
@@ -116,8 +127,11 @@ class Part(_Strict):
 
     @property
     def all_factors(self) -> dict[str, list[Scalar | Level]]:
-        """Those of the cases, and those that vary within a round."""
-        return {**self.factors, **(self.rounds.factors if self.rounds else {})}
+        """Those of the cases, those that vary within a round, and the stages that follow."""
+        if not self.rounds:
+            return self.factors
+        stages: dict[str, list[Scalar | Level]] = {STAGE: list(self.rounds.stages)} if self.rounds.stages else {}
+        return {**self.factors, **self.rounds.factors, **stages}
 
 
 class Profile(_Strict):

@@ -43,9 +43,10 @@ class Procedure(_Frozen):
     spec: JsonObject
     """What the specs of all its runs are made from. Its `run_id` is what theirs begin with."""
     preparing: int = 0
-    """How many of these runs prepare the target; what that takes is not the case's cost but `preparation`."""
+    """How many of these runs prepare the target or are stages after it; what those take is not the case's cost but
+    `preparation`."""
     preparation: Cost = Cost(seconds=0, write_bytes=0)
-    """Of the target, on top of what its runs take."""
+    """Of the target, and of the stages after its rounds, on top of what its runs take."""
 
     @property
     def stem(self) -> str:

@@ -141,22 +141,37 @@ def rate_steps(rate: str) -> list[tuple[float, int]]:
     return [(parse_rate(number), not_zero(parse_duration(length))) for number, _, length in steps]
 
 
+_ACTIVE = re.compile(r"\s*(?P<begin>[^-]+?)\s*-\s*(?P<end>[^-]*?)\s*(\severy\s+(?P<every>\S+)\s*)?")
+
+
 def _parse_active(value: Any) -> str | None:
-    """`FROM-TO` within the measurement, as `10s-20s`; without `TO`, to its end."""
+    """`FROM-TO` within the measurement, as `10s-20s`; without `TO`, to its end; `0s-5s every 15s` again and again."""
     if value is None:
         return None
-    matched = re.fullmatch(r"\s*([^-]+?)\s*-\s*([^-]*?)\s*", value) if isinstance(value, str) else None
+    matched = _ACTIVE.fullmatch(value) if isinstance(value, str) else None
     if not matched:
-        raise ValueError(f"`{value}` is not a part of the measurement; write it like `10s-20s`, or `10s-` for the rest")
-    begin, end = parse_duration(matched[1]), parse_duration(matched[2]) if matched[2] else None
+        raise ValueError(
+            f"`{value}` is not a part of the measurement; write it like `10s-20s`, `10s-` for the rest, or "
+            "`0s-5s every 15s`"
+        )
+    begin, end = parse_duration(matched["begin"]), parse_duration(matched["end"]) if matched["end"] else None
     if end is not None and end <= begin:
         raise ValueError(f"`{value}` ends before it begins")
-    return f"{compact_duration(begin)}-{'' if end is None else compact_duration(end)}"
+    text = f"{compact_duration(begin)}-{'' if end is None else compact_duration(end)}"
+    if not matched["every"]:
+        return text
+    every = parse_duration(matched["every"])
+    if end is None or every < end - begin:
+        raise ValueError(f"`{value}` comes again before it is over; write it like `0s-5s every 15s`")
+    return f"{text} every {compact_duration(every)}"
 
 
-def _active(text: str) -> JsonObject:
-    begin, _, end = text.partition("-")
-    return {"begin_ns": parse_duration(begin), "end_ns": parse_duration(end) if end else None}
+def active_window(text: str) -> JsonObject:
+    """When a stream loads the target, as the engine's spec has it: `begin_ns`, `end_ns`, `every_ns` if it repeats."""
+    window, _, every = text.partition(" every ")
+    begin, _, end = window.partition("-")
+    repeated = {"every_ns": parse_duration(every)} if every else {}
+    return {"begin_ns": parse_duration(begin), "end_ns": parse_duration(end) if end else None, **repeated}
 
 
 Rate = Annotated[float | str, BeforeValidator(_parse_rate)]
@@ -235,7 +250,9 @@ class BlockParameters(BaseModel):
         description="Open loop: how long before an I/O is due its thread watches the clock instead of sleeping.",
     )
     active: Annotated[str | None, BeforeValidator(_parse_active)] = Field(
-        None, description="When in the measurement the stream loads the target, as `10s-20s` or `10s-`; empty: always."
+        None,
+        description="When in the measurement the stream loads the target, as `10s-20s`, `10s-`, or with pauses between "
+        "as `0s-5s every 15s`; empty: always.",
     )
     payload: Literal["random", "zeros"] = Field(
         "random",
@@ -331,6 +348,8 @@ class BlockParameters(BaseModel):
             (is_open and self.rate is None, f"`arrival = \"{self.arrival}\"` needs a `rate`"),
             (not is_open and self.rate is not None,
              "`rate` is for open loop: set `arrival` to `constant` or `poisson` as well"),
+            (is_open and self.active is not None and "every" in self.active,
+             "an `active` that repeats is for closed loop; in open loop a step of rate 0 is a pause"),
             (not is_open and self.load != 1, "`load` is for open loop: set `arrival` and `rate` as well"),
             (offered_rate(self) > HIGHEST_RATE,
              f"a rate of {offered_rate(self):g} per second is beyond what can be timed, {HIGHEST_RATE:,}"),
@@ -815,7 +834,7 @@ def _stream(name: str, stream: BlockParameters, begin: int) -> JsonObject:
         "payload": _payload(stream),
         "limit_bytes": stream.limit_bytes,
         "limit_operations": stream.limit_operations,
-        "active": _active(stream.active) if stream.active else None,
+        "active": active_window(stream.active) if stream.active else None,
         "spin_ns": stream.spin,
         "cpus": stream.cpus,
     }

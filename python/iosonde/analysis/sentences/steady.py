@@ -26,10 +26,11 @@ def tell_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator
 
 def tell_courses(courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence[Part]) -> Iterator[Finding]:
     """Say of every run that is judged by its own rounds when it was steady, and what was left of the peak."""
-    names = {part.name: list(part.factors) for part in parts}
+    names = {part.name: list(part.all_factors) for part in parts}
     for course in courses:
         row = cases.row(by_predicate=pl.col("case_id") == course.case_id, named=True)
-        levels = {name: row.get(name, row.get(f"{name}_level")) for name in names.get(course.part, [])}
+        found = {name: row.get(name, row.get(f"{name}_level")) for name in names.get(course.part, [])}
+        levels = {name: level for name, level in found.items() if level is not None}
         yield _of_run(course, _load(levels) or course.case_id)
         if course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
             yield Finding(
@@ -60,7 +61,7 @@ def tell(question: Question) -> Iterator[Finding]:
         ]
         first, last = texts[0], texts[-1]
         load = _load({name: level for name, level in key.items() if name != over}) or "the load"
-        what = "steady state" if metric == "steady_fraction" else "the last rounds"
+        what = "steady state" if metric == "steady_fraction" else "the level of the last rounds"
         yield Finding(
             kind="steady",
             title=wording.sentence(f"{what} of {load} is at {first} and {last} of the peak"),
