@@ -139,6 +139,24 @@ def drive(
     )
 
 
+def without_engine(failure: Failure) -> EngineRun:
+    """A run for which no engine was started."""
+    now, (intervals, histograms, usage) = _now(), Collector("").frames()
+    return EngineRun(
+        started_at=now,
+        ended_at=now,
+        hello={},
+        phases=[],
+        warnings=[],
+        result=None,
+        failure=failure,
+        child={},
+        intervals=intervals,
+        histograms=histograms,
+        usage=usage,
+    )
+
+
 def _listen(child: _Child, conversation: _Conversation, stop: Stop) -> None:
     """Until the engine has ended, or has to be ended."""
     with selectors.DefaultSelector() as selector:

@@ -15,14 +15,14 @@ from typing import Any, Protocol
 
 from iosonde.errors import TargetError
 from iosonde.results.result_set import ResultSet
-from iosonde.results.schema import Record, RecordWarning
+from iosonde.results.schema import Failure, Record, RecordWarning
 from iosonde.run import environment
 from iosonde.run.agenda import Agenda
 from iosonde.run.device_totals import DeviceTotals
-from iosonde.run.engine import EngineRun, drive, find_engine
+from iosonde.run.engine import EngineRun, drive, find_engine, without_engine
 from iosonde.run.harness import Harness
 from iosonde.run.judgement import judged, temperatures
-from iosonde.run.stage import Stage, Standing
+from iosonde.run.stage import Stage, Standing, clear
 from iosonde.run.stop import Stop, stop_on_signals
 from iosonde.study.plan import Case, Plan, Run
 from iosonde.target import Target, drive_state, open_target, prepare, put_back
@@ -75,6 +75,7 @@ def _carry_out(result_set: ResultSet, *, retry_failed: bool, observer: Observer)
         if not agenda.next_run():
             put_back(result_set.plan)  # A kill after the last record leaves only this to do.
             drive_state.put_back(result_set.plan, result_set.directory)
+            clear(result_set.plan)
             return result_set
         with _session(result_set, observer, stop, session_id) as session:
             _carry_out_runs(session, agenda)
@@ -106,7 +107,10 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, session_id: 
         harness.learn(run.spec for run in plan.runs)
         yield _Session(result_set, observer, stop, engine, stage, _Machine(found, facts, harness, session_id))
     finally:
-        put_back(plan)
+        try:
+            stage.take_apart()
+        finally:
+            put_back(plan)
         if not Agenda(result_set, retry_failed=False).next_run():
             drive_state.put_back(plan, result_set.directory)
 
@@ -144,7 +148,11 @@ class _Session:
         assert case, f"`{run.run_id}` is of no case of the plan"
         self._observer.run_started(run, case)
         self._watch_restarts(run)
-        standing = self._stage.ready(run, case)
+        try:
+            standing = self._stage.ready(run, case)
+        except TargetError as error:
+            return self._not_begun(run, case, error)
+        run = run.model_copy(update={"spec": standing.spec(run)})
         target = _describe(standing.target)
         if run.purges:
             self._purge(run)
@@ -158,10 +166,24 @@ class _Session:
                 group=group,
             )
             device_totals = totals.end() if totals else []
+        self._stage.ended(run, complete=_is_complete(done))
         if self.stop.is_set() and not _is_complete(done):
             return False
         record = self._record(run, case, done, target, standing).model_copy(update={"device_totals": device_totals})
         record = self._judged(record, done)
+        self._result_set.write(record, done.intervals, done.histograms, done.usage)
+        self._observer.run_ended(run, record)
+        self._watch_failures(record)
+        return True
+
+    def _not_begun(self, run: Run, case: Case, error: TargetError) -> bool:
+        """A setup that could not be made is a failure like any other, and the study goes on."""
+        if self.stop.is_set():
+            return False
+        done = without_engine(Failure(code="setup", message=error.what, context=error.where, hint=error.hint))
+        asked = {"asked": case.setup.model_dump()} if case.setup else {}
+        facts = {"on": _describe(self._stage.base), **asked}
+        record = self._record(run, case, done, facts["on"], Standing(target=self._stage.base, facts=facts))
         self._result_set.write(record, done.intervals, done.histograms, done.usage)
         self._observer.run_ended(run, record)
         self._watch_failures(record)

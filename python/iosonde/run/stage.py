@@ -7,13 +7,17 @@ Simulated drives have nothing to be made: a setup is a new array of them, and th
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from iosonde.study.plan import Case, Plan, Run
-from iosonde.target import Target, drive_state
+from iosonde.errors import TargetError
+from iosonde.study.plan import Case, JsonObject, Plan, Run
+from iosonde.target import Target, drive_state, journal
+from iosonde.target.building import Building
+from iosonde.target.made import MadeTarget
+from iosonde.target.workspace import furnish
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,52 +29,115 @@ class Standing:
     facts: dict[str, Any] = field(default_factory=dict)
     """For the record; empty where nothing was made."""
 
+    block_devices: list[str] | None = None
+    """To be watched, where they are not known before they are made."""
+    laid_out_bytes: int = 0
+    """Of a raw device: what earlier runs have written of it from its beginning on."""
+
+    def spec(self, run: Run) -> JsonObject:
+        """The run's spec, with what only now is known."""
+        spec = run.spec
+        if self.block_devices is not None:
+            spec = {**spec, "observe": {**spec["observe"], "block_devices": self.block_devices}}
+        workload = spec["workload"]
+        if 0 < workload["target"].get("size_bytes", 0) <= self.laid_out_bytes and workload.get("layout") == "missing":
+            spec = {**spec, "workload": {**workload, "layout": "never"}}
+        return spec
+
 
 class Stage:
     """Makes what the cases of a plan ask for, one after the other, on one target."""
 
     def __init__(self, plan: Plan, target: Target, directory: Path) -> None:
         """`directory` is that of the result set, where simulated drives keep their state."""
-        self._base = target
+        self.base = target.called(plan.own)
         self._directory = directory
         self._is_needed = any(case.setup for case in plan.cases)
-        self._standing = Standing(target=target)
+        self._standing = Standing(target=self.base)
+        self._building: Building | None = None
         self._key: tuple[str, ...] | None = None
+        self._laid_out_bytes = 0
 
     def ready(self, run: Run, case: Case) -> Standing:
-        """What that run is to find; made now unless it stands."""
+        """What that run is to find; made now unless it stands. `TargetError` where it cannot be made."""
         if not self._is_needed:
             return self._standing
         is_fresh = case.setup is not None and case.setup.fresh == "run"
         if is_fresh or self._key != case.stands_on:
+            self.take_apart()
             self._standing = self._made(run, case, is_fresh=is_fresh)
             self._key = case.stands_on
-        return self._standing
+        if run.purges:
+            self._laid_out_bytes = 0
+        furnish(run.spec)
+        return replace(self._standing, **self._now())
+
+    def ended(self, run: Run, *, complete: bool) -> None:
+        """A run has ended: a raw device, which knows no holes, now holds what its layout wrote."""
+        workload = run.spec["workload"]
+        if any(stream["mix"]["trim_fraction"] > 0 for stream in workload.get("streams", ()) if "mix" in stream):
+            self._laid_out_bytes = 0
+        elif complete and workload["target"]["kind"] == "device" and workload.get("layout") in ("missing", "always"):
+            self._laid_out_bytes = max(self._laid_out_bytes, workload["target"]["size_bytes"])
+
+    def take_apart(self) -> None:
+        """Take apart what stands; may be called again."""
+        self._key = None
+        self._laid_out_bytes = 0
+        if self._building is not None:
+            self._building.take_apart()
+            self._building = None
+
+    def _now(self) -> dict[str, Any]:
+        """What may change from run to run: a member of an array may fail between two."""
+        if self._building is None:
+            return {}
+        state = self._building.state()
+        return {
+            "facts": {**self._standing.facts, **({"state": state} if state else {})},
+            "block_devices": self._building.block_devices(),
+            "laid_out_bytes": self._laid_out_bytes,
+        }
 
     def _made(self, run: Run, case: Case, *, is_fresh: bool) -> Standing:
-        target = self._base.with_setup(case.setup) if case.setup else self._base
-        began = time.monotonic()
-        is_drive = run.spec["workload"].get("backend", {}).get("kind") == "ssd"
-        facts = self._of_simulated(case, is_fresh=is_fresh) if is_drive else {}
         if case.setup is None:
-            return Standing(target=target)
-        return Standing(
-            target=target,
-            facts={
-                "asked": case.setup.model_dump(),
-                "text": case.setup.text,
-                "on": self._base.describe(),
-                "made_for": run.run_id,
-                "made_at": datetime.now().astimezone().isoformat(timespec="seconds"),
-                "seconds": round(time.monotonic() - began, 3),
-                **facts,
-            },
-        )
+            self._simulated(run, case, is_fresh=is_fresh)
+            return Standing(target=self.base)
+        facts: dict[str, Any] = {
+            "asked": case.setup.model_dump(),
+            "text": case.setup.text,
+            "on": self.base.describe(),
+            "made_for": run.run_id,
+            "made_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        began = time.monotonic()
+        target = self.base.with_setup(case.setup)
+        if isinstance(target, MadeTarget):
+            building = Building(target)
+            facts |= building.make()
+            self._building = building
+        else:
+            facts |= self._simulated(run, case, is_fresh=is_fresh)
+        return Standing(target=target, facts={"seconds": round(time.monotonic() - began, 3), **facts})
 
-    def _of_simulated(self, case: Case, *, is_fresh: bool) -> dict[str, Any]:
-        """New drives, unless those of an earlier session are these very ones."""
+    def _simulated(self, run: Run, case: Case, *, is_fresh: bool) -> dict[str, Any]:
+        """New drives, unless those of an earlier session are these very ones; nothing where none are simulated."""
+        if run.spec["workload"].get("backend", {}).get("kind") != "ssd":
+            return {}
         wanted = "\n".join(case.stands_on)
         if is_fresh or drive_state.stands_on(self._directory) != wanted:
             drive_state.begin(self._directory, wanted)
             return {"simulated": True}
         return {"simulated": True, "kept_from_before": True}
+
+
+def clear(plan: Plan) -> None:
+    """Take apart what a session that was killed has left; nothing where nothing was made."""
+    if plan.own and any(case.setup for case in plan.cases):
+        try:
+            journal.clear(plan.own)
+        except OSError as error:
+            raise TargetError(
+                f"cannot take apart what was made on `{plan.target}`: {error.strerror or error}",
+                hint="`iosonde cleanup` tries again, once that is solved",
+            ) from error

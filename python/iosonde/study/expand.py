@@ -73,6 +73,7 @@ def expand(
         cost=_total_cost(drafts, cases, runs, layout_bytes),
         settings=dict(settings or {}),
         keep=keep,
+        own=target.own,
     )
 
 

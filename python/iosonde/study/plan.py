@@ -209,6 +209,8 @@ class Plan(_Frozen):
     """`--set` as given, so that the plan can be rerun."""
     keep: bool = False
     """Whether the test file stays after the study (`--keep`)."""
+    own: str = ""
+    """Name of what is made on the target (`iosonde-XXXXXXXX`), where anything is."""
 
     @property
     def adaptive(self) -> list[Case]:

@@ -13,9 +13,12 @@ import os
 import re
 import shutil
 import stat
-from dataclasses import asdict, dataclass, replace
+import time
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from iosonde.errors import TargetError
 
@@ -24,6 +27,13 @@ CONTROL_GROUP = "control group"
 
 DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log)?")
 """Name of a directory in one of ours that holds a database (`workload/kv.py`), or its log."""
+
+UNDO = {
+    "loop device": "iosonde.target.loop_devices",
+    "mount": "iosonde.target.file_systems",
+    "stage": "iosonde.target.building",
+}
+"""Things that are no files -> the module whose `undo(entry)` takes them apart. It raises `OSError` if it cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +50,10 @@ class Entry:
     """Device and inode number, once it exists."""
     keep: bool = False
     """The user wants it to stay."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What undoing it needs to know, for things that are no files."""
+    number: int = 0
+    """What was made later has a larger one: the time in nanoseconds."""
 
     @property
     def in_use(self) -> bool:
@@ -63,14 +77,19 @@ class Cleaned:
     """Whether it should have been removed and could not be."""
 
 
-def created(path: Path, what: str, *, keep: bool = False) -> None:
-    """Note that `path` is about to be made. Call this before making it, and `identify` after."""
+def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] | None = None) -> None:
+    """Note that `path` is about to be made. Call this before making it, and `identify` after.
+
+    Of a kind in `UNDO`, which is undone and not removed, nothing has to be identified: `facts` say what it is.
+    """
     entry = Entry(
         path=str(path),
         what=what,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         owner=_owner(os.getpid()),
         keep=keep,
+        facts=facts or {},
+        number=time.time_ns(),
     )
     _write(entry)
 
@@ -118,16 +137,52 @@ def find(path: Path) -> Entry | None:
 def entries() -> list[Entry]:
     """Everything in the journal, oldest first."""
     read = [_read(file) for file in _directory().glob("*.json")]
-    return sorted((entry for entry in read if entry), key=lambda entry: (entry.made_at, entry.path))
+    return sorted((entry for entry in read if entry), key=lambda entry: (entry.number, entry.made_at, entry.path))
 
 
 def cleanup(*, kept: bool = False) -> list[Cleaned]:
-    """Remove what earlier runs left behind; with `kept` also what the user asked to keep."""
-    return [_clean(entry, kept=kept) for entry in entries()]
+    """Remove what earlier runs left behind, the last first; with `kept` also what the user asked to keep."""
+    return [_clean(entry, kept=kept) for entry in reversed(entries())]
+
+
+def clear(own: str) -> None:
+    """Undo what is left of what was made under that name, the last first; `OSError` for the first that failed.
+
+    For the session that goes on where another was killed. Directories of files for a workload stay.
+    """
+    failed: OSError | None = None
+    for entry in reversed(entries()):
+        path = Path(entry.path)
+        if own not in entry.path and entry.facts.get("own") != own:
+            continue
+        try:
+            if entry.what in UNDO:
+                undo(path)
+            elif path.name == f"{own}-setup":
+                if path.is_dir():
+                    remove(path)
+                removed(path)
+        except OSError as error:
+            failed = failed or error
+    if failed:
+        raise failed
+
+
+def undo(path: Path) -> None:
+    """Undo what an entry of a kind in `UNDO` is about, and forget it; `OSError` if that fails."""
+    entry = find(path)
+    if entry is not None:
+        import_module(UNDO[entry.what]).undo(entry)
+        removed(path)
 
 
 def remove(path: Path) -> None:
     """Remove a file, a control group, or a directory with what is in it, and forget it."""
+    from iosonde.target.loop_devices import attached_to
+
+    devices = attached_to(path)
+    if devices:
+        raise OSError(f"`{devices[0]}` stands on it")
     entry = find(path)
     if entry is not None and entry.what == CONTROL_GROUP:
         path.rmdir()
@@ -157,6 +212,8 @@ def _clean(entry: Entry, *, kept: bool) -> Cleaned:
     reason = _why_not(entry, kept=kept)
     if reason:
         return Cleaned(path=entry.path, reason=reason)
+    if entry.what in UNDO:
+        return _undone(path, entry.what)
     if not os.path.lexists(path) or not _is_what_was_made(entry):
         reason = "is no longer what iosonde made: left alone" if os.path.lexists(path) else "is gone already"
         removed(path)
@@ -166,6 +223,14 @@ def _clean(entry: Entry, *, kept: bool) -> Cleaned:
     except OSError as error:
         return Cleaned(path=entry.path, reason=f"could not be removed: {error.strerror or error}", failed=True)
     return Cleaned(path=entry.path, reason="removed")
+
+
+def _undone(path: Path, what: str) -> Cleaned:
+    try:
+        undo(path)
+    except OSError as error:
+        return Cleaned(path=str(path), reason=f"the {what} could not be undone: {error.strerror or error}", failed=True)
+    return Cleaned(path=str(path), reason=f"the {what} is undone")
 
 
 def _why_not(entry: Entry, *, kept: bool) -> str:

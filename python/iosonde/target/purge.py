@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _FITRIM = 0xC0185879
+_BLKDISCARD = 0x1277
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PROBE_BYTES = 1 << 16
 
@@ -25,6 +26,9 @@ _PROBE_BYTES = 1 << 16
 def purge(target: Mapping[str, Any], means: str) -> None:
     """Free the blocks of the files that a spec's target names; `OSError` if that fails."""
     if means != "trim":
+        return
+    if target["kind"] == "device":
+        _discard(Path(target["path"]), target["size_bytes"])
         return
     for path in _files(target):
         os.truncate(path, 0)
@@ -46,6 +50,15 @@ def _punch(descriptor: int, size_bytes: int) -> bool:
     fallocate = ctypes.CDLL(None, use_errno=True).fallocate
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     return int(fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, 0, size_bytes)) == 0
+
+
+def _discard(device: Path, size_bytes: int) -> None:
+    """BLKDISCARD of the part that is measured (`linux/fs.h`)."""
+    descriptor = os.open(device, os.O_WRONLY)
+    try:
+        fcntl.ioctl(descriptor, _BLKDISCARD, array.array("Q", [0, size_bytes]))
+    finally:
+        os.close(descriptor)
 
 
 def _files(target: Mapping[str, Any]) -> Iterator[Path]:

@@ -13,7 +13,7 @@ import secrets
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -27,10 +27,13 @@ from iosonde.units import compact_duration, compact_size, format_bytes, parse_du
 
 Files = Literal["shared", "per_job"]
 IoMode = Literal["direct", "buffered"]
-Kind = Literal["file", "directory", "null", "simulated"]
+Kind = Literal["file", "directory", "device", "null", "simulated"]
 
 VIRTUAL_BYTES = 1 << 40
 """Size of `null:` and `simulated:` when none is named."""
+
+MOST_LOOP_DEVICES = 8
+"""Files of a directory that may stand for devices."""
 
 NO_STORAGE = {
     "proc",
@@ -109,6 +112,13 @@ class Target(ABC):
     def purges(self) -> list[Purge]:
         """Means to give up what the target holds, the strongest first; none where nothing is held."""
         return []
+
+    own: str = ""
+    """Name of what iosonde makes on the target for a study, where it makes anything there."""
+
+    def called(self, own: str) -> Target:
+        """The target on which what iosonde makes has that name, as a plan has it."""
+        return self
 
     def device_count(self) -> int:
         """How many devices the user named, of which a setup takes the first ones."""
@@ -288,6 +298,22 @@ class DirectoryTarget(_OnDisk):
     @property
     def _directory(self) -> Path:
         return Path(self.name)
+
+    def with_setup(self, setup: Setup) -> Target:
+        """Files in the directory stand for devices, through loop devices."""
+        if setup.is_plain:
+            return self
+        from iosonde.target.loop_ground import on_loop_devices
+
+        return on_loop_devices(self, setup)
+
+    def device_count(self) -> int:
+        """Files that may stand for devices."""
+        return MOST_LOOP_DEVICES
+
+    def called(self, own: str) -> DirectoryTarget:
+        """The target whose fresh directory has that name."""
+        return replace(self, own=own)
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
         """A file, or a directory of files, in the fresh directory."""

@@ -20,6 +20,9 @@ from iosonde.target import journal
 if TYPE_CHECKING:
     from iosonde.study.plan import JsonObject, Plan
 
+MADE = Path("/run/iosonde")
+"""Where file systems that iosonde makes are mounted, and links to devices lie, each study's in its own directory."""
+
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde makes inside the one that the user names."""
 
@@ -35,8 +38,17 @@ def prepare(plan: Plan) -> None:
                 )
         else:
             _make(path, keep=plan.keep)
-    for path in _databases(plan):
-        path.mkdir(exist_ok=True)
+    for path in _databases(_workloads(plan)):
+        if not path.is_relative_to(MADE):
+            path.mkdir(exist_ok=True)
+
+
+def furnish(spec: JsonObject) -> None:
+    """Make what a run needs on a file system that was made for it; it goes with the file system."""
+    workload = spec["workload"]
+    for path in (*_thing(workload), *_databases([workload])):
+        if path.is_relative_to(MADE):
+            path.mkdir(exist_ok=True)
 
 
 def put_back(plan: Plan) -> None:
@@ -62,12 +74,13 @@ def _remove(path: Path) -> None:
 
 
 def _things(plan: Plan) -> list[Path]:
-    return sorted({thing for workload in _workloads(plan) for thing in _thing(workload)})
+    found = {thing for workload in _workloads(plan) for thing in _thing(workload)}
+    return sorted(path for path in found if not path.is_relative_to(MADE))
 
 
-def _databases(plan: Plan) -> set[Path]:
+def _databases(workloads: Iterable[JsonObject]) -> set[Path]:
     """Directories of databases and logs, each in one of ours."""
-    places = (workload["target"] for workload in _workloads(plan) if workload["target"]["kind"] == "directory")
+    places = (workload["target"] for workload in workloads if workload["target"]["kind"] == "directory")
     return {Path(path) for place in places for path in (place["path"], place["log_path"]) if path}
 
 

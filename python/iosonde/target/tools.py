@@ -1,0 +1,83 @@
+"""System programs that make and take apart what a setup asks for: found, called, and their complaints passed on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+
+TIMEOUT_S = 3600
+"""Nothing here takes longer, unless a device hangs."""
+
+PACKAGES = {
+    "mkfs.ext4": "e2fsprogs",
+    "mke2fs": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mkfs.btrfs": "btrfs-progs",
+    "mount": "mount",
+    "umount": "mount",
+    "wipefs": "util-linux",
+    "mdadm": "mdadm",
+}
+"""Debian's package of each program."""
+
+
+def find(tool: str) -> str | None:
+    """The program's path; also where it is only on root's PATH."""
+    return shutil.which(tool) or shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin")
+
+
+def require(tool: str, purpose: str) -> str:
+    """The program's path; `TargetError` names the package that it comes with."""
+    found = find(tool)
+    if found is None:
+        raise TargetError(
+            f"`{tool}` is not installed, and it is needed to {purpose}",
+            hint=f"install it, on Debian with `apt install {PACKAGES.get(tool, tool)}`",
+        )
+    return found
+
+
+def call(*command: str | Path) -> dict[str, Any]:
+    """Run a program to its end -> `command`, `seconds`, `output`, for the record; `TargetError` has its complaint."""
+    words = [str(word) for word in command]
+    program = require(words[0], "make what the study asks for")
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            [program, *words[1:]],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
+            process_group=0,  # Ctrl-C in a terminal goes to a whole group, and what follows is ours to decide.
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired:
+        raise TargetError(f"`{' '.join(words)}` did not end within {TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise TargetError(
+            f"`{' '.join(words)}` failed: {_last_words(done)}", hint="the kernel log (`dmesg`) may say more"
+        )
+    return {"command": words, "seconds": round(time.monotonic() - began, 3), "output": done.stdout.strip()}
+
+
+def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    text = (done.stderr or done.stdout).strip()
+    return " ".join(text.split()) if text else f"exit status {done.returncode}"
+
+
+def require_root(purpose: str) -> None:
+    """`TargetError` for everybody else."""
+    if os.geteuid() != 0:
+        raise TargetError(
+            f"only root can {purpose}",
+            hint="run iosonde as root (`sudo -E iosonde ...`), or measure files in a directory without a setup",
+        )
