@@ -12,7 +12,7 @@ NOT_RUN = "THE LAB WAS NOT RUN: "
 
 
 def needs_tool(name: str, package: str) -> None:
-    if shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
+    if shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/lib/qemu:/usr/libexec") is None:
         pytest.skip(f"{NOT_RUN}needs `{name}`: install the package `{package}`")
 
 

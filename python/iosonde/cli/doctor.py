@@ -39,7 +39,10 @@ TOOLS = {
     "mkfs.xfs": ("-V", "file systems made for a study (studies to come)"),
     "mkfs.btrfs": ("--version", "file systems made for a study (studies to come)"),
     "qemu-storage-daemon": ("--version", "devices of known performance (`iosonde lab device`)"),
-    "qemu-system-x86_64": ("--version", "the lab: a virtual machine with throttled drives (to come)"),
+    "qemu-system-x86_64": ("--version", "the lab's virtual machine with throttled drives (`iosonde lab run`)"),
+    "virtiofsd": ("--version", "the same: it shares folders with the guest"),
+    "cpio": ("--version", "the image of that machine"),
+    "depmod": ("--version", "the image of that machine"),
 }
 """Programs that some studies or tests use: how to ask for the version, and what for."""
 
@@ -211,7 +214,7 @@ def _room(directory: Path) -> Check:
 
 
 def _tool(tool: str, version_option: str, purpose: str) -> Check:
-    path = shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin")
+    path = shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin:/usr/lib/qemu:/usr/libexec")
     if path is None:
         return Check(name=tool, state="note", found=f"not found; for {purpose}")
     return Check(name=tool, state="ok", found=f"{_version(path, version_option) or path}, for {purpose}")

@@ -70,6 +70,65 @@ def device(
     raise typer.Exit(exit_code)
 
 
+@group.command()
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="After `--`: what to run in it, such as `iosonde run ...`.")
+    ],
+    drives: Annotated[int, typer.Option(metavar="N", help="How many NVMe drives.")] = 8,
+    iops: Iops = None,
+    bandwidth: Bandwidth = None,
+    size: Size = "256MiB",
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the machine.")] = "2GiB",
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the command runs, and the one place where it may leave files.")
+    ] = Path(),
+    boot_timeout: Annotated[str, typer.Option(metavar="TIME", help="How long the start may take.")] = "5min",
+) -> None:
+    """Run a command of this machine in a virtual machine with NVMe drives that are held to a rate.
+
+    It finds the drives as /dev/lab/0 and on, their list in $IOSONDE_LAB_DEVICES, and a kernel with md, dm and bcache.
+    Its exit code is handed on. Nothing that it does changes this machine, except in the directory of `--results`.
+    """
+    from iosonde.errors import LabError
+    from iosonde.lab.image import image
+    from iosonde.lab.machine import Drives, Machine, Settings
+
+    if not results.is_dir():
+        raise LabError(f"`{results}` is not a directory", hint="make it first, or name another with `--results`")
+    wanted = Settings(
+        drives=Drives(count=drives, size_bytes=read_size("--size", size), limits=read_limits(iops, bandwidth)),
+        memory_bytes=read_size("--memory", memory),
+        boot_s=_read_seconds("--boot-timeout", boot_timeout),
+    )
+    inside = [sys.executable, "-m", "iosonde", *command[1:]] if command[0] == "iosonde" else command
+    ports = {"out": sys.stdout.buffer, "err": sys.stderr.buffer}
+    with Machine(inside, image=image(), results=results, settings=wanted, environment=_environment()) as machine:
+        print(
+            f"a machine with {drives} drives of {wanted.drives.limits} starts ({machine.accelerator})", file=sys.stderr
+        )
+        for stream, data in machine.output():
+            if stream in ports:
+                ports[stream].write(data)
+                ports[stream].flush()
+    raise typer.Exit(machine.exit_code or 0)
+
+
+def _environment() -> dict[str, str]:
+    """What of this process' environment a command needs to be the same in the guest."""
+    names = {"PATH", "HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "VIRTUAL_ENV", "PYTHONPATH", "IOSONDE_ENGINE"}
+    return {name: os.environ[name] for name in sorted(names & os.environ.keys())}
+
+
+def _read_seconds(option: str, text: str) -> float:
+    from iosonde.units import parse_duration
+
+    try:
+        return parse_duration(text) / 1e9
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
 def _wait_for_the_end() -> None:
     """Until Ctrl-C or SIGTERM, which are then no errors."""
     signals = {signal.SIGINT, signal.SIGTERM}

@@ -1,4 +1,4 @@
-"""Where the data that comes with iosonde lies: studies, published figures, models of drives.
+"""Where the data that comes with iosonde lies: studies, published figures, models of drives, the lab's scripts.
 
 In a checkout they are at the top of the repository; in an installation the wheel carries them beside the package.
 """
@@ -22,6 +22,6 @@ def reference_file(name: str) -> Path:
 
 
 def data_folder(name: str) -> Path:
-    """A folder of data: `studies`, `reference`, `models`."""
+    """A folder of data: `studies`, `reference`, `models`, `lab`."""
     checkout = _PACKAGE.parents[1]
     return (checkout if (checkout / "pyproject.toml").exists() else _PACKAGE.parent) / name

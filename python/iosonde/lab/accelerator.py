@@ -1,0 +1,70 @@
+"""Whether this machine can run the guest itself (KVM), or has to emulate it (TCG).
+
+That `/dev/kvm` opens and makes machines says little: under some hypervisors no kernel starts in them. So a trial start
+decides, once after each boot of the host.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import tempfile
+import time
+from pathlib import Path
+from typing import Literal
+
+from iosonde.lab.archive import archive
+from iosonde.lab.bound_process import end
+from iosonde.lab.image import Image
+
+Accelerator = Literal["kvm", "tcg"]
+
+OPTIONS: dict[Accelerator, tuple[str, ...]] = {
+    "kvm": ("-accel", "kvm", "-cpu", "host"),
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
+}
+
+_KVM = Path("/dev/kvm")
+_TRIAL_S = 10
+
+
+def best(image: Image) -> Accelerator:
+    """KVM if a guest starts with it, else TCG. The answer is kept beside the image."""
+    if not os.access(_KVM, os.R_OK | os.W_OK):
+        return "tcg"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    answer = image.directory / f"accelerator-{boot}"
+    if not answer.exists():
+        for old in image.directory.glob("accelerator-*"):
+            old.unlink(missing_ok=True)
+        answer.write_text("kvm" if _starts(image) else "tcg")
+    return "kvm" if answer.read_text() == "kvm" else "tcg"
+
+
+def _starts(image: Image) -> bool:
+    """Whether a guest under KVM says goodbye in time."""
+    from iosonde.lab.machine import Drives, qemu_command, start_qemu
+
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as initrd, tempfile.TemporaryFile() as complaint:
+        initrd.write(image.initrd.read_bytes() + archive("job", {"settings": "DRIVES=none\n"}))
+        initrd.flush()
+        command = qemu_command(image, initrd.fileno(), "kvm", {"console": writing}, [], cpus=1, memory=512 << 20)
+        qemu = start_qemu(command, [initrd.fileno(), writing], drives=Drives(count=0), stderr=complaint.fileno())
+        os.close(writing)
+        try:
+            return b"iosonde-lab: exit 0" in _read_until_end(reading)
+        finally:
+            end(qemu)
+            os.close(reading)
+
+
+def _read_until_end(descriptor: int) -> bytes:
+    heard = b""
+    deadline = time.monotonic() + _TRIAL_S
+    while select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        data = os.read(descriptor, 1 << 16)
+        heard += data
+        if not data:
+            break
+    return heard

@@ -1,0 +1,303 @@
+"""A virtual machine with NVMe drives held to a rate, which runs a command of this machine.
+
+The guest has Debian's kernel with md, dm, bcache and the file systems; its root is the host's, read-only under an
+overlay that forgets, so that it runs the very same engine, Python and studies. One directory is shared for what it is
+to bring out. Where KVM does not work, QEMU emulates the processor: ten to thirty times slower, which the drives' limits
+hide as long as they are low.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self
+
+import psutil
+
+from iosonde.errors import LabError
+from iosonde.lab import accelerator
+from iosonde.lab.archive import archive
+from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
+from iosonde.lab.image import Image
+from iosonde.lab.limits import Limits
+from iosonde.lab.shared_folder import SharedFolder, read_only_root, read_write
+from iosonde.target.mounts import mount_of
+from iosonde.units import format_bytes
+
+Stream = Literal["console", "out", "err"]
+STREAMS: tuple[Stream, ...] = ("console", "out", "err")
+"""The guest's serial ports: the kernel and `lab/init`; standard output and error of the command."""
+
+MOST_DRIVES = 16
+_STAGE = "/sys"
+_SCRIPT = f"""
+size=$1 count=$2
+shift 2
+mount -t tmpfs -o mode=700 iosonde-lab {_STAGE}
+while [ "$count" -gt 0 ]; do
+  count=$((count - 1))
+  truncate -s "$size" "{_STAGE}/drive$count"
+done
+exec "$@"
+"""
+_EXIT = "iosonde-lab: exit "
+_READY = "iosonde-lab: ready"
+_SAYS = "iosonde-lab: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drives:
+    """NVMe drives, each with limits of its own; their data is in memory."""
+
+    count: int = 8
+    size_bytes: int = 256 << 20
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.count <= MOST_DRIVES:
+            raise LabError(f"the lab's machine cannot have {self.count} drives", hint=f"name 0 to {MOST_DRIVES}")
+        if self.size_bytes < 1 << 20 or self.size_bytes % 512:
+            raise LabError(
+                f"a drive of the lab cannot have {format_bytes(self.size_bytes)}",
+                hint="name 1MiB or more, in multiples of 512 bytes",
+            )
+
+    def options(self) -> list[str]:
+        """QEMU's options."""
+        return [option for number in range(self.count) for option in self._drive(number)]
+
+    def _drive(self, number: int) -> list[str]:
+        return [
+            *("-object", self.limits.throttle_group(f"limits{number}")),
+            "-blockdev",
+            f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
+            *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number}"),
+            "-blockdev",
+            f"driver=throttle,throttle-group=limits{number},file=raw{number},node-name=throttled{number}",
+            *("-device", f"nvme,id=nvme{number},serial=IOSONDE-LAB-{number},drive=throttled{number}"),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How large the machine is, and how long it may take."""
+
+    drives: Drives = field(default_factory=Drives)
+    memory_bytes: int = 2 << 30
+    cpus: int = min(os.cpu_count() or 1, 4)
+    boot_s: float = 300
+    """Until the command starts. Half a minute is usual on a busy machine without KVM."""
+    silence_s: float | None = None
+    """How long the guest may say nothing once the command runs; None for as long as it likes."""
+
+    def check_room(self) -> None:
+        """Raise when this does not fit into memory, full drives included."""
+        needed = self.memory_bytes + self.drives.count * self.drives.size_bytes
+        free = psutil.virtual_memory().available
+        if needed > free:
+            raise LabError(
+                f"no room for the lab's machine: it takes up to {format_bytes(needed)} of memory, its drives included, "
+                f"and {format_bytes(free)} are free",
+                hint="name fewer or smaller drives, or less memory",
+            )
+
+
+class Machine:
+    """One guest that runs one command. A context manager: whatever is left of it ends with the `with` block.
+
+    `output()` yields what the guest says until it has ended; then `exit_code` is the command's. The guest finds the
+    drives as `/dev/lab/0` and on, and their list, separated by commas, in `$IOSONDE_LAB_DEVICES`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        image: Image,
+        results: Path,
+        settings: Settings | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        require_root("the lab's machine")
+        self.settings = settings or Settings()
+        self.settings.check_room()
+        self.exit_code: int | None = None
+        self.is_ready = False
+        self.accelerator = accelerator.best(image)
+        self._console = b""
+        self._stack = ExitStack()
+        # Files without a name: nothing to remove, however this ends.
+        self._complaint, self._initrd = [self._stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
+        try:
+            self._start(command, image, results.resolve(), environment or {})
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def output(self) -> Iterator[tuple[Stream, bytes]]:
+        """What comes from the guest, as it comes; `LabError` when it dies, or stays silent for too long."""
+        with selectors.DefaultSelector() as selector:
+            for stream, descriptor in self._ports.items():
+                selector.register(descriptor, selectors.EVENT_READ, stream)
+            deadline = time.monotonic() + self.settings.boot_s
+            while selector.get_map():
+                ready = selector.select(None if self._may_be_silent else max(0.0, deadline - time.monotonic()))
+                if not ready and not self._may_be_silent:
+                    raise self._failed("fell silent" if self.is_ready else "did not start in time")
+                for key, _ in ready:
+                    if not (data := os.read(key.fd, 1 << 16)):
+                        selector.unregister(key.fd)
+                        continue
+                    if key.data == "console":
+                        self._hear(data)
+                    if self.is_ready and self.settings.silence_s is not None:
+                        deadline = time.monotonic() + self.settings.silence_s
+                    yield key.data, data
+        self._qemu.wait()
+        if self.exit_code is None:
+            raise self._failed("ended without an exit code")
+
+    def waited_s(self) -> float:
+        """Seconds that QEMU's threads were ready to run and had no processor, so far: how starved the guest is."""
+        waited_ns = 0
+        for thread in Path(f"/proc/{self._qemu.pid}/task").glob("*/schedstat"):
+            try:
+                waited_ns += int(thread.read_text().split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+        return waited_ns / 1e9
+
+    @property
+    def _may_be_silent(self) -> bool:
+        return self.is_ready and self.settings.silence_s is None
+
+    def _start(self, command: Sequence[str], image: Image, results: Path, environment: Mapping[str, str]) -> None:
+        folders = [read_only_root(mount_points_of_programs()), read_write(results)]
+        for folder in folders:
+            self._stack.callback(folder.close)
+        job = archive("job", _job(command, results, environment, self.settings.drives.count))
+        self._initrd.write(image.initrd.read_bytes() + job)
+        self._initrd.flush()
+        self._run(image, folders)
+
+    def _run(self, image: Image, folders: Sequence[SharedFolder]) -> None:
+        pipes = {stream: os.pipe() for stream in STREAMS}
+        for reading, _ in pipes.values():
+            self._stack.callback(os.close, reading)
+        self._ports = {stream: reading for stream, (reading, _) in pipes.items()}
+        writing = {stream: each for stream, (_, each) in pipes.items()}
+        options = [option for folder in folders for option in folder.options()] + self.settings.drives.options()
+        command = qemu_command(
+            image,
+            self._initrd.fileno(),
+            self.accelerator,
+            writing,
+            options,
+            cpus=self.settings.cpus,
+            memory=self.settings.memory_bytes,
+        )
+        self._qemu = start_qemu(
+            command,
+            [self._initrd.fileno(), *writing.values(), *(folder.client.fileno() for folder in folders)],
+            drives=self.settings.drives,
+            stderr=self._complaint.fileno(),
+        )
+        self._stack.callback(end, self._qemu)
+        for each in writing.values():
+            os.close(each)
+
+    def _hear(self, data: bytes) -> None:
+        self._console = (self._console + data)[-(1 << 16) :]
+        for line in self._console.decode(errors="replace").splitlines():
+            if line.startswith(_READY):
+                self.is_ready = True
+            if line.startswith(_EXIT) and line.removeprefix(_EXIT).strip().isdigit():
+                self.exit_code = int(line.removeprefix(_EXIT))
+
+    def _failed(self, what: str) -> LabError:
+        self._complaint.seek(0)
+        complaint = self._complaint.read().decode(errors="replace").strip()
+        last = "\n  ".join(self._console.decode(errors="replace").splitlines()[-15:])
+        return LabError(
+            f"the lab's machine {what}" + (f": {complaint}" if complaint else ""),
+            where=f"last on its console:\n  {last}" if last else "its console is empty",
+            hint="a busy machine without KVM is slow: try again when it is idle, or allow more time",
+        )
+
+
+def start_qemu(
+    command: Sequence[str], descriptors: Sequence[int], *, drives: Drives, stderr: int
+) -> subprocess.Popen[bytes]:
+    """Start QEMU with its drives on a file system that it alone sees."""
+    return start_bound(
+        _SCRIPT, str(drives.size_bytes), str(drives.count), *command, stderr=stderr, pass_fds=descriptors
+    )
+
+
+def qemu_command(
+    image: Image,
+    initrd: int,
+    accelerated: accelerator.Accelerator,
+    ports: Mapping[Stream, int],
+    options: Sequence[str],
+    *,
+    cpus: int,
+    memory: int,
+) -> list[str]:
+    """QEMU's command line; `initrd` and `ports` are descriptors to pass on."""
+    serial = [
+        option
+        for stream in STREAMS
+        if stream in ports
+        for option in (
+            *("-chardev", f"file,id={stream},path=/dev/fd/{ports[stream]}"),
+            *("-serial", f"chardev:{stream}"),
+        )
+    ]
+    return [
+        find_tool("qemu-system-x86_64", package="qemu-system-x86", purpose="is the lab's machine"),
+        *("-machine", "q35", *accelerator.OPTIONS[accelerated]),
+        *("-smp", str(cpus), "-m", str(memory >> 20), "-nodefaults", "-no-reboot", "-display", "none"),
+        *("-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory"),
+        *("-kernel", str(image.kernel), "-initrd", f"/dev/fd/{initrd}"),
+        # Emulated, the processor's counter looks unstable, and every look at the clock would leave the guest.
+        *("-append", "console=ttyS0 panic=-1 loglevel=3 tsc=reliable"),
+        *serial,
+        *options,
+    ]
+
+
+def mount_points_of_programs() -> list[Path]:
+    """Where file systems are mounted that hold Python, the engine and iosonde, besides the root."""
+    from iosonde.errors import EngineError
+    from iosonde.run.engine import find_engine
+
+    needed = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, Path.cwd()]
+    with suppress(EngineError):  # What runs in the guest may need none.
+        needed.append(find_engine())
+    points = {mount.point for path in needed if (mount := mount_of(path)) is not None}
+    return sorted(Path(point) for point in points - {"/"})
+
+
+def _job(command: Sequence[str], results: Path, environment: Mapping[str, str], drives: int) -> dict[str, str]:
+    """What `lab/init` finds in `/job`: its settings, and the command as a script."""
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    return {
+        "settings": f"RESULTS={shlex.quote(str(results))}\nDRIVES={drives}\n",
+        "command": "\n".join([*exports, f"cd {shlex.quote(str(results))}", f"exec {shlex.join(command)}", ""]),
+    }

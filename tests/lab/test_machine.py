@@ -1,0 +1,169 @@
+"""The lab's virtual machine: it runs what this machine has, brings out what it should, and leaves nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from command_line import CHECKOUT
+from engines import real_engine
+
+from iosonde.errors import LabError
+from iosonde.lab import Limits, accelerator, bound_process
+from iosonde.lab.archive import archive
+from iosonde.lab.image import Image, image
+from iosonde.lab.machine import Drives, Machine, Settings
+
+GUEST = """
+echo "drives $IOSONDE_LAB_DEVICES"
+for drive in /dev/lab/*; do echo "$drive $(cat /sys/class/nvme/$(basename $(readlink $drive) n1)/serial)"; done
+"$IOSONDE_ENGINE" --probe >probe.json
+sha256sum <"$IOSONDE_ENGINE"
+touch "$(dirname "$IOSONDE_ENGINE")/written-by-the-guest" && echo touched
+echo trouble >&2
+exit 7
+"""
+
+
+@pytest.fixture
+def environment(machine_image: Image) -> dict[str, str]:
+    """The command line as a user has it, with the image that the user's cache holds."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(CHECKOUT / "python"),
+        "IOSONDE_ENGINE": str(real_engine()),
+        "XDG_CACHE_HOME": str(machine_image.directory.parents[2]),
+    }
+
+
+def lab_run(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "iosonde", "lab", "run", *arguments]
+
+
+def test_a_command_runs_in_the_machine_and_only_results_come_out(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*lab_run("--drives", "3", "--size", "1MiB", "--results", str(tmp_path)), "--", "sh", "-c", GUEST],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=900,
+    )
+    digest = hashlib.sha256(real_engine().read_bytes()).hexdigest()
+    assert (done.returncode, done.stdout.splitlines()) == (
+        7,
+        [
+            "drives /dev/lab/0,/dev/lab/1,/dev/lab/2",
+            *(f"/dev/lab/{number} {f'IOSONDE-LAB-{number}':<20}" for number in range(3)),
+            f"{digest}  -",
+            "touched",
+        ],
+    ), done.stderr
+    assert "trouble" in done.stderr.splitlines()
+    assert [path.name for path in tmp_path.iterdir()] == ["probe.json"]
+    assert not (real_engine().parent / "written-by-the-guest").exists()
+
+
+def test_nothing_of_a_machine_stays_when_its_owner_is_killed(environment: dict[str, str], tmp_path: Path) -> None:
+    command = [*lab_run("--size", "1MiB", "--results", str(tmp_path)), "--", "true"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as owner:
+        assert owner.stderr is not None
+        try:
+            assert "starts" in owner.stderr.readline()
+            started = psutil.Process(owner.pid).children(recursive=True)
+            assert len(started) >= 3
+        finally:
+            owner.kill()
+    deadline = time.monotonic() + 60
+    while running := [each for each in started if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]:
+        assert time.monotonic() < deadline, running
+        time.sleep(0.05)
+    assert "iosonde-lab" not in Path("/proc/self/mounts").read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_that_does_not_start_in_time_says_what_it_said_last(machine_image: Image, tmp_path: Path) -> None:
+    settings = Settings(drives=Drives(count=0), boot_s=0.01)
+    with (
+        Machine(["true"], image=machine_image, results=tmp_path, settings=settings) as machine,
+        pytest.raises(LabError, match="did not start in time") as raised,
+    ):
+        list(machine.output())
+    assert "console" in raised.value.where
+
+
+def test_a_guest_that_cannot_start_its_command_ends_with_an_error(machine_image: Image, tmp_path: Path) -> None:
+    """A kernel that gets no job to do panics at once, and QEMU ends."""
+    broken = Image(directory=tmp_path / "image")
+    broken.directory.mkdir()
+    broken.kernel.symlink_to(machine_image.kernel)
+    broken.initrd.write_bytes(b"")
+    (tmp_path / "results").mkdir()
+    with (
+        Machine(
+            ["true"], image=broken, results=tmp_path / "results", settings=Settings(drives=Drives(count=0))
+        ) as machine,
+        pytest.raises(LabError, match="ended without an exit code"),
+    ):
+        list(machine.output())
+
+
+def test_without_a_kernel_to_be_had_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tool in ("apt-cache", "apt-get"):
+        (tmp_path / tool).write_text("#!/bin/sh\nexit 100\n")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(LabError, match="is not to be had here") as raised:
+        image(tmp_path / "cache")
+    assert raised.value.hint
+
+
+def test_an_image_built_before_does_when_no_archive_is_reached(
+    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool in ("apt-cache", "apt-get"):
+        (tmp_path / tool).write_text("#!/bin/sh\nexit 100\n")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert image(machine_image.directory.parent) == machine_image
+    assert any(package.startswith("linux-image-") for package in machine_image.packages)
+
+
+def test_without_kvm_the_guest_is_emulated(
+    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerator, "_KVM", tmp_path / "kvm")
+    assert accelerator.best(machine_image) == "tcg"
+
+
+@pytest.mark.parametrize(
+    ("drives", "message"),
+    [
+        ({"count": 17}, "cannot have 17 drives"),
+        ({"count": -1}, "cannot have -1 drives"),
+        ({"size_bytes": 100}, "cannot have 100 B"),
+        ({"size_bytes": 1 << 60}, "no room for the lab's machine"),
+    ],
+)
+def test_a_machine_that_cannot_be_made_is_an_error(drives: dict[str, int], message: str) -> None:
+    with pytest.raises(LabError, match=message):
+        Settings(drives=Drives(limits=Limits(), **drives)).check_room()
+
+
+def test_the_machine_needs_root(machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bound_process.os, "geteuid", lambda: 1000)
+    with pytest.raises(LabError, match="needs root"):
+        Machine(["true"], image=machine_image, results=tmp_path)
+
+
+def test_the_job_is_an_archive_that_cpio_reads(tmp_path: Path) -> None:
+    packed = archive("job", {"settings": "A=1\n", "command": "exec true\n"})
+    done = subprocess.run(["cpio", "--extract", "--quiet"], input=packed, cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "job/settings").read_text() == "A=1\n"
+    assert (tmp_path / "job/command").read_text() == "exec true\n"
