@@ -76,9 +76,7 @@ def _show(result_set: ResultSet, directory: Path) -> None:
 
     from iosonde import report
 
-    path = directory / "report.html"
-    report.write([result_set], path, format="html")
-    report.terminal(result_set, Console(highlight=False), report_path=path)
+    report.write_and_show(result_set, directory / "report.html", Console(highlight=False))
 
 
 def _say(talk: Console, text: str) -> None:

@@ -4,6 +4,7 @@
     figures(result_sets)                                the figures, each with its rows and its chart
     save_figures(result_sets, directory, format="svg" | "pdf" | "png")
     terminal(result_set, console)                       what a reader wants to know at once
+    write_and_show(result_set, path, console)           the page, and that, at the end of a run
 
 `content.py` decides what is said; `views.py` and `charts.py` draw it; `html.py`, `markdown.py` and `on_terminal.py`
 write it. The heavy libraries are imported by what needs them, when it is called.
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from iosonde.report.content import Report
     from iosonde.report.figure import Figure, Format
     from iosonde.results import ResultSet
 
-__all__ = ["figures", "save_figures", "terminal", "write"]
+__all__ = ["figures", "save_figures", "terminal", "write", "write_and_show"]
 
 
 def write(result_sets: Sequence[ResultSet], path: Path | str, format: Literal["html", "md"] = "html") -> list[Path]:
@@ -38,12 +40,16 @@ def write(result_sets: Sequence[ResultSet], path: Path | str, format: Literal["h
 
         with _writing("report", path):
             return markdown.write(report, path)
-    from iosonde.report import html
+    return [_write_page(report, path)]
 
-    page = html.render(report)
-    with _writing("report", path):
-        path.write_text(page, encoding="utf-8")
-    return [path]
+
+def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
+    """Write the page, and print what a reader wants to know at once: both from one analysis."""
+    from iosonde.report import on_terminal
+    from iosonde.report.content import collect
+
+    report = collect([result_set])
+    on_terminal.show(report, console, report_path=_write_page(report, path))
 
 
 def figures(result_sets: Sequence[ResultSet]) -> list[Figure]:
@@ -71,6 +77,15 @@ def terminal(result_set: ResultSet, console: Console, *, report_path: Path | Non
     from iosonde.report.content import collect
 
     on_terminal.show(collect([result_set]), console, report_path=report_path)
+
+
+def _write_page(report: Report, path: Path) -> Path:
+    from iosonde.report import html
+
+    page = html.render(report)
+    with _writing("report", path):
+        path.write_text(page, encoding="utf-8")
+    return path
 
 
 @contextmanager
