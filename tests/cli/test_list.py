@@ -19,10 +19,21 @@ davidovic2019-grid  Bandwidth over block size and queue depth
   quick        60 cases   187 runs   2 min 11 s
   standard    340 cases  1051 runs   43 min 48 s
   paper       340 cases  1051 runs   3 h 34 min
+davidovic2019-raid0  One, two and three drives in RAID 0
+  quick       150 cases   450 runs   5 min 15 s
+  standard   1020 cases  3060 runs   1 h 11 min
+  paper      1020 cases  3060 runs   10 h 22 min
+filesystems  What a file system costs
+  quick        25 cases    75 runs   1 min 45 s
+  standard     25 cases    75 runs   40 min 15 s
 han2021-device  One device under 64 threads with a file each
   quick         8 cases    28 runs   39.2 s
   standard      8 cases    46 runs   8 min 35 s
   paper         8 cases    46 runs   6 h 8 min
+han2021-raid  RAID levels against their promise
+  quick       112 cases   336 runs   7 min 50 s
+  standard    152 cases   760 runs   1 h 19 min
+  paper       152 cases   760 runs   116 h 6 min
 idle-recovery  What a pause gives back
   quick         1 cases    34 runs   at most 2 min 7 s
   standard      1 cases    37 runs   at most 2 h 6 min

@@ -18,11 +18,24 @@ from jsonschema import Draft202012Validator
 
 from iosonde.study import expand, load, reference_file, shipped
 from iosonde.study.model import Reference, Study
-from iosonde.study.plan import Case, Plan
+from iosonde.study.plan import Case, Plan, Setup
 from iosonde.target import open_target
+from iosonde.target.target import VirtualTarget
 
 GIB = 1 << 30
-NULL = open_target("null:4TiB")
+
+
+class EightDevices(VirtualTarget):
+    """Takes every setup, and makes none."""
+
+    def device_count(self) -> int:
+        return 8
+
+    def with_setup(self, setup: Setup) -> EightDevices:
+        return self
+
+
+NULL = EightDevices(name="null:4TiB", kind="null", size_bytes=4096 * GIB)
 
 
 def plan_of(name: str, profile: str) -> Plan:
@@ -219,6 +232,38 @@ def test_han2021_has_64_jobs_with_a_file_of_4_gib_each() -> None:
         {None},
     ]
     assert plan_of("han2021-device", "paper").repeats == 5
+
+
+def test_han2021_has_the_levels_and_numbers_of_devices_of_the_figures() -> None:
+    cases = [case for case in cases_of("han2021-raid", "paper", "raid") if case.levels["array"] != "single"]
+    with reference_file("han2021_fig1to5_raid.csv").open(newline="") as file:
+        published = {(row["raid_level"], int(row["devices"])) for row in csv.DictReader(file)}
+    assert levels(cases, "array", "devices") == published
+    ways = set(product(("sequential", "random"), ("read", "write"), ("buffered", "direct")))
+    assert levels(cases, "access", "operation", "io_mode") == ways
+    assert [parameters(cases, name) for name in ("jobs", "span", "block_size", "chunk", "file_system")] == [
+        {64},
+        {4 * GIB},
+        {512 << 10},
+        {512 << 10},
+        {"ext4"},
+    ]
+    assert plan_of("han2021-raid", "paper").repeats == 5
+
+
+def test_davidovic2019_has_all_of_table_iii() -> None:
+    cases = cases_of("davidovic2019-raid0", "paper", "grid")
+    with reference_file("davidovic2019_raid0.csv").open(newline="") as file:
+        published = {
+            (int(row["drives"]), int(row["block_bytes"]), int(row["queue_depth"]), row["op"])
+            for row in csv.DictReader(file)
+        }
+    measured = {
+        (case.parameters["devices"], case.levels["block_size"], case.levels["queue_depth"], case.levels["operation"])
+        for case in cases
+    }
+    assert measured == published
+    assert parameters(cases, "chunk") == {16 << 10}
 
 
 def test_jo2024_has_a_mix_of_70_percent_reads_over_queue_depth() -> None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iosonde.analysis.wording import array_words
+
 SINGLE = "single"
 FEWEST = {SINGLE: 1, "raid0": 1, "raid1": 2, "raid10": 2, "raid5": 3, "raid6": 4}
 """Level -> fewest devices that the model speaks of."""
@@ -62,5 +64,5 @@ def expected(level: str, devices: int, *, copies: int | None = None) -> Expected
 
 def level_words(level: str, devices: int | None = None) -> str:
     """Name a level as people do: `RAID 5`, `RAID 5 of 8`."""
-    name = "one device" if level == SINGLE else f"RAID {level.removeprefix('raid')}"
+    name = array_words(level)
     return name if devices is None or level == SINGLE else f"{name} of {devices}"

@@ -7,6 +7,8 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+import polars as pl
+
 from iosonde.analysis import wording
 from iosonde.analysis.promise import LAYOUT, promises
 from iosonde.analysis.question import Question
@@ -23,6 +25,9 @@ LOSSES = (
     "core_utilisation",
 )
 """Metrics that say where a promise was lost."""
+_OF_PROCESSOR = ("cpu_ns_per_byte", "core_utilisation")
+_VIRTUAL = ("ssd", "simulated", "null")
+"""Backends without a device."""
 ALIKE = 0.10
 """Loads whose shares differ by no more than this are said in one sentence."""
 
@@ -62,8 +67,20 @@ class Loads:
         )
         losses = {name: self._medians(name) for name in LOSSES}
         return [
-            {**row, **{name: values.get(row["case_id"]) for name, values in losses.items()}} for row in found.to_dicts()
+            {**row, **{name: self._loss(name, row, values) for name, values in losses.items()}}
+            for row in found.to_dicts()
         ]
+
+    def _loss(self, name: str, row: Row, values: Mapping[str, float]) -> float | None:
+        """Processor time says nothing of arrays on virtual time."""
+        return None if name in _OF_PROCESSOR and row["case_id"] in self._virtual else values.get(row["case_id"])
+
+    @cached_property
+    def _virtual(self) -> set[str]:
+        outcomes = self.question.outcomes
+        if outcomes is None or "backend_in_effect" not in outcomes.columns:
+            return set()
+        return set(outcomes.filter(pl.col("backend_in_effect").is_in(_VIRTUAL))["case_id"])
 
     def _medians(self, metric: str) -> dict[str, float]:
         cells = self.question.cells(metric)
@@ -89,7 +106,8 @@ class Loads:
         direct = "io_mode" in key and case.get("io_mode") == "direct"
         rest = [wording.level_words(name, level) for name, level in key.items() if not self.question.is_worded(name)]
         text = ("direct " if direct else "") + wording.phrase(words)
-        return text + (f" ({', '.join(rest)})" if rest else "")
+        text += f" ({', '.join(rest)})" if rest else ""
+        return "all loads" if text == "I/O" else text
 
     @cached_property
     def _unvaried(self) -> list[str]:

@@ -261,7 +261,8 @@ def _bound(
         # What waits for its completion is all that is in flight.
         busy = min(busy, setting.concurrency * work.members)
     write_speed, read_speed = (single, reading or single) if writes else (single, single)
-    seconds = work.read_bytes / read_speed + work.write_bytes / write_speed
+    # A device may read and write at the same time, at full speed each: many links and some media do.
+    seconds = max(work.read_bytes / read_speed, work.write_bytes / write_speed)
     bounds = {"members" if busy == setting.devices else "parallelism": busy / seconds}
     if link := known.get("link_bytes_per_second"):
         bounds["link"] = link / max(work.bytes, 1)

@@ -104,10 +104,17 @@ def level_words(factor: str, level: Any) -> str:
             return operation_words(float(level))
         case "fill":
             return f"{value} % full"
+        case "array" if isinstance(level, str):
+            return array_words(level)
         case _ if not isinstance(level, (int, float)):
             return value
         case _:
             return f"{factor_words(factor)} {value}"
+
+
+def array_words(level: str) -> str:
+    """Name a RAID level as people do: `RAID 5`, `one device`."""
+    return "one device" if level == "single" else f"RAID {level.removeprefix('raid')}"
 
 
 def factor_words(factor: str) -> str:

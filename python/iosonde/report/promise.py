@@ -19,6 +19,8 @@ from iosonde.report.sketch import Sketch, finish
 from iosonde.report.tables import Cell, Table
 from iosonde.study.model import Analysis, View
 
+BRIGHTEST = 120
+"""Percent of the promise from which on a surface has its brightest colour."""
 MEASURED, PROMISED, BOUND = "measured", "promised", "bound"
 
 
@@ -107,7 +109,7 @@ def _surface(found: Promises) -> Sketch:
     ]
     frame = Frame(
         x=Axis(title="Load", kind="category", order=unique(row["x"] for row in rows)),
-        y=Axis(title="Efficiency (%)", domain=(0, max([100.0, *(row["y"] for row in rows)]))),
+        y=Axis(title="Efficiency (%)", domain=(0, BRIGHTEST)),
         series_title="Array",
         series=list(reversed(layouts)),
         graded=True,

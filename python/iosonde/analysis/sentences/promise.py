@@ -17,6 +17,10 @@ KEPT = 0.95
 BUSY = 0.9
 """A core or a link from this share on is the limit."""
 UNEVEN = 1.25
+NOTABLE = 1.1
+"""The busiest member's bytes over the mean from which on it is the reason, and from which on it is said beside one."""
+BEYOND = 1.2
+"""More of its promise than this says that the model does not fit the load."""
 READS_FOR_WRITES = 0.1
 """Member reads for each write from which on they are told as read-modify-write."""
 
@@ -48,7 +52,7 @@ def _overview(
     merged = loads.together(kept, _efficiency)
     words = [loads.words(key, group[0]["case_id"]) for key, group in merged]
     if not short:
-        title = f"{name} keeps its promise: {_range(rows)} of it{_devices(rows)}"
+        title = f"{name} keeps its promise: {_range(rows)} of it{_devices(rows)}{_beyond(rows)}"
     else:
         of_worst = loads.words({name: worst[name] for name in loads.apart}, worst["case_id"])
         title = f"{name} loses up to {_overhead(worst)} of its promise ({of_worst}{_at(loads, worst)})"
@@ -106,10 +110,22 @@ def why(row: Row) -> str:
         return "all that requests of this size can get from this layout"
     if row["member_utilisation"] is None:
         return ""
-    if row["member_utilisation"] < 0.8:
-        return f"members are busy {wording.percent_text(row['member_utilisation'])} of the time"
+    busy, uneven = row["member_utilisation"], row["member_imbalance"] or 1
+    if busy < KEPT:
+        most = f", the busiest moving {wording.times_text(uneven)} the mean" if uneven >= NOTABLE else ""
+        return f"members are idle {wording.percent_text(1 - busy)} of the time{most}"
+    return f"members are busy {wording.percent_text(busy)} of the time, and slower than one alone"
+
+
+def _beyond(rows: Sequence[Row]) -> str:
+    """Say that the model takes writes of a parity level for smaller ones than these, and what bounds them instead."""
+    more = [row for row in rows if row["writes_only"] and row["efficiency"] > BEYOND and row["of_bound"] is not None]
+    if not more:
+        return ""
+    shares = [row["of_bound"] for row in more]
     return (
-        f"members are busy {wording.percent_text(row['member_utilisation'])} of the time, and slower together than one"
+        "; the model takes every write for a partial one of a chunk, and writes of this size reach "
+        f"{_percents(min(shares), max(shares))} of the bound of their layout"
     )
 
 
