@@ -22,6 +22,9 @@ def command(
     html: Annotated[
         Path | None, typer.Option("--html", help="Also write a report with both, drawn over one another.")
     ] = None,
+    mix_simulated: Annotated[
+        bool, typer.Option("--mix-simulated", help="Allow simulated result sets beside measured ones; each is marked.")
+    ] = False,
 ) -> None:
     """Compare two result sets of one study, case by case.
 
@@ -37,7 +40,7 @@ def command(
     from iosonde.results import ResultSet
 
     result_sets = [ResultSet.open(directory) for directory in (baseline, contender)]
-    materials = gather(result_sets)
+    materials = gather(result_sets, mix_simulated=mix_simulated)
     if len(materials) != 1:
         raise _different(result_sets)
     material = materials[0]
@@ -48,7 +51,7 @@ def command(
     for line in [*comparison.summary(pairs, material), *comparison.differing(pairs)]:
         console.print(line, markup=False)
     if html:
-        for path in write(result_sets, html):
+        for path in write(result_sets, html, mix_simulated=mix_simulated):
             typer.echo(path, err=True)
 
 

@@ -20,6 +20,9 @@ def command(
     figures: Annotated[
         Literal["svg", "pdf", "png"] | None, typer.Option("--figures", help="Write only the figures, in this format.")
     ] = None,
+    mix_simulated: Annotated[
+        bool, typer.Option("--mix-simulated", help="Allow simulated result sets beside measured ones; each is marked.")
+    ] = False,
 ) -> None:
     """Write a report of one or more result sets.
 
@@ -31,8 +34,11 @@ def command(
 
     result_sets = [ResultSet.open(directory) for directory in directories]
     if figures:
-        written = save_figures(result_sets, output or directories[0] / "figures", format=figures)
+        written = save_figures(
+            result_sets, output or directories[0] / "figures", format=figures, mix_simulated=mix_simulated
+        )
     else:
-        written = write(result_sets, output or directories[0] / f"report.{format}", format=format)[:1]
+        path = output or directories[0] / f"report.{format}"
+        written = write(result_sets, path, format=format, mix_simulated=mix_simulated)[:1]
     for path in written:
         typer.echo(path)

@@ -27,14 +27,23 @@ if TYPE_CHECKING:
 __all__ = ["figures", "save_figures", "terminal", "write", "write_and_show"]
 
 
-def write(result_sets: Sequence[ResultSet], path: Path | str, format: Literal["html", "md"] = "html") -> list[Path]:
-    """Write a report of one or more result sets; returns the files written, the report first."""
+def write(
+    result_sets: Sequence[ResultSet],
+    path: Path | str,
+    format: Literal["html", "md"] = "html",
+    *,
+    mix_simulated: bool = False,
+) -> list[Path]:
+    """Write a report of one or more result sets; returns the files written, the report first.
+
+    Simulated result sets beside measured ones are refused (`ResultsError`), unless `mix_simulated` asks for them.
+    """
     from iosonde.report.content import collect
 
     path = Path(path)
     with _writing("report", path):  # a bad place is said before the work, not after
         path.parent.mkdir(parents=True, exist_ok=True)
-    report = collect(result_sets)
+    report = collect(result_sets, mix_simulated=mix_simulated)
     if format == "md":
         from iosonde.report import markdown
 
@@ -52,21 +61,23 @@ def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
     on_terminal.show(report, console, report_path=_write_page(report, path))
 
 
-def figures(result_sets: Sequence[ResultSet]) -> list[Figure]:
+def figures(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Figure]:
     """Return every figure of the report on these result sets."""
     from iosonde.report.content import collect
 
-    return collect(result_sets).figures
+    return collect(result_sets, mix_simulated=mix_simulated).figures
 
 
-def save_figures(result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg") -> list[Path]:
+def save_figures(
+    result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg", *, mix_simulated: bool = False
+) -> list[Path]:
     """Draw every figure into a file of its own, as a paper wants it."""
     from iosonde.report.figure import save
 
     directory = Path(directory)
     with _writing("figures", directory):
         directory.mkdir(parents=True, exist_ok=True)
-    drawn = figures(result_sets)
+    drawn = figures(result_sets, mix_simulated=mix_simulated)
     with _writing("figures", directory):
         return save(drawn, directory, format)
 

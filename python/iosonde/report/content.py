@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from iosonde.errors import ResultsError
+from iosonde.report import marks
 from iosonde.report.material import Material, Source, gather
 from iosonde.report.sustained import tables as round_tables
 from iosonde.report.tables import Table, case_tables, cross_table, search_tables
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from iosonde.results import ResultSet
 
 
-def collect(result_sets: Sequence[ResultSet]) -> Report:
-    """Collect what there is to say about result sets."""
-    return Report(chapters=[Chapter(material=material) for material in gather(result_sets)])
+def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
+    """Collect what there is to say about result sets; simulated ones beside measured ones only if asked."""
+    return Report(chapters=[Chapter(material=each) for each in gather(result_sets, mix_simulated=mix_simulated)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,11 @@ class Report:
     def title(self) -> str:
         """What the page is called."""
         return " · ".join(chapter.study.title for chapter in self.chapters)
+
+    @property
+    def mark(self) -> str:
+        """What follows its title where not all of it was measured on a device."""
+        return marks.mark(self.sources)
 
     @property
     def sources(self) -> list[Source]:
@@ -66,7 +72,10 @@ class Chapter:
     @cached_property
     def findings(self) -> list[tuple[str, list[Finding]]]:
         """Answers of each result set under its label, the most important first."""
-        return [(source.label, _findings(self.material, source)) for source in self.material.sources]
+        return [
+            (source.label, [marks.finding(found, source) for found in _findings(self.material, source)])
+            for source in self.material.sources
+        ]
 
     @cached_property
     def figures(self) -> list[Figure]:
@@ -74,14 +83,16 @@ class Chapter:
         from iosonde.report import promise
         from iosonde.report.views import figures
 
-        return [*figures(self.material), *promise.figures(self.material, first=len(self.study.views) + 1)]
+        drawn = [*figures(self.material), *promise.figures(self.material, first=len(self.study.views) + 1)]
+        return [marks.figure(figure, self.material.sources) for figure in drawn]
 
     @cached_property
     def drift(self) -> Figure | None:
         """The control case through the study."""
         from iosonde.report.drift import drift
 
-        return drift(self.material)
+        drawn = drift(self.material)
+        return drawn and marks.figure(drawn, self.material.sources)
 
     @property
     def all_figures(self) -> list[Figure]:
@@ -91,7 +102,7 @@ class Chapter:
     @cached_property
     def case_tables(self) -> list[Table]:
         """Every case with its metrics, a table for each part."""
-        return [table for table in case_tables(self.material) if table.rows]
+        return [marks.table(table, self.material.sources) for table in case_tables(self.material) if table.rows]
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -101,14 +112,8 @@ class Chapter:
         asked = [cross_table(view, self.material) for view in self.study.views if view.kind == "table"]
         searches, rounds = search_tables(self.material), round_tables(self.material)
         promised = promise.tables(self.material)
-        return [
-            *self._compared[1],
-            *searches,
-            *rounds,
-            *promised,
-            *(table for table in asked if table.rows),
-            *self.case_tables,
-        ]
+        found = [*self._compared[1], *searches, *rounds, *promised, *(table for table in asked if table.rows)]
+        return [*(marks.table(table, self.material.sources) for table in found), *self.case_tables]
 
     @property
     def comparison(self) -> list[str]:

@@ -26,7 +26,7 @@ def write(report: Report, path: Path) -> list[Path]:
 
 def _lines(report: Report, folder: str) -> Iterator[str]:
     several = len(report.sources) > 1
-    yield f"# {escape(report.title)}"
+    yield f"# {escape(report.title + report.mark)}"
     for chapter in report.chapters:
         yield from ("", escape(chapter.study.question))
     for source in report.sources:

@@ -61,6 +61,11 @@ class Source:
         return self.results.directory
 
     @property
+    def simulated(self) -> bool:
+        """Whether these are figures of a model."""
+        return self.results.simulated
+
+    @property
     def failed(self) -> list[Record]:
         """Runs that ended without a result."""
         return [record for record in self.records if record.outcome == "failed"]
@@ -151,13 +156,20 @@ class Material:
         return pl.concat(frames, how="diagonal_relaxed")
 
 
-def gather(result_sets: Sequence[ResultSet]) -> list[Material]:
-    """Group result sets by their study, and name them so that a reader can tell them apart."""
+def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Material]:
+    """Group result sets by their study, and name them so that a reader can tell them apart.
+
+    Raises `ResultsError` where some are simulated and others measured, unless that is asked for.
+    """
+    from iosonde.report import marks
     from iosonde.results.query import labels
     from iosonde.run.agenda import open_runs
 
+    if not mix_simulated:
+        marks.require_one_kind(result_sets)
     studies: dict[str, list[Source]] = {}
-    for label, results in zip(labels(result_sets), result_sets, strict=True):
+    for name, results in zip(labels(result_sets), result_sets, strict=True):
+        label = marks.label(name, results)
         records = results.records()
         found = {record.run_id for record in records}
         missing = [run for run in results.plan.runs if run.run_id not in found] + open_runs(results)

@@ -25,7 +25,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None) -
     """Print the report."""
     for chapter in report.chapters:
         console.print()
-        console.print(Text(chapter.study.title, style="bold"))
+        console.print(Text(chapter.study.title + report.mark, style="bold"))
         for source in chapter.material.sources:
             _source(source, console)
         _findings(chapter, console)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from iosonde.report.marks import WARNING
 from iosonde.report.material import Source, loop_text
 from iosonde.study.plan import PREPARATION
 from iosonde.units import format_bytes
@@ -26,6 +27,7 @@ def headline(source: Source) -> list[tuple[str, str]]:
     """Return what a reader wants to know of a result set at first sight."""
     begin, end = _span(source)
     rows = [
+        ("Simulated", WARNING if source.simulated else ""),
         ("Device", devices_text(source)),
         ("Target", source.plan.target),
         ("File system", _file_system_text(source)),

@@ -81,9 +81,14 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         description=_description(view, sketch, kept, panels),
         panels=drawn,
         rows=as_frame(kept),
-        heads=sketch.heads | ({"verdict": "verdict"} if verdicts else {}),
+        heads=_distinct(sketch.heads | ({"verdict": "verdict"} if verdicts else {})),
         one_legend=view.kind != "heatmap",
     )
+
+
+def _distinct(heads: dict[str, str]) -> dict[str, str]:
+    """Each name once: lines that are result sets have no column beside that of the result set."""
+    return {column: head for head, column in {head: column for column, head in heads.items()}.items()}
 
 
 def _verdict_note(verdicts: Sequence[Kind]) -> str:

@@ -85,6 +85,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "members": "Members of the array under the run as `usage` calls them, with spaces between; null without one",
         "link_bytes_per_second": "What all members together can carry at most, bytes/s; null where not known",
         "memory_copy_bytes_per_second": "What the machine copies in memory, bytes/s; null unless the load is buffered",
+        "simulated": "Whether the storage was simulated: figures of a model, not of a device",
         "warning_count": "Number of warnings",
         "verdict": "What set the figures: `disk`, `tool`, `cache` or `unclear`; null without a result",
         "verdict_because": "Why, in sentences",

@@ -31,6 +31,8 @@ from iosonde.study.plan import Case, Plan, Run
 if TYPE_CHECKING:
     import duckdb
 
+SIMULATED_BACKENDS = ("simulated", "ssd")
+"""Backends of the engine that stand for storage: figures of a model."""
 RECORD_TABLES = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE}
 """The Parquet files of every record."""
 
@@ -155,6 +157,11 @@ class ResultSet:
             if record.outcome == "complete" or (record.outcome == "failed" and not retry_failed)
         }
         return [run for run in self._planned if run.run_id not in done]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is measured on simulated storage: figures of a model, not of a device."""
+        return any(spec["workload"].get("backend", {}).get("kind") in SIMULATED_BACKENDS for spec in self.plan.specs())
 
     @property
     def problems(self) -> list[str]:

@@ -1,0 +1,1 @@
+"""Published figures beside simulated ones: one file for each paper."""

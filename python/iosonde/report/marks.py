@@ -1,0 +1,76 @@
+"""Marks on whatever was measured on simulated storage, so that no sentence or figure leaves the report without one.
+
+Simulated and measured result sets stay apart unless the user asks for both: `require_one_kind`. Beside each other, each
+is named for what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from iosonde.errors import ResultsError
+
+if TYPE_CHECKING:
+    from iosonde.analysis.finding import Finding
+    from iosonde.report.figure import Figure
+    from iosonde.report.material import Source
+    from iosonde.report.tables import Table
+    from iosonde.results import ResultSet
+
+SIMULATED = "simulated"
+WARNING = "figures of a model, not of a device"
+
+
+def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
+    """Refuse to put simulated and measured figures side by side."""
+    simulated = [result_set for result_set in result_sets if result_set.simulated]
+    measured = [result_set for result_set in result_sets if not result_set.simulated]
+    if simulated and measured:
+        raise ResultsError(
+            f"`{simulated[0].directory}` is simulated and `{measured[0].directory}` is measured",
+            where="in one report a reader could take the one for the other",
+            hint="add `--mix-simulated` (from Python `mix_simulated=True`) if you want both; each is marked then",
+        )
+
+
+def label(name: str, result_set: ResultSet) -> str:
+    """The name of a result set beside others."""
+    return f"{name} ({SIMULATED})" if result_set.simulated else name
+
+
+def mark(sources: Sequence[Source]) -> str:
+    """What follows a title; nothing where all was measured."""
+    count = sum(source.simulated for source in sources)
+    if not count:
+        return ""
+    return f" ({SIMULATED})" if count == len(sources) else f" (partly {SIMULATED})"
+
+
+def finding(found: Finding, source: Source) -> Finding:
+    """The sentence with its mark."""
+    return replace(found, title=found.title + mark([source]))
+
+
+def table(plain: Table, sources: Sequence[Source]) -> Table:
+    """The table with a mark in its title."""
+    return replace(plain, title=plain.title + mark(sources))
+
+
+def figure(plain: Figure, sources: Sequence[Source]) -> Figure:
+    """The figure with a mark in its title, wherever it is drawn, and with a column that says of each row whether."""
+    if not mark(sources):
+        return plain
+    names = [source.label for source in sources if source.simulated]
+    of_model = pl.lit(True) if len(names) == len(sources) else pl.col("source").is_in(names)
+    of_model = of_model & ~pl.col("published").fill_null(False)
+    return replace(
+        plain,
+        title=plain.title + mark(sources),
+        description=f"{plain.description} Simulated: {WARNING}.",
+        rows=plain.rows.with_columns(of_model.alias(SIMULATED)),
+        heads={**plain.heads, SIMULATED: SIMULATED},
+    )
