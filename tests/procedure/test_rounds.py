@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulated import Made, MadeUp
+from made_up import Made, MadeUp
 
 from iosonde.errors import StudyError
 from iosonde.procedure import progress

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from simulated import MS, Made, MadeUp, carry_out, search_case, up_to
+from made_up import MS, Made, MadeUp, carry_out, search_case, up_to
 
 from iosonde.errors import StudyError
 from iosonde.procedure import next_run

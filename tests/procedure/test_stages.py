@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulated import Made
+from made_up import Made
 from test_rounds import by_round, case_of, concluded, go_on, made
 
 from iosonde.errors import StudyError
