@@ -317,7 +317,7 @@ def test_a_wrong_query_is_answered_with_what_is_wrong(result_set: ResultSet) -> 
 the query cannot be answered: Catalog Error: Table with name rnus does not exist!
 Did you mean "runs"?
 
-hint: there are the tables `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `warnings`, `evidence`, `faults`\
+hint: there are the tables `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `warnings`, `evidence`, `faults`\
 """)
 
 

@@ -11,6 +11,8 @@
 //! used, so a histogram of latencies between 50 us and 5 ms occupies some 10 pages; even with every page touched, 64 jobs
 //! with four histograms each hold 38 MB.
 
+use crate::pages::Pages;
+
 /// Values are told apart up to 2 to this power, in nanoseconds.
 const RANGE_BITS: u32 = 44;
 /// Each power of two has 2 to this power buckets.
@@ -31,7 +33,7 @@ pub const BUCKETS: usize = ((RANGE_BITS - SUB_BUCKET_BITS + 1) as usize) << SUB_
 /// assert_eq!(histogram.value_at(0.5), 90_048); // a bucket's midpoint: within 0.1 % of 90,000
 /// ```
 pub struct Histogram {
-    counts: Box<[u64; BUCKETS]>,
+    counts: Pages,
     count: u64,
     sum_ns: u64,
     /// `u64::MAX` when empty, so that recording needs no special case.
@@ -42,10 +44,8 @@ pub struct Histogram {
 impl Histogram {
     /// An empty histogram. The only allocation of its life.
     pub fn new() -> Self {
-        // `vec!` of zeros asks the allocator for zeroed memory, which leaves untouched pages unmapped.
-        let counts = vec![0u64; BUCKETS].into_boxed_slice();
         Self {
-            counts: counts.try_into().expect("the vector was made with that length"),
+            counts: Pages::zeroed(),
             count: 0,
             sum_ns: 0,
             min_ns: u64::MAX,

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod device;
 pub mod histogram;
 pub mod machine;
+mod pages;
 pub mod usage;
 
 pub use clock::Clock;

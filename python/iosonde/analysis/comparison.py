@@ -10,7 +10,12 @@ import polars as pl
 from iosonde.analysis.metrics import METRICS
 from iosonde.analysis.statistics import MARGIN, ratio, verdict
 
-COMPARED = ("bandwidth", "iops", *(f"completion_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")))
+COMPARED = (
+    "bandwidth",
+    "iops",
+    "ops_per_sec",
+    *(f"completion_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
+)
 _NOT_PARAMETERS = ("result_set", "case_id", "part", "control", "cost_s", "cost_write_bytes")
 
 

@@ -7,34 +7,19 @@ Facts are summed and histograms merged per scope, then every metric is one expre
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
-from iosonde.analysis import sustained
+from iosonde.analysis import store_accounts, sustained
 from iosonde.analysis.facts import Facts, Results
 from iosonde.analysis.histogram import MILLION, PERCENTILES, percentiles
+from iosonde.analysis.metric import Metric
 from iosonde.analysis.statistics import block_bootstrap, median_intervals
 
 ALL = "all"
-MIXED = ("read", "write", "trim")
+MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write")
 """The operations that make up `all`: those of the mix. A flush follows from writes and is counted apart."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """A metric: what it is called, what it means, which way is good."""
-
-    name: str
-    title: str
-    """For axes and table heads, without the unit."""
-    unit: str
-    """`1/s`, `B/s`, `ns`, `s`, or empty for counts and ratios."""
-    formula: str
-    better: Literal["higher", "lower", "neither"]
-    kind: Literal["rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained"]
 
 
 def _latency_metrics(name: str, title: str, begin: str) -> Iterator[Metric]:
@@ -70,6 +55,14 @@ _LIST = (
         title="IOPS",
         unit="1/s",
         formula="operations / seconds",
+        better="higher",
+        kind="rate",
+    ),
+    Metric(
+        name="ops_per_sec",
+        title="Operations per second",
+        unit="1/s",
+        formula="operations / seconds, of a key-value store",
         better="higher",
         kind="rate",
     ),
@@ -339,6 +332,7 @@ _LIST = (
         better="lower",
         kind="count",
     ),
+    *store_accounts.LIST,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}
@@ -362,7 +356,7 @@ def run_metrics(results: Results) -> pl.DataFrame:
     scopes = _scopes(counts, keys=_RUN_KEYS)
     table = (
         _sums(counts, scopes)
-        .join(facts.runs(), on=_RUN_KEYS)
+        .join(store_accounts.accounts(facts.runs()), on=_RUN_KEYS)
         .with_columns(seconds=_seconds("measure_begin_ns", "measure_end_ns"))
         .join(_percentiles(scopes, facts.histograms(per="run")), on="scope", how="left")
         .join(_iops_variation(facts), on=[*_RUN_KEYS, *_SCOPE_KEYS], how="left")
@@ -620,22 +614,29 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
     of_run = (
         *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
         *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
-        *("member_most_bytes", "verified_bytes", "wrong_sectors", *sustained.METRICS),
+        *("member_most_bytes", "verified_bytes", "wrong_sectors", *sustained.METRICS, *store_accounts.FACTS),
     )
+    # Half of what is read, modified and written was read.
+    halved = pl.when(pl.col("operation") == "read_modify_write").then(pl.col("bytes") / 2).otherwise("bytes")
     reads, writes = (
-        pl.col("bytes").filter((pl.col("operation") == operation) & ((pl.col("stream") == ALL) | ~several)).sum()
-        for operation in ("read", "write")
+        halved.filter(pl.col("operation").is_in(operations) & ((pl.col("stream") == ALL) | ~several)).sum()
+        for operations in (("read", "scan", "read_modify_write"), ("write", "read_modify_write"))
+    )
+    written = pl.col("count").filter(
+        pl.col("operation").is_in(("write", "read_modify_write")) & ((pl.col("stream") == ALL) | ~several)
     )
     return table.with_columns(
         *(pl.when(whole_stream).then(name).alias(name) for name in of_stream),
         *(pl.when(whole_run).then(name).alias(name) for name in of_run),
         read_bytes=reads.over(_RUN_KEYS),
         write_bytes=writes.over(_RUN_KEYS),
+        write_count=written.sum().over(_RUN_KEYS),
     )
 
 
 def _derived_counts(table: pl.DataFrame) -> pl.DataFrame:
     """Add the metrics that counts, sums and percentiles over `seconds` give."""
+    is_store = pl.col("workload") == "kv"
     exact = [
         _clipped(f"{kind}_latency_ns_{part}", f"{kind}_min_ns", f"{kind}_max_ns")
         for kind in ("completion", "response")
@@ -644,7 +645,8 @@ def _derived_counts(table: pl.DataFrame) -> pl.DataFrame:
     ]
     return table.with_columns(
         *exact,
-        iops=_over("count", "seconds"),
+        iops=pl.when(~is_store).then(_over("count", "seconds")),
+        ops_per_sec=pl.when(is_store).then(_over("count", "seconds")),
         bandwidth=_over("bytes", "seconds"),
         operations=pl.col("count"),
         completion_latency_ns_mean=_over("completion_sum_ns", "count"),
@@ -660,7 +662,8 @@ def _derived(table: pl.DataFrame) -> pl.DataFrame:
     """Add every metric of a run's scope."""
     closed_loop = pl.col("response_count") == 0
     members = table.with_columns(member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes"))
-    return _derived_counts(members).with_columns(
+    whole = store_accounts.over_the_run(members).with_columns(*store_accounts.derived())
+    return _derived_counts(whole).with_columns(
         mean_in_flight=pl.col("in_flight_sum_ns") / 1e9 / pl.col("seconds"),
         concurrency=pl.col("stream_concurrency"),
         littles_law_ratio=pl.when(closed_loop).then(

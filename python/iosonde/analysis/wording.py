@@ -24,6 +24,8 @@ def value_text(metric: str, value: float) -> str:
     """Write a value of a metric with its unit: `182 k IOPS`, `3.2 GB/s`, `1.1 ms`."""
     if metric == "iops":
         return f"{format_count(_three_digits(value))} IOPS"
+    if metric == "ops_per_sec":
+        return f"{format_count(_three_digits(value))} operations/s"
     match METRICS[metric].unit:
         case "B/s":
             return format_bandwidth(value)
@@ -31,6 +33,8 @@ def value_text(metric: str, value: float) -> str:
             return format_latency(value)
         case "1/s":
             return f"{format_count(_three_digits(value))} /s"
+        case "B":
+            return format_bytes(value)
         case "s":
             return format_duration(value * 1e9)
         case _:

@@ -16,7 +16,10 @@ from iosonde.report.quantities import case_name, level_text, metric_text, metric
 from iosonde.report.tables import Cell, Table
 
 VERDICTS = ("better", "worse", "same", "unclear")
-METRICS = ("bandwidth", "iops", "completion_latency_ns_p50", "completion_latency_ns_p99", "completion_latency_ns_p99_9")
+METRICS = (
+    *("bandwidth", "iops", "ops_per_sec"),
+    *("completion_latency_ns_p50", "completion_latency_ns_p99", "completion_latency_ns_p99_9"),
+)
 
 
 def pairs(material: Material, *, metrics: Sequence[str] = METRICS) -> pl.DataFrame:

@@ -114,7 +114,7 @@ def metric_title(metric: str) -> str:
 
 
 def metric_unit(metric: str) -> str:
-    """Return the unit of a metric: `1/s`, `B/s`, `ns`, `s` or nothing."""
+    """Return the unit of a metric: `1/s`, `B/s`, `B`, `ns`, `s` or nothing."""
     from iosonde.analysis.metrics import METRICS
 
     known = METRICS.get(metric)
@@ -140,6 +140,8 @@ def metric_scale(metric: str, maximum: float, *, title: str | None = None) -> Sc
                 column=f"{metric}_per_s" if metric != "iops" else metric,
                 label=COUNT_LABEL,
             )
+        case "B":
+            return Scale(title=title, divisor=1, column=f"{metric}_bytes", label=BYTES_LABEL)
         case "s":
             return Scale(title=f"{title} (s)", divisor=1, column=f"{metric}_s")
         case _:
@@ -148,7 +150,7 @@ def metric_scale(metric: str, maximum: float, *, title: str | None = None) -> Sc
 
 def metric_text(metric: str, value: float | None) -> str:
     """Write a value with its unit; `-` where there is none."""
-    from iosonde.units import format_bandwidth, format_count, format_latency
+    from iosonde.units import format_bandwidth, format_bytes, format_count, format_latency
 
     if value is None:
         return "-"
@@ -159,10 +161,12 @@ def metric_text(metric: str, value: float | None) -> str:
             return format_latency(value)
         case "1/s":
             return format_count(value)
+        case "B":
+            return format_bytes(value)
         case "s":
-            return f"{value:.3g} s"
+            return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
         case _:
-            return f"{value:.3g}"
+            return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def interval_text(metric: str, median: float | None, low: float | None, high: float | None) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iosonde.procedure.condition import Judgement
     from iosonde.procedure.search import SearchConclusion
 
-RATES = ("bandwidth", "iops")
+RATES = ("bandwidth", "iops", "ops_per_sec")
 STATISTICS = ("mean", "p50", "p99", "p99_9", "p99_99", "p99_999")
 """Latencies of the table of cases."""
 VERDICT = "Set by"
@@ -164,6 +164,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     ]
     scoped = len(lines) > len(cases)
     judged = any(case.case_id in source.verdicts for source, case in cases)
+    rates = [name for name in RATES if any(name in metrics for _, _, _, metrics in lines)] or RATES[:2]
     latencies = [
         name
         for kind in ("completion", "response")
@@ -175,12 +176,12 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
         label = [Cell(text=source.label)] if several_sets else []
         levels = [_level_cell(name, case.levels.get(name)) for name in factors]
         where = [Cell(text=scope)] if scoped else []
-        values = [_value_cell(name, metrics.get(name)) for name in (*RATES, *latencies)]
+        values = [_value_cell(name, metrics.get(name)) for name in (*rates, *latencies)]
         repeats = max((row["repeats"] for row in metrics.values()), default=0)
         loop = Cell(text=loops.get((source.label, case.case_id), "").removesuffix(" loop"))
         verdict = [_verdict_cell(source, case)] if judged else []
         last = [Cell(text=str(repeats), number=repeats), *verdict]
-        rows.append([*label, *levels, *where, *values[:2], loop, *values[2:], *last])
+        rows.append([*label, *levels, *where, *values[: len(rates)], loop, *values[len(rates) :], *last])
         keys.append(f"{source.label}\n{case.case_id}")
     titles = [
         *(["Result set"] if several_sets else []),
@@ -192,7 +193,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     return Table(
         title=_title(title, part, material),
         caption="Medians over repeats; below each its 95 % interval. A dash: too few samples, or no result.",
-        heads=[*titles, *map(metric_title, RATES), "Loop", *map(metric_title, latencies), *last_heads],
+        heads=[*titles, *map(metric_title, rates), "Loop", *map(metric_title, latencies), *last_heads],
         labels=len(titles),
         rows=rows,
         keys=keys,

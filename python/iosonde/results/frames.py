@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.results import array_facts
+from iosonde.results import array_facts, store_facts
 from iosonde.results.columns import COLUMNS
 from iosonde.results.schema import Record
 from iosonde.study.plan import Case
@@ -89,6 +89,26 @@ RUNS = pl.Schema(
         "warning_count": pl.UInt32,
         "verdict": pl.String,
         "verdict_because": pl.String,
+        "workload": pl.String,
+        "store_version": pl.String,
+        "began_empty": pl.Boolean,
+        "database_kept": pl.Boolean,
+        "database_bytes": pl.UInt64,
+        "record_bytes": pl.UInt64,
+        "cached_bytes_at_begin": pl.UInt64,
+        "cached_bytes_at_end": pl.UInt64,
+        "settle_ns": pl.UInt64,
+        "settle_at_end_ns": pl.UInt64,
+        "close_ns": pl.UInt64,
+        "values_checked": pl.UInt64,
+        "values_missing": pl.UInt64,
+        "values_corrupted": pl.UInt64,
+        "memory_limit_bytes": pl.UInt64,
+        "memory_peak_bytes": pl.UInt64,
+        "memory_at_limit": pl.UInt64,
+        "memory_oom_kills": pl.UInt64,
+        "run_device_read_bytes": pl.UInt64,
+        "run_device_write_bytes": pl.UInt64,
     }
 )
 """Columns of `runs` besides the factors."""
@@ -216,6 +236,7 @@ def _run_row(record: Record) -> dict[str, Any]:
         "environment": record.environment,
         **array_facts.of(record),
         "simulated": bool(record.target.get("simulated", False)),
+        **store_facts.of(record),
         "warning_count": len(record.warnings),
         "verdict": record.verdict.kind if record.verdict else None,
         "verdict_because": "; ".join(record.verdict.because) if record.verdict else None,

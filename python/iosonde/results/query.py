@@ -17,12 +17,12 @@ import polars as pl
 from iosonde.errors import ResultsError
 from iosonde.results import frames, histogram
 from iosonde.results.columns import TABLES
-from iosonde.results.schema import ADDED, HISTOGRAMS, INTERVALS, USAGE
+from iosonde.results.schema import ADDED, HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE
 
 if TYPE_CHECKING:
     from iosonde.results.result_set import ResultSet
 
-_VIEWS = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE}
+_VIEWS = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE, "store_statistics": STORE_STATISTICS}
 _WIDE = {"HUGEINT", "UHUGEINT"}
 
 

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from iosonde.errors import ResultsError
 from iosonde.results import files, frames, known
-from iosonde.results.schema import ADDED, FORMAT, HISTOGRAMS, INTERVALS, USAGE, Record
+from iosonde.results.schema import ADDED, FORMAT, HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE, Record
 from iosonde.study.plan import Case, Plan, Run
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 SIMULATED_BACKENDS = ("simulated", "ssd")
 """Backends of the engine that stand for storage: figures of a model."""
 RECORD_TABLES = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE}
+
+OWN_TABLES = {"store_statistics": STORE_STATISTICS}
+"""Tables that only the records of some workloads have."""
 """The Parquet files of every record."""
 
 _ATTEMPT = re.compile(r"(?P<run_id>.+?)(?:\.a(?P<attempt>[0-9]+))?")
@@ -96,13 +99,22 @@ class ResultSet:
                 finally:
                     self._writable = False
 
-    def write(self, record: Record, intervals: pl.DataFrame, histograms: pl.DataFrame, usage: pl.DataFrame) -> None:
+    def write(
+        self,
+        record: Record,
+        intervals: pl.DataFrame,
+        histograms: pl.DataFrame,
+        usage: pl.DataFrame,
+        store_statistics: pl.DataFrame | None = None,
+    ) -> None:
         """Keep one run for good."""
         assert self._writable, "only the holder of the lock writes"
         tables = {"intervals": intervals, "histograms": histograms, "usage": usage}
+        if store_statistics is not None and len(store_statistics):
+            tables["store_statistics"] = store_statistics
         content = {"record.json": record.model_dump_json(indent=1).encode()}
         for name, table in tables.items():
-            assert table.schema == RECORD_TABLES[name], f"`{name}` is not of its schema"
+            assert table.schema == (RECORD_TABLES | OWN_TABLES)[name], f"`{name}` is not of its schema"
             content[f"{name}.parquet"] = _parquet(table)
         path = self.directory / "records" / _record_name(record.run_id, record.attempt)
         try:
@@ -174,10 +186,11 @@ class ResultSet:
 
     def table_files(self, name: str) -> list[Path]:
         """The Parquet files of one table, of the latest attempts only."""
-        return [
+        paths = [
             self.directory / "records" / _record_name(record.run_id, record.attempt) / f"{name}.parquet"
             for record in self.records()
         ]
+        return [path for path in paths if path.exists()] if name in OWN_TABLES else paths
 
     def known_runs(self) -> list[Run]:
         """The runs of the plan, and those that procedures have decided on, in the order of execution."""
@@ -324,6 +337,9 @@ def _read_record(path: Path, run_id: str, attempt: int) -> Record:
         raise _DamagedError(f"`{file}` is of another run: `{record.run_id}`, attempt {record.attempt}")
     for name, schema in RECORD_TABLES.items():
         _check_table(path / f"{name}.parquet", schema)
+    for name, schema in OWN_TABLES.items():
+        if (path / f"{name}.parquet").exists():
+            _check_table(path / f"{name}.parquet", schema)
     return record
 
 

@@ -9,6 +9,7 @@
         intervals.parquet             `INTERVALS`
         histograms.parquet            `HISTOGRAMS`
         usage.parquet                 `USAGE`
+        store_statistics.parquet      `STORE_STATISTICS`; only of key-value workloads
 
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; afterwards nobody
 writes to it again. Whatever begins with `.tmp-` is not part of the set.
@@ -100,6 +101,18 @@ USAGE = pl.Schema(
     }
 )
 """One row per interval for the engine process and for each watched block device; null where a column is not its own."""
+
+STORE_STATISTICS = pl.Schema(
+    {
+        "run_id": pl.String,
+        "phase": pl.String,
+        "interval": pl.UInt32,
+        "end_ns": pl.UInt64,
+        "statistic": pl.String,
+        "value": pl.UInt64,
+    }
+)
+"""One row per interval and statistic of the store."""
 
 ADDED = {
     "media_read_bytes",

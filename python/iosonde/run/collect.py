@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE
 
 Event = Mapping[str, Any]
 
@@ -24,6 +24,7 @@ class Collector:
         self._histograms: list[dict[str, Any]] = []
         self._buckets: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
         self._usage: list[dict[str, Any]] = []
+        self._statistics: list[dict[str, Any]] = []
 
     def add(self, event: Event) -> None:
         """Take in one `interval` event."""
@@ -38,6 +39,15 @@ class Collector:
                 self._add_histograms({**place, "stream": stream["stream"]}, operation)
         self._usage.append({**timed, "device": "process", **event["process"]})
         self._usage += [{**timed, **_flat(device)} for device in event["devices"]]
+
+        statistics = event.get("store", {}).items()
+        self._statistics += [
+            {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in statistics
+        ]
+
+    def store_statistics(self) -> pl.DataFrame:
+        """The store's own statistics so far; empty of block I/O."""
+        return pl.DataFrame(self._statistics, schema=STORE_STATISTICS)
 
     def frames(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Intervals, histograms and usage so far."""

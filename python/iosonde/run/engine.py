@@ -75,6 +75,7 @@ class EngineRun:
     intervals: pl.DataFrame
     histograms: pl.DataFrame
     usage: pl.DataFrame
+    store_statistics: pl.DataFrame | None = None
     memory: dict[str, Any] | None = None
     """What the control group of its memory limit says; None without a limit."""
 
@@ -135,6 +136,7 @@ def drive(
         intervals=intervals,
         histograms=histograms,
         usage=usage,
+        store_statistics=conversation.store_statistics(),
         memory=memory,
     )
 
@@ -304,6 +306,14 @@ class _Conversation:
         except _NONSENSE as error:
             self._refuse(b"interval", error)
             return Collector("").frames()
+
+    def store_statistics(self) -> pl.DataFrame:
+        """The store's own statistics; what is not of their type is nonsense too."""
+        try:
+            return self._collector.store_statistics()
+        except _NONSENSE as error:
+            self._refuse(b"interval", error)
+            return Collector("").store_statistics()
 
     def _silent(self) -> Failure:
         if not self.hello:

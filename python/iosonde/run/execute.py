@@ -171,7 +171,7 @@ class _Session:
             return False
         record = self._record(run, case, done, target, standing).model_copy(update={"device_totals": device_totals})
         record = self._judged(record, done)
-        self._result_set.write(record, done.intervals, done.histograms, done.usage)
+        self._result_set.write(record, done.intervals, done.histograms, done.usage, done.store_statistics)
         self._observer.run_ended(run, record)
         self._watch_failures(record)
         return True
