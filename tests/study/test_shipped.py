@@ -60,6 +60,11 @@ def rows(reference: Reference) -> list[dict[str, str]]:
     return [row for row in found if all(row[name] == str(value) for name, value in reference.where.items())]
 
 
+def joined(row: dict[str, str], column: str) -> str:
+    """A column of a CSV, or several that make up one factor."""
+    return "+".join(row[part] for part in column.split("+"))
+
+
 def test_those_of_the_readme_are_there_and_quick_comes_first() -> None:
     names = list(shipped())
     assert names[0] == "quick" and names[1:] == sorted(names[1:])
@@ -91,7 +96,8 @@ def test_every_figure_of_a_view_is_a_metric_that_the_analysis_knows(name: str) -
     study = load(name)
     asked = {view.y for view in study.views} | {each.metric for each in study.analysis}
     asked |= {view.x for view in study.views if view.kind == "tradeoff" and view.x}
-    asked |= {reference.metric for reference in study.references}
+    asked |= {metric for reference in study.references for metric in reference.held.values()}
+    asked |= {metric for view in study.views for metric in view.metrics}
     assert asked <= set(METRICS)
 
 
@@ -101,12 +107,15 @@ def test_published_figures_lie_on_the_levels_of_the_paper_profile(name: str) -> 
     for reference in study.references:
         published = rows(reference)
         assert published
-        assert {reference.value, *reference.columns} <= set(published[0])
+        columns = {part for column in reference.columns for part in column.split("+")}
+        assert {*reference.held, *columns} <= set(published[0])
         cases = [case for case in plan_of(name, "paper").cases if not case.control]
         for column, factor in reference.columns.items():
             named = reference.values.get(column)
             values = {
-                named[row[column]] if named else row[column] for row in published if not named or row[column] in named
+                named[joined(row, column)] if named else joined(row, column)
+                for row in published
+                if not named or joined(row, column) in named
             }
             known = {str(case.levels[factor]) for case in cases if factor in case.levels}
             assert {str(value) for value in values} <= known

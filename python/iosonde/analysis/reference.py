@@ -21,21 +21,29 @@ def published(reference: Reference) -> pl.DataFrame:
     """
     table = pl.read_csv(reference_file(reference.csv))
     chosen = table.filter(*(pl.col(column) == value for column, value in reference.where.items()))
-    factors = {factor: _levels(chosen[column], reference) for column, factor in reference.columns.items()}
+    factors = {factor: _levels(_column(chosen, column), reference) for column, factor in reference.columns.items()}
     label = pl.col(reference.label).cast(pl.String) if reference.label in table.columns else pl.lit(reference.label)
-    return (
+    values = [
         chosen.select(
             reference=pl.lit(reference.name),
             label=label,
             source=pl.lit(reference.source),
-            metric=pl.lit(reference.metric),
-            value=pl.col(reference.value).cast(pl.Float64, strict=False) * reference.scale,
+            metric=pl.lit(metric),
+            value=pl.col(column).cast(pl.Float64, strict=False) * reference.scales.get(column, reference.scale),
             **factors,
             **{factor: pl.lit(level) for factor, level in reference.fixed.items()},
         )
-        .drop_nulls(list(factors))
-        .drop_nulls("value")
-    )
+        for column, metric in reference.held.items()
+    ]
+    return pl.concat(values).drop_nulls(list(factors)).drop_nulls("value")
+
+
+def _column(table: pl.DataFrame, name: str) -> pl.Series:
+    """Return a column of a CSV, or several joined by `+`."""
+    if name in table.columns:
+        return table[name]
+    parts = [pl.col(part).cast(pl.String).fill_null("") for part in name.split("+")]
+    return table.select(pl.concat_str(parts, separator="+").alias(name))[name]
 
 
 def _levels(column: pl.Series, reference: Reference) -> pl.Series:

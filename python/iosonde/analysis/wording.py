@@ -157,6 +157,8 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
 
     What is named in `without` is left out, and so is what is usual: direct I/O.
     """
+    if case.get("store"):
+        return {name: word for name, word in _store_words(case).items() if name not in without}
     words = {
         "block_size": level_value("block_size", case["block_size"]) if case.get("block_size") is not None else "",
         "access": str(case.get("access") or ""),
@@ -168,9 +170,20 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
     return {name: word for name, word in words.items() if word and name not in without}
 
 
+def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
+    """Describe a load on a store in words that make up `readwhilewriting on LMDB`."""
+    phase = case.get("phase") or case.get("phase_level") or "operations"
+    return {"phase": str(phase), "store": f"on {store_name(case['store'])}"}
+
+
+def store_name(store: str) -> str:
+    """Write a store as its makers do: `LMDB`, `RocksDB`."""
+    return {"lmdb": "LMDB", "rocksdb": "RocksDB", "null": "no store"}.get(store, store)
+
+
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
     """Join the words of a load; without an operation it needs a noun."""
-    return " ".join([*words.values(), *([] if "read_fraction" in words else [with_noun])])
+    return " ".join([*words.values(), *([] if {"read_fraction", "phase"} & words.keys() else [with_noun])])
 
 
 def sentence(text: str) -> str:

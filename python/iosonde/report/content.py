@@ -14,7 +14,9 @@ import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.report import marks
+from iosonde.report.accounts import accounts_table
 from iosonde.report.material import Material, Source, gather
+from iosonde.report.store_statistics import statistics_tables
 from iosonde.report.sustained import tables as round_tables
 from iosonde.report.tables import Table, case_tables, cross_table, search_tables
 from iosonde.study.model import Study
@@ -109,11 +111,13 @@ class Chapter:
         """The comparison of two result sets, the tables that the study asks for, and every case."""
         from iosonde.report import promise
 
-        asked = [cross_table(view, self.material) for view in self.study.views if view.kind == "table"]
+        makers = {"table": cross_table, "accounts": accounts_table}
+        asked = [makers[view.kind](view, self.material) for view in self.study.views if view.kind in makers]
         searches, rounds = search_tables(self.material), round_tables(self.material)
         promised = promise.tables(self.material)
         found = [*self._compared[1], *searches, *rounds, *promised, *(table for table in asked if table.rows)]
-        return [*(marks.table(table, self.material.sources) for table in found), *self.case_tables]
+        marked = (marks.table(table, self.material.sources) for table in found)
+        return [*marked, *self.case_tables, *statistics_tables(self.material)]
 
     @property
     def comparison(self) -> list[str]:

@@ -70,6 +70,14 @@ class Source:
         """Runs that ended without a result."""
         return [record for record in self.records if record.outcome == "failed"]
 
+    def complete_of(self, workload: str) -> list[Record]:
+        """Runs of a kind of workload that came to their end, the control left out."""
+        return [
+            record
+            for record in self.records
+            if record.outcome == "complete" and not record.control and record.spec["workload"]["kind"] == workload
+        ]
+
     @property
     def stopped(self) -> list[Record]:
         """Runs that were ended early."""

@@ -159,7 +159,7 @@ class Control(_Strict):
     measurement: Parameters = Field(default_factory=dict)
 
 
-ViewKind = Literal["lines", "heatmap", "tradeoff", "percentiles", "timeseries", "bars", "table"]
+ViewKind = Literal["lines", "heatmap", "tradeoff", "percentiles", "timeseries", "bars", "table", "accounts"]
 
 
 class View(_Strict):
@@ -170,6 +170,8 @@ class View(_Strict):
     part: str = "main"
     x: str | None = None
     """Factor (or metric, for `tradeoff`) on the x axis."""
+    metrics: list[str] = Field(default_factory=list)
+    """`accounts`: the metrics that are its columns, of each case one row."""
     y: str = "bandwidth"
     """Metric: a name of `docs/metrics.md`, such as `bandwidth`, `iops`, `completion_latency_ns_p99`."""
     series: str | None = None
@@ -192,9 +194,10 @@ class Reference(_Strict):
     source: str
     """Short citation."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """CSV column -> factor of this study."""
+    """CSV column -> factor of this study. Columns that make up one factor together are joined by `+`."""
     values: dict[str, dict[str, Scalar]] = Field(default_factory=dict)
-    """Per CSV column: what a value there is called here. Rows with a value that is not listed are left out."""
+    """Per CSV column: what a value there is called here (`a+b` of joined columns). Rows with a value that is not listed
+    are left out."""
     fixed: dict[str, Scalar] = Field(default_factory=dict)
     """Factor (or `operation`) -> level that all rows have, although no column says so."""
     where: dict[str, Scalar] = Field(default_factory=dict)
@@ -205,8 +208,19 @@ class Reference(_Strict):
     """CSV column with the value."""
     scale: float = 1.0
     """Factor from the CSV's unit to the metric's."""
+    metrics: dict[str, str] = Field(default_factory=dict)
+    """Instead of `value`, where several columns hold values: CSV column -> metric."""
+    scales: dict[str, float] = Field(default_factory=dict)
+    """Of these columns, factors from the CSV's unit to the metric's, where they are not 1."""
+    compared: list[str] = Field(default_factory=list)
+    """Of these metrics, those that findings compare; the others depend on size or speed of the device alone."""
     label: str = ""
     """CSV column, or fixed text, that names the device in the legend."""
+
+    @property
+    def held(self) -> dict[str, str]:
+        """CSV column -> metric."""
+        return self.metrics or {self.value: self.metric}
 
 
 AnalysisKind = Literal[

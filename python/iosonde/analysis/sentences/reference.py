@@ -20,15 +20,16 @@ def tell(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Find
     summary = case_metrics(runs)
     for reference in study.references:
         joined = beside(published(reference), cases, summary).drop_nulls("ratio")
-        for (label,), group in joined.group_by(["label"], maintain_order=True):
-            yield _finding(reference, str(label), group)
+        compared = joined.filter(pl.col("metric").is_in(reference.compared or list(reference.held.values())))
+        for (metric, label), group in compared.group_by(["metric", "label"], maintain_order=True):
+            yield _finding(reference, str(metric), str(label), group)
 
 
-def _finding(reference: Reference, label: str, group: pl.DataFrame) -> Finding:
+def _finding(reference: Reference, metric: str, label: str, group: pl.DataFrame) -> Finding:
     """Give the median ratio and its range: these are different cases, so there is no interval to speak of."""
     ratios = group["ratio"].to_numpy()
     low, middle, high = np.percentile(ratios, [0, 50, 100])
-    words, of = wording.metric_words(reference.metric), f" of {label}" if label else ""
+    words, of = wording.metric_words(metric), f" of {label}" if label else ""
     equal = abs(middle - 1) <= MARGIN
     compared = "equals that" if equal else f"is {wording.times_text(float(middle))} that"
     cases = (

@@ -1,0 +1,86 @@
+"""What stores tell of themselves while they run, as tables over time: stalls, compactions, cache hits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+from iosonde.report.material import Material, Source
+from iosonde.report.tables import Cell, Table
+from iosonde.results.schema import Record
+from iosonde.units import format_bytes, format_count, format_duration
+
+MOMENTS = 6
+"""Columns of a table: the begin, the end, and moments between at even distances."""
+
+MOST_TABLES = 6
+
+_BYTES = ("bytes", "size", "mem-tables", "usage", "capacity", "mem", "size_bytes")
+
+
+def statistics_tables(material: Material) -> list[Table]:
+    """Return a table for the first run of each part and store, and of several cases the one with the most threads."""
+    chosen = [(source, record) for source in material.sources for record in _chosen(source)][:MOST_TABLES]
+    return [table for source, record in chosen if (table := _table(source, record, named=len(material.sources) > 1))]
+
+
+def _chosen(source: Source) -> list[Record]:
+    busiest: dict[tuple[str, str], Record] = {}
+    for record in source.complete_of("kv"):
+        key = (record.part, record.spec["workload"]["store"]["kind"])
+        if key not in busiest or _threads(record) > _threads(busiest[key]):
+            busiest[key] = record
+    return list(busiest.values())
+
+
+def _threads(record: Record) -> int:
+    return sum(stream["jobs"] for stream in record.spec["workload"]["streams"])
+
+
+def _table(source: Source, record: Record, *, named: bool) -> Table | None:
+    text = f"SELECT * FROM store_statistics WHERE run_id = '{record.run_id}' AND phase = 'measure'"
+    frame = source.results.sql(text).sort("interval")
+    store = (record.result or {}).get("store") or {}
+    begin: Mapping[str, int] = store.get("statistics_at_begin") or {}
+    ends = frame["end_ns"].unique().sort().to_list()
+    if not begin or not ends:
+        return None
+    moments = _spread(ends)
+    origin = (record.result or {})["begin_ns"]
+    rows = []
+    for name in sorted(set(frame["statistic"])):
+        known = dict(frame.filter(pl.col("statistic") == name).select("end_ns", "value").iter_rows())
+        course = [begin.get(name), *(known.get(moment) for moment in moments)]
+        if any(course):
+            rows.append([Cell(text=name), *(_cell(name, value) for value in course)])
+    if not rows:
+        return None
+    label = f"{source.label}: " if named else ""
+    times = [format_duration(moment - origin) for moment in moments]
+    return Table(
+        title=f"{label}What {store['kind']} {store['version']} tells of itself: {record.case_id}",
+        caption=f"Its own statistics in run {record.run_id}, by its own names, at the begin of the measurement and "
+        "later; what stayed 0 is left out. Every interval is in the table `store_statistics`.",
+        heads=["Statistic", "begin", *times],
+        labels=1,
+        rows=rows,
+    )
+
+
+def _spread(ends: Sequence[int]) -> list[int]:
+    steps = min(MOMENTS - 1, len(ends))
+    return [ends[round((number + 1) * len(ends) / steps) - 1] for number in range(steps)]
+
+
+def _cell(name: str, value: int | None) -> Cell:
+    if value is None:
+        return Cell(text="-")
+    last = name.rpartition(".")[2]
+    if name.endswith(".micros"):
+        return Cell(text=format_duration(value * 1000), number=value)
+    if name.endswith("_ns"):
+        return Cell(text=format_duration(value), number=value)
+    if any(last.endswith(word) for word in _BYTES) or ".bytes." in name:
+        return Cell(text=format_bytes(value), number=value)
+    return Cell(text=format_count(value), number=value)
