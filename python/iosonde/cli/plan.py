@@ -78,11 +78,11 @@ def summary(plan: Plan) -> Iterator[str]:
 
 def _setup_lines(plan: Plan) -> Iterator[str]:
     """What is made before measuring, each with how often at least."""
-    setups: dict[str, list[Case]] = {}
+    setups: dict[tuple[str, str], list[Case]] = {}
     for case in plan.cases:
         if case.setup:
-            setups.setdefault(case.setup.text, []).append(case)
-    for text, cases in setups.items():
+            setups.setdefault((case.setup.text, case.setup.fresh), []).append(case)
+    for (text, _), cases in setups.items():
         yield f"setup    {text}: {_how_often(cases, plan)}"
 
 
