@@ -18,6 +18,8 @@ use crate::store::Session;
 
 /// The longest sleep of a job that waits for its next operation: it must notice the end.
 const NAP_NS: u64 = 50_000_000;
+/// The smallest page that a machine maps.
+const PAGE_BYTES: usize = 4096;
 /// Sleeping is not exact to the microsecond; the last of the way is spun.
 const SPIN_NS: u64 = 60_000;
 
@@ -207,6 +209,7 @@ impl<'a> Job<'a> {
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let value = self.session.get(&self.key)?;
+        touch(value.unwrap_or_default());
         let end_ns = self.common.clock.now();
         let tally = &mut self.tallies[Operation::Read as usize];
         let value_bytes = match value {
@@ -235,6 +238,7 @@ impl<'a> Job<'a> {
         let begin_ns = self.common.clock.now_early();
         let (key, new) = self.batch.record(0);
         let value = self.session.get(key)?;
+        touch(value.unwrap_or_default());
         let read_ns = self.common.clock.now();
         let tally = &mut self.tallies[Operation::ReadModifyWrite as usize];
         let mut bytes = self.batch.bytes;
@@ -276,6 +280,7 @@ impl<'a> Job<'a> {
             let Some((key, value)) = self.session.next()? else {
                 break;
             };
+            touch(value);
             bytes += (key.len() + value.len()) as u64;
             let before_ns = self.common.clock.now();
             let tally = &mut self.tallies[Operation::Scan as usize];
@@ -299,6 +304,7 @@ impl<'a> Job<'a> {
                 self.iterating = true;
             }
             if let Some((key, value)) = self.session.next()? {
+                touch(value);
                 let end_ns = self.common.clock.now();
                 let tally = &mut self.tallies[Operation::Read as usize];
                 check_record(tally, &mut self.first_corrupted, self.common.contents, key, value);
@@ -417,6 +423,15 @@ impl Tally {
         let is_right = contents.is_value_of(number, value);
         self.corrupted += u64::from(!is_right);
         is_right
+    }
+}
+
+/// Reads a byte of every page of a value. A store that lends its mapped file has not read it until somebody does, and that is
+/// part of its answer.
+#[inline]
+fn touch(value: &[u8]) {
+    for byte in value.iter().step_by(PAGE_BYTES).chain(value.last()) {
+        std::hint::black_box(*byte);
     }
 }
 

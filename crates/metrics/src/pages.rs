@@ -25,7 +25,16 @@ impl Pages {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new private mapping, at an address that the kernel chooses, touches no memory of ours.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<[u64; BUCKETS]>(), protection, flags, -1, 0) };
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<[u64; BUCKETS]>(),
+                protection,
+                flags,
+                -1,
+                0,
+            )
+        };
         assert!(address != libc::MAP_FAILED, "no memory for a histogram");
         Pages(NonNull::new(address.cast()).expect("a mapping is nowhere near address 0"))
     }
