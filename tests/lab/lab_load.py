@@ -29,6 +29,14 @@ class Measured:
     """Mean completion latency."""
 
 
+class EngineFailedError(Exception):
+    """The run ended with an error."""
+
+    def __init__(self, failure: dict[str, Any]) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
 def measure(
     engine: Path | str,
     device: Path | str,
@@ -44,7 +52,7 @@ def measure(
     layout: str = "never",
     verify: dict[str, Any] | None = None,
 ) -> Measured:
-    """Direct closed-loop I/O; an error of the engine is ours."""
+    """Direct closed-loop I/O."""
     stream = {
         "name": "main",
         "jobs": jobs,
@@ -83,7 +91,8 @@ def drive(engine: Path | str, spec: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _measured(events: list[dict[str, Any]]) -> Measured:
     result = events[-1]
-    assert result["event"] == "result", result
+    if result["event"] == "error":
+        raise EngineFailedError(result)
     assert not result["verification"] or not any(result["verification"]["faults"].values()), result["verification"]
     intervals = [event for event in events if event["event"] == "interval" and event["phase"] == "measure"]
     operations = [each for event in intervals for stream in event["streams"] for each in stream["operations"]]

@@ -39,6 +39,7 @@ STREAMS: tuple[Stream, ...] = ("console", "out", "err")
 
 MOST_DRIVES = 16
 _STAGE = "/sys"
+_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SCRIPT = f"""
 size=$1 count=$2
 shift 2
@@ -296,7 +297,8 @@ def mount_points_of_programs() -> list[Path]:
 
 def _job(command: Sequence[str], results: Path, environment: Mapping[str, str], drives: int) -> dict[str, str]:
     """What `lab/init` finds in `/job`: its settings, and the command as a script."""
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in {"PATH": _PATH, **environment}.items()]
+    exports.append('export PATH="$PATH:/usr/sbin:/sbin"')  # Where mdadm is, which no user's path need hold.
     return {
         "settings": f"RESULTS={shlex.quote(str(results))}\nDRIVES={drives}\n",
         "command": "\n".join([*exports, f"cd {shlex.quote(str(results))}", f"exec {shlex.join(command)}", ""]),

@@ -1,0 +1,13 @@
+"""Everything that is tried inside the lab's machine, in one start: `guest.py ENGINE IOPS BANDWIDTH`.
+
+Only the standard library, because everything is emulated; results are JSON Lines, judged outside.
+"""
+
+import sys
+
+from guest_failures import fail_members
+from guest_rates import measure_all
+
+engine, iops, bandwidth = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+measure_all(engine, iops, bandwidth)
+fail_members(engine)

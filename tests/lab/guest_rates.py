@@ -1,0 +1,69 @@
+"""What arrays of throttled drives do, beside what they should: printed as JSON Lines, judged outside.
+
+`guest_rates.measure_all` runs inside the lab's machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from guest_md import array, drives, say
+from lab_load import SEQUENTIAL, measure
+
+ATTEMPTS = 3
+
+CLOSED_FORM = [
+    # level, drives, reads of one drive, writes of one drive
+    ("raid0", 1, 1, 1),
+    ("raid0", 2, 2, 2),
+    ("raid0", 4, 4, 4),
+    ("raid0", 8, 8, 8),
+    ("raid1", 2, 2, 1),
+    ("raid10", 4, 4, 2),
+]
+"""RAID 1 and 10 read from every copy."""
+
+PARITY = [("raid5", 4, 4, 3), ("raid6", 4, 4, 2)]
+"""Parity rotates, so that every drive serves reads; of full stripes, all but the parity is data."""
+
+
+def measure_all(engine: str, iops: int, bandwidth: int) -> None:
+    for level, count, reads, writes in [*CLOSED_FORM, *PARITY]:
+        tolerance = 0.08 if (level, count, reads, writes) in PARITY else 0.03
+        with array(level, drives(count)) as path:
+            reading = partial(random_reads, engine, path, count)
+            report(f"{level}x{count} reads", reads * iops, tolerance, reading)
+            writing = partial(stream, engine, path, count, writes)
+            report(f"{level}x{count} writes", writes * bandwidth, tolerance, writing)
+
+
+def random_reads(engine: str, path: Path, count: int) -> float:
+    """IOPS. Deep enough that no drive ever runs dry."""
+    return measure(engine, path, queue_depth=32 * count, seconds=3).iops
+
+
+def stream(engine: str, path: Path, count: int, data_drives: int) -> float:
+    """Bytes per second of sequential writes, in full stripes where there is parity."""
+    block_bytes = 64 * 1024 * (data_drives if count != data_drives else 8)
+    measured = measure(
+        engine,
+        path,
+        access=SEQUENTIAL,
+        block_bytes=block_bytes,
+        queue_depth=8,
+        read_fraction=0.0,
+        span_bytes=block_bytes * 128,
+        seconds=3,
+    )
+    return measured.bandwidth
+
+
+def report(name: str, expected: float, tolerance: float, attempt: Callable[[], float]) -> None:
+    """Measure until it is as expected, a few times at most."""
+    say(name=name, begins=True)
+    measured: list[float] = []
+    while len(measured) < ATTEMPTS and not (measured and abs(measured[-1] / expected - 1) < tolerance):
+        measured.append(attempt())
+    say(name=name, expected=expected, measured=measured)

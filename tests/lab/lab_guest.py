@@ -1,0 +1,87 @@
+"""What the guest of one start reports, and how starved it was meanwhile."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from lab_needs import NOT_RUN
+
+from iosonde.errors import LabError
+from iosonde.lab.image import Image
+from iosonde.lab.machine import Machine, Settings
+
+STARVED = 0.5
+"""Seconds that QEMU's threads waited for a processor in each second, from which on figures of the guest prove nothing."""
+
+
+@dataclass
+class Report:
+    """What a guest said, by the name of what it tried."""
+
+    said: dict[str, dict[str, Any]] = field(default_factory=dict)
+    starved: dict[str, float] = field(default_factory=dict)
+    """Seconds waited for a processor per second, while that was tried."""
+    complaint: str = ""
+    exit_code: int | None = None
+
+    def of(self, name: str) -> dict[str, Any]:
+        """What it said of one thing; its test is not run when the guest never got so far because it was starved."""
+        if name not in self.said:
+            self.excuse("the whole start", f"nothing about `{name}`: exit code {self.exit_code}")
+            raise AssertionError(f"the guest said nothing about `{name}`: exit code {self.exit_code}\n{self.complaint}")
+        return self.said[name]
+
+    def excuse(self, name: str, what: str) -> None:
+        """Skip, and say so, when the machine was too busy to hold the drives' rate."""
+        starved = self.starved.get(name, 0.0)
+        if starved > STARVED:
+            pytest.skip(f"{NOT_RUN}this machine is too busy (QEMU waited {starved:.1f} s a second): {what}")
+
+
+def run_guest(image: Image, results: Path, settings: Settings, *arguments: str) -> Report:
+    """Start the machine once, run `guest.py` in it, and listen."""
+    guest = Path(__file__).with_name("guest.py")
+    command = [sys.executable, "-B", str(guest), str(real_engine()), *arguments]
+    report = Report()
+    began, waited = time.monotonic(), 0.0
+    try:
+        with Machine(command, image=image, results=results, settings=settings) as machine:
+            try:
+                _listen(machine, report)
+            finally:
+                waited = machine.waited_s()
+        report.exit_code = machine.exit_code
+    except LabError as error:
+        report.complaint += str(error)
+    report.starved["the whole start"] = waited / (time.monotonic() - began)
+    return report
+
+
+def _listen(machine: Machine, report: Report) -> None:
+    began: dict[str, tuple[float, float]] = {}
+    for line in _lines(machine, report):
+        name = line["name"]
+        if "begins" in line:
+            began[name] = time.monotonic(), machine.waited_s()
+        else:
+            at, waited = began[name]
+            report.said[name] = line
+            report.starved[name] = (machine.waited_s() - waited) / (time.monotonic() - at)
+
+
+def _lines(machine: Machine, report: Report) -> Iterator[dict[str, Any]]:
+    rest = b""
+    for stream, data in machine.output():
+        if stream != "out":
+            report.complaint += data.decode(errors="replace")
+            continue
+        *lines, rest = (rest + data).split(b"\n")
+        yield from map(json.loads, lines)
