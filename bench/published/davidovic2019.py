@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulated import Load, measure
@@ -60,7 +60,7 @@ def bandwidth(engine: Path, drives: int, operation: str, queue_depth: int, block
 def report(found: list[GridPoint]) -> str:
     """Errors by drives and operation, and by region of the grid."""
     groups = [
-        (f"{drives} drives, {operation}s", _of(found, drives, operation))
+        (f"{drives} drive{'s' if drives > 1 else ''}, {operation}s", _of(found, drives, operation))
         for drives in TARGETS
         for operation in ("read", "write")
     ]
@@ -73,12 +73,22 @@ def report(found: list[GridPoint]) -> str:
         ("blocks of 8 to 64 KiB", [point for point in found if 4096 < point.block_bytes <= 65536]),
         ("blocks of 128 KiB and above", [point for point in found if point.block_bytes > 65536]),
         ("**all**", found),
+        ("half of the queue depth in flight", list(_halved(found))),
     ]
     return markdown(HEAD, [summary(label, group) for label, group in groups]) + "\n\n" + _peaks(found)
 
 
 def _of(found: list[GridPoint], drives: int, operation: str) -> list[GridPoint]:
     return [point for point in found if (point.drives, point.operation) == (drives, operation)]
+
+
+def _halved(found: list[GridPoint]) -> Iterator[GridPoint]:
+    """Each published point beside the simulated one at half its depth, where there is one."""
+    simulated = {(p.drives, p.operation, p.queue_depth, p.block_bytes): p.simulated for p in found}
+    for point in found:
+        half = simulated.get((point.drives, point.operation, point.queue_depth // 2, point.block_bytes))
+        if half is not None and point.queue_depth % 2 == 0:
+            yield replace(point, simulated=half)
 
 
 def _peaks(found: list[GridPoint]) -> str:
@@ -90,7 +100,7 @@ def _peaks(found: list[GridPoint]) -> str:
         simulated = {drives: max(point.simulated for point in group) for drives, group in most.items()}
         lines += [
             [
-                f"{operation}, {drives} drives",
+                f"{operation}, {drives} drive{'s' if drives > 1 else ''}",
                 f"{published[drives]:,.0f} ({published[drives] / published[1]:.2f}x)",
                 f"{simulated[drives]:,.0f} ({simulated[drives] / simulated[1]:.2f}x)",
             ]

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulated import Load, SimulationError, measure
+from simulated import Figures, Load, SimulationError, measure
 
-from published.full_size import steady
+from iosonde.target import open_target
+from iosonde.target.simulated_drive import SimulatedDriveTarget
 from published.points import HEAD, Point, markdown, rows, summary
+from published.steady_drives import SMALL, steady, with_own_blocks
 
 MODELS = {
     "DC SSD (PM963)": "pm963",
@@ -33,9 +35,9 @@ class TablePoint(Point):
 
 def points(engine: Path) -> Iterator[TablePoint]:
     """Every row of Table 1 that a simulation can answer."""
-    with tempfile.TemporaryDirectory() as scratch:
-        for device, name in MODELS.items():
-            drive = _Drive(engine, *steady(engine, name, Path(scratch)))
+    for device, name in MODELS.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            drive = _Drive(engine, name, Path(scratch))
             for row in rows("jo2024_table1_devices.csv"):
                 if row["device"] == device and (simulated := drive.figure(row["metric"])) is not None:
                     yield TablePoint(
@@ -50,8 +52,10 @@ def points(engine: Path) -> Iterator[TablePoint]:
 class _Drive:
     """One drive; what was measured serves every row that asks for it."""
 
-    def __init__(self, engine: Path, target: str, state: Path | None) -> None:
-        self._engine, self._target, self._state = engine, target, state
+    def __init__(self, engine: Path, name: str, directory: Path) -> None:
+        self._engine, self._directory = engine, directory
+        self._fast, self._whole = f"sim:{name},capacity={SMALL}", with_own_blocks(name, directory)
+        self._states: dict[str, Path] = {}
         self._tails: dict[tuple[int, float], dict[str, dict[str, float | None]]] = {}
 
     def figure(self, metric: str) -> float | None:
@@ -65,31 +69,36 @@ class _Drive:
                 return self._latency(int(depth[2:]), 0.7, kind, "p99_999")
             case ["max", kind, "iops", "4k"]:
                 load = Load(block_bytes=4096, queue_depth=256, read_fraction={"read": 1.0, "write": 0.0}.get(kind, 0.7))
-                return self._measure(load, 1_000_000).iops
+                return self._steady(self._fast, load, 1_500_000).iops
             case ["sequential", kind, "gb", "s"]:
                 fraction = 1.0 if kind == "read" else 0.0
                 load = Load(block_bytes=128 << 10, queue_depth=32, read_fraction=fraction, access="sequential")
-                # A whole turn, so that what random writes left behind is gone.
-                return self._measure(load, 150_000).bandwidth / 1e9
+                # As specified: of a drive that was written in order.
+                return measure(self._engine, self._fast, load, seconds=1, ramp_seconds=0.5).bandwidth / 1e9
         return None
 
     def _latency(self, queue_depth: int, read_fraction: float, kind: str, tail: str) -> float:
         key = (queue_depth, read_fraction)
         if key not in self._tails:
             load = Load(block_bytes=4096, queue_depth=queue_depth, read_fraction=read_fraction)
-            self._tails[key] = self._measure(load, OPERATIONS).latency_ns
+            self._tails[key] = self._steady(self._whole, load, OPERATIONS).latency_ns
         value = self._tails[key][kind][tail]
         if value is None:
             raise SimulationError(f"too few samples for {tail} of {kind}s at queue depth {queue_depth}")
         return value / 1000
 
-    def _measure(self, load: Load, operations: int):  # type: ignore[no-untyped-def]
-        copy = self._state and self._state.with_suffix(".copy")
-        if self._state and copy:
-            shutil.copy(self._state, copy)
-        return measure(
-            self._engine, self._target, load, seconds=1e5, operations=operations, state=copy, interval_seconds=60
-        )
+    def _steady(self, target: str, load: Load, operations: int) -> Figures:
+        """Of the drive after random writes, each time from the same state."""
+        model = open_target(target)
+        assert isinstance(model, SimulatedDriveTarget)
+        state = None
+        if model.model.translation.kind != "in_place":
+            if target not in self._states:
+                kept = self._directory / f"state-{len(self._states)}"
+                self._states[target] = steady(self._engine, target, model.free_bytes(), kept)
+            state = self._directory / "state-copy"
+            shutil.copy(self._states[target], state)
+        return measure(self._engine, target, load, seconds=1e5, operations=operations, state=state, interval_seconds=60)
 
 
 def _number(text: str) -> float:

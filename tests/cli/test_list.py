@@ -89,3 +89,18 @@ write-stress  Reads while writes saturate the target
   standard      2 cases     6 runs   9 min 13 s
   paper         2 cases     6 runs   4 h 31 min
 """)
+
+
+def test_list_shows_every_simulated_drive(iosonde: Iosonde) -> None:
+    shown = iosonde("list", "--drives")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == snapshot("""\
+sim:iodrive  Fusion-io ioDrive Duo SLC, one 160 GB module (PCIe SLC flash, simulated)
+sim:p4800x   Intel Optane SSD DC P4800X 375 GB (3D XPoint, simulated)
+sim:p900     Intel Optane SSD 900P 480 GB (3D XPoint, simulated)
+sim:pm1725a  Samsung PM1725a 6.4 TB (PCIe x4) (TLC enterprise NVMe, simulated)
+sim:pm963    Samsung PM963 3.84 TB (TLC data-centre NVMe, simulated)
+sim:sp900    ADATA SP900 128 GB (SATA MLC, simulated)
+sim:sz985    Samsung SZ985 800 GB (Z-NAND, simulated)
+sim:x25m     Intel X25-M 160 GB (SATA MLC, simulated)
+""")

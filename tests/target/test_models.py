@@ -115,3 +115,8 @@ def test_a_smaller_drive_is_as_fast_as_the_whole() -> None:
         assert small.media == whole.media
         assert erased == pytest.approx((whole.translation.erase_time or 0) / (whole.translation.block or 1), rel=1e-4)
         assert (small.translation.block or 0) % small.media.program == 0
+
+
+def test_the_page_on_simulation_names_every_model() -> None:
+    page = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")
+    assert [name for name in models() if f"| `sim:{name}` |" not in page] == []

@@ -43,8 +43,11 @@ pub struct MediaModel {
     pub retry_fraction: f64,
     /// Time that a repetition takes on top, in nanoseconds.
     pub retry_ns: u64,
-    /// A read interrupts a program or an erase after this time, in nanoseconds; absent: it waits until that is done.
+    /// A read interrupts a program after this time, in nanoseconds; absent: it waits until that is done.
     pub suspend_ns: Option<u64>,
+    /// The same for an erase.
+    #[serde(default)]
+    pub erase_suspend_ns: Option<u64>,
 }
 
 /// How logical pages of 4 KiB are placed on the media.

@@ -1,8 +1,8 @@
 //! One die: what it works on, and how a read gets in between.
 //!
 //! Programs, erasures and the reads of collection are *work*, done in order. A read of the host's goes first: it waits
-//! for reads before it and for the operation at hand, or interrupts that after the suspend time. So that work is never
-//! starved, an operation that was held up for as long as it takes is not interrupted again.
+//! for reads before it and for the operation at hand, or interrupts that after its suspend time, where it has one. So
+//! that work is never starved, an operation that was held up for as long as it takes is not interrupted again.
 //!
 //! Work is kept on a clock of its own, which stands still while reads take the die: delaying all that is planned is then
 //! one addition.
@@ -18,7 +18,12 @@ struct Work {
     begin_ns: u64,
     end_ns: u64,
     program: u32,
+    /// After how long a read interrupts it; `NEVER` if it does not.
+    suspend_ns: u64,
 }
+
+/// The suspend time of what cannot be interrupted.
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// A die; see the module.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +40,7 @@ pub(crate) struct Die {
 
 impl Die {
     /// Plans work that can begin at `from_ns`; returns its end in work time.
-    pub(crate) fn plan(&mut self, from_ns: u64, duration_ns: u64, program: u32, now_ns: u64) -> u64 {
+    pub(crate) fn plan(&mut self, from_ns: u64, duration_ns: u64, program: u32, suspend_ns: u64, now_ns: u64) -> u64 {
         self.forget(now_ns);
         // An idle die may still be busy with a read.
         let from_ns = if self.work.is_empty() {
@@ -49,6 +54,7 @@ impl Die {
             begin_ns,
             end_ns: self.work_end_ns,
             program,
+            suspend_ns,
         });
         self.work_end_ns
     }
@@ -71,12 +77,12 @@ impl Die {
     }
 
     /// Plans a read that arrives at `at_ns`; returns when it is done.
-    pub(crate) fn read(&mut self, at_ns: u64, duration_ns: u64, suspend_ns: Option<u64>) -> u64 {
+    pub(crate) fn read(&mut self, at_ns: u64, duration_ns: u64) -> u64 {
         let mut begin_ns = at_ns.max(self.reads_end_ns);
         self.forget(begin_ns);
         if let Some(&work) = self.work.front() {
             if self.real_ns(work.begin_ns) <= begin_ns {
-                begin_ns = self.interrupt(work, begin_ns, duration_ns, suspend_ns);
+                begin_ns = self.interrupt(work, begin_ns, duration_ns);
             }
             self.make_way(begin_ns + duration_ns);
         }
@@ -85,22 +91,18 @@ impl Die {
     }
 
     /// When a read may begin that finds an operation at hand.
-    fn interrupt(&mut self, work: Work, from_ns: u64, duration_ns: u64, suspend_ns: Option<u64>) -> u64 {
+    fn interrupt(&mut self, work: Work, from_ns: u64, duration_ns: u64) -> u64 {
         let remaining_ns = self.real_ns(work.end_ns) - from_ns;
         let patience_ns = work.end_ns - work.begin_ns;
-        match suspend_ns {
-            Some(suspend_ns) if suspend_ns < remaining_ns && self.held_up_ns < patience_ns => {
-                let held_up_ns = suspend_ns + duration_ns;
-                self.stolen_ns += held_up_ns;
-                self.held_up_ns += held_up_ns;
-                from_ns + suspend_ns
-            }
-            _ => {
-                self.work.pop_front();
-                self.held_up_ns = 0;
-                from_ns + remaining_ns
-            }
+        if work.suspend_ns < remaining_ns && self.held_up_ns < patience_ns {
+            let held_up_ns = work.suspend_ns + duration_ns;
+            self.stolen_ns += held_up_ns;
+            self.held_up_ns += held_up_ns;
+            return from_ns + work.suspend_ns;
         }
+        self.work.pop_front();
+        self.held_up_ns = 0;
+        from_ns + remaining_ns
     }
 
     /// Work that has not begun begins after the read that ends at `end_ns`.
@@ -130,21 +132,21 @@ mod tests {
     #[test]
     fn a_read_waits_for_the_operation_at_hand_or_suspends_it() {
         let mut waiting = Die::default();
-        waiting.plan(0, 1000, 1, 0);
-        assert_eq!(waiting.read(100, 50, None), 1050);
+        waiting.plan(0, 1000, 1, NEVER, 0);
+        assert_eq!(waiting.read(100, 50), 1050);
         let mut suspending = Die::default();
-        let end = suspending.plan(0, 1000, 1, 0);
-        assert_eq!(suspending.read(100, 50, Some(20)), 170);
+        let end = suspending.plan(0, 1000, 1, 20, 0);
+        assert_eq!(suspending.read(100, 50), 170);
         assert_eq!(suspending.real_ns(end), 1070, "the program goes on afterwards");
     }
 
     #[test]
     fn reads_cannot_starve_a_program() {
         let mut die = Die::default();
-        let end = die.plan(0, 1000, 1, 0);
+        let end = die.plan(0, 1000, 1, 10, 0);
         let mut now = 0;
         for _ in 0..1000 {
-            now = die.read(now, 50, Some(10));
+            now = die.read(now, 50);
         }
         assert!(die.real_ns(end) <= 2_200, "it took {}", die.real_ns(end));
     }
@@ -152,10 +154,10 @@ mod tests {
     #[test]
     fn a_program_that_waits_for_its_data_lets_a_read_pass() {
         let mut die = Die::default();
-        let end = die.plan(500, 1000, 1, 0);
-        assert_eq!(die.read(0, 100, None), 100);
+        let end = die.plan(500, 1000, 1, NEVER, 0);
+        assert_eq!(die.read(0, 100), 100);
         assert_eq!(die.real_ns(end), 1500);
-        assert_eq!(die.read(450, 100, None), 550);
+        assert_eq!(die.read(450, 100), 550);
         assert_eq!(die.real_ns(end), 1550);
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use iosonde_load::Rng;
 use iosonde_protocol::{DeviceUsage, DriveModel, MediaUsage, Translation};
 
-use crate::die::{Die, NO_PROGRAM};
+use crate::die::{Die, NEVER, NO_PROGRAM};
 use crate::geometry::Geometry;
 use crate::translation::{Media, Origin, PageMap, Place, Untimed, WHOLE_PAGE};
 use crate::{Action, PAGE_BYTES};
@@ -568,7 +568,7 @@ impl Hardware {
 
     fn sense(&mut self, command: u32, die: u32, bytes: u32, at_ns: u64) {
         let duration_ns = self.read_time_ns();
-        let sensed_ns = self.dies[die as usize].read(at_ns, duration_ns, self.model.media.suspend_ns);
+        let sensed_ns = self.dies[die as usize].read(at_ns, duration_ns);
         self.media.media_read_bytes += u64::from(bytes);
         let channel = die % self.model.media.channels;
         self.at(
@@ -644,7 +644,8 @@ impl Hardware {
         self.slc_room_bytes += program_bytes;
         let die = (self.slc_room_bytes / program_bytes % u64::from(self.model.media.dies)) as usize;
         let duration_ns = self.read_time_ns() + self.spread(self.model.media.program_ns);
-        self.dies[die].plan(self.now_ns, duration_ns, NO_PROGRAM, self.now_ns);
+        let suspend_ns = self.model.media.suspend_ns.unwrap_or(NEVER);
+        self.dies[die].plan(self.now_ns, duration_ns, NO_PROGRAM, suspend_ns, self.now_ns);
         self.media.media_read_bytes += program_bytes;
         self.media.media_write_bytes += program_bytes;
         self.media.copied_bytes += program_bytes;
@@ -679,7 +680,8 @@ impl Media for Hardware {
         let program_bytes = u64::from(self.model.media.program_bytes);
         let data_ns = self.occupy_channel(die % self.model.media.channels, program_bytes);
         let duration_ns = self.program_time_ns(origin);
-        let work_ns = self.dies[die as usize].plan(data_ns, duration_ns, program, self.now_ns);
+        let suspend_ns = self.model.media.suspend_ns.unwrap_or(NEVER);
+        let work_ns = self.dies[die as usize].plan(data_ns, duration_ns, program, suspend_ns, self.now_ns);
         self.media.media_write_bytes += program_bytes;
         match origin {
             Origin::Copy => self.media.copied_bytes += program_bytes,
@@ -701,7 +703,7 @@ impl Media for Hardware {
     fn read(&mut self, program: u32, pages: u32) {
         let die = self.geometry.die_of(program);
         let duration_ns = self.read_time_ns();
-        self.dies[die as usize].plan(self.now_ns, duration_ns, NO_PROGRAM, self.now_ns);
+        self.dies[die as usize].plan(self.now_ns, duration_ns, NO_PROGRAM, NEVER, self.now_ns);
         self.occupy_channel(die % self.model.media.channels, u64::from(pages) * PAGE_BYTES);
         self.media.media_read_bytes += u64::from(pages) * PAGE_BYTES;
     }
@@ -710,7 +712,8 @@ impl Media for Hardware {
         let Translation::PageMapped { erase_ns, .. } = self.model.translation else {
             return;
         };
-        self.dies[die as usize].plan(self.now_ns, erase_ns, NO_PROGRAM, self.now_ns);
+        let suspend_ns = self.model.media.erase_suspend_ns.unwrap_or(NEVER);
+        self.dies[die as usize].plan(self.now_ns, erase_ns, NO_PROGRAM, suspend_ns, self.now_ns);
         self.media.erases += 1;
     }
 }

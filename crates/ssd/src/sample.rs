@@ -26,6 +26,7 @@ pub fn flash() -> DriveModel {
             retry_fraction: 0.0,
             retry_ns: 0,
             suspend_ns: None,
+            erase_suspend_ns: None,
         },
         translation: Translation::PageMapped {
             over_provisioning: 0.2,

@@ -56,7 +56,7 @@ def command() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    checks = [*engine_checks(), *machine_checks(), *tool_checks()]
+    checks = [*engine_checks(), *machine_checks(), _simulated_drives(), *tool_checks()]
     table = Table.grid(padding=(0, 2))
     for check in checks:
         text = check.found + (f"\n-> {check.advice}" if check.advice else "")
@@ -95,6 +95,16 @@ def machine_checks() -> Iterator[Check]:
     yield _governor()
     yield _mitigations()
     yield _room(Path.cwd())
+
+
+def _simulated_drives() -> Check:
+    """What can be measured without any device at hand."""
+    from iosonde.target.drive_model import models
+
+    names = ", ".join(models())
+    if not names:
+        return Check(name="simulated drives", state="missing", found="no models", advice="install iosonde again")
+    return Check(name="simulated drives", state="ok", found=f"{names} (`iosonde list --drives`)")
 
 
 def tool_checks() -> list[Check]:

@@ -1,13 +1,28 @@
-"""`iosonde list`: the studies that come with iosonde."""
+"""`iosonde list`: the studies and the simulated drives that come with iosonde."""
 
 from __future__ import annotations
 
+from typing import Annotated
 
-def command() -> None:
-    """List the studies that come with iosonde, with the size of each profile.
+import typer
+
+
+def command(
+    drives: Annotated[
+        bool, typer.Option("--drives", help="The simulated drives instead, each for `--target sim:NAME`.")
+    ] = False,
+) -> None:
+    """List the studies that come with iosonde, with the size of each profile; or the simulated drives.
 
     Times are those of ramps, measurements and starts, without the layout of the target.
     """
+    if drives:
+        _list_drives()
+    else:
+        _list_studies()
+
+
+def _list_studies() -> None:
     from iosonde.study import load, outline, shipped
     from iosonde.units import format_duration
 
@@ -20,3 +35,12 @@ def command() -> None:
             print(
                 f"  {profile:10}{size.cases:5} cases{size.runs:6} runs   {bound}{format_duration(size.seconds * 1e9)}"
             )
+
+
+def _list_drives() -> None:
+    from iosonde.target.drive_model import load_model, models
+
+    width = max(map(len, models()))
+    for name in models():
+        model = load_model(name, target=f"sim:{name}")
+        print(f"sim:{name:{width}}  {model.title} ({model.class_}, simulated)")

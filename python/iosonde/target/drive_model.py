@@ -65,8 +65,9 @@ class Media(_Part):
     )
     retry_time: TimeOrZero = Field(0, description="Time that a repetition takes.")
     suspend_time: Time | None = Field(
-        None, description="A read interrupts a program or an erasure after this time; absent: it waits for its end."
+        None, description="A read interrupts a program after this time; absent: it waits for its end."
     )
+    erase_suspend_time: Time | None = Field(None, description="The same for an erasure.")
 
 
 class Slc(_Part):
@@ -164,6 +165,7 @@ class DriveModel(_Part):
                 "retry_fraction": media.retry_fraction,
                 "retry_ns": media.retry_time,
                 "suspend_ns": media.suspend_time,
+                **({"erase_suspend_ns": media.erase_suspend_time} if media.erase_suspend_time else {}),
             },
             "translation": self._translation(),
             "buffer": {"bytes": self.buffer.size, "power_loss_protection": self.buffer.power_loss_protection},
