@@ -29,6 +29,8 @@ class Report:
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     starved: dict[str, float] = field(default_factory=dict)
     """Seconds waited for a processor per second, while that was tried."""
+    waited_s: float = 0.0
+    """Seconds that QEMU's threads waited for a processor, all in all."""
     complaint: str = ""
     exit_code: int | None = None
 
@@ -51,17 +53,14 @@ def run_guest(image: Image, results: Path, settings: Settings, *arguments: str) 
     guest = Path(__file__).with_name("guest.py")
     command = [sys.executable, "-B", str(guest), str(real_engine()), *arguments]
     report = Report()
-    began, waited = time.monotonic(), 0.0
+    began = time.monotonic()
     try:
         with Machine(command, image=image, results=results, settings=settings) as machine:
-            try:
-                _listen(machine, report)
-            finally:
-                waited = machine.waited_s()
+            _listen(machine, report)
         report.exit_code = machine.exit_code
     except LabError as error:
         report.complaint += str(error)
-    report.starved["the whole start"] = waited / (time.monotonic() - began)
+    report.starved["the whole start"] = report.waited_s / (time.monotonic() - began)
     return report
 
 
@@ -80,6 +79,7 @@ def _listen(machine: Machine, report: Report) -> None:
 def _lines(machine: Machine, report: Report) -> Iterator[dict[str, Any]]:
     rest = b""
     for stream, data in machine.output():
+        report.waited_s = max(report.waited_s, machine.waited_s())
         if stream != "out":
             report.complaint += data.decode(errors="replace")
             continue

@@ -26,6 +26,8 @@ for drive in /dev/lab/*; do echo "$drive $(cat /sys/class/nvme/$(basename $(read
 "$IOSONDE_ENGINE" --probe >probe.json
 sha256sum <"$IOSONDE_ENGINE"
 touch "$(dirname "$IOSONDE_ENGINE")/written-by-the-guest" && echo touched
+test -t 1 || echo "no terminal"
+sleep 1000 &
 echo trouble >&2
 exit 7
 """
@@ -62,6 +64,7 @@ def test_a_command_runs_in_the_machine_and_only_results_come_out(environment: di
             *(f"/dev/lab/{number} {f'IOSONDE-LAB-{number}':<20}" for number in range(3)),
             f"{digest}  -",
             "touched",
+            "no terminal",
         ],
     ), done.stderr
     assert "trouble" in done.stderr.splitlines()

@@ -99,6 +99,7 @@ def run(
     wanted = Settings(
         drives=Drives(count=drives, size_bytes=read_size("--size", size), limits=read_limits(iops, bandwidth)),
         memory_bytes=read_size("--memory", memory),
+        terminal=sys.stdout.isatty() and sys.stderr.isatty(),
         boot_s=_read_seconds("--boot-timeout", boot_timeout),
     )
     inside = [sys.executable, "-m", "iosonde", *command[1:]] if command[0] == "iosonde" else command

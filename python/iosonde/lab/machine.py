@@ -97,6 +97,8 @@ class Settings:
     cpus: int = min(os.cpu_count() or 1, 4)
     boot_s: float = 300
     """Until the command starts. Half a minute is usual on a busy machine without KVM."""
+    terminal: bool = False
+    """Whether the command sees a terminal, and so may show progress and colours."""
     silence_s: float | None = None
     """How long the guest may say nothing once the command runs; None for as long as it likes."""
 
@@ -191,7 +193,7 @@ class Machine:
         folders = [read_only_root(mount_points_of_programs()), read_write(results)]
         for folder in folders:
             self._stack.callback(folder.close)
-        job = archive("job", _job(command, results, environment, self.settings.drives.count))
+        job = archive("job", _job(command, results, environment, self.settings))
         self._initrd.write(image.initrd.read_bytes() + job)
         self._initrd.flush()
         self._run(image, folders)
@@ -295,11 +297,12 @@ def mount_points_of_programs() -> list[Path]:
     return sorted(Path(point) for point in points - {"/"})
 
 
-def _job(command: Sequence[str], results: Path, environment: Mapping[str, str], drives: int) -> dict[str, str]:
+def _job(command: Sequence[str], results: Path, environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
     """What `lab/init` finds in `/job`: its settings, and the command as a script."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in {"PATH": _PATH, **environment}.items()]
     exports.append('export PATH="$PATH:/usr/sbin:/sbin"')  # Where mdadm is, which no user's path need hold.
     return {
-        "settings": f"RESULTS={shlex.quote(str(results))}\nDRIVES={drives}\n",
+        "settings": f"RESULTS={shlex.quote(str(results))}\nDRIVES={settings.drives.count}\n"
+        f"TERMINAL={'yes' if settings.terminal else 'no'}\n",
         "command": "\n".join([*exports, f"cd {shlex.quote(str(results))}", f"exec {shlex.join(command)}", ""]),
     }
