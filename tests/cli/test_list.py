@@ -35,8 +35,8 @@ han2021-raid  RAID levels against their promise
   standard    152 cases   760 runs   1 h 19 min
   paper       152 cases   760 runs   116 h 6 min
 idle-recovery  What a pause gives back
-  quick         1 cases    34 runs   at most 2 min 7 s
-  standard      1 cases    37 runs   at most 2 h 6 min
+  quick         1 cases     5 runs   at most 1 min 32 s
+  standard      1 cases     8 runs   at most 2 h 36 min
 jo2024-mixed  IOPS and five-nines latency under a 70/30 mix
   quick         8 cases    28 runs   39.2 s
   standard      8 cases    28 runs   15 min 30 s
@@ -84,6 +84,10 @@ snia-write-saturation  Write saturation of a device that was purged
   quick         1 cases     3 runs   30.2 s
   standard      1 cases     3 runs   1 h
   paper         1 cases     3 runs   24 h
+symas2018  LMDB and RocksDB: loading, and reading while writing
+  quick        30 cases    30 runs   1 min 18 s
+  standard     48 cases   144 runs   1 h 1 min
+  paper        48 cases   144 runs   13 h 15 min
 write-stress  Reads while writes saturate the target
   quick         2 cases     6 runs   38.4 s
   standard      2 cases     6 runs   9 min 13 s

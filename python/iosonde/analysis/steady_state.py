@@ -172,6 +172,14 @@ def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA)
     )
 
 
+def steady_windows(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA) -> int:
+    """Return how many windows are steady one after the other up to the last round; 0 if the last is not."""
+    sample = np.asarray(values, dtype=np.float64)
+    ends = range(len(sample), criteria.window - 1, -1)
+    steady = (window(sample[end - criteria.window : end], criteria=criteria).steady for end in ends)
+    return sum(1 for _ in itertools.takewhile(bool, steady))
+
+
 CLIFF = 0.8
 """A drop is a cliff when what follows is below so much of what was before: less is variation."""
 _PENALTY = 3.0

@@ -8,7 +8,7 @@ begins after a pause (`active = "10s-"`) is judged from its begin.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -124,29 +124,18 @@ def _course(run: dict[str, object], intervals: pl.DataFrame, criteria: Criteria)
     intervals = _loaded(intervals, run.get("active"))
     if intervals.is_empty():
         return None
-    begin, end = (intervals[name].to_numpy().astype(np.float64) for name in ("begin_ns", "end_ns"))
-    counts, moved, latency = (
-        intervals[name].to_numpy().astype(np.float64) for name in ("count", "bytes", "completion_sum_ns")
-    )
+    series = Series.of(intervals)
     length = float(run["round_length"])  # type: ignore[arg-type]
-    number = ((begin - begin[0] + (end - begin) / 2) // length).astype(np.int64)
-    whole = int((end[-1] - begin[0] + 0.05 * length) // length)
-    if whole < 1:
+    if series.whole_rounds(length) < 1:
         return None
-    total = [np.bincount(number, weights=each)[:whole] for each in (end - begin, counts, moved, latency)]
-    seconds = total[0] / 1e9
-    series = {
-        "iops": total[1] / seconds,
-        "bandwidth": total[2] / seconds,
-        "completion_latency_ns_mean": np.divide(total[3], total[1], out=np.zeros(whole), where=total[1] > 0),
-    }
+    rounds = gather(series, length)
     tracking = str(run["tracking"])
-    values = series[tracking]
+    values = rounds[tracking]
     if not values.max() > 0:
         return None
     steady = steady_state(values, criteria=criteria)
-    rate = moved / ((end - begin) / 1e9)
-    cliff = write_cliff(rate)
+    begin, end, moved = (np.asarray(each, dtype=np.float64) for each in (series.begin, series.end, series.moved))
+    cliff = write_cliff(moved / ((end - begin) / 1e9))
     at = cliff.index if cliff else None
     return Course(
         result_set=str(run["result_set"]),
@@ -157,14 +146,64 @@ def _course(run: dict[str, object], intervals: pl.DataFrame, criteria: Criteria)
         tracking=tracking,
         round_s=length / 1e9,
         values=values,
-        iops=series["iops"],
-        bandwidth=series["bandwidth"],
+        iops=rounds["iops"],
+        bandwidth=rounds["bandwidth"],
         steady=steady,
         cliff=cliff,
         cliff_s=None if at is None else float(begin[at] - begin[0]) / 1e9,
         cliff_bytes=None if at is None else int(moved[:at].sum()),
-        level=_level(steady, number, _of_intervals(tracking, begin, end, counts, moved, latency)),
+        level=_level(steady, series.numbers(length), _of_intervals(tracking, series)),
     )
+
+
+@dataclass
+class Series:
+    """The intervals of a measurement: times in nanoseconds, I/Os, bytes, and the sum of their latencies."""
+
+    begin: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+    count: list[float] = field(default_factory=list)
+    moved: list[float] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, intervals: pl.DataFrame) -> Series:
+        """The intervals of one run, in their order."""
+        names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns")
+        return cls(*(intervals[name].cast(pl.Float64).to_list() for name in names))
+
+    def add(self, *, begin_ns: int, end_ns: int, count: int, moved: int, latency_ns: int) -> None:
+        """Append an interval."""
+        self.begin.append(begin_ns)
+        self.end.append(end_ns)
+        self.count.append(count)
+        self.moved.append(moved)
+        self.latency.append(latency_ns)
+
+    def whole_rounds(self, length_ns: float) -> int:
+        """How many rounds of that length are over; a shortfall of 5 % of one is forgiven."""
+        return int((self.end[-1] - self.begin[0] + 0.05 * length_ns) // length_ns)
+
+    def numbers(self, length_ns: float) -> NDArray[np.int64]:
+        """Round of each interval, from 0: that in which its middle lies."""
+        begin, end = np.asarray(self.begin, dtype=np.float64), np.asarray(self.end, dtype=np.float64)
+        numbers: NDArray[np.int64] = ((begin - begin[0] + (end - begin) / 2) // length_ns).astype(np.int64)
+        return numbers
+
+
+def gather(series: Series, length_ns: float) -> dict[str, Floats]:
+    """Return what may be tracked, in every whole round: IOPS, bytes per second, mean latency in nanoseconds."""
+    number, whole = series.numbers(length_ns), series.whole_rounds(length_ns)
+    lengths = np.asarray(series.end, dtype=np.float64) - np.asarray(series.begin, dtype=np.float64)
+    seconds, counts, moved, latency = (
+        np.bincount(number, weights=np.asarray(each, dtype=np.float64))[:whole]
+        for each in (lengths / 1e9, series.count, series.moved, series.latency)
+    )
+    return {
+        "iops": counts / seconds,
+        "bandwidth": moved / seconds,
+        "completion_latency_ns_mean": np.divide(latency, counts, out=np.zeros(whole), where=counts > 0),
+    }
 
 
 def _loaded(intervals: pl.DataFrame, active: object) -> pl.DataFrame:
@@ -175,7 +214,11 @@ def _loaded(intervals: pl.DataFrame, active: object) -> pl.DataFrame:
     return intervals.filter(pl.col("begin_ns") >= begin_ns)
 
 
-def _of_intervals(tracking: str, begin: Floats, end: Floats, counts: Floats, moved: Floats, latency: Floats) -> Floats:
+def _of_intervals(tracking: str, series: Series) -> Floats:
+    begin, end, counts, moved, latency = (
+        np.asarray(each, dtype=np.float64)
+        for each in (series.begin, series.end, series.count, series.moved, series.latency)
+    )
     if tracking in LOWER_IS_BETTER:
         return np.divide(latency, counts, out=np.zeros(len(counts)), where=counts > 0)
     return (counts if tracking == "iops" else moved) / ((end - begin) / 1e9)

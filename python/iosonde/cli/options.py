@@ -36,6 +36,31 @@ Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the test files where they are at the end.")]
 
 
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="End with what there is after this time, such as `8h`; `iosonde resume` goes on.",
+    ),
+]
+
+
+def read_time_limit(given: str | None) -> float | None:
+    """`--time-limit` in seconds."""
+    from iosonde.units import parse_duration
+
+    if given is None:
+        return None
+    try:
+        seconds = parse_duration(given) / 1e9
+    except ValueError as error:
+        raise typer.BadParameter(f"`--time-limit {given}`: {error}") from None
+    if seconds <= 0:
+        raise typer.BadParameter(f"`--time-limit {given}` leaves no time; write it like `8h`")
+    return seconds
+
+
 def read_settings(given: list[str] | None) -> dict[str, str]:
     """`--set` as given -> values by name."""
     settings = {}

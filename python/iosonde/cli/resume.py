@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from iosonde.cli import session
+from iosonde.cli import options, session
 
 
 def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The result set to go on with.")],
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat failed runs as well.")] = False,
+    time_limit: options.TimeLimit = None,
     report: session.Report = True,
 ) -> None:
     """Carry out the runs that are missing in a result set.
@@ -25,6 +26,7 @@ def command(
     from iosonde.run import resume
     from iosonde.run.agenda import Agenda
 
+    time_limit_s = options.read_time_limit(time_limit)
     result_set = ResultSet.open(directory)
     session.say_problems(result_set, Console(stderr=True, highlight=False))
     ahead = Agenda(result_set, retry_failed=retry_failed).ahead()
@@ -33,6 +35,6 @@ def command(
     session.carry_out(
         ahead,
         directory,
-        lambda observer: resume(directory, observer=observer, retry_failed=retry_failed),
+        lambda observer: resume(directory, observer=observer, retry_failed=retry_failed, time_limit_s=time_limit_s),
         report=report,
     )

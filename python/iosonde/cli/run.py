@@ -27,6 +27,7 @@ def command(
     settings: options.Settings = None,
     seed: options.Seed = None,
     keep: options.Keep = False,
+    time_limit: options.TimeLimit = None,
     report: session.Report = True,
 ) -> None:
     """Carry out a study and show what it found.
@@ -37,6 +38,7 @@ def command(
     from iosonde.run import default_directory, execute
     from iosonde.run.agenda import Ahead
 
+    time_limit_s = options.read_time_limit(time_limit)
     plan = options.make_plan(
         study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=keep
     )
@@ -45,6 +47,6 @@ def command(
     session.carry_out(
         Ahead.of(plan),
         directory,
-        lambda observer: execute(plan, directory, observer=observer),
+        lambda observer: execute(plan, directory, observer=observer, time_limit_s=time_limit_s),
         report=report,
     )

@@ -63,6 +63,8 @@ class Pass:
     """Rounds before which a pause had destroyed the state, and the target was prepared anew."""
     stages: int = 0
     """Stages after the rounds that were measured."""
+    unsteady: int = 0
+    """Runs that were to go on until they were steady, and were not."""
     failure: str = ""
 
     @property
@@ -101,6 +103,8 @@ class Settings:
     range: float
     slope: float
     repeats: int
+    until_steady: bool = False
+    hold: int = 0
     stages: Sequence[JsonObject] = ()
     """Of each load after the rounds its `levels` and `parameters`."""
 
@@ -126,6 +130,9 @@ def outlook(part: Part, study: Study) -> Outlook:
             f"{settings.window} rounds (range {100 * settings.range:g} %, slope {100 * settings.slope:g} %), "
             f"at most {settings.most}"
         )
+    if settings.until_steady:
+        held = f" and stays so for {settings.hold} rounds" if settings.hold else ""
+        text += f"; a run ends once it is steady by its own rounds{held}, and may last as long as it says"
     stages = len(settings.stages)
     if stages:
         text += f", then {stages} stage{'s' * (stages > 1)}: " + ", ".join(each.label for each in part.rounds.stages)
@@ -136,7 +143,7 @@ def outlook(part: Part, study: Study) -> Outlook:
         decided=list(dict.fromkeys(name for load in settings.loads for name in load["parameters"])),
         most_runs=study.repeats * (most + stages + _STEPS),
         preparing=study.repeats * (stages + _STEPS),
-        uncertain=settings.most >= settings.window,
+        uncertain=settings.most >= settings.window or settings.until_steady,
         text=text,
     )
 
@@ -155,7 +162,7 @@ def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclu
     sought = settings.most >= settings.window
     return RoundsConclusion(
         case_id=case.case_id,
-        reached=all(each.achieved if sought else not each.failure for each in passes),
+        reached=all(each.achieved if sought else not (each.failure or each.unsteady) for each in passes),
         reason=_reason(settings, passes),
         metric=settings.metric,
         criteria=settings.criteria,
@@ -169,7 +176,7 @@ def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Ge
     state = _State(case=case, evidence=evidence, repeat=repeat)
     tracked = [load for load in settings.loads if load["tracked"]]
     values: list[list[float]] = [[] for _ in tracked]
-    number = 0
+    number = unsteady = 0
     failure = yield from state.prepare()
     while not failure and number < settings.most and not _steady_at(values, settings):
         number += 1
@@ -178,6 +185,8 @@ def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Ge
             failure = failure or observation.failure
             if failure:
                 break
+            if settings.until_steady and observation.value("seconds_to_steady_state") is None:
+                unsteady += 1
             if load["tracked"]:
                 values[tracked.index(load)].append(observation.value(settings.metric) or 0.0)
     whole = min(map(len, values), default=0)
@@ -203,6 +212,7 @@ def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Ge
         last=whole if achieved else None,
         restarts=tuple(state.restarts),
         stages=stages,
+        unsteady=unsteady,
         failure=failure,
     )
 
@@ -248,7 +258,16 @@ class _State:
     def measure(self, number: int, place: int, load: JsonObject) -> Walk:
         """One load of a round, on the state that it needs."""
         name, levels = f"round{number:03}-{place:02}", {ROUND: number, **load["levels"]}
-        return (yield from self._measure(name, levels, load, before=number))
+        return (yield from self._measure(name, levels, load, before=number, until=self._until(load)))
+
+    def _until(self, load: JsonObject) -> JsonObject | None:
+        """What a run is judged by while it goes on, if it is."""
+        assert self.case.procedure, "a case with rounds has a procedure"
+        parameters = {**self.case.parameters, **load["parameters"]}
+        if not self.case.procedure.settings.get("until_steady") or not parameters.get("round_length"):
+            return None
+        hold = self.case.procedure.settings["hold"]
+        return {"round_ns": parameters["round_length"], "tracking": parameters["tracking"], "hold": hold}
 
     def measure_stage(self, place: int, load: JsonObject) -> Walk:
         """One stage, on the state that everything before it has left."""
@@ -262,6 +281,7 @@ class _State:
         load: JsonObject,
         *,
         before: int | None = None,
+        until: JsonObject | None = None,
         again: Sequence[tuple[str, JsonObject]] = (),
     ) -> Walk:
         while self._is_lost(run := self._load(name, levels, load)):
@@ -271,7 +291,7 @@ class _State:
             failure = yield from self.prepare(again)
             if failure:
                 return _Failed(failure)
-        observation = yield run
+        observation = yield run.model_copy(update={"until": until})
         self.session = observation.session
         self.done.append((name, load))
         return observation
@@ -339,6 +359,8 @@ def _window(track: Track, first: int, last: int) -> Window:
 
 def _reason(settings: Settings, passes: Sequence[Pass]) -> str:
     failed = next((each.failure for each in passes if each.failure), "")
+    if not failed and any(each.unsteady for each in passes):
+        return "steady state was not achieved within the length of the run"
     if failed or settings.most < settings.window:
         return failed
     missed = sum(not each.achieved for each in passes)
@@ -352,6 +374,11 @@ def _settings(part: Part, study: Study) -> Settings:
     rounds = part.rounds
     assert rounds, "a part with rounds"
     _check_loads(rounds)
+    if rounds.until_steady and rounds.sought:
+        raise StudyError(
+            "`until_steady` ends single runs by their own rounds, and here rounds are runs of their own",
+            hint="set `most = 1`, and the length of the rounds by `round_length`",
+        )
     for name in rounds.factors:
         if name == ROUND or name.rpartition(".")[2] in FIXED:
             raise StudyError(
@@ -378,6 +405,8 @@ def _settings(part: Part, study: Study) -> Settings:
         range=rounds.range,
         slope=rounds.slope,
         repeats=study.repeats,
+        until_steady=rounds.until_steady,
+        hold=rounds.hold,
         stages=[{"levels": {STAGE: each.label}, "parameters": _parameters({STAGE: each})} for each in rounds.stages],
     )
 

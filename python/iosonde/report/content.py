@@ -82,10 +82,14 @@ class Chapter:
     @cached_property
     def figures(self) -> list[Figure]:
         """The figures that the study asks for."""
-        from iosonde.report import promise
+        from iosonde.report import measurement_window, promise
         from iosonde.report.views import figures
 
-        drawn = [*figures(self.material), *promise.figures(self.material, first=len(self.study.views) + 1)]
+        drawn = [
+            *figures(self.material),
+            *measurement_window.figures(self.material),
+            *promise.figures(self.material, first=len(self.study.views) + 1),
+        ]
         return [marks.figure(figure, self.material.sources) for figure in drawn]
 
     @cached_property

@@ -35,8 +35,32 @@ def headline(source: Source) -> list[tuple[str, str]]:
         ("Runs", f"{sum(r.outcome == 'complete' for r in source.records)} of {len(source.runs)} complete"),
         ("Profile", f"{source.plan.profile}, {source.plan.repeats} repeats"),
         ("Load", loop_text(source.specs_by_case.values())),
+        *_prepared_at_a_glance(source),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _prepared_at_a_glance(source: Source) -> list[tuple[str, str]]:
+    """What stands at the head of a report of a prepared target, as SNIA's specification asks for."""
+    known = dict(next((facts.rows for facts in _preparations(source)), ()))
+    wanted = ("purge", "preconditioning", "filled to", "write cache", "active range", "data pattern")
+    rows = [(name.capitalize(), known[name]) for name in wanted if known.get(name, "not filled") != "not filled"]
+    return [("Platform", _platform(source)), *rows] if rows else []
+
+
+def _platform(source: Source) -> str:
+    return "; ".join(sorted({_machine_text(each) for each in source.results.environments().values()}))
+
+
+def _machine_text(environment: Mapping[str, Any]) -> str:
+    cpu, memory, kernel, software = (environment.get(name) or {} for name in ("cpu", "memory", "kernel", "software"))
+    parts = [
+        f"{cpu.get('model') or 'unknown CPU'}, {cpu['threads']} threads" if cpu.get("threads") else "",
+        format_bytes(memory["total_bytes"]) if memory.get("total_bytes") else "",
+        f"{kernel.get('system', 'kernel')} {kernel['release']}" if kernel.get("release") else "",
+        f"iosonde {software['iosonde']}" if software.get("iosonde") else "",
+    ]
+    return ", ".join(filter(None, parts))
 
 
 def provenance(source: Source) -> list[Facts]:
@@ -74,7 +98,7 @@ def _preparations(source: Source) -> list[Facts]:
             "data pattern",
             _each(prepared, "payload", {"random": "random, incompressible", "zeros": "zeros"}.__getitem__),
         ),
-        ("write cache", ", ".join(sorted(_write_caches(source))) or "not known"),
+        ("write cache", _write_cache_text(source)),
         ("prepared anew", "after a pause had destroyed the state" if restarts else "never"),
     ]
     return [Facts(title="Preparation", rows=rows)]
@@ -86,6 +110,12 @@ def _each(prepared: Sequence[Mapping[str, Any]], name: str, text: Callable[[Any]
 
 def _precondition_text(size: int | None) -> str:
     return f"sequential writes of {format_bytes(size)}, the range twice over" if size else "none before the load itself"
+
+
+def _write_cache_text(source: Source) -> str:
+    if any(record.target.get("simulated") for record in source.records):
+        return "that of the simulated device"
+    return ", ".join(sorted(_write_caches(source))) or "not known"
 
 
 def _write_caches(source: Source) -> set[str]:

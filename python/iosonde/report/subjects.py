@@ -45,6 +45,8 @@ def subjects(view: View, material: Material) -> list[Subject]:
         return [s for s in found if all(same_level(name, s.level(name), wanted) for name, wanted in view.where.items())]
     chosen = [(source, case) for source, case in material.cases() if case.part == view.part]
     named = {view.x, view.series, view.facet, *view.where}
+    # Rounds and the stages after them are cases of one part: what separates the ones leaves the others out.
+    chosen = [(source, case) for source, case in chosen if {ROUND, STAGE} & named <= case.levels.keys()]
     apart = {"operation", "stream"} & named - {name for _, case in chosen for name in case.levels}
     found = [
         Subject(source=source, case=case, stream=stream, operation=operation)

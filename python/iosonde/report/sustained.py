@@ -1,4 +1,5 @@
-"""Tables of parts with rounds: convergence with the calculation of the window, and the figures taken out of it."""
+"""Tables of sustained state: convergence of rounds with the calculation of the window, the figures taken out of it, and
+the course of long runs that are judged by rounds of their own."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from typing import Any
 import polars as pl
 
 from iosonde.analysis.convergence import Convergence, Tracked, convergences, window_means
+from iosonde.analysis.sustained import Course
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.tables import Cell, Table
 from iosonde.study.model import Part
+from iosonde.units import format_bytes, format_duration
 
 METRICS = (
     "iops",
@@ -24,7 +27,7 @@ METRICS = (
 
 
 def tables(material: Material) -> list[Table]:
-    """Return both tables of each part with rounds and each result set."""
+    """Return the tables of each part with rounds and each result set, then those of runs with rounds of their own."""
     found = [
         table
         for source in material.sources
@@ -32,6 +35,7 @@ def tables(material: Material) -> list[Table]:
         if part.rounds
         for table in _of_part(part, source, material)
     ]
+    found += [_of_courses(source, material) for source in material.sources]
     return [table for table in found if table.rows]
 
 
@@ -109,6 +113,68 @@ def _window(part: Part, means: pl.DataFrame, of: str) -> Table:
         labels=len(factors) + several,
         rows=rows,
     )
+
+
+def _of_courses(source: Source, material: Material) -> Table:
+    """The course of every run that is judged by its own rounds: steady state, the plateau, the cliff before it."""
+    from iosonde.analysis.facts import Facts
+    from iosonde.analysis.sustained import courses
+
+    of = f" of {source.label}" if len(material.sources) > 1 else ""
+    found = courses(Facts(source.results))
+    return Table(
+        title=f"Steady state within the runs{of}",
+        caption="Rounds are gathered out of the intervals of a run; x is the number of the round. The average has a "
+        "95 % interval by block bootstrap over the intervals of the window. The write cliff is the change point across "
+        "which the bandwidth of the intervals drops most; a dash: nothing dropped by a fifth.",
+        heads=[
+            *("Case", "Pass", "Tracked", "Rounds", "Window", "Steady", "Average", "Of the best round"),
+            *("Range", "Range allowed", "Slope x rounds", "Slope allowed", "Linear fit", "Left again"),
+            *("Cliff after", "Written until then"),
+        ],
+        labels=1,
+        rows=[_course_row(each) for each in found],
+        keys=[f"{source.label}\n{each.case_id}" for each in found],
+    )
+
+
+def _course_row(course: Course) -> list[Cell]:
+    window = course.steady.measured or course.steady.latest
+    metric = course.tracking
+    counted = f"{course.steady.rounds} of {format_duration(course.round_s * 1e9)}"
+    head = [
+        Cell(text=course.case_id),
+        Cell(text=str(course.repeat), number=course.repeat),
+        Cell(text=metric_title(metric)),
+        Cell(text=counted, number=course.steady.rounds),
+    ]
+    cliff = [Cell(text="-"), Cell(text="-")]
+    if course.cliff_s is not None and course.cliff_bytes is not None:
+        cliff = [
+            Cell(text=format_duration(course.cliff_s * 1e9), number=course.cliff_s),
+            Cell(text=format_bytes(course.cliff_bytes), number=course.cliff_bytes),
+        ]
+    if window is None:
+        return [*head, Cell(text="-"), Cell(text="not achieved"), *[Cell(text="-")] * 8, *cliff]
+    level, left = course.level, course.steady.left
+    interval = (
+        f"{metric_text(metric, level.low)} .. {metric_text(metric, level.high)}"
+        if level and level.low is not None and level.high is not None
+        else ""
+    )
+    fraction = course.fraction(window.mean)
+    figures = [window.range, window.range_allowed, window.drift, window.drift_allowed]
+    return [
+        *head,
+        Cell(text=f"{window.first}..{window.last}", number=window.last),
+        Cell(text="yes" if course.steady.achieved else "not achieved"),
+        Cell(text=metric_text(metric, window.mean), interval=interval, number=window.mean),
+        Cell(text=f"{100 * fraction:.0f} %", number=fraction),
+        *(Cell(text=metric_text(metric, value), number=value) for value in figures),
+        Cell(text=window.line),
+        Cell(text=f"in round {left}" if left else "no", number=left),
+        *cliff,
+    ]
 
 
 def _levels(factors: Any, levels: Mapping[str, Any]) -> list[Cell]:

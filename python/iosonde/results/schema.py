@@ -177,6 +177,8 @@ class Record(BaseModel):
     ended_at: str
     outcome: Literal["complete", "stopped", "failed"]
     failure: Failure | None
+    ended: str = ""
+    """Why iosonde ended the measurement before its own end: it was steady, or the time given was over."""
     engine: dict[str, Any]
     """The engine's `hello`, as it came; empty when it never spoke."""
     phases: list[dict[str, Any]]

@@ -54,6 +54,8 @@ class Patience:
     """To end by itself after `stop`; then it gets SIGTERM."""
     terminate_s: float = 0.15
     """To end after SIGTERM; then it gets SIGKILL. Both together stay below the second that Ctrl-C may take."""
+    end_s: float = 120
+    """To end after it was told that it is enough: what is in flight completes, a simulated drive's state is written."""
     exit_s: float = 5
     """To end after its last event."""
 
@@ -78,6 +80,8 @@ class EngineRun:
     store_statistics: pl.DataFrame | None = None
     memory: dict[str, Any] | None = None
     """What the control group of its memory limit says; None without a limit."""
+    was_enough: bool = False
+    """Whether it was told to end because it had lasted long enough."""
 
 
 def find_engine() -> Path:
@@ -109,9 +113,13 @@ def drive(
     engine: Path | None = None,
     patience: Patience | None = None,
     group: MemoryGroup | None = None,
+    is_enough: Callable[[dict[str, Any]], bool] | None = None,
 ) -> EngineRun:
-    """Carry out one spec. `on_event` gets every event as it comes; `stop` ends the run early; `group` limits memory."""
-    conversation = _Conversation(spec, on_event, patience or Patience())
+    """Carry out one spec. `on_event` gets every event as it comes; `stop` ends the run early; `group` limits memory.
+
+    `is_enough` is asked after every event, and once it says yes the engine is told to end its measurement.
+    """
+    conversation = _Conversation(spec, on_event, patience or Patience(), is_enough)
     started_at = _now()
     child = _Child(engine or find_engine())
     try:
@@ -132,6 +140,7 @@ def drive(
         warnings=conversation.warnings,
         result=conversation.result,
         failure=_of_memory(memory, failure) or failure,
+        was_enough=conversation.was_enough,
         child=account,
         intervals=intervals,
         histograms=histograms,
@@ -169,10 +178,13 @@ def _listen(child: _Child, conversation: _Conversation, stop: Stop) -> None:
             if stop.fileno() in ready:
                 selector.unregister(stop)
                 child.send(b'"stop"\n')
-                conversation.stopping()
+                conversation.stopping(keeping=stop.is_time_over)
             for source in ready & {child.stdout, child.stderr}:
                 if not _take_in(child, conversation, source):
                     selector.unregister(source)
+            if conversation.wants_end():
+                child.send(b'"stop"\n')
+                conversation.stopping(keeping=True)
             if child.exit in ready:
                 while _take_in(child, conversation, child.stdout):
                     pass
@@ -192,7 +204,16 @@ def _take_in(child: _Child, conversation: _Conversation, source: int) -> bool:
 class _Conversation:
     """What the engine has said so far, and whether it may still take its time."""
 
-    def __init__(self, spec: dict[str, Any], on_event: Callable[[dict[str, Any]], None], patience: Patience) -> None:
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        on_event: Callable[[dict[str, Any]], None],
+        patience: Patience,
+        is_enough: Callable[[dict[str, Any]], bool] | None,
+    ) -> None:
+        self._is_enough = is_enough
+        self.was_enough = False
+        """Whether the measurement was ended because it had lasted long enough."""
         self._collector = Collector(spec["run_id"])
         self.hello: dict[str, Any] = {}
         self.phases: list[dict[str, Any]] = []
@@ -230,6 +251,8 @@ class _Conversation:
             self._refuse(line, error)
             return
         self._on_event(event)
+        if self._is_enough and not self.was_enough:
+            self.was_enough = self._is_enough(event)
         self._wait_for_next(event)
 
     def _note(self, event: dict[str, Any]) -> None:
@@ -279,10 +302,14 @@ class _Conversation:
         else:
             self._deadline = None
 
-    def stopping(self) -> None:
-        """The engine was told to stop."""
+    def wants_end(self) -> bool:
+        """Whether the engine is to be told now that it is enough."""
+        return self.was_enough and not (self._is_stopping or self.result or self.failure)
+
+    def stopping(self, *, keeping: bool) -> None:
+        """The engine was told to stop; where what it has measured is kept, it may take its time."""
         self._is_stopping = True
-        self._deadline = time.monotonic() + self._patience.stop_s
+        self._deadline = time.monotonic() + (self._patience.end_s if keeping else self._patience.stop_s)
 
     def patience_left_s(self) -> float | None:
         """Seconds until something must have come; None for ever."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from iosonde.errors import TargetError
+from iosonde.procedure.watch import Watch
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Failure, Record, RecordWarning
 from iosonde.run import environment
@@ -23,7 +24,7 @@ from iosonde.run.engine import EngineRun, drive, find_engine, without_engine
 from iosonde.run.harness import Harness
 from iosonde.run.judgement import judged, temperatures
 from iosonde.run.stage import Stage, Standing, clear
-from iosonde.run.stop import Stop, stop_on_signals
+from iosonde.run.stop import Stop, after, stop_on_signals
 from iosonde.study.plan import Case, Plan, Run
 from iosonde.target import Target, drive_state, open_target, prepare, put_back
 from iosonde.target.control_group import MemoryGroup
@@ -57,19 +58,35 @@ class Interrupted(KeyboardInterrupt):  # It is what it inherits from: not an err
         self.result_set = result_set
 
 
-def execute(plan: Plan, directory: Path | str, *, observer: Observer | None = None) -> ResultSet:
-    """Carry out a plan and keep its records in a new directory."""
+def execute(
+    plan: Plan, directory: Path | str, *, observer: Observer | None = None, time_limit_s: float | None = None
+) -> ResultSet:
+    """Carry out a plan and keep its records in a new directory.
+
+    When `time_limit_s` is over it ends with what it has: a long run that is judged by its own rounds is ended there and
+    kept, any other is forgotten, and `resume` goes on.
+    """
     find_engine()  # A missing engine is told before a directory is made.
-    return _carry_out(ResultSet.create(directory, plan), retry_failed=False, observer=observer or _Nobody())
+    result_set = ResultSet.create(directory, plan)
+    return _carry_out(result_set, retry_failed=False, observer=observer or _Nobody(), time_limit_s=time_limit_s)
 
 
-def resume(directory: Path | str, *, observer: Observer | None = None, retry_failed: bool = False) -> ResultSet:
+def resume(
+    directory: Path | str,
+    *,
+    observer: Observer | None = None,
+    retry_failed: bool = False,
+    time_limit_s: float | None = None,
+) -> ResultSet:
     """Carry out what is missing in a result set, on the target that it was begun on."""
-    return _carry_out(ResultSet.open(directory), retry_failed=retry_failed, observer=observer or _Nobody())
+    result_set = ResultSet.open(directory)
+    return _carry_out(result_set, retry_failed=retry_failed, observer=observer or _Nobody(), time_limit_s=time_limit_s)
 
 
-def _carry_out(result_set: ResultSet, *, retry_failed: bool, observer: Observer) -> ResultSet:
-    with result_set.lock(), stop_on_signals() as stop:
+def _carry_out(
+    result_set: ResultSet, *, retry_failed: bool, observer: Observer, time_limit_s: float | None
+) -> ResultSet:
+    with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         session_id = secrets.token_hex(4)
         agenda = Agenda(result_set, retry_failed=retry_failed, session=session_id)
         if not agenda.next_run():
@@ -80,7 +97,12 @@ def _carry_out(result_set: ResultSet, *, retry_failed: bool, observer: Observer)
         with _session(result_set, observer, stop, session_id) as session:
             _carry_out_runs(session, agenda)
         if stop.is_set() and agenda.next_run():
-            raise Interrupted(result_set)
+            if not stop.is_time_over:
+                raise Interrupted(result_set)
+            observer.note(
+                "the time given is over, so the study ends with what it has; steady state that was not reached until "
+                f"now is not achieved. Go on with: iosonde resume {result_set.directory}"
+            )
     return result_set
 
 
@@ -157,6 +179,7 @@ class _Session:
         if run.purges:
             self._purge(run)
         totals = DeviceTotals(run.spec) if run.spec["workload"]["kind"] == "kv" else None
+        watch = Watch(run.until, note=self._observer.note) if run.until else None
         with _memory_group(case.parameters | run.parameters) as group:
             done = drive(
                 drive_state.with_state(run.spec, self._result_set.directory),
@@ -164,12 +187,15 @@ class _Session:
                 stop=self.stop,
                 engine=self._engine,
                 group=group,
+                is_enough=watch.is_enough if watch else None,
             )
             device_totals = totals.end() if totals else []
-        self._stage.ended(run, complete=_is_complete(done))
-        if self.stop.is_set() and not _is_complete(done):
+        ended = _ended(run, case, done, self.stop)
+        self._stage.ended(run, complete=_is_complete(done) or bool(ended))
+        if self.stop.is_set() and not (_is_complete(done) or ended):
             return False
-        record = self._record(run, case, done, target, standing).model_copy(update={"device_totals": device_totals})
+        record = self._record(run, case, done, target, standing)
+        record = record.model_copy(update={"device_totals": device_totals, **ended})
         record = self._judged(record, done)
         self._result_set.write(record, done.intervals, done.histograms, done.usage, done.store_statistics)
         self._observer.run_ended(run, record)
@@ -258,6 +284,18 @@ def _memory_group(parameters: Mapping[str, Any]) -> Iterator[MemoryGroup | None]
     finally:
         if group:
             group.remove()
+
+
+def _ended(run: Run, case: Case, done: EngineRun, stop: Stop) -> dict[str, str]:
+    """What the record says of a measurement that iosonde ended, where it stands for itself all the same."""
+    if done.failure or not done.result or done.result["outcome"] != "stopped":
+        return {}
+    if done.was_enough:
+        return {"outcome": "complete", "ended": "it was steady"}
+    rounds = {**case.parameters, **run.parameters}.get("round_length")
+    if stop.is_time_over and rounds and done.intervals.filter(done.intervals["phase"] == "measure").height:
+        return {"outcome": "complete", "ended": "the time given was over"}
+    return {}
 
 
 def _is_complete(done: EngineRun) -> bool:

@@ -21,12 +21,19 @@ class Stop:
 
     def __init__(self) -> None:
         self._is_set = False
+        self.is_time_over = False
+        """Whether it is the time that was over: what is being measured is then kept, if it says anything."""
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def set(self) -> None:
         """Wish to stop."""
         self._is_set = True
         os.eventfd_write(self._event, 1)
+
+    def time_is_over(self) -> None:
+        """Stop because the time given is over."""
+        self.is_time_over = not self._is_set
+        self.set()
 
     def is_set(self) -> bool:
         """Whether somebody wishes to stop."""
@@ -42,13 +49,29 @@ class Stop:
 
 
 @contextmanager
+def after(seconds: float | None, stop: Stop) -> Iterator[None]:
+    """Stop when so much time is over; None: never."""
+    timer = threading.Timer(seconds, stop.time_is_over) if seconds is not None else None
+    if timer:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield
+    finally:
+        if timer:
+            timer.cancel()
+            timer.join()
+
+
+@contextmanager
 def stop_on_signals() -> Iterator[Stop]:
     """A `Stop` that Ctrl-C, SIGTERM and SIGHUP set; the second such signal raises KeyboardInterrupt where it hits."""
     stop = Stop()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+        if stop.is_set() and not stop.is_time_over:
             raise KeyboardInterrupt
+        stop.is_time_over = False
         stop.set()
 
     handled = SIGNALS if threading.current_thread() is threading.main_thread() else ()

@@ -22,15 +22,17 @@ def run(
     repeats: int | None = None,
     settings: Mapping[str, str] | None = None,
     observer: Observer | None = None,
+    time_limit_s: float | None = None,
 ) -> ResultSet:
     """Carry out a study (by name, path, or made in Python) on a target, and keep its results in `output`.
 
     `settings` are those of `--set`: a factor or parameter and its values as text. Without `output` the result set is a
-    new directory under `iosonde-results`.
+    new directory under `iosonde-results`. When `time_limit_s` is over the study ends with what it has.
     """
     chosen = study if isinstance(study, Study) else load(study)
     plan = expand(chosen, open_target(str(target)), profile=profile, repeats=repeats, settings=settings)
-    return execute(plan, output or default_directory(plan.study_name), observer=observer)
+    directory = output or default_directory(plan.study_name)
+    return execute(plan, directory, observer=observer, time_limit_s=time_limit_s)
 
 
 def default_directory(study_name: str) -> Path:

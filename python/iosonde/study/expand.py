@@ -224,6 +224,7 @@ def _draft(
         raise _in_case(error, case_id, study) from None
     streams = extremes[-1]
     _check_prepared(of, streams, kind, case_id, study)
+    _check_judged(part, streams, case_id, study)
     decided = outlook.decided if outlook else ()
     case = Case(
         case_id=case_id,
@@ -266,6 +267,16 @@ def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id
         error = StudyError(
             "`purge`, `fill` and `precondition` are for parts with `rounds`",
             hint="write `[parts.rounds]` with `most = 1` for a single run after each preparation",
+        )
+        raise _in_case(error, case_id, study)
+
+
+def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
+    """What ends once it is steady has rounds by which that is seen."""
+    if part.rounds and part.rounds.until_steady and not all(each.round_length for each in streams.values()):
+        error = StudyError(
+            "`until_steady` needs a `round_length`: by these rounds of its own a run is judged",
+            hint='set `round_length = "60s"` in the measurement, a multiple of `interval`',
         )
         raise _in_case(error, case_id, study)
 

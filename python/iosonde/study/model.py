@@ -86,6 +86,10 @@ class Rounds(_Strict):
     """Largest less smallest within the window, as a share of the mean, at most."""
     slope: float = Field(default=0.1, gt=0, le=1)
     """Rise or fall of the line fitted to the window, as a share of the mean, at most."""
+    until_steady: bool = False
+    """A run that is judged by its own rounds (`round_length`) ends once it is steady; `duration` is the most."""
+    hold: int = Field(default=0, ge=0, le=10_000)
+    """`until_steady`: for so many rounds more it must stay steady."""
     stages: list[Level] = Field(default_factory=list)
     """Loads that follow the rounds, once each in this order, on the state that the one before has left."""
 

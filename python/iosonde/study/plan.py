@@ -159,6 +159,8 @@ class Run(_Frozen):
     """Part that its record belongs to, where that is not the case's: `preparation`."""
     purges: bool = False
     """Whether the target gives up what it holds before the engine starts."""
+    until: JsonObject | None = None
+    """The run ends once its intervals are steady (`procedure.watch`): `round_ns`, `tracking`, `hold`."""
     restart: int = 0
     """How often what the run builds on had been destroyed by a pause, and was made again."""
 

@@ -31,12 +31,13 @@ def tell_courses(courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence
         row = cases.row(by_predicate=pl.col("case_id") == course.case_id, named=True)
         found = {name: row.get(name, row.get(f"{name}_level")) for name in names.get(course.part, [])}
         levels = {name: level for name, level in found.items() if level is not None}
-        yield _of_run(course, _load(levels) or course.case_id)
+        load = _load(levels) or f"part `{course.part}`"
+        yield _of_run(course, load)
         if course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
             yield Finding(
                 kind="steady",
                 title=wording.sentence(
-                    f"the write cliff of {_load(levels) or course.case_id} comes after "
+                    f"the write cliff of {load} comes after "
                     f"{format_duration(course.cliff_s * 1e9)} and {format_bytes(course.cliff_bytes)}"
                 ),
                 evidence=f"bandwidth falls from {wording.value_text('bandwidth', course.cliff.before)} to "

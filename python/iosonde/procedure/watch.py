@@ -1,0 +1,66 @@
+"""A run that is judged while it goes on: the engine measures, iosonde decides from its intervals when it is enough.
+
+The intervals are gathered into rounds as they are afterwards (`analysis.sustained`), so a report finds what ended it. A
+run that leaves steady state again goes on until it has come back to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from iosonde.analysis.steady_state import SNIA, steady_state, steady_windows
+from iosonde.analysis.sustained import Series, gather
+from iosonde.study.plan import JsonObject
+from iosonde.units import format_duration
+
+_OPERATIONS = ("read", "write", "trim")
+
+
+class Watch:
+    """Takes the events of one run, and says when it has lasted long enough."""
+
+    def __init__(self, until: JsonObject, *, note: Callable[[str], None] = lambda text: None) -> None:
+        """`until`: `round_ns`, `tracking`, and `hold`, the rounds for which it must stay steady."""
+        self._round_ns: int = until["round_ns"]
+        self._tracking: str = until["tracking"]
+        self._hold: int = until["hold"]
+        self._note = note
+        self._series = Series()
+        self._judged = 0
+        self._has_left = False
+
+    def is_enough(self, event: Mapping[str, Any]) -> bool:
+        """Whether the run may end after this event."""
+        if event.get("event") != "interval" or event["phase"] != "measure":
+            return False
+        operations = [
+            operation
+            for stream in event["streams"]
+            for operation in stream["operations"]
+            if operation["operation"] in _OPERATIONS
+        ]
+        self._series.add(
+            begin_ns=event["begin_ns"],
+            end_ns=event["end_ns"],
+            count=sum(operation["count"] for operation in operations),
+            moved=sum(operation["bytes"] for operation in operations),
+            latency_ns=sum((operation["completion_latency"] or {}).get("sum_ns", 0) for operation in operations),
+        )
+        whole = self._series.whole_rounds(self._round_ns)
+        if whole == self._judged:
+            return False
+        self._judged = whole
+        return self._judge()
+
+    def _judge(self) -> bool:
+        values = gather(self._series, self._round_ns)[self._tracking]
+        found = steady_state(values, criteria=SNIA)
+        if found.left and not self._has_left:
+            self._has_left = True
+            self._note(f"steady state was left again in round {found.left}; the run goes on")
+        if steady_windows(values, criteria=SNIA) <= self._hold:
+            return False
+        length = format_duration(len(values) * self._round_ns)
+        self._note(f"steady state after {length}, so the run is ended")
+        return True

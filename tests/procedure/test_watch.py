@@ -1,0 +1,78 @@
+"""A run that is judged while it goes on: it ends when it is steady, and goes on when it was and is no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from iosonde.procedure.watch import Watch
+
+SECOND = 10**9
+
+
+def events(*rounds: float, per_round: int = 4, phase: str = "measure") -> list[dict[str, Any]]:
+    """Intervals of a quarter of a second; a round of one second has so many I/Os of 4 KiB."""
+    length = SECOND // per_round
+    return [
+        {
+            "event": "interval",
+            "phase": phase,
+            "begin_ns": 7 * SECOND + index * length,
+            "end_ns": 7 * SECOND + (index + 1) * length,
+            "streams": [{"operations": [operation(int(rounds[index // per_round] / per_round))]}],
+        }
+        for index in range(len(rounds) * per_round)
+    ]
+
+
+def operation(count: int) -> dict[str, Any]:
+    latency = {"sum_ns": count * 1000}
+    return {"operation": "write", "count": count, "bytes": count * 4096, "completion_latency": latency}
+
+
+def ends_after(given: list[dict[str, Any]], *, hold: int = 0, tracking: str = "iops") -> tuple[int | None, list[str]]:
+    """The interval after which it is enough, counted from 1, and what was said until then."""
+    notes: list[str] = []
+    watch = Watch({"round_ns": SECOND, "tracking": tracking, "hold": hold}, note=notes.append)
+    return next((number for number, event in enumerate(given, start=1) if watch.is_enough(event)), None), notes
+
+
+def test_it_is_enough_with_the_last_interval_of_the_first_steady_window() -> None:
+    assert ends_after(events(*[1000] * 9)) == (20, ["steady state after 5 s, so the run is ended"])
+    assert ends_after(events(9000, 4000, *[1000] * 9))[0] == 28
+
+
+@pytest.mark.parametrize(("last", "ends"), [(1200, 20), (1260, None)])
+def test_just_within_and_just_beyond_the_range(last: float, ends: int | None) -> None:
+    """1000, 1200, 1000, 1200, 1000 spans 18.5 % of its mean of 1080; with 1260 it is 23.6 % of 1104."""
+    assert ends_after(events(1000, last, 1000, last, 1000))[0] == ends
+
+
+def test_a_slow_drift_within_the_range_is_not_steady() -> None:
+    """Every five rounds span 16 % of the mean, and the line rises by as much."""
+    assert ends_after(events(*(1000 * 1.04**number for number in range(20))))[0] is None
+
+
+def test_it_must_stay_steady_as_long_as_is_asked() -> None:
+    assert ends_after(events(*[1000] * 9), hold=3)[0] == 32
+
+
+def test_leaving_is_told_and_the_run_goes_on_until_it_is_steady_again() -> None:
+    ended, notes = ends_after(events(*[1000] * 6, 400, *[1000] * 9), hold=2)
+    assert ended == 4 * (6 + 1 + 5 + 2)
+    assert notes[0] == "steady state was left again in round 7; the run goes on"
+
+
+def test_the_ramp_and_what_is_no_interval_do_not_count() -> None:
+    assert ends_after([*events(*[1000] * 9, phase="warmup"), {"event": "phase", "phase": "measure"}]) == (None, [])
+
+
+def test_what_is_tracked_decides() -> None:
+    falling = events(*(1000 * 0.8**number for number in range(9)))
+    assert ends_after(falling)[0] is None
+    assert ends_after(falling, tracking="completion_latency_ns_mean")[0] == 20
+
+
+def test_a_load_that_does_nothing_is_never_steady() -> None:
+    assert ends_after(events(*[0] * 9))[0] is None
