@@ -14,9 +14,9 @@ from simulated import Load, measure
 from iosonde.target.drive_model import load_model, models
 
 SMALL = "16GB"
-SUPERBLOCKS = 32
-TURNS = 2
-"""How often random writes replace everything before the drive counts as steady."""
+SUPERBLOCKS = 24
+TURNS = 1.5
+"""How often random writes go over everything before the drive counts as steady."""
 PREPARATION_SEED = 2
 """Another than of what is measured, which would else read pages in the order in which they lie."""
 

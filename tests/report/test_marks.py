@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,17 @@ def test_records_and_tables_say_it(simulated: ResultSet, measured: ResultSet) ->
     assert all(record.target["simulated"] for record in simulated.records())
     assert simulated.runs["simulated"].all() and not measured.runs["simulated"].any()
     assert simulated.simulated and not measured.simulated
+
+
+def test_exports_say_it(simulated: ResultSet, measured: ResultSet, tmp_path: Path) -> None:
+    for result_set in (simulated, measured):
+        directory = tmp_path / result_set.directory.name
+        runs = [path for name in ("fio-json", "hdr") for path in result_set.export(name, directory / name)]
+        documents = [json.loads(path.read_text()) for path in runs if path.suffix == ".json"]
+        logs = [path.read_text() for path in runs if path.suffix == ".hlog"]
+        assert len(documents) == len(logs) == len(result_set.records())
+        assert {document["iosonde"]["simulated"] for document in documents} == {result_set is simulated}
+        assert {"#[iosonde: simulated, " in log for log in logs} == {result_set is simulated}
 
 
 def test_every_finding_table_and_figure_says_it(simulated: ResultSet, measured: ResultSet) -> None:

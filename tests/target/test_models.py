@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from simulated import Figures, Load, measure
 
+from iosonde.errors import TargetError
 from iosonde.target import open_target
 from iosonde.target.drive_model import load_model, models
 from iosonde.target.simulated_drive import SimulatedDriveTarget
@@ -120,3 +121,12 @@ def test_a_smaller_drive_is_as_fast_as_the_whole() -> None:
 def test_the_page_on_simulation_names_every_model() -> None:
     page = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")
     assert [name for name in models() if f"| `sim:{name}` |" not in page] == []
+
+
+def test_an_array_may_be_limited_by_what_the_host_does_for_parity() -> None:
+    target = open_target("sim:p900*4,raid=5,chunk=64KiB,parity=350MB/s")
+    assert isinstance(target, SimulatedDriveTarget)
+    assert open_target(target.name) == target
+    assert target.backend()["array"]["parity_bytes_per_second"] == 350_000_000
+    with pytest.raises(TargetError, match="the parity of `sim:p900,parity=fast` cannot be `fast`"):
+        open_target("sim:p900,parity=fast")

@@ -144,6 +144,9 @@ pub struct ArrayModel {
     pub chunk_bytes: u64,
     /// What all drives together may move to or from the host, in bytes per second; absent: no common limit.
     pub bytes_per_second: Option<u64>,
+    /// What the host writes with parity, in bytes per second of data; absent: no limit of its own.
+    #[serde(default)]
+    pub parity_bytes_per_second: Option<u64>,
 }
 
 /// Levels of redundant arrays.

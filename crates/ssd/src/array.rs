@@ -322,6 +322,7 @@ mod tests {
             drives,
             chunk_bytes: CHUNK,
             bytes_per_second: None,
+            parity_bytes_per_second: None,
         };
         Array::new(model, 1 << 30)
     }

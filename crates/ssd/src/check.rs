@@ -162,7 +162,7 @@ fn check_array(array: &ArrayModel) -> Result<(), ModelError> {
         "it is a multiple of 4 KiB",
     )?;
     require(
-        array.bytes_per_second != Some(0),
+        array.bytes_per_second != Some(0) && array.parity_bytes_per_second != Some(0),
         "array.bytes_per_second",
         "an array that moves nothing".into(),
         "leave the limit out, or give one above 0",

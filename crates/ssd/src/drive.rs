@@ -730,7 +730,7 @@ fn slc_bytes(model: &DriveModel) -> u64 {
 }
 
 #[inline]
-fn time_ns(bytes: u64, bytes_per_second: u64) -> u64 {
+pub(crate) fn time_ns(bytes: u64, bytes_per_second: u64) -> u64 {
     (bytes as f64 * 1e9 / bytes_per_second as f64) as u64
 }
 

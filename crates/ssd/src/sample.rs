@@ -8,6 +8,7 @@ pub const SINGLE: ArrayModel = ArrayModel {
     drives: 1,
     chunk_bytes: 64 << 10,
     bytes_per_second: None,
+    parity_bytes_per_second: None,
 };
 
 /// Flash of 256 MiB on 8 dies, with an interface that is fast enough not to matter.

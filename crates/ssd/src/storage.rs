@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use iosonde_protocol::{ArrayModel, DeviceUsage, DriveModel};
+use iosonde_protocol::{ArrayModel, DeviceUsage, DriveModel, RaidLevel};
 
 use crate::PAGE_BYTES;
 use crate::array::{Array, MemberIo};
 use crate::check::{self, ModelError};
-use crate::drive::{Command, Drive};
+use crate::drive::{Command, Drive, time_ns};
 
 /// What a host asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,7 @@ pub struct Storage {
     completions: BinaryHeap<Reverse<(u64, u64, u32)>>,
     completed: u64,
     common_free_ns: u64,
+    parity_free_ns: u64,
     /// What the host asked of the array as a whole.
     usage: DeviceUsage,
     in_flight: u64,
@@ -93,6 +94,7 @@ impl Storage {
             completions: BinaryHeap::new(),
             completed: 0,
             common_free_ns: 0,
+            parity_free_ns: 0,
             usage: DeviceUsage::default(),
             in_flight: 0,
             busy_since_ns: 0,
@@ -224,7 +226,7 @@ impl Storage {
             while self.completed().is_some() {}
         }
         self.drives.iter_mut().for_each(Drive::settle);
-        (self.now_ns, self.common_free_ns) = (0, 0);
+        (self.now_ns, self.common_free_ns, self.parity_free_ns) = (0, 0, 0);
     }
 
     pub(crate) fn model(&self) -> (&DriveModel, &ArrayModel) {
@@ -306,8 +308,8 @@ impl Storage {
         }
         let second = std::mem::take(&mut pending.second);
         if second.is_empty() {
-            let bytes = pending.request.bytes;
-            let at_ns = self.through_common_link(bytes);
+            let request = pending.request;
+            let at_ns = self.through_common_link(request.bytes).max(self.with_parity(&request));
             self.completed += 1;
             self.completions.push(Reverse((at_ns, self.completed, number)));
         } else {
@@ -320,9 +322,21 @@ impl Storage {
         let Some(bytes_per_second) = self.array_model.bytes_per_second else {
             return self.now_ns;
         };
-        let duration_ns = (bytes as f64 * 1e9 / bytes_per_second as f64) as u64;
-        self.common_free_ns = self.common_free_ns.max(self.now_ns) + duration_ns;
+        self.common_free_ns = self.common_free_ns.max(self.now_ns) + time_ns(bytes, bytes_per_second);
         self.common_free_ns
+    }
+
+    /// When the host is done with what a write of RAID 5 or 6 asks of it.
+    fn with_parity(&mut self, request: &Request) -> u64 {
+        let has_parity = matches!(self.array_model.level, RaidLevel::Raid5 | RaidLevel::Raid6);
+        match self.array_model.parity_bytes_per_second {
+            Some(bytes_per_second) if has_parity && request.operation == Action::Write => {
+                let duration_ns = time_ns(request.bytes, bytes_per_second);
+                self.parity_free_ns = self.parity_free_ns.max(self.now_ns) + duration_ns;
+                self.parity_free_ns
+            }
+            _ => self.now_ns,
+        }
     }
 
     fn pass(&mut self, to_ns: u64) {

@@ -254,3 +254,26 @@ fn the_buffer_answers_at_once_until_it_is_full() {
         "{burst_ns} ns, and {later_ns} ns once it is full"
     );
 }
+
+#[test]
+fn writes_with_parity_run_at_the_speed_of_the_host_where_that_is_lower() {
+    let bandwidth = |level, parity_bytes_per_second| {
+        let array = ArrayModel {
+            level,
+            drives: 4,
+            parity_bytes_per_second,
+            ..SINGLE
+        };
+        let mut storage = Storage::new(&crosspoint(), &array, 1).unwrap();
+        let block = 64 << 10;
+        let took_ns = drive_closed(&mut storage, 16, 4000, |number| write(number % 1000 * block, block));
+        4000.0 * block as f64 * 1e9 / took_ns as f64
+    };
+    let limit = 100e6;
+    for level in [RaidLevel::Raid5, RaidLevel::Raid6] {
+        assert_within(bandwidth(level, Some(100_000_000)), limit, 0.01);
+        assert!(bandwidth(level, None) > 3.0 * limit);
+    }
+    let unlimited = bandwidth(RaidLevel::Raid10, None);
+    assert_within(bandwidth(RaidLevel::Raid10, Some(100_000_000)), unlimited, 1e-9);
+}

@@ -1,6 +1,6 @@
 """Targets `sim:...`: simulated drives and arrays of them.
 
-    sim:NAME[*DRIVES][,raid=LEVEL][,chunk=SIZE][,capacity=SIZE][,bandwidth=SPEED]
+    sim:NAME[*DRIVES][,raid=LEVEL][,chunk=SIZE][,capacity=SIZE][,bandwidth=SPEED][,parity=SPEED]
 
 NAME is a model of `models/` or the path of a TOML file. Whatever is measured on one is marked as simulated. A drive's
 state outlives a run: see `drive_state.py`.
@@ -50,6 +50,7 @@ def open_simulated(text: str) -> SimulatedDriveTarget:
         level=level,
         chunk_bytes=given.get("chunk", DEFAULT_CHUNK),
         bytes_per_second=given.get("bandwidth"),
+        parity_bytes_per_second=given.get("parity"),
         own_capacity="capacity" in given,
     )
     if target.free_bytes() < PAGE_BYTES:
@@ -67,6 +68,8 @@ class SimulatedDriveTarget(Target):
     level: str = "0"
     chunk_bytes: int = DEFAULT_CHUNK
     bytes_per_second: int | None = None
+    parity_bytes_per_second: int | None = None
+    """What the host writes with parity, of data."""
     own_capacity: bool = False
     kind: Literal["simulated"] = "simulated"
 
@@ -80,6 +83,8 @@ class SimulatedDriveTarget(Target):
             parts.append(f"capacity={compact_size(self.model.capacity)}")
         if self.bytes_per_second:
             parts.append(f"bandwidth={compact_size(self.bytes_per_second)}/s")
+        if self.parity_bytes_per_second:
+            parts.append(f"parity={compact_size(self.parity_bytes_per_second)}/s")
         return ",".join(parts)
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
@@ -112,6 +117,7 @@ class SimulatedDriveTarget(Target):
                 "drives": self.drives,
                 "chunk_bytes": self.chunk_bytes,
                 "bytes_per_second": self.bytes_per_second,
+                **({"parity_bytes_per_second": parity} if (parity := self.parity_bytes_per_second) else {}),
             },
             "state_path": None,
         }
@@ -190,10 +196,10 @@ def _settings(text: str, settings: list[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for setting in settings:
         name, _, value = setting.partition("=")
-        if name not in ("raid", "chunk", "capacity", "bandwidth"):
+        if name not in ("raid", "chunk", "capacity", "bandwidth", "parity"):
             raise TargetError(
                 f"`{text}` has no setting `{name}`",
-                hint=f"there are `raid`, `chunk`, `capacity` and `bandwidth`; write it like {EXAMPLE}",
+                hint=f"there are `raid`, `chunk`, `capacity`, `bandwidth` and `parity`; write it like {EXAMPLE}",
             )
         given[name] = _value(text, name, value)
     return given
@@ -203,7 +209,7 @@ def _value(text: str, name: str, value: str) -> Any:
     if name == "raid":
         return value.removeprefix("raid")
     try:
-        number = parse_bandwidth(value) if name == "bandwidth" else parse_size(value)
+        number = parse_bandwidth(value) if name in ("bandwidth", "parity") else parse_size(value)
     except ValueError as error:
         raise TargetError(
             f"the {name} of `{text}` cannot be `{value}`: {error}", hint=f"write it like {EXAMPLE}"

@@ -125,7 +125,12 @@ def _document(record: Record, facts: _Facts) -> dict[str, Any]:
         "timestamp_ms": int(ended.timestamp() * 1000),
         "time": ended.strftime("%a %b %e %H:%M:%S %Y"),
         # fio's readers pass over what they do not know, and this is what leads back from here.
-        "iosonde": {"run_id": record.run_id, "case_id": record.case_id, "levels": record.levels},
+        "iosonde": {
+            "run_id": record.run_id,
+            "case_id": record.case_id,
+            "levels": record.levels,
+            "simulated": bool(record.target.get("simulated", False)),
+        },
         "jobs": [_job(record, stream, facts, group) for group, stream in enumerate(record.spec["workload"]["streams"])],
         "disk_util": _disk_util(record),
     }

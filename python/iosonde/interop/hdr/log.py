@@ -37,6 +37,8 @@ def _head(record: Record) -> Iterator[str]:
     yield "#[Histogram log format version 1.3]"
     yield f"#[StartTime: {start:.3f} (seconds since epoch), {datetime.fromtimestamp(start, UTC).isoformat()}]"
     yield f"#[BaseTime: {start:.3f} (seconds since epoch)]"
+    if record.target.get("simulated"):
+        yield "#[iosonde: simulated, figures of a model, not of a device]"
     yield f"#[iosonde: run {record.run_id} of case {re.sub(r'[^ -~]', '?', record.case_id)}; values in ns]"
     yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 
