@@ -242,6 +242,7 @@ def test_trust_is_told_last_with_holes_errors_and_a_tool_that_limits() -> None:
             "run_id": ["a", "b", "c"],
             "case_id": ["x", "x", "y"],
             "outcome": ["complete", "failed", "failed"],
+            "failure": [None, "no_space", "no_space"],
             "failure_message": [None, "no space left", "no space left"],
             "verdict": [None] * 3,
         },
@@ -308,6 +309,7 @@ def test_verdicts_are_summed_up_with_the_warnings_that_decided() -> None:
             "run_id": ["a", "b", "c", "d"],
             "case_id": ["x", "x", "y", "y"],
             "outcome": ["complete"] * 4,
+            "failure": pl.Series([None] * 4, dtype=pl.String),
             "failure_message": pl.Series([None] * 4, dtype=pl.String),
             "verdict": ["disk", "tool", "tool", "unclear"],
         }
@@ -361,6 +363,7 @@ def test_a_verdict_explains_why_fewer_were_in_flight_so_the_law_does_not_alarm()
             "run_id": runs["run_id"].unique(maintain_order=True),
             "case_id": ["main/queue_depth=1"] * 3,
             "outcome": ["complete"] * 3,
+            "failure": pl.Series([None] * 3, dtype=pl.String),
             "failure_message": pl.Series([None] * 3, dtype=pl.String),
             "verdict": ["tool", "disk", "disk"],
         }

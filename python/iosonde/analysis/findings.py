@@ -24,6 +24,7 @@ from iosonde.analysis.sentences import (
     saturation,
     search,
     steady,
+    store,
     tail,
     trust,
 )
@@ -88,6 +89,7 @@ def findings(
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
     found = [
         *headline.tell(cases, metrics),
+        *store.tell(cases, metrics, runs),
         *(finding for question in _questions(study, cases, metrics, runs) for finding in _answer(question)),
         *search.tell(procedures),
         *disturbance.tell(disturbed),

@@ -666,7 +666,7 @@ def _derived(table: pl.DataFrame) -> pl.DataFrame:
     return _derived_counts(whole).with_columns(
         mean_in_flight=pl.col("in_flight_sum_ns") / 1e9 / pl.col("seconds"),
         concurrency=pl.col("stream_concurrency"),
-        littles_law_ratio=pl.when(closed_loop).then(
+        littles_law_ratio=pl.when(closed_loop & (pl.col("workload") != "kv")).then(
             _over("in_flight_sum_ns", "stream_concurrency") / 1e9 / pl.col("seconds")
         ),
         achieved_rate_fraction=_over("started", "due"),

@@ -64,6 +64,11 @@ def cells(published: pl.DataFrame) -> pl.DataFrame:
     return with_values.sort(numbers, maintain_order=True)
 
 
+def of_part(cases: pl.DataFrame, reference: Reference) -> pl.DataFrame:
+    """Return the cases that a reference can lie beside."""
+    return cases.filter(pl.col("part") == reference.part) if reference.part else cases
+
+
 def beside(published: pl.DataFrame, cases: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
     """Join published values with a user's `case_metrics` of one result set on the factors they share.
 

@@ -17,6 +17,21 @@ _PLURALS = {
     "queue_depth": ("at", "queue depths"),
     "jobs": ("with", "numbers of jobs"),
 }
+_PHASES = {
+    "load": "loads",
+    "fillseq": "sequential fills",
+    "fillrandom": "random fills",
+    "filluniquerandom": "random fills without repetition",
+    "overwrite": "overwrites",
+    "readrandom": "random reads",
+    "readseq": "sequential reads",
+    "readreverse": "reverse reads",
+    "seekrandom": "random scans",
+    "deleteseq": "sequential deletes",
+    "deleterandom": "random deletes",
+    "readwhilewriting": "reads while writing",
+    **{f"ycsb_{letter}": f"YCSB {letter.upper()} operations" for letter in "abcdef"},
+}
 _SINGULARS = {"jobs": "number of jobs"}
 
 
@@ -171,9 +186,9 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
 
 
 def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
-    """Describe a load on a store in words that make up `readwhilewriting on LMDB`."""
-    phase = case.get("phase") or case.get("phase_level") or "operations"
-    return {"phase": str(phase), "store": f"on {store_name(case['store'])}"}
+    """Describe a load on a store in words that make up `LMDB random reads`."""
+    phase = str(case.get("phase") or case.get("phase_level") or "")
+    return {"store": store_name(case["store"]), "phase": _PHASES.get(phase, f"{phase} operations")}
 
 
 def store_name(store: str) -> str:
@@ -183,7 +198,7 @@ def store_name(store: str) -> str:
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
     """Join the words of a load; without an operation it needs a noun."""
-    return " ".join([*words.values(), *([] if {"read_fraction", "phase"} & words.keys() else [with_noun])])
+    return " ".join([*words.values(), *([] if {"read_fraction", "phase", "store"} & words.keys() else [with_noun])])
 
 
 def sentence(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from iosonde.report.material import Material
 from iosonde.report.quantities import factor_title, level_text, metric_text, metric_title
-from iosonde.report.subjects import Subject, Values, same_level, subjects
+from iosonde.report.subjects import Values, same_level, subjects
 from iosonde.report.tables import Cell, Table
 from iosonde.study.model import View
 
@@ -26,26 +26,25 @@ def accounts_table(view: View, material: Material) -> Table:
             [
                 *([Cell(text=subject.source.label if several else "measured")] if named else []),
                 *(Cell(text=level_text(name, subject.level(name))) for name in factors),
-                *_measured(subject, values),
+                *(_cell(metric, known.of(subject)) for metric, known in values.items()),
             ]
         )
         keys.append(f"{subject.source.label}\n{subject.case.case_id}")
-    heads = [*(["Whose"] if named else []), *map(factor_title, factors), *map(metric_title, view.metrics)]
+    reasons = [Cell(text=subject.source.hole(subject.case.case_id)) for subject in found]
+    if any(reason.text for reason in reasons):
+        rows = [[*row, reason] for row, reason in zip(rows, reasons, strict=True)]
+        published = [[*row, Cell(text="")] for row in published]
+    labels = [*(["Whose"] if named else []), *map(factor_title, factors)]
+    missing = ["Why not"] if any(reason.text for reason in reasons) else []
+    heads = [*labels, *map(metric_title, view.metrics), *missing]
     return Table(
         title=view.title,
         caption=view.caption or "Medians over repeats; below each its 95 % interval.",
         heads=heads,
-        labels=len(heads) - len(view.metrics),
+        labels=len(labels),
         rows=[*rows, *published],
         keys=[*keys, *([""] * len(published))],
     )
-
-
-def _measured(subject: Subject, values: dict[str, Values]) -> list[Cell]:
-    hole = subject.source.hole(subject.case.case_id)
-    if hole:
-        return [Cell(text=hole), *(Cell(text="-") for _ in range(len(values) - 1))]
-    return [_cell(metric, known.of(subject)) for metric, known in values.items()]
 
 
 def _cell(metric: str, value: tuple[float | None, float | None, float | None, int]) -> Cell:

@@ -173,14 +173,14 @@ class Hole:
     run_id: str
     case_id: str
     kind: str
-    """`failed`, `stopped` or `not run`."""
+    """`failed`, `stopped`, `cannot be` or `not run`."""
     why: str = ""
     hint: str = ""
 
 
 def incomplete(source: Source) -> str:
     """Say in one sentence what is missing from a result set, or nothing."""
-    planned = len(source.runs)
+    planned = len(source.runs) - len(source.impossible)
     done = sum(record.outcome == "complete" for record in source.records)
     parts = [
         f"{len(runs)} {what}"
@@ -249,11 +249,11 @@ def _holes(source: Source) -> list[Hole]:
             source=source.label,
             run_id=record.run_id,
             case_id=record.case_id,
-            kind="failed" if record.failure or record.outcome == "failed" else "stopped",
+            kind="cannot be" if record.cannot_be else "failed" if record.outcome == "failed" else "stopped",
             why=record.failure.message if record.failure else "it was told to stop",
             hint=record.failure.hint if record.failure else "`iosonde resume` measures it again",
         )
-        for record in [*source.failed, *source.stopped]
+        for record in [*source.failed, *source.stopped, *source.impossible]
     ]
     return ended + [
         Hole(

@@ -67,8 +67,13 @@ class Source:
 
     @property
     def failed(self) -> list[Record]:
-        """Runs that ended without a result."""
-        return [record for record in self.records if record.outcome == "failed"]
+        """Runs that ended without a result, and might not have."""
+        return [record for record in self.records if record.outcome == "failed" and not record.cannot_be]
+
+    @property
+    def impossible(self) -> list[Record]:
+        """Runs of what cannot be done."""
+        return [record for record in self.records if record.cannot_be]
 
     def complete_of(self, workload: str) -> list[Record]:
         """Runs of a kind of workload that came to their end, the control left out."""
@@ -107,7 +112,8 @@ class Source:
         """Say why a case has no result; nothing if it has one."""
         if any(record.case_id == case_id and record.outcome == "complete" for record in self.records):
             return ""
-        reasons = [record.failure.message for record in self.failed if record.case_id == case_id and record.failure]
+        ended = [*self.failed, *self.impossible]
+        reasons = [record.failure.message for record in ended if record.case_id == case_id and record.failure]
         return reasons[0] if reasons else "not run"
 
 

@@ -32,7 +32,7 @@ def headline(source: Source) -> list[tuple[str, str]]:
         ("Target", source.plan.target),
         ("File system", _file_system_text(source)),
         ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
-        ("Runs", f"{sum(r.outcome == 'complete' for r in source.records)} of {len(source.runs)} complete"),
+        ("Runs", _runs(source)),
         ("Profile", f"{source.plan.profile}, {source.plan.repeats} repeats"),
         ("Load", loop_text(source.specs_by_case.values())),
         *_prepared_at_a_glance(source),
@@ -245,3 +245,9 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         elif value is not None:
             lines.append((key.replace("_", " "), str(value)))
     return lines
+
+
+def _runs(source: Source) -> str:
+    complete = sum(record.outcome == "complete" for record in source.records)
+    impossible = f", {len(source.impossible)} that cannot be" if source.impossible else ""
+    return f"{complete} of {len(source.runs)} complete{impossible}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from iosonde.analysis.wording import store_name
 from iosonde.report.material import Material, Source
 from iosonde.report.tables import Cell, Table
 from iosonde.results.schema import Record
@@ -59,13 +60,20 @@ def _table(source: Source, record: Record, *, named: bool) -> Table | None:
     label = f"{source.label}: " if named else ""
     times = [format_duration(moment - origin) for moment in moments]
     return Table(
-        title=f"{label}What {store['kind']} {store['version']} tells of itself: {record.case_id}",
+        title=f"{label}What {_called(store)} tells of itself: {record.case_id}",
         caption=f"Its own statistics in run {record.run_id}, by its own names, at the begin of the measurement and "
         "later; what stayed 0 is left out. Every interval is in the table `store_statistics`.",
         heads=["Statistic", "begin", *times],
         labels=1,
         rows=rows,
     )
+
+
+def _called(store: Mapping[str, str]) -> str:
+    """Name and version; some stores begin their version with their name."""
+    name = store_name(store["kind"])
+    version = store["version"].partition(": (")[0]
+    return version if version.startswith(name) else f"{name} {version}"
 
 
 def _spread(ends: Sequence[int]) -> list[int]:

@@ -157,6 +157,10 @@ class Failure(BaseModel):
     hint: str = ""
 
 
+CANNOT_BE = "unsupported"
+"""Code of the failure of a run that asks for what store or target cannot do, however often it is repeated."""
+
+
 class Record(BaseModel):
     """One run: what was asked, what happened, on what. Facts only."""
 
@@ -212,3 +216,8 @@ class Record(BaseModel):
     (run/device_totals.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
+
+    @property
+    def cannot_be(self) -> bool:
+        """Whether it asked for what cannot be done: a row with its reason, and nothing to repeat."""
+        return self.failure is not None and self.failure.code == CANNOT_BE

@@ -220,6 +220,8 @@ class Reference(_Strict):
     """Of these metrics, those that findings compare; the others depend on size or speed of the device alone."""
     label: str = ""
     """CSV column, or fixed text, that names the device in the legend."""
+    part: str = ""
+    """Part of the study that it is of; empty: whatever has its factors."""
 
     @property
     def held(self) -> dict[str, str]:

@@ -15,6 +15,8 @@ from iosonde.analysis.statistics import MINIMUM_REPEATS, median_interval
 
 def tell(cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Finding]:
     """Name the best case of each operation, over all parts of the study."""
+    if "store" in cases.columns:
+        return  # Of stores there is more to say (`store.py`).
     measured = _with_medians(cases, runs)
     for _, group in measured.group_by("read_fraction", maintain_order=True):
         fastest, busiest = (_largest(group.filter(pl.col("metric") == metric)) for metric in ("bandwidth", "iops"))

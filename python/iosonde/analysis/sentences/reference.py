@@ -10,7 +10,7 @@ import polars as pl
 from iosonde.analysis import wording
 from iosonde.analysis.finding import Finding
 from iosonde.analysis.metrics import case_metrics
-from iosonde.analysis.reference import beside, published
+from iosonde.analysis.reference import beside, of_part, published
 from iosonde.analysis.statistics import MARGIN
 from iosonde.study.model import Reference, Study
 
@@ -19,7 +19,7 @@ def tell(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Find
     """Say how many times the published figures one's own are, for each device that they were published of."""
     summary = case_metrics(runs)
     for reference in study.references:
-        joined = beside(published(reference), cases, summary).drop_nulls("ratio")
+        joined = beside(published(reference), of_part(cases, reference), summary).drop_nulls("ratio")
         compared = joined.filter(pl.col("metric").is_in(reference.compared or list(reference.held.values())))
         for (metric, label), group in compared.group_by(["metric", "label"], maintain_order=True):
             yield _finding(reference, str(metric), str(label), group)

@@ -14,6 +14,7 @@ from iosonde.analysis.metrics import overall
 from iosonde.analysis.sentences import verdict
 from iosonde.analysis.statistics import MINIMUM_REPEATS
 from iosonde.analysis.warning_kinds import BUSY, WARNINGS
+from iosonde.results.schema import CANNOT_BE
 
 STEADY = 0.05
 
@@ -52,7 +53,8 @@ def _judged(outcomes: pl.DataFrame | None) -> list[str]:
 
 
 def _holes(outcomes: pl.DataFrame) -> Iterator[Finding]:
-    for (outcome,), group in outcomes.filter(pl.col("outcome") != "complete").group_by("outcome", maintain_order=True):
+    ended = outcomes.filter(pl.col("outcome") != "complete", pl.col("failure").fill_null("") != CANNOT_BE)
+    for (outcome,), group in ended.group_by("outcome", maintain_order=True):
         reasons = group["failure_message"].drop_nulls().value_counts(sort=True, name="times").head(3)
         listed = "; ".join(f"{message} ({times})" for message, times in reasons.iter_rows())
         measured = outcomes.filter(pl.col("outcome") == "complete")["case_id"]
