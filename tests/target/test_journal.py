@@ -72,6 +72,18 @@ def test_what_was_made_but_not_identified_is_removed_only_if_empty(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
+def test_what_was_made_but_not_identified_is_taken_over_only_if_empty(tmp_path: Path) -> None:
+    """A kill between the two steps must not end a study for good."""
+    left_by_a_killed_process(tmp_path / "empty", "directory", "made")
+    assert journal.is_ours(tmp_path / "empty")
+    assert journal.take_over(tmp_path / "empty", keep=False)
+    (tmp_path / "empty" / "data").write_text("x")
+    assert journal.is_ours(tmp_path / "empty"), "it is known now, whatever it holds"
+    left_by_a_killed_process(tmp_path / "full", "directory", "made")
+    (tmp_path / "full" / "data").write_text("x")
+    assert not journal.take_over(tmp_path / "full", keep=False)
+
+
 def test_another_file_under_the_same_name_is_left(tmp_path: Path) -> None:
     left = tmp_path / "left"
     left_by_a_killed_process(left)

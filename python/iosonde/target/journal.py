@@ -104,7 +104,7 @@ def identify(path: Path) -> None:
 def is_ours(path: Path) -> bool:
     """Whether what lies at `path` is the very thing that iosonde made there."""
     entry = find(path)
-    return entry is not None and entry.identity is not None and entry.identity == _identity(path)
+    return entry is not None and _is_what_was_made(entry)
 
 
 def take_over(path: Path, *, keep: bool) -> bool:
@@ -113,14 +113,14 @@ def take_over(path: Path, *, keep: bool) -> bool:
     Another iosonde that still uses it is an error.
     """
     entry = find(path)
-    if entry is None or not is_ours(path):
+    if entry is None or not _is_what_was_made(entry):
         return False
     if entry.in_use and not entry.is_mine:
         raise TargetError(
             f"`{path}` is in use by another iosonde (process {_pid_of(entry.owner)})",
             hint="wait until it has ended, or name another target",
         )
-    _write(replace(entry, owner=_owner(os.getpid()), keep=keep))
+    _write(replace(entry, owner=_owner(os.getpid()), keep=keep, identity=_identity(path)))
     return True
 
 
