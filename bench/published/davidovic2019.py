@@ -73,7 +73,7 @@ def report(found: list[GridPoint]) -> str:
         ("blocks of 8 to 64 KiB", [point for point in found if 4096 < point.block_bytes <= 65536]),
         ("blocks of 128 KiB and above", [point for point in found if point.block_bytes > 65536]),
         ("**all**", found),
-        ("half of the queue depth in flight", list(_halved(found))),
+        ("half of the queue depth in flight", list(halved(found))),
     ]
     return markdown(HEAD, [summary(label, group) for label, group in groups]) + "\n\n" + _peaks(found)
 
@@ -82,7 +82,7 @@ def _of(found: list[GridPoint], drives: int, operation: str) -> list[GridPoint]:
     return [point for point in found if (point.drives, point.operation) == (drives, operation)]
 
 
-def _halved(found: list[GridPoint]) -> Iterator[GridPoint]:
+def halved(found: list[GridPoint]) -> Iterator[GridPoint]:
     """Each published point beside the simulated one at half its depth, where there is one."""
     simulated = {(p.drives, p.operation, p.queue_depth, p.block_bytes): p.simulated for p in found}
     for point in found:
