@@ -81,9 +81,9 @@ snia-throughput  Sequential throughput in steady state
   standard      2 cases   104 runs   at most 17 min
   paper         2 cases   104 runs   at most 1 h 40 min
 snia-write-saturation  Write saturation of a device that was purged
-  quick         1 cases     3 runs   30.2 s
-  standard      1 cases     3 runs   1 h
-  paper         1 cases     3 runs   24 h
+  quick         1 cases     4 runs   45.4 s
+  standard      1 cases     4 runs   1 h 5 min
+  paper         1 cases     4 runs   24 h 20 min
 symas2018  LMDB and RocksDB: loading, and reading while writing
   quick        30 cases    30 runs   1 min 18 s
   standard     48 cases   144 runs   1 h 1 min

@@ -78,12 +78,12 @@ def test_a_value_that_does_not_fit_is_refused_with_what_would() -> None:
             """\
 `access` cannot be `sequental`
 
-hint: did you mean `sequential`? it is one of `sequential`, `random`, `strided`\
+hint: did you mean `sequential`? it is one of `sequential`, `random`, `strided`, `aging`\
 """,
             """\
 `access` cannot be `3`
 
-hint: it is one of `sequential`, `random`, `strided`\
+hint: it is one of `sequential`, `random`, `strided`, `aging`\
 """,
             """\
 `block_size` cannot be `4 kibs`: `kibs` is not a unit of size

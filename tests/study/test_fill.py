@@ -96,7 +96,6 @@ def test_what_cannot_be_prepared_is_refused(
     ("parameters", "message"),
     [
         ({"fill": 30, "purge": "none"}, "`fill` needs a `purge`"),
-        ({"fill": 30, "files": "per_job"}, '`fill` needs `files = "shared"`'),
         ({"fill": 30, "offset": "1MiB"}, "it leaves no `offset`"),
         ({"fill": 101}, "`fill` cannot be `101`"),
         ({"capacity": "1GiB"}, "`capacity` is what `fill` is a share of"),

@@ -20,6 +20,9 @@ STEP = "step"
 PASSES = 2
 """How often preconditioning writes the range: SNIA's workload-independent preconditioning asks for twice."""
 
+AGING_QUEUE_DEPTH = 32
+"""Small random writes need more in flight than large ordered ones."""
+
 
 def steps(parameters: Mapping[str, Any]) -> list[str]:
     """The steps that a case's parameters ask for, in their order."""
@@ -72,7 +75,7 @@ def cost(streams: Mapping[str, BlockParameters]) -> Cost:
 
 def _load(name: str, parameters: Mapping[str, Any], size_bytes: int) -> dict[str, Any]:
     """What a step does with the range."""
-    whole = {
+    whole: dict[str, Any] = {
         "access": "sequential",
         "read_fraction": 0.0,
         "span": size_bytes,
@@ -83,11 +86,24 @@ def _load(name: str, parameters: Mapping[str, Any], size_bytes: int) -> dict[str
         "queue_depth": 4 if parameters["backend"] != "sync" else 1,
         "block_size": MIB,
     }
+    # On a simulated drive the files of jobs lie one after the other in one range.
+    if parameters["files"] == "per_job" and parameters["backend"] in ("uring", "sync"):
+        whole |= {"files": "per_job", "jobs": parameters["jobs"], "limit_bytes": parameters["jobs"] * size_bytes}
     if name == "precondition":
-        return {**whole, "block_size": parameters["precondition"], "limit_bytes": PASSES * size_bytes}
+        return {**whole, **_precondition(parameters, whole["limit_bytes"])}
     if name == "purge" and parameters["purge"] == "overwrite":
         return {**whole, "payload": "zeros"}
     return {**whole, "trim_fraction": 1.0} if name == "purge" else whole
+
+
+def _precondition(parameters: Mapping[str, Any], size_bytes: int) -> dict[str, Any]:
+    """Two passes in order, or one of aging, which uses up the spare room of the drive as well."""
+    block_size = parameters["precondition"]
+    if parameters["precondition_access"] == "sequential":
+        return {"block_size": block_size, "limit_bytes": PASSES * size_bytes}
+    physical = size_bytes // block_size + round(size_bytes // block_size * parameters["over_provisioning"])
+    depth = 1 if parameters["backend"] == "sync" else AGING_QUEUE_DEPTH
+    return {"access": "aging", "block_size": block_size, "limit_bytes": physical * block_size, "queue_depth": depth}
 
 
 def _seed(seed: int, ending: str) -> int:

@@ -91,7 +91,7 @@ def _preparations(source: Source) -> list[Facts]:
     }
     rows = [
         ("purge", _each(prepared, "purge", str)),
-        ("preconditioning", _each(prepared, "precondition", _precondition_text)),
+        ("preconditioning", ", ".join(dict.fromkeys(map(_precondition_text, prepared)))),
         ("filled to", _each(prepared, "fill", lambda percent: f"{percent:g} %" if percent else "not filled")),
         ("active range", _each(prepared, "span", format_bytes)),
         (
@@ -108,8 +108,14 @@ def _each(prepared: Sequence[Mapping[str, Any]], name: str, text: Callable[[Any]
     return ", ".join(dict.fromkeys(text(parameters[name]) for parameters in prepared if name in parameters)) or "-"
 
 
-def _precondition_text(size: int | None) -> str:
-    return f"sequential writes of {format_bytes(size)}, the range twice over" if size else "none before the load itself"
+def _precondition_text(parameters: Mapping[str, Any]) -> str:
+    size = parameters.get("precondition")
+    if not size:
+        return "none before the load itself"
+    if parameters.get("precondition_access") == "aging":
+        spare = f"{100 * parameters['over_provisioning']:g} % of spare room"
+        return f"one pass of aging in blocks of {format_bytes(size)}, for {spare}"
+    return f"sequential writes of {format_bytes(size)}, the range twice over"
 
 
 def _write_cache_text(source: Source) -> str:

@@ -17,7 +17,7 @@ from iosonde.errors import TargetError
 from iosonde.procedure.watch import Watch
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Failure, Record, RecordWarning
-from iosonde.run import environment
+from iosonde.run import environment, shrunk
 from iosonde.run.agenda import Agenda
 from iosonde.run.device_totals import DeviceTotals
 from iosonde.run.engine import EngineRun, drive, find_engine, without_engine
@@ -172,9 +172,10 @@ class _Session:
         self._watch_restarts(run)
         try:
             standing = self._stage.ready(run, case)
+            run = run.model_copy(update={"spec": standing.spec(run)})
+            shrunk.check(run, case.parameters | run.parameters)
         except TargetError as error:
             return self._not_begun(run, case, error)
-        run = run.model_copy(update={"spec": standing.spec(run)})
         target = _describe(standing.target)
         if run.purges:
             self._purge(run)
@@ -203,10 +204,12 @@ class _Session:
         return True
 
     def _not_begun(self, run: Run, case: Case, error: TargetError) -> bool:
-        """A setup that could not be made is a failure like any other, and the study goes on."""
+        """A target that is not as the run needs it is a failure like any other, and the study goes on."""
         if self.stop.is_set():
             return False
-        done = without_engine(Failure(code="setup", message=error.what, context=error.where, hint=error.hint))
+        done = without_engine(
+            Failure(code="setup" if case.setup else "target", message=error.what, context=error.where, hint=error.hint)
+        )
         asked = {"asked": case.setup.model_dump()} if case.setup else {}
         facts = {"on": _describe(self._stage.base), **asked}
         record = self._record(run, case, done, facts["on"], Standing(target=self._stage.base, facts=facts))

@@ -224,7 +224,9 @@ def _draft(
         raise _in_case(error, case_id, study) from None
     streams = extremes[-1]
     _check_prepared(of, streams, kind, case_id, study)
-    _check_judged(part, streams, case_id, study)
+    if kind == "rounds":
+        _check_judged(part, streams, case_id, study)
+        _check_filled(streams, case_id, study)
     decided = outlook.decided if outlook else ()
     case = Case(
         case_id=case_id,
@@ -267,6 +269,18 @@ def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id
         error = StudyError(
             "`purge`, `fill` and `precondition` are for parts with `rounds`",
             hint="write `[parts.rounds]` with `most = 1` for a single run after each preparation",
+        )
+        raise _in_case(error, case_id, study)
+
+
+def _check_filled(streams: Mapping[str, Any], case_id: str, study: Study) -> None:
+    """Steps of preparation write the files of one stream."""
+    if len(streams) > 1 and any(
+        each.files == "per_job" and (each.fill or each.precondition) for each in streams.values()
+    ):
+        error = StudyError(
+            "`fill` and `precondition` of files for each job are for a single stream",
+            hint='leave out `streams`, or let them share one file with `files = "shared"`',
         )
         raise _in_case(error, case_id, study)
 

@@ -182,8 +182,10 @@ class BlockParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    access: Literal["sequential", "random", "strided"] = Field(
-        "random", description="In which order blocks are visited."
+    access: Literal["sequential", "random", "strided", "aging"] = Field(
+        "random",
+        description="In which order blocks are visited; `aging` is what preconditioning in one pass does "
+        "(`docs/sustained.md`).",
     )
     coverage: Literal["with_replacement", "each_once"] = Field(
         "with_replacement",
@@ -291,7 +293,18 @@ class BlockParameters(BaseModel):
         None, description="`fill`: what counts as the capacity; empty: the whole file system or simulated device."
     )
     precondition: Annotated[int | None, BeforeValidator(_parse_block_size_or_none)] = Field(
-        None, description="Rounds: the span is written twice over before, in sequential blocks of this size."
+        None, description="Rounds: the span is written before in blocks of this size, as `precondition_access` says."
+    )
+    precondition_access: Literal["sequential", "aging"] = Field(
+        "sequential",
+        description="`precondition`: twice over in order, or once at random so that the drive is as stale as endless "
+        "uniform random writes leave it.",
+    )
+    over_provisioning: float | None = Field(
+        None,
+        gt=0,
+        le=10,
+        description="`aging`: spare room of the drive as a fraction of its capacity; simulated drives know their own.",
     )
     ramp: DurationOrZero = Field(
         2 * 10**9, description="Load before the measurement, so that it begins in a settled state; at most so long."
@@ -367,8 +380,9 @@ class BlockParameters(BaseModel):
              "it would never end: set `duration`, `limit_bytes` or `limit_operations`"),
             (self.fill > 0 and self.purge == "none",
              "`fill` needs a `purge`, so that what it leaves is truly free"),
-            (self.fill > 0 and self.files != "shared", "`fill` needs `files = \"shared\"`"),
             (self.fill > 0 and self.offset > 0, "`fill` begins at the start, so it leaves no `offset`"),
+            (self.precondition_access != "sequential" and self.precondition is None,
+             "`precondition_access` is for `precondition`: set that, to the block size of the load"),
             (self.capacity is not None and not self.fill, "`capacity` is what `fill` is a share of: set that"),
             (self.round_length is not None and self.round_length % self.interval != 0,
              "`round_length` must be a multiple of `interval`"),
@@ -412,6 +426,8 @@ WHOLE_WORKLOAD = (
     "fill",
     "capacity",
     "precondition",
+    "precondition_access",
+    "over_provisioning",
     "round_length",
     "tracking",
     "ramp",
@@ -429,6 +445,7 @@ WHOLE_WORKLOAD = (
 HOW = (
     *("backend", "registered_files", "registered_buffers", "submission_polling", "completion_polling", "io_mode"),
     *("servers", "read_service", "write_service", "service", "purge", "fill", "capacity", "precondition"),
+    *("precondition_access", "over_provisioning"),
 )
 """Parameters that preparation shares with what it prepares for."""
 
@@ -523,7 +540,10 @@ def prepare(
     kept = {name: parameters[name] for name in HOW if name in parameters}
     stream = BlockParameters.model_construct(**{**build({}).model_dump(), **kept, **changes})
     workload, devices = spec["workload"], spec["observe"]["block_devices"]
-    made = _spec({"main": stream}, workload["target"], workload["backend"], devices, seed=seed, run_id=run_id)
+    [name, *others] = [stream["name"] for stream in workload["streams"]]
+    made = _spec(
+        {"main" if others else name: stream}, workload["target"], workload["backend"], devices, seed=seed, run_id=run_id
+    )
     return made, stream.model_dump()
 
 
@@ -699,6 +719,8 @@ def _settled(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) 
     if stream.unaligned == "round_up" and stream.io_mode == "direct" and backend not in ("null", "simulated"):
         changes["block_size"] = _rounded_up(stream.block_size, target.direct_unit() or 1)
     changes |= _prepared(stream, target, room_bytes, own_capacity=room_bytes if backend == "ssd" else stream.capacity)
+    if "aging" in (stream.access, stream.precondition_access) and not stream.over_provisioning:
+        changes["over_provisioning"] = _over_provisioning(target)
     settled = stream.model_copy(update=changes)
     problem = settled.problem()
     if problem:
@@ -721,8 +743,23 @@ def _prepared(stream: BlockParameters, target: Room, room_bytes: int, *, own_cap
         changes["purge"] = _purge(stream.purge, target)
     if stream.fill:
         capacity = target.capacity() if own_capacity is None else Capacity(bytes=own_capacity)
-        changes["span"] = _fill_bytes(stream.fill, capacity, room_bytes)
+        filled = _fill_bytes(stream.fill, capacity, room_bytes)
+        changes["span"] = filled if stream.files == "shared" else filled // stream.jobs // MIB * MIB
     return changes
+
+
+def _over_provisioning(target: Room) -> float:
+    """That of a simulated drive; of real ones it is not known."""
+    model = (target.backend() or {}).get("model", {})
+    known: float | None = model.get("translation", {}).get("over_provisioning")
+    if not known:
+        raise StudyError(
+            "preconditioning in one pass needs the drive's `over_provisioning`",
+            where="by the parameter `precondition_access`",
+            hint="say it, such as `--set over_provisioning=0.07`, or precondition with "
+            "`--set precondition_access=sequential`",
+        )
+    return known
 
 
 def _purge(wanted: str, target: Room) -> str:
@@ -869,6 +906,8 @@ def _access(stream: BlockParameters) -> JsonObject:
         case "random":
             distribution = _distribution(stream.distribution)
             return {"kind": "random", "coverage": stream.coverage, "distribution": distribution}
+        case "aging":
+            return {"kind": "aging", "over_provisioning": stream.over_provisioning}
         case kind:
             return {"kind": kind}
 
