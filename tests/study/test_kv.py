@@ -1,0 +1,208 @@
+"""Parameters of key-value stores: what may be written, what it becomes, what it costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from jsonschema import Draft202012Validator
+
+from iosonde.errors import StudyError
+from iosonde.target import open_target
+from iosonde.workload import kv
+from iosonde.workload.phases import LOADS, PHASES
+
+NULL = open_target("null:1TiB")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def refusal(**parameters: Any) -> str:
+    with pytest.raises(StudyError) as caught:
+        kv.build(parameters)
+    return str(caught.value)
+
+
+def settled(target: str = "null:1TiB", **parameters: Any) -> kv.KvParameters:
+    opened = open_target(target)
+    return kv.settle({"main": kv.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
+
+
+def workload(target: str = "null:1TiB", **parameters: Any) -> dict[str, Any]:
+    spec = kv.resolve({"main": kv.build(parameters)}, open_target(target), seed=7, run_id="c0001-r1")
+    found: dict[str, Any] = spec["workload"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def validator() -> Draft202012Validator:
+    schema = subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout
+    return Draft202012Validator(json.loads(schema)["spec"])
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("store", kv.STORES)
+def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
+    phase: str, store: str, directory: str, validator: Draft202012Validator
+) -> None:
+    stream = kv.build({"phase": phase, "store": store})
+    spec = kv.resolve({"main": stream}, open_target(directory), seed=7, run_id="c0001-r1")
+    assert [error.message for error in validator.iter_errors(spec)] == []
+    assert spec["workload"]["store"]["kind"] == store
+
+
+@pytest.mark.parametrize("phase", LOADS)
+def test_a_load_begins_empty_and_writes_every_record(phase: str) -> None:
+    found = workload(phase=phase, records="20k")
+    assert found["database"] == {"kind": "empty"}
+    assert found["duration_ns"] is None
+    assert [stream["limit_operations"] for stream in found["streams"]] == [20_000]
+
+
+def test_any_other_phase_begins_loaded_and_lasts_ten_seconds() -> None:
+    found = workload(phase="readrandom")
+    assert found["database"]["kind"] == "loaded"
+    assert found["duration_ns"] == 10 * 10**9
+
+
+def test_reading_while_writing_is_readers_and_one_writer_in_the_background() -> None:
+    readers, writer = workload(phase="readwhilewriting", jobs=16, write_rate="10k")["streams"]
+    assert (readers["name"], readers["jobs"], readers["background"]) == ("readers", 16, False)
+    assert (writer["name"], writer["jobs"], writer["background"]) == ("writer", 1, True)
+    assert (readers["rate_limit"], writer["rate_limit"]) == (None, 10_000)
+    _, timed = workload(phase="readwhilewriting", write_rate=500, write_arrival="poisson")["streams"]
+    assert timed["arrival"] == {"kind": "poisson", "rate": 500} and timed["rate_limit"] is None
+
+
+def test_ycsb_mixes_are_those_of_its_core_workloads() -> None:
+    mixes = {
+        letter: {
+            share["operation"]: share["weight"]
+            for share in workload(phase=f"ycsb_{letter}")["streams"][0]["operations"]
+        }
+        for letter in "abcdef"
+    }
+    assert mixes == {
+        "a": {"read": 50, "update": 50},
+        "b": {"read": 95, "update": 5},
+        "c": {"read": 1},
+        "d": {"read": 95, "insert": 5},
+        "e": {"scan": 95, "insert": 5},
+        "f": {"read": 50, "read_modify_write": 50},
+    }
+    choices = {letter: workload(phase=f"ycsb_{letter}")["streams"][0]["choice"] for letter in "ad"}
+    assert [each["distribution"]["kind"] for each in choices.values()] == ["zipfian", "latest"]
+
+
+def test_what_is_set_beside_a_phase_wins() -> None:
+    [stream] = workload(phase="ycsb_a", operations="read/3:delete/1", choice="uniform", scan_records="5")["streams"]
+    assert stream["operations"] == [{"operation": "read", "weight": 3}, {"operation": "delete", "weight": 1}]
+    assert stream["choice"]["distribution"] == {"kind": "uniform"}
+    assert (stream["scan_records_min"], stream["scan_records_max"]) == (5, 5)
+
+
+def test_sizes_are_fixed_a_range_or_a_mix() -> None:
+    records = workload(key_size="16..32", value_size="100/70:4000/30")["records"]
+    assert records["key_bytes"] == {"kind": "uniform", "min_bytes": 16, "max_bytes": 32}
+    assert records["value_bytes"]["sizes"] == [{"bytes": 100, "weight": 70}, {"bytes": 4000, "weight": 30}]
+    assert kv.record_bytes(kv.build({"key_size": "16..32", "value_size": "100/70:4000/30"})) == 24 + 1270
+
+
+def test_only_the_options_of_the_store_that_is_measured_are_given(directory: str) -> None:
+    options = {
+        "lmdb": {"mapsize": "1GiB"},
+        "rocksdb": "write_buffer_size=64MiB;use_direct_reads=true;compression=kZSTD",
+    }
+    assert workload(directory, store="lmdb", **options)["store"]["options"] == {"mapsize": 1 << 30}
+    assert workload(directory, store="rocksdb", **options)["store"]["options"] == {
+        "write_buffer_size": 64 << 20,
+        "use_direct_reads": True,
+        "compression": "kZSTD",
+    }
+    assert workload(directory, store="redb", **options)["store"]["options"] == {}
+
+
+def test_databases_that_differ_lie_in_directories_that_differ(directory: str) -> None:
+    places = [
+        workload(directory, **parameters)["target"]["path"]
+        for parameters in (
+            {},
+            {"jobs": 2},
+            {"phase": "load"},
+            {"records": 5},
+            {"store": "redb"},
+            {"lmdb": {"mapsize": 1}},
+        )
+    ]
+    names = [Path(place).name for place in places]
+    assert names[0] == names[1] == names[2], "the same records in the same store"
+    assert len(set(names)) == 4
+
+
+def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> None:
+    load = kv.cost({"main": settled(directory, phase="load", records="1M")})
+    assert load.write_bytes == 10**6 * 116
+    assert kv.cost({"main": settled(directory, phase="readrandom")}).write_bytes == 0
+    assert kv.cost({"main": settled(directory, phase="overwrite")}).write_bytes is None
+    assert kv.layout({"main": settled(directory, phase="readrandom")}) == "missing"
+    assert kv.layout({"main": settled(directory, phase="load")}) == "never"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"store": "rockdb"}, "did you mean `rocksdb`?"),
+        ({"phase": "readradom"}, "did you mean `readrandom`?"),
+        ({"recrods": 5}, "did you mean `records`?"),
+        ({"records": 0}, "above 0"),
+        ({"records": "1.5"}, "not a whole number"),
+        ({"key_size": 7}, "at least 8 B"),
+        ({"value_size": "32..16"}, "begins above its end"),
+        ({"value_size": "100/0"}, "no mix of sizes"),
+        ({"operations": "read/95:writ/5"}, "`writ` is no operation"),
+        ({"operations": "read/0"}, "no weight above 0"),
+        ({"choice": "zipfian:0"}, "no skew above 0"),
+        ({"choice": "gaussian"}, "`gaussian` is not known"),
+        ({"scan_records": "0"}, "no number of records"),
+        ({"rocksdb": "write_buffer_size"}, "are no options"),
+        ({"rocksdb": {"write_buffer_size": [1]}}, "the option `write_buffer_size` cannot be"),
+        ({"value_compression_ratio": 0}, "greater than 0"),
+        ({"library": "x.so"}, "`library` is for"),
+        ({"log": "apart"}, "lmdb has no log"),
+        ({"write_rate": 5}, "are for `phase = \"readwhilewriting\"`"),
+        ({"phase": "readwhilewriting", "write_arrival": "poisson"}, "needs a `write_rate`"),
+        ({"phase": "readwhilewriting", "operations": "read"}, "is two loads"),
+        ({"arrival": "constant"}, "needs a `rate`"),
+        ({"arrival": "constant", "rate": "20M"}, "beyond what can be timed"),
+        ({"phase": "overwrite", "arrival": "constant", "rate": 5, "batch": 2}, "one operation at a time"),
+        ({"batch": 2}, "`batch` is for operations that write"),
+        ({"jobs": 4, "limit_operations": 3}, "less than one for each job"),
+        ({"jobs": 4, "records": 3}, "cannot share"),
+        ({"duration": "none"}, "it would never end"),
+        ({"memory_limit": "much"}, "is not a size"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], text: str) -> None:
+    assert text in refusal(**parameters)
+
+
+def test_streams_that_run_together_have_one_database(directory: str) -> None:
+    target = open_target(directory)
+    several = {"reader": kv.build({"phase": "readrandom"}), "writer": kv.build({"phase": "overwrite", "store": "redb"})}
+    with pytest.raises(StudyError, match="streams that run together differ in `store`"):
+        kv.settle(several, target, room_bytes=target.free_bytes())
+    behind = {"writer": kv.build({"phase": "overwrite", "background": True})}
+    with pytest.raises(StudyError, match="nothing ends the run"):
+        kv.settle(behind, target, room_bytes=target.free_bytes())
+
+
+def test_options_of_block_io_are_no_parameters_here() -> None:
+    with pytest.raises(StudyError, match="there is no parameter `queue_depth`"):
+        kv.read_value("queue_depth", 4)
