@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.target import block_stack, file_systems, journal
+from iosonde.target import arrays, block_stack, file_systems, journal
 from iosonde.target.made import MadeTarget
 from iosonde.target.workspace import MADE
 from iosonde.units import format_bytes
@@ -28,7 +28,7 @@ class Building:
 
     def __init__(self, target: MadeTarget) -> None:
         self.target = target
-        self._array: Any = None
+        self._array: arrays.Built | None = None
         self._journal_device: Path | None = None
 
     def make(self) -> dict[str, Any]:
@@ -54,9 +54,7 @@ class Building:
         """Undo what stands, the last first; may be called again."""
         try:
             journal.undo(self.target.point)
-            if self._array is not None:
-                self._builder().take_apart(self._array)
-                self._array = None
+            self._take_array_apart()
             self.target.ground.give_back()
             journal.clear(self.target.own)
         except OSError as error:
@@ -65,6 +63,13 @@ class Building:
                 hint="`iosonde cleanup` tries again, once that is solved",
             ) from error
 
+    def _take_array_apart(self) -> None:
+        """Also one that was being made when that failed, which only the journal knows."""
+        for entry in reversed(journal.entries()):
+            if entry.what == arrays.JOURNALED and self.target.own in entry.path:
+                journal.undo(Path(entry.path))
+        self._array = None
+
     def _make(self) -> dict[str, Any]:
         setup, began = self.target.setup, time.monotonic()
         _make_place(self.target.place)
@@ -72,14 +77,16 @@ class Building:
         self._journal_device = provided.journal_device
         device, steps, array = provided.devices[0], list[dict[str, Any]](), {}
         if setup.array != "single":
-            self._array = self._builder().build(provided.devices, setup, self.target.own)
-            device, array = Path(self._array.device), {"array": dict(self._array.facts)}
+            self._array = built = self._builder().build(provided.devices, setup, self.target.own)
+            device, array = built.device, {"array": built.facts}
         if setup.file_system == "none":
             self._link(device)
         else:
             is_made = setup.array_kind == "btrfs" and setup.array != "single"
             steps += [] if is_made else file_systems.make(device, setup, provided.journal_device)
             steps.append(self._mount(device))
+            if self._array is not None:
+                self._builder().mounted(self._array, self.target.point)
         return {
             "made_at": datetime.now().astimezone().isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - began, 3),
@@ -96,7 +103,9 @@ class Building:
         point = self.target.point
         journal.created(point, "mount", facts={"device": str(device)})
         point.mkdir()
-        return file_systems.mount(device, point, self.target.setup)
+        needed = self._array.mount_options if self._array is not None else ""
+        options = ",".join(filter(None, [needed, self.target.setup.mount_options]))
+        return file_systems.mount(device, point, self.target.setup.model_copy(update={"mount_options": options}))
 
     def _link(self, device: Path) -> None:
         size = block_stack.size_bytes(number_of(device))

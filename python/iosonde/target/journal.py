@@ -29,6 +29,7 @@ DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log)?")
 """Name of a directory in one of ours that holds a database (`workload/kv.py`), or its log."""
 
 UNDO = {
+    "array": "iosonde.target.arrays",
     "loop device": "iosonde.target.loop_devices",
     "mount": "iosonde.target.file_systems",
     "stage": "iosonde.target.building",

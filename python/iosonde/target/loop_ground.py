@@ -10,7 +10,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.study.plan import Destroys, Purge, Setup
-from iosonde.target import file_systems, journal, loop_devices, purge
+from iosonde.target import arrays, file_systems, journal, loop_devices, purge
 from iosonde.target.loop_devices import LoopDevice
 from iosonde.target.made import MadeTarget, Provided
 from iosonde.target.target import DirectoryTarget
@@ -96,6 +96,7 @@ def on_loop_devices(target: DirectoryTarget, setup: Setup) -> MadeTarget:
         )
     loop_devices.check_possible()
     file_systems.check_possible(setup)
+    arrays.check_possible(setup)
     free = target.free_bytes()
     size = setup.setup_size or min(LARGEST_DEFAULT, int(free * FREE_SHARE))
     needed = size * setup.devices

@@ -23,6 +23,8 @@ PACKAGES = {
     "umount": "mount",
     "wipefs": "util-linux",
     "mdadm": "mdadm",
+    "btrfs": "btrfs-progs",
+    "modprobe": "kmod",
 }
 """Debian's package of each program."""
 
