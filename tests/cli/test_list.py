@@ -15,6 +15,9 @@ act  Aerospike's load: how many times it passes
   quick         1 cases    12 runs   at most 1 min 20 s
   standard      1 cases    14 runs   at most 1 h 12 min
   paper         1 cases    15 runs   at most 360 h 15 min
+array-degraded  Arrays that lost a member
+  quick        48 cases   144 runs   3 min 22 s
+  standard     48 cases   144 runs   1 h 17 min
 davidovic2019-grid  Bandwidth over block size and queue depth
   quick        60 cases   187 runs   2 min 11 s
   standard    340 cases  1051 runs   43 min 48 s
@@ -88,6 +91,10 @@ symas2018  LMDB and RocksDB: loading, and reading while writing
   quick        30 cases    30 runs   1 min 18 s
   standard     48 cases   144 runs   1 h 1 min
   paper        48 cases   144 runs   13 h 15 min
+systems  Two systems side by side
+  quick        36 cases   112 runs   1 min 30 s
+  standard     36 cases   186 runs   34 min 43 s
+  paper        36 cases   186 runs   3 h 22 min
 write-stress  Reads while writes saturate the target
   quick         2 cases     6 runs   38.4 s
   standard      2 cases     6 runs   9 min 13 s

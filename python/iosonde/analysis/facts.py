@@ -44,6 +44,7 @@ _RUN = """
     result_set, run_id, case_id, part, repeat, "order", control, measure_begin_ns::BIGINT AS measure_begin_ns,
     measure_end_ns::BIGINT AS measure_end_ns, concurrency::BIGINT AS concurrency, loop,
     process_user_ns::BIGINT AS process_user_ns, process_system_ns::BIGINT AS process_system_ns,
+    rebuild_share, rebuild_share_seconds,
     verified_bytes::BIGINT AS verified_bytes, wrong_sectors::BIGINT AS wrong_sectors, workload, began_empty,
     child_wall_ns::BIGINT AS child_wall_ns, child_user_ns::BIGINT AS child_user_ns,
     child_system_ns::BIGINT AS child_system_ns, child_voluntary_switches::BIGINT AS child_voluntary_switches,

@@ -245,6 +245,14 @@ _LIST = (
         kind="device",
     ),
     Metric(
+        name="rebuild_seconds",
+        title="Time to rebuild a member",
+        unit="s",
+        formula="seconds during the run / share of the member rebuilt in them",
+        better="lower",
+        kind="device",
+    ),
+    Metric(
         name="iops_variation",
         title="Variation of IOPS",
         unit="",
@@ -614,7 +622,15 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
     of_run = (
         *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
         *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
-        *("member_most_bytes", "verified_bytes", "wrong_sectors", *sustained.METRICS, *store_accounts.FACTS),
+        *(
+            "member_most_bytes",
+            "rebuild_share",
+            "rebuild_share_seconds",
+            "verified_bytes",
+            "wrong_sectors",
+            *sustained.METRICS,
+            *store_accounts.FACTS,
+        ),
     )
     # Half of what is read, modified and written was read.
     halved = pl.when(pl.col("operation") == "read_modify_write").then(pl.col("bytes") / 2).otherwise("bytes")
@@ -675,6 +691,7 @@ def _derived(table: pl.DataFrame) -> pl.DataFrame:
         cpu_ns_per_operation=(_over("process_user_ns", "count") + _over("process_system_ns", "count")),
         cpu_ns_per_byte=(_over("process_user_ns", "bytes") + _over("process_system_ns", "bytes")),
         member_ios_per_operation=(_over("member_reads", "count") + _over("member_writes", "count")),
+        rebuild_seconds=_over("rebuild_share_seconds", "rebuild_share"),
         member_reads_per_operation=_over("member_reads", "count"),
         member_bytes_per_byte=_over("member_bytes", "bytes"),
         member_utilisation=pl.col("member_busy_ns") / 1e9 / pl.col("seconds"),

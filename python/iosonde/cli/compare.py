@@ -29,7 +29,7 @@ def command(
     """Compare two result sets of one study, case by case.
 
     Cases are matched by their levels. Each has the ratio contender / baseline with its 95 % interval, and a verdict:
-    better, worse, same (within 5 %, surely) or unclear.
+    better, worse, same (within 5 %, surely) or unclear. Below stands which of the two to choose for which workload.
     """
     import sys
 
@@ -48,7 +48,8 @@ def command(
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     console.print(_grid(comparison.as_table(pairs, material)))
     console.print()
-    for line in [*comparison.summary(pairs, material), *comparison.differing(pairs)]:
+    said = [*comparison.recommendations(material), *comparison.summary(pairs, material)]
+    for line in [*said, *comparison.differing(pairs)]:
         console.print(line, markup=False)
     if html:
         for path in write(result_sets, html, mix_simulated=mix_simulated):

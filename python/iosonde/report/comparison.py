@@ -14,6 +14,7 @@ from iosonde.errors import ResultsError
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, level_text, metric_text, metric_title
 from iosonde.report.tables import Cell, Table
+from iosonde.study.plan import Case
 
 VERDICTS = ("better", "worse", "same", "unclear")
 METRICS = (
@@ -57,6 +58,35 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
         what = metric_title(str(metric))
         lines.append(f"{what}: {contender.label} against {baseline.label} is {said} of {rows.height} cases")
     return lines
+
+
+def recommendations(material: Material) -> list[str]:
+    """Say which of the two to choose for which workload, and by what evidence."""
+    from iosonde.analysis.recommendation import recommend
+    from iosonde.analysis.sentences.recommendation import tell
+
+    baseline, contender = _two(material)
+    runs = overall(material.run_metrics)
+    found = recommend(
+        runs.filter(pl.col("result_set") == baseline.label),
+        runs.filter(pl.col("result_set") == contender.label),
+        {case.case_id: _workload(case) for case in baseline.cases if not case.control},
+    )
+    return list(tell(found, {"baseline": baseline.label, "contender": contender.label}))
+
+
+def _workload(case: Case) -> str:
+    """Name what a case has in common with others that only quantities and layouts tell from it."""
+    from iosonde.analysis.promise import LAYOUT
+    from iosonde.analysis.wording import load_words, phrase
+
+    text = {name: level for name, level in case.levels.items() if isinstance(level, str) and name not in LAYOUT}
+    labels = [level for name, level in text.items() if name not in ("operation", "access")]
+    if set(text) <= {"operation", "access", "io_mode"}:
+        direct = "direct " if text.get("io_mode") == "direct" else ""
+        unsaid = [name for name in ("block_size",) if name in case.levels]
+        return direct + phrase(load_words(case.parameters, without=unsaid))
+    return ", ".join([*labels, *(text[name] for name in ("access", "operation") if name in text)])
 
 
 def as_table(table: pl.DataFrame, material: Material) -> Table:

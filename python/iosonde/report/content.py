@@ -221,7 +221,11 @@ def _comparison(material: Material) -> tuple[list[str], list[Table]]:
         pairs = comparison.pairs(material)
     except ResultsError:
         return [], []  # nothing in common: side by side they still stand
-    said = [*comparison.summary(pairs, material), *comparison.differing(pairs)]
+    said = [
+        *comparison.recommendations(material),
+        *comparison.summary(pairs, material),
+        *comparison.differing(pairs),
+    ]
     return said, [comparison.as_table(pairs, material)]
 
 

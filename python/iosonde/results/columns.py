@@ -87,6 +87,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "link_bytes_per_second": "What all members together can carry at most, bytes/s; null where not known",
         "memory_copy_bytes_per_second": "What the machine copies in memory, bytes/s; null unless the load is buffered",
         "simulated": "Whether the storage was simulated: figures of a model, not of a device",
+        "rebuild_share": "Share of a member that was rebuilt during the run; null where nothing was rebuilt",
+        "rebuild_share_seconds": "Seconds in which that share was rebuilt",
         "warning_count": "Number of warnings",
         "verdict": "What set the figures: `disk`, `tool`, `cache` or `unclear`; null without a result",
         "verdict_because": "Why, in sentences",

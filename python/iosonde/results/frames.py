@@ -85,6 +85,8 @@ RUNS = pl.Schema(
         "members": pl.String,
         "link_bytes_per_second": pl.Float64,
         "memory_copy_bytes_per_second": pl.Float64,
+        "rebuild_share": pl.Float64,
+        "rebuild_share_seconds": pl.Float64,
         "simulated": pl.Boolean,
         "warning_count": pl.UInt32,
         "verdict": pl.String,

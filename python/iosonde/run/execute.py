@@ -17,7 +17,7 @@ from iosonde.errors import TargetError
 from iosonde.procedure.watch import Watch
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Failure, Record, RecordWarning
-from iosonde.run import environment, shrunk
+from iosonde.run import array_health, environment, shrunk
 from iosonde.run.agenda import Agenda
 from iosonde.run.device_totals import DeviceTotals
 from iosonde.run.engine import EngineRun, drive, find_engine, without_engine
@@ -197,11 +197,29 @@ class _Session:
             return False
         record = self._record(run, case, done, target, standing)
         record = record.model_copy(update={"device_totals": device_totals, **ended})
-        record = self._judged(record, done)
+        record = self._with_array(self._judged(record, done))
         self._result_set.write(record, done.intervals, done.histograms, done.usage, done.store_statistics)
         self._observer.run_ended(run, record)
         self._watch_failures(record)
+        self._watch_members(record)
         return True
+
+    def _with_array(self, record: Record) -> Record:
+        """The record with what the run did to the array under it."""
+        setup = {**record.setup, **self._stage.after()}
+        told = [*record.warnings, *array_health.warnings(setup)]
+        return record.model_copy(update={"setup": setup, "warnings": told})
+
+    def _watch_members(self, record: Record) -> None:
+        """Stop where the study says that it stops at a member that fails."""
+        if any(each.code == array_health.MEMBER_FAILED for each in record.warnings):
+            if self._result_set.plan.study.get("on_member_failure") == "stop":
+                raise TargetError(
+                    f"a member of the array failed during `{record.run_id}`, and the study stops at that",
+                    where=f"in case `{record.case_id}`",
+                    hint="what is done is kept; `iosonde resume DIR` goes on with an array that is built anew",
+                )
+            self._observer.note("a member of the array failed; the study goes on with it degraded")
 
     def _not_begun(self, run: Run, case: Case, error: TargetError) -> bool:
         """A target that is not as the run needs it is a failure like any other, and the study goes on."""

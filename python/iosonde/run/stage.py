@@ -80,6 +80,11 @@ class Stage:
         elif complete and workload["target"]["kind"] == "device" and workload.get("layout") in ("missing", "always"):
             self._laid_out_bytes = max(self._laid_out_bytes, workload["target"]["size_bytes"])
 
+    def after(self) -> dict[str, Any]:
+        """How the array came out of the run that has ended, for the record; nothing without one."""
+        state = self._building.state() if self._building is not None else {}
+        return {"state_after": state} if state else {}
+
     def take_apart(self) -> None:
         """Take apart what stands; may be called again."""
         self._key = None

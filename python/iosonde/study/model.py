@@ -259,6 +259,8 @@ class Study(_Strict):
     workload: Name = "block"
     """What the parameters are those of."""
     repeats: int = Field(default=3, ge=1, le=1000)
+    on_member_failure: Literal["go_on", "stop"] = "go_on"
+    """What happens when a member of an array fails during a run: it goes on degraded, or stops after that run."""
     shuffle: bool = True
     """Runs in a seeded random order, repeats spread over the study."""
     seed: int = 1

@@ -25,6 +25,7 @@ from iosonde.target.workspace import MADE
 METADATA = {"raid5": "raid1", "raid6": "raid1c3"}
 """Profile of metadata where it is not that of data."""
 SYS = Path("/sys/fs/btrfs")
+BEGIN_S = 10.0
 
 
 def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
@@ -69,6 +70,16 @@ def mounted(built: Built, point: Path) -> None:
         for member in built.facts["failed"]:
             number = built.facts["members"].index(member) + 1  # mkfs numbers them in the order of its arguments.
             built.facts["steps"].append(call("btrfs", "replace", "start", "-f", str(number), member, point))
+            _wait_until_begun(point)
+
+
+def _wait_until_begun(point: Path) -> None:
+    """The command leaves a process behind that begins a moment later."""
+    deadline = time.monotonic() + BEGIN_S
+    while time.monotonic() < deadline:
+        if "Never started" not in call("btrfs", "replace", "status", "-1", point)["output"]:
+            return
+        time.sleep(0.05)
 
 
 def state(built: Built) -> dict[str, Any]:

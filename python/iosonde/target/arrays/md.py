@@ -116,9 +116,8 @@ def undo(entry: journal.Entry) -> None:
         _stop(running)
     for member in ours:
         call("mdadm", "--zero-superblock", member)
-    with contextlib.suppress(OSError):
-        if node.is_symlink() and not node.exists():
-            node.unlink()
+    if node.is_symlink() and not _runs(node):  # Without udev nobody else removes it.
+        node.unlink(missing_ok=True)
 
 
 def name_on(device: Path, *, run: Run = call) -> str:
@@ -169,7 +168,7 @@ def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
 
 def _check_name(node: Path) -> None:
     """Nobody's array is taken for ours."""
-    if os.path.lexists(node):
+    if os.path.lexists(node) and _runs(node):
         raise TargetError(
             f"there is an array `{node}` already, and it is not iosonde's",
             hint=f"stop it with `mdadm --stop {node}` if it is not needed, and try again",
@@ -189,6 +188,11 @@ def _folder(node: Path) -> Path:
     raise TargetError(f"`{node}` did not appear", hint="the kernel log (`dmesg`) may say why")
 
 
+def _runs(node: Path) -> bool:
+    """Whether an array stands behind a node; a link to one that was stopped may stay."""
+    return _text(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
+
+
 def _standing_on(devices: Sequence[Path]) -> list[Path]:
     """The md arrays that run on any of these devices."""
     names = {device.resolve().name for device in devices}
@@ -198,6 +202,13 @@ def _standing_on(devices: Sequence[Path]) -> list[Path]:
         if names & {slave.name for slave in (folder.parent / "slaves").iterdir()}
         or names & {member.name.removeprefix("dev-") for member in folder.glob("dev-*")}
     ]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _stop(array: Path) -> None:

@@ -1,0 +1,52 @@
+"""Builds arrays of md with iosonde's own builder inside the lab's machine; what stood there goes to `md.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.study.plan import Setup
+from iosonde.target import journal
+from iosonde.target.arrays import md
+
+NAME = "iosonde-0a0b0c0d"
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
+DEVICES = [Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].split(",")]
+STATES: dict[str, dict[str, Any]] = {
+    "raid0": {"array_state": "clean"},
+    "raid1": {"array_state": "clean"},
+    "raid10": {"array_state": "degraded", "failed_members": 2},
+    "raid5": {"array_state": "rebuilding", "failed_members": 1},
+}
+
+
+def stand(level: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Build it, look at it, take it apart."""
+    setup = Setup(array=level, devices=4, chunk=64 << 10, **asked)  # type: ignore[arg-type]
+    built = md.build(DEVICES, setup, NAME)
+    found = {"state": md.state(built), "mdstat": Path("/proc/mdstat").read_text(), "refused": refused(setup)}
+    if level == "raid1":
+        [entry] = journal.entries()
+        journal.undo(Path(entry.path))  # As `iosonde cleanup` does after a kill.
+    else:
+        md.take_apart(built)
+    found["left"] = [md.name_on(device) for device in DEVICES]
+    found["running"] = [path.name for path in Path("/sys/block").glob("md*")]
+    found["journal"] = [entry.path for entry in journal.entries()]
+    return found
+
+
+def refused(setup: Setup) -> str:
+    """Another array of the same name, while this one stands."""
+    try:
+        md.build(DEVICES, setup, NAME)
+    except TargetError as error:
+        return error.what
+    return ""
+
+
+Path("md.json").write_text(json.dumps({level: stand(level, asked) for level, asked in STATES.items()}))

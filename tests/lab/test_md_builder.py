@@ -1,0 +1,68 @@
+"""iosonde's own arrays of Linux md, built for real in the lab's machine: their states, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CHECKOUT
+
+from iosonde.lab.image import Image
+from iosonde.target.arrays import mdstat
+
+
+@pytest.fixture(scope="module")
+def stood(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the guest saw of each level."""
+    results = tmp_path_factory.mktemp("guest")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(CHECKOUT / "python"),
+        "XDG_CACHE_HOME": str(machine_image.directory.parents[2]),
+    }
+    guest = Path(__file__).with_name("guest_md_builder.py")
+    lab = [sys.executable, "-m", "iosonde", "lab", "run", "--drives", "4", "--size", "64MiB", "--results", str(results)]
+    done = subprocess.run(
+        [*lab, "--", sys.executable, "-B", str(guest)], capture_output=True, text=True, env=environment, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads((results / "md.json").read_text())
+    return said
+
+
+@pytest.mark.parametrize(
+    ("level", "degraded", "status"),
+    [("raid1", 0, "[4/4] [UUUU]"), ("raid10", 2, "[4/2] [U_U_]"), ("raid5", 1, "[4/3] [UUU_]")],
+)
+def test_an_array_is_in_the_state_that_is_asked_for(
+    stood: dict[str, Any], level: str, degraded: int, status: str
+) -> None:
+    state = stood[level]["state"]
+    assert (state["level"], state["raid_disks"], state["degraded"]) == (level, 4, degraded)
+    [array] = mdstat.parse(stood[level]["mdstat"]).values()
+    assert (array["is_active"], array["level"], array["status"]) == (True, level, status)
+
+
+def test_a_stripe_has_its_chunk(stood: dict[str, Any]) -> None:
+    assert stood["raid0"]["state"]["chunk_bytes"] == 64 << 10
+
+
+def test_a_rebuild_is_under_way(stood: dict[str, Any]) -> None:
+    assert mdstat.is_synchronising(stood["raid5"]["state"])
+    [array] = mdstat.parse(stood["raid5"]["mdstat"]).values()
+    assert array["action"] == "recovery"
+
+
+def test_an_array_of_the_same_name_is_refused_while_one_stands(stood: dict[str, Any]) -> None:
+    for said in stood.values():
+        assert "there is an array `/dev/md/iosonde-0a0b0c0d` already" in said["refused"]
+
+
+def test_nothing_is_left_of_an_array_neither_at_its_end_nor_after_cleanup(stood: dict[str, Any]) -> None:
+    for said in stood.values():
+        assert (said["left"], said["running"], said["journal"]) == ([""] * 4, [], [])
