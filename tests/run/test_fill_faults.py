@@ -190,7 +190,7 @@ execute(Plan.model_validate_json(Path(sys.argv[1]).read_text()), sys.argv[2], ob
 
 def test_a_power_cut_in_mid_fill_loses_that_run_and_the_target_is_prepared_anew(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
-    plan = plan_of(tmp_path / "on", capacity="2GiB", fill="50")
+    plan = plan_of(tmp_path / "on", capacity="1GiB", fill="90")
     (tmp_path / "plan.json").write_text(plan.model_dump_json())
     paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]])
     child = subprocess.Popen(

@@ -47,21 +47,21 @@ def case_on(target: str, **settings: str) -> Case:
 def test_it_leaves_the_amplification_of_the_steady_state_from_the_first_write_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Endless writes are four capacities here. In order alone the first writes find room that nothing has used up."""
+    """Endless writes are four capacities here."""
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     monkeypatch.syspath_prepend(str(CHECKOUT / "bench"))
     import preconditioning
 
     sys.modules.pop("preconditioning")
-    in_order, endless, one_pass, *_ = preconditioning.ways(0.07)
-    found = {way.name: preconditioning.measured("sim:pm963,capacity=1GiB", way, GIB) for way in (endless, one_pass)}
+    _, endless, one_pass, *_ = preconditioning.ways(0.07)
+    found = {
+        way.name: preconditioning.measured("sim:pm963,capacity=512MiB", way, GIB // 2) for way in (endless, one_pass)
+    }
     sought, reached = found[endless.name], found[one_pass.name]
     assert reached.first_amplification == pytest.approx(sought.amplification, rel=0.07)
     assert reached.amplification == pytest.approx(sought.amplification, rel=0.05)
     assert reached.iops == pytest.approx(sought.iops, rel=0.1)
     assert reached.written_bytes < sought.written_bytes / 5
-    first = preconditioning.measured("sim:pm963,capacity=1GiB", in_order, GIB)
-    assert first.first_amplification < 0.8 * sought.amplification
 
 
 def test_it_writes_the_span_and_the_spare_room_once() -> None:

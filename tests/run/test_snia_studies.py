@@ -25,7 +25,7 @@ SETTINGS = {
     "snia-latency": {"duration": "500ms", "block_size": "4KiB", "read_fraction": "0,1"},
     "snia-host-idle-recovery": {"duration": "500ms", "stage": "pauses of 5 s,after pauses of 5 s"},
     "snia-cross-stimulus-recovery": {},
-    "mixed-endurance": {"duration": "4s", "fill": "30,90"},
+    "mixed-endurance": {"duration": "2s", "fill": "90"},
 }
 
 

@@ -226,7 +226,7 @@ def _draft(
     _check_prepared(of, streams, kind, case_id, study)
     if kind == "rounds":
         _check_judged(part, streams, case_id, study)
-        _check_filled(streams, case_id, study)
+        _check_filled(of, streams, case_id, study)
     decided = outlook.decided if outlook else ()
     case = Case(
         case_id=case_id,
@@ -273,11 +273,10 @@ def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id
         raise _in_case(error, case_id, study)
 
 
-def _check_filled(streams: Mapping[str, Any], case_id: str, study: Study) -> None:
+def _check_filled(of: Workload, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
     """Steps of preparation write the files of one stream."""
-    if len(streams) > 1 and any(
-        each.files == "per_job" and (each.fill or each.precondition) for each in streams.values()
-    ):
+    prepared = [each for each in streams.values() if of.prepares(each)]
+    if len(streams) > 1 and any(each.files == "per_job" and (each.fill or each.precondition) for each in prepared):
         error = StudyError(
             "`fill` and `precondition` of files for each job are for a single stream",
             hint='leave out `streams`, or let them share one file with `files = "shared"`',
@@ -287,7 +286,11 @@ def _check_filled(streams: Mapping[str, Any], case_id: str, study: Study) -> Non
 
 def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
     """What ends once it is steady has rounds by which that is seen."""
-    if part.rounds and part.rounds.until_steady and not all(each.round_length for each in streams.values()):
+    if (
+        part.rounds
+        and part.rounds.until_steady
+        and not all(getattr(each, "round_length", None) for each in streams.values())
+    ):
         error = StudyError(
             "`until_steady` needs a `round_length`: by these rounds of its own a run is judged",
             hint='set `round_length = "60s"` in the measurement, a multiple of `interval`',

@@ -41,6 +41,8 @@ def _direction(stream: Mapping[str, Any]) -> dict[str, Any]:
         case "random":
             once = access.get("coverage") == "each_once"
             return {"rw": f"rand{operation}", **mixed, **({} if once else {"norandommap": 1}), **_distribution(access)}
+        case "aging":
+            return {"rw": f"rand{operation}", **mixed}
         case "strided":
             hop = access["stride_bytes"] - max(size["bytes"] for size in stream["block_sizes"])
             return {"rw": f"{operation}:{hop}", **mixed}
