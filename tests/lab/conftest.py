@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from lab_guest import Report, run_guest
 from lab_needs import NOT_RUN, needs_tool
 
 from iosonde.errors import LabError
+from iosonde.lab import Limits
 from iosonde.lab.image import Image, image
+from iosonde.lab.machine import Drives, Settings
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +39,25 @@ def machine_image() -> Image:
         return image()
     except LabError as error:
         pytest.skip(f"{NOT_RUN}no image of its machine could be had: {error}")
+
+
+IOPS = 300
+BANDWIDTH = 15_000_000
+"""Low enough that two emulated processors keep eight drives busy beside other work."""
+
+SETTINGS = Settings(
+    drives=Drives(count=8, size_bytes=128 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH)),
+    boot_s=300,
+    silence_s=300,
+)
+
+
+@pytest.fixture(scope="session")
+def guest_report(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """What one start of the machine reports; of a second one if the guest did not get to its end."""
+    for attempt in range(2):
+        said = run_guest(machine_image, tmp_path_factory.mktemp("guest"), SETTINGS, str(IOPS), str(BANDWIDTH))
+        if said.exit_code == 0:
+            break
+        print(f"start {attempt + 1}: exit code {said.exit_code}\n{said.complaint}")
+    return said

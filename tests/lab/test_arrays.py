@@ -1,76 +1,51 @@
 """Linux md on throttled drives, in the lab's machine: an array does what its closed form says.
 
-Everything is measured in one start of the machine, and judged here, figure by figure.
+Everything is measured in one start of the machine (`guest_rates.py`), and judged here, figure by figure.
 """
 
 from __future__ import annotations
 
 import pytest
 from guest_rates import CLOSED_FORM, PARITY
-from lab_guest import Report, run_guest
-
-from iosonde.lab import Limits
-from iosonde.lab.image import Image
-from iosonde.lab.machine import Drives, Settings
-
-IOPS = 300
-BANDWIDTH = 15_000_000
-"""Low enough that two emulated processors keep eight drives busy beside other work."""
-
-SETTINGS = Settings(
-    drives=Drives(count=8, size_bytes=128 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH)),
-    boot_s=300,
-    silence_s=300,
-)
+from lab_guest import Report
 
 
-@pytest.fixture(scope="module")
-def report(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """One start; a second one if the guest did not get to its end."""
-    for attempt in range(2):
-        said = run_guest(machine_image, tmp_path_factory.mktemp("guest"), SETTINGS, str(IOPS), str(BANDWIDTH))
-        if said.exit_code == 0:
-            break
-        print(f"start {attempt + 1}: exit code {said.exit_code}\n{said.complaint}")
-    return said
-
-
-def judge(report: Report, name: str, tolerance: float) -> None:
-    said = report.of(name)
+def judge(guest_report: Report, name: str, tolerance: float) -> None:
+    said = guest_report.of(name)
     last = said["measured"][-1]
     if last != pytest.approx(said["expected"], rel=tolerance):
-        report.excuse(name, f"{name}: {last:.0f} of {said['expected']}")
+        guest_report.excuse(name, f"{name}: {last:.0f} of {said['expected']}")
     assert last == pytest.approx(said["expected"], rel=tolerance), said
 
 
 @pytest.mark.parametrize("what", ["reads", "writes"])
 @pytest.mark.parametrize("name", [f"{level}x{count}" for level, count, _, _ in CLOSED_FORM])
-def test_raid_0_1_and_10_do_what_the_closed_form_says(report: Report, name: str, what: str) -> None:
-    judge(report, f"{name} {what}", 0.03)
+def test_raid_0_1_and_10_do_what_the_closed_form_says(guest_report: Report, name: str, what: str) -> None:
+    judge(guest_report, f"{name} {what}", 0.03)
 
 
 @pytest.mark.parametrize("name", [f"{level}x{count}" for level, count, _, _ in PARITY])
-def test_raid_5_and_6_read_from_all_drives(report: Report, name: str) -> None:
-    judge(report, f"{name} reads", 0.08)
+def test_raid_5_and_6_read_from_all_drives(guest_report: Report, name: str) -> None:
+    judge(guest_report, f"{name} reads", 0.08)
 
 
-def test_the_more_parity_the_slower_full_stripes_are_written(report: Report) -> None:
+def test_the_more_parity_the_slower_full_stripes_are_written(guest_report: Report) -> None:
     names = ["raid0x4 writes", "raid5x4 writes", "raid6x4 writes"]
-    none, one, two = (report.of(name)["measured"][-1] for name in names)
+    none, one, two = (guest_report.of(name)["measured"][-1] for name in names)
     if not none > one > two > 0:
         for name in names:
-            report.excuse(name, f"{none:.0f}, {one:.0f}, {two:.0f} B/s")
+            guest_report.excuse(name, f"{none:.0f}, {one:.0f}, {two:.0f} B/s")
     assert none > one > two > 0
 
 
-def test_a_mirror_goes_on_without_a_member_that_fails(report: Report) -> None:
-    said = report.of("raid1 with a member that fails")
+def test_a_mirror_goes_on_without_a_member_that_fails(guest_report: Report) -> None:
+    said = guest_report.of("raid1 with a member that fails")
     assert said["failure"] is None
     assert said["missing"] == 1
     assert said["iops"] > 0
 
 
-def test_a_stripe_whose_member_fails_ends_the_run_with_an_error_that_says_why(report: Report) -> None:
-    said = report.of("raid0 with a member that fails")
+def test_a_stripe_whose_member_fails_ends_the_run_with_an_error_that_says_why(guest_report: Report) -> None:
+    said = guest_report.of("raid0 with a member that fails")
     assert said["failure"] is not None
     assert "Input/output error" in str(said["failure"]) or "EIO" in str(said["failure"])

@@ -1,0 +1,237 @@
+"""What the guard says of drives that are in use, with the real thing on each: and that it writes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from guest_md import LAB, NAME, array, run, say
+
+DRIVE, OTHER = LAB / "0", LAB / "1"
+LVM = (
+    "--config",
+    "activation { udev_sync = 0 udev_rules = 0 verify_udev_operations = 1 } devices { use_devicesfile = 0 }",
+)
+GROUP = "iosonde-group"
+ALIAS = Path("/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_IOSONDE-LAB-0")
+
+
+def try_guard() -> None:
+    """Set up each use of a drive, ask the guard about the drive, and take it apart."""
+    for name, use in USES.items():
+        name = f"guard: {name}"
+        say(name=name, begins=True)
+        try:
+            with use():
+                writes = min(writes_of_asking() for _ in range(3))
+                say(name=name, drive=DRIVE.resolve().name, refusals=ask(), by_alias=ask(ALIAS), writes=writes)
+        except (RuntimeError, OSError) as error:
+            say(name=name, error=str(error))
+        wipe()
+
+
+def ask(path: Path = DRIVE) -> list[str]:
+    """Reasons never to write it."""
+    from iosonde.target.guard import look_at, number_of
+
+    return look_at(number_of(path), node=path).refusals
+
+
+def writes_of_asking() -> int:
+    """Writes that the drive sees while the guard looks; what stands on it may write by itself now and then."""
+    before = written()
+    ask()
+    return written() - before
+
+
+def written() -> int:
+    """Writes and discards that the drive has seen (`Documentation/admin-guide/iostats.rst`)."""
+    counts = Path("/sys/block", DRIVE.resolve().name, "stat").read_text().split()
+    return int(counts[4]) + int(counts[11])
+
+
+def wipe() -> None:
+    run("wipefs", "--all", "--force", DRIVE, OTHER)
+
+
+@contextmanager
+def unused() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def md_member() -> Iterator[None]:
+    with array("raid1", [DRIVE, OTHER]):
+        yield
+
+
+@contextmanager
+def md_under_a_mount() -> Iterator[None]:
+    with array("raid1", [DRIVE, OTHER]), mounted("ext4", NAME):
+        yield
+
+
+@contextmanager
+def md_member_not_assembled() -> Iterator[None]:
+    run("mdadm", "--create", NAME, "--run", "--level=raid1", "--raid-devices=2", "--assume-clean", DRIVE, OTHER)
+    run("mdadm", "--stop", NAME)
+    yield
+
+
+@contextmanager
+def lvm_volume() -> Iterator[None]:
+    with lvm_group():
+        run(
+            "lvm",
+            "lvcreate",
+            *LVM,
+            "--yes",
+            "--wipesignatures",
+            "n",
+            "--zero",
+            "n",
+            "--size",
+            "16m",
+            "--name",
+            "volume",
+            GROUP,
+        )
+        try:
+            yield
+        finally:
+            run("lvm", "vgchange", *LVM, "--activate", "n", GROUP)
+
+
+@contextmanager
+def lvm_group() -> Iterator[None]:
+    run("lvm", "vgcreate", *LVM, "--yes", GROUP, DRIVE.resolve())
+    yield
+
+
+@contextmanager
+def dm_holder() -> Iterator[None]:
+    sectors = int(Path("/sys/block", DRIVE.resolve().name, "size").read_text())
+    run("dmsetup", "create", "held", "--table", f"0 {sectors} linear {DRIVE.resolve()} 0")
+    try:
+        yield
+    finally:
+        run("dmsetup", "remove", "--retry", "held")
+
+
+@contextmanager
+def bcache_backing() -> Iterator[None]:
+    run("make-bcache", "--bdev", DRIVE.resolve())
+    register = Path("/sys/fs/bcache/register")
+    bcache = Path("/sys/block", DRIVE.resolve().name, "bcache")
+    if not bcache.exists():
+        register.write_text(str(DRIVE.resolve()))
+    wait_for(bcache.exists)
+    try:
+        yield
+    finally:
+        (bcache / "stop").write_text("1")
+        wait_for(lambda: not bcache.exists())
+
+
+@contextmanager
+def bcache_not_registered() -> Iterator[None]:
+    with bcache_backing():
+        pass
+    yield
+
+
+@contextmanager
+def partition_mounted() -> Iterator[None]:
+    script = "label: gpt\nsize=32MiB\n"
+    run("sh", "-c", f"printf '{script}' | sfdisk --quiet --no-tell-kernel {DRIVE} && partx --update {DRIVE.resolve()}")
+    partition = Path(f"{DRIVE.resolve()}p1")
+    wait_for(partition.exists)
+    try:
+        with mounted("ext4", partition):
+            yield
+    finally:
+        run("partx", "--delete", DRIVE.resolve())
+
+
+@contextmanager
+def swap() -> Iterator[None]:
+    run("mkswap", DRIVE)
+    run("swapon", DRIVE)
+    try:
+        yield
+    finally:
+        run("swapoff", DRIVE)
+
+
+@contextmanager
+def btrfs_member() -> Iterator[None]:
+    run("mkfs.btrfs", "--quiet", "--force", "--nodiscard", DRIVE, OTHER)
+    yield
+
+
+@contextmanager
+def btrfs_second_of_two_mounted() -> Iterator[None]:
+    run("mkfs.btrfs", "--quiet", "--force", "--nodiscard", OTHER, DRIVE)
+    with mounted("", OTHER):
+        yield
+
+
+@contextmanager
+def loop_on_it() -> Iterator[None]:
+    device = run("losetup", "--find", "--show", DRIVE.resolve()).strip()
+    try:
+        with mounted("ext4", Path(device)):
+            yield
+    finally:
+        run("losetup", "--detach", device)
+
+
+@contextmanager
+def held_by_another() -> Iterator[None]:
+    descriptor = os.open(DRIVE, os.O_RDWR | os.O_EXCL)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def mounted(kind: str, device: Path) -> Iterator[None]:
+    """A file system on a device, made unless it is there."""
+    if kind:
+        run(f"mkfs.{kind}", "-q", "-F", "-E", "nodiscard", device)
+    run("mount", "-o", "ro", device, "/mnt")
+    try:
+        yield
+    finally:
+        run("umount", "/mnt")
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        if time.monotonic() > deadline:
+            raise RuntimeError("waited in vain")
+        time.sleep(0.05)
+
+
+USES = {
+    "nothing": unused,
+    "member of an md array": md_member,
+    "md array that is mounted": md_under_a_mount,
+    "member of an md array that is not assembled": md_member_not_assembled,
+    "LVM volume": lvm_volume,
+    "LVM group without a volume": lvm_group,
+    "device mapper": dm_holder,
+    "bcache": bcache_backing,
+    "bcache that is not registered": bcache_not_registered,
+    "mounted partition": partition_mounted,
+    "swap": swap,
+    "btrfs of two devices": btrfs_member,
+    "second device of a mounted btrfs": btrfs_second_of_two_mounted,
+    "loop device on it that is mounted": loop_on_it,
+    "held by another program": held_by_another,
+}

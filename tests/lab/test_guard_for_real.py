@@ -1,0 +1,42 @@
+"""The guard against the real thing: drives that md, LVM, device mapper, bcache and others use, in the lab's machine."""
+
+from __future__ import annotations
+
+import pytest
+from guest_guard import USES
+from lab_guest import Report
+
+REFUSED = {
+    "member of an md array": "is part of `md",
+    "md array that is mounted": "is mounted at `/mnt`",
+    "member of an md array that is not assembled": "linux_raid_member",
+    "LVM volume": "is part of `dm-",
+    "LVM group without a volume": "LVM2_member",
+    "device mapper": "is part of `dm-",
+    "bcache": "is part of `bcache",
+    "bcache that is not registered": "is a member of something (bcache)",
+    "mounted partition": "`nvme0n1p1` is mounted at `/mnt`",
+    "swap": "is swap",
+    "btrfs of two devices": "btrfs over several devices",
+    "second device of a mounted btrfs": "is a member of the mounted btrfs",
+    "loop device on it that is mounted": "is mounted at `/mnt`",
+    "held by another program": "is held exclusively by another program",
+}
+
+
+def test_a_drive_that_nothing_uses_may_be_written(guest_report: Report) -> None:
+    assert guest_report.of("guard: nothing")["refusals"] == []
+
+
+@pytest.mark.parametrize("use", REFUSED)
+def test_a_drive_in_use_is_refused_by_any_name_and_nothing_is_written(guest_report: Report, use: str) -> None:
+    said = guest_report.of(f"guard: {use}")
+    assert "error" not in said, said["error"]
+    drive = guest_report.of("guard: nothing")["drive"]
+    assert REFUSED[use].replace("nvme0n1", drive) in " and ".join(said["refusals"])
+    assert said["by_alias"] == said["refusals"]
+    assert said["writes"] == 0
+
+
+def test_every_use_is_tried() -> None:
+    assert set(USES) == {"nothing", *REFUSED}
