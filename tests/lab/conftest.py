@@ -47,7 +47,6 @@ BANDWIDTH = 15_000_000
 
 SETTINGS = Settings(
     drives=Drives(count=8, size_bytes=128 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH)),
-    boot_s=300,
     silence_s=300,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -98,6 +99,25 @@ def test_a_machine_that_does_not_start_in_time_says_what_it_said_last(machine_im
     ):
         list(machine.output())
     assert "console" in raised.value.where
+
+
+def test_a_guest_that_hangs_at_its_start_is_started_again(
+    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = Settings(drives=Drives(count=0))
+    impatient = Settings(drives=Drives(count=0), boot_s=0.5)
+    with Machine(["sh", "-c", "exit 9"], image=machine_image, results=tmp_path, settings=impatient) as machine:
+        start = machine._start
+
+        def start_again() -> None:
+            machine.settings = patient
+            start()
+
+        monkeypatch.setattr(machine, "_start", start_again)
+        machine._qemu.send_signal(signal.SIGSTOP)
+        hung = machine._qemu.pid
+        assert list(machine.output())
+        assert (machine.exit_code, machine._qemu.pid != hung) == (9, True)
 
 
 def test_a_guest_that_cannot_start_its_command_ends_with_an_error(machine_image: Image, tmp_path: Path) -> None:

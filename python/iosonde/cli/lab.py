@@ -83,7 +83,9 @@ def run(
     results: Annotated[
         Path, typer.Option(metavar="DIR", help="Where the command runs, and the one place where it may leave files.")
     ] = Path(),
-    boot_timeout: Annotated[str, typer.Option(metavar="TIME", help="How long the start may take.")] = "5min",
+    boot_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the start may take; it is tried three times.")
+    ] = "2min",
 ) -> None:
     """Run a command of this machine in a virtual machine with NVMe drives that are held to a rate.
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
@@ -95,8 +96,10 @@ class Settings:
     drives: Drives = field(default_factory=Drives)
     memory_bytes: int = 2 << 30
     cpus: int = min(os.cpu_count() or 1, 4)
-    boot_s: float = 300
+    boot_s: float = 120
     """Until the command starts. Half a minute is usual on a busy machine without KVM."""
+    starts: int = 3
+    """How often it is started at most, until it gets so far."""
     terminal: bool = False
     """Whether the command sees a terminal, and so may show progress and colours."""
     silence_s: float | None = None
@@ -138,13 +141,10 @@ class Machine:
         self.accelerator = accelerator.best(image)
         self._console = b""
         self._stack = ExitStack()
-        # Files without a name: nothing to remove, however this ends.
-        self._complaint, self._initrd = [self._stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
-        try:
-            self._start(command, image, results.resolve(), environment or {})
-        except BaseException:
-            self._stack.close()
-            raise
+        self._image = image
+        self._results = results.resolve()
+        self._job = _job(command, self._results, environment or {}, self.settings)
+        self._start()
 
     def __enter__(self) -> Self:
         return self
@@ -153,7 +153,22 @@ class Machine:
         self._stack.close()
 
     def output(self) -> Iterator[tuple[Stream, bytes]]:
-        """What comes from the guest, as it comes; `LabError` when it dies, or stays silent for too long."""
+        """What comes from the guest, as it comes; `LabError` when it dies, or stays silent for too long.
+
+        A guest that does not get as far as the command is started again: emulated, a kernel hangs now and then.
+        """
+        for starts_left in reversed(range(self.settings.starts)):
+            try:
+                yield from self._output()
+            except _NotStartedError:
+                if starts_left == 0:
+                    raise
+                self._stack.close()
+                self._start()
+            else:
+                return
+
+    def _output(self) -> Iterator[tuple[Stream, bytes]]:
         with selectors.DefaultSelector() as selector:
             for stream, descriptor in self._ports.items():
                 selector.register(descriptor, selectors.EVENT_READ, stream)
@@ -161,7 +176,9 @@ class Machine:
             while selector.get_map():
                 ready = selector.select(None if self._may_be_silent else max(0.0, deadline - time.monotonic()))
                 if not ready and not self._may_be_silent:
-                    raise self._failed("fell silent" if self.is_ready else "did not start in time")
+                    if self.is_ready:
+                        raise self._failed("fell silent")
+                    raise self._failed("did not start in time", _NotStartedError)
                 for key, _ in ready:
                     if not (data := os.read(key.fd, 1 << 16)):
                         selector.unregister(key.fd)
@@ -189,16 +206,22 @@ class Machine:
     def _may_be_silent(self) -> bool:
         return self.is_ready and self.settings.silence_s is None
 
-    def _start(self, command: Sequence[str], image: Image, results: Path, environment: Mapping[str, str]) -> None:
-        folders = [read_only_root(mount_points_of_programs()), read_write(results)]
-        for folder in folders:
-            self._stack.callback(folder.close)
-        job = archive("job", _job(command, results, environment, self.settings))
-        self._initrd.write(image.initrd.read_bytes() + job)
-        self._initrd.flush()
-        self._run(image, folders)
+    def _start(self) -> None:
+        try:
+            # Files without a name: nothing to remove, however this ends.
+            self._complaint, initrd = [self._stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
+            initrd.write(self._image.initrd.read_bytes() + archive("job", self._job))
+            initrd.flush()
+            folders = []
+            for share in (partial(read_only_root, mount_points_of_programs()), partial(read_write, self._results)):
+                folders.append(share())
+                self._stack.callback(folders[-1].close)
+            self._run(initrd.fileno(), folders)
+        except BaseException:
+            self._stack.close()
+            raise
 
-    def _run(self, image: Image, folders: Sequence[SharedFolder]) -> None:
+    def _run(self, initrd: int, folders: Sequence[SharedFolder]) -> None:
         pipes = {stream: os.pipe() for stream in STREAMS}
         for reading, _ in pipes.values():
             self._stack.callback(os.close, reading)
@@ -206,8 +229,8 @@ class Machine:
         writing = {stream: each for stream, (_, each) in pipes.items()}
         options = [option for folder in folders for option in folder.options()] + self.settings.drives.options()
         command = qemu_command(
-            image,
-            self._initrd.fileno(),
+            self._image,
+            initrd,
             self.accelerator,
             writing,
             options,
@@ -216,7 +239,7 @@ class Machine:
         )
         self._qemu = start_qemu(
             command,
-            [self._initrd.fileno(), *writing.values(), *(folder.client.fileno() for folder in folders)],
+            [initrd, *writing.values(), *(folder.client.fileno() for folder in folders)],
             drives=self.settings.drives,
             stderr=self._complaint.fileno(),
         )
@@ -232,15 +255,19 @@ class Machine:
             if line.startswith(_EXIT) and line.removeprefix(_EXIT).strip().isdigit():
                 self.exit_code = int(line.removeprefix(_EXIT))
 
-    def _failed(self, what: str) -> LabError:
+    def _failed(self, what: str, kind: type[LabError] = LabError) -> LabError:
         self._complaint.seek(0)
         complaint = self._complaint.read().decode(errors="replace").strip()
         last = "\n  ".join(self._console.decode(errors="replace").splitlines()[-15:])
-        return LabError(
+        return kind(
             f"the lab's machine {what}" + (f": {complaint}" if complaint else ""),
             where=f"last on its console:\n  {last}" if last else "its console is empty",
             hint="a busy machine without KVM is slow: try again when it is idle, or allow more time",
         )
+
+
+class _NotStartedError(LabError):
+    """The guest did not get as far as the command."""
 
 
 def start_qemu(
