@@ -131,7 +131,7 @@ fn the_closed_forms_are_those_of_the_papers() {
 
 #[test]
 fn least_recently_written_collection_meets_its_closed_form() {
-    for over_provisioning in [0.07, 0.15, 0.28, 0.5] {
+    for over_provisioning in [0.07, 0.1, 0.15, 0.28, 0.5] {
         let model = drive(over_provisioning, Collection::LeastRecentlyWritten, 64);
         assert_within(
             of_random_writes(&model),
@@ -143,7 +143,7 @@ fn least_recently_written_collection_meets_its_closed_form() {
 
 #[test]
 fn greedy_collection_meets_its_own_and_stays_below() {
-    for over_provisioning in [0.07, 0.15, 0.28, 0.5] {
+    for over_provisioning in [0.07, 0.1, 0.15, 0.28, 0.5] {
         let found = of_random_writes(&drive(over_provisioning, Collection::Greedy, 64));
         assert_within(found, greedy(over_provisioning, 64.0), 0.03);
         assert!(found < 1.01 * least_recently_written(over_provisioning));
@@ -276,4 +276,58 @@ fn writes_with_parity_run_at_the_speed_of_the_host_where_that_is_lower() {
     }
     let unlimited = bandwidth(RaidLevel::Raid10, None);
     assert_within(bandwidth(RaidLevel::Raid10, Some(100_000_000)), unlimited, 1e-9);
+}
+
+/// Random 4 KiB I/Os a second of four drives, with so many in flight that hardly a die is ever idle.
+fn of_four_drives(level: RaidLevel, operation: Action) -> f64 {
+    let array = ArrayModel {
+        level,
+        drives: 4,
+        ..SINGLE
+    };
+    let mut storage = Storage::new(&crosspoint(), &array, 1).unwrap();
+    let (pages, mut rng) = (storage.capacity_bytes() / PAGE, Rng::new(7, &[]));
+    let took_ns = drive_closed(&mut storage, 1024, 60_000, |_| Request {
+        operation,
+        ..read(rng.below(pages) * PAGE)
+    });
+    60_000.0 * 1e9 / took_ns as f64
+}
+
+#[test]
+fn arrays_deliver_what_the_work_on_their_drives_allows() {
+    // A die of this model reads in 6 us and writes in 8. What a small write costs on the dies of all drives together:
+    // one write, a write on each copy, or two reads and two writes; RAID 6 of four reads only the stripe's other chunk.
+    let (dies, read_ns, write_ns) = (4.0 * 8.0, 6_000.0, 8_000.0);
+    let writes = [
+        (RaidLevel::Raid0, write_ns),
+        (RaidLevel::Raid1, 4.0 * write_ns),
+        (RaidLevel::Raid10, 2.0 * write_ns),
+        (RaidLevel::Raid5, 2.0 * (read_ns + write_ns)),
+        (RaidLevel::Raid6, read_ns + 3.0 * write_ns),
+    ];
+    for (level, work_ns) in writes {
+        assert_within(of_four_drives(level, Action::Write), dies * 1e9 / work_ns, 0.06);
+        assert_within(of_four_drives(level, Action::Read), dies * 1e9 / read_ns, 0.06);
+    }
+}
+
+#[test]
+fn whole_stripes_cost_their_parity_and_no_reads() {
+    for (level, data_drives) in [(RaidLevel::Raid0, 4), (RaidLevel::Raid5, 3), (RaidLevel::Raid6, 2)] {
+        let array = ArrayModel {
+            level,
+            drives: 4,
+            ..SINGLE
+        };
+        let mut storage = Storage::new(&crosspoint(), &array, 1).unwrap();
+        let stripe = data_drives * SINGLE.chunk_bytes;
+        let took_ns = drive_closed(&mut storage, 64, 4000, |number| write(number % 500 * stripe, stripe));
+        let of_one_drive = 8.0 * PAGE as f64 / 8_000.0;
+        assert_within(
+            4000.0 * stripe as f64 / took_ns as f64,
+            data_drives as f64 * of_one_drive,
+            0.04,
+        );
+    }
 }
