@@ -32,6 +32,8 @@ from runs import (
 
 from iosonde.run.engine import find_engine
 from iosonde.run.environment import capture
+from iosonde.target import open_target
+from iosonde.workload import kv
 
 SPAN_BYTES = 1 << 30
 QUEUE_DEPTHS = (1, 32, 128)
@@ -39,10 +41,12 @@ RATES = (100_000, 1_000_000)
 SERVERS, SERVICE_NS = 8, 100_000
 SIMULATED_SECONDS = 20
 JOBS, JOB_QUEUE_DEPTH = 64, 256
+STORE_RECORDS = 10_000_000
 
 HARNESS_HEAD = ("load", "queue depth", "CPU per I/O (ns)")
 OPEN_LOOP_HEAD = ("schedule", "rate wanted", "rate kept", "starts late by, p50 (ns)", "p99", "p99.9", "CPU used")
 SIMULATED_HEAD = ("in flight", "IOPS, closed form", "IOPS", "error", "latency (ns), closed form", "latency", "error")
+STORE_HEAD = ("phase", "value", "CPU per operation (ns)")
 FIGURE_HEAD = ("figure", "value")
 
 
@@ -85,7 +89,10 @@ def main() -> None:
         print(f"\nThe harness, closed loop:\n\n{table(HARNESS_HEAD, closed_loop(bench))}")
         print(f"\nThe harness, open loop:\n\n{table(OPEN_LOOP_HEAD, open_loop(bench))}")
         print(f"\nThe simulated device against the closed form:\n\n{table(SIMULATED_HEAD, simulated(bench))}")
-        print(f"\nOthers:\n\n{table(FIGURE_HEAD, [simulation_speed(bench), memory(bench)])}")
+        print(
+            f"\nThe harness of key-value stores, on the store that keeps nothing:\n\n{table(STORE_HEAD, stores(bench))}"
+        )
+        print(f"\nOthers:\n\n{table(FIGURE_HEAD, [simulation_speed(bench), memory(bench), load_memory(bench)])}")
     if chosen.output:
         chosen.output.write_text(json.dumps({**facts, "runs": bench.kept}, indent=1) + "\n")
 
@@ -166,6 +173,27 @@ def memory(bench: Bench) -> list[str]:
     beyond = (result["peak_memory_bytes"] - result["buffer_bytes"]) / 1e6
     buffers = f"{result['buffer_bytes'] / 1e6:.0f} MB of buffers"
     return [f"memory beyond {buffers}, {JOBS} jobs x queue depth {JOB_QUEUE_DEPTH} x 4 KiB", f"{beyond:.0f} MB"]
+
+
+def stores(bench: Bench) -> list[list[str]]:
+    """CPU time for an operation on a store that answers at once: choosing, timing, and comparing each value in full."""
+    rows = []
+    for phase, value_size in (("readrandom", 100), ("readrandom", 4000), ("overwrite", 100), ("overwrite", 4000)):
+        spec = store_spec(phase=phase, value_size=value_size, duration=f"{bench.seconds}s", database="existing")
+        rows.append([phase, f"{value_size:,} B", f"{bench.median(spec, cpu_ns_per_io):.1f}"])
+    return rows
+
+
+def load_memory(bench: Bench) -> list[str]:
+    """What the engine holds while ten million records are loaded into a store that keeps nothing."""
+    result = bench.events(store_spec(phase="load"))[-1]
+    return [f"memory while {STORE_RECORDS:,} records are loaded", f"{result['peak_memory_bytes'] / 1e6:.0f} MB"]
+
+
+def store_spec(**parameters: Any) -> dict[str, Any]:
+    """A load on the null store."""
+    stream = kv.build({"records": STORE_RECORDS, **parameters})
+    return kv.resolve({"main": stream}, open_target("null:1TiB"), seed=1, run_id="bench")
 
 
 def null_spec(bench: Bench, stream: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,275 @@
+"""The engine against RocksDB's own db_bench, in paired, interleaved runs on the same library.
+
+    python bench/vs_db_bench.py [--pairs 5] [--seconds 5] [--records 2000000] [--directory DIR] [--output FILE.json]
+
+Four comparisons, keys of 16 and values of 100 bytes, no compression, no statistics, every option that matters set on
+both sides: `fillseq` into an empty database; `readrandom` from a block cache that holds everything, and past it with
+direct reads and a small cache; `readwhilewriting` with 4 readers and one writer as fast as it goes. Ours keeps a full
+histogram of every interval and compares every value read with what its key demands; db_bench does neither.
+
+Debian's db_bench (package `rocksdb-tools`) is linked to the same `librocksdb.so` that the engine loads; the library of
+both is printed. Prints a Markdown table; `--output` keeps every run with its command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pairs import interleaved, provenance, ratio_of, shown, table
+
+from iosonde.run.engine import drive, find_engine
+from iosonde.run.environment import capture
+from iosonde.run.stop import Stop
+from iosonde.target import open_target
+from iosonde.workload import kv
+
+READERS = 4
+
+OPTIONS: Mapping[str, int | bool] = {
+    "write_buffer_size": 64 << 20,
+    "max_write_buffer_number": 2,
+    "max_background_jobs": 2,
+    "max_open_files": -1,
+    "block_size": 4096,
+    "target_file_size_base": 64 << 20,
+    "max_bytes_for_level_base": 256 << 20,
+    "enable_pipelined_write": False,
+}
+"""Of RocksDB, by its own names, alike on both sides."""
+
+DB_BENCH_NAMES = {"max_open_files": "open_files"}
+"""What db_bench calls an option otherwise."""
+
+LINE = re.compile(r"^(\w+)\s*:\s*([\d.]+) micros/op (\d+) ops/sec", re.MULTILINE)
+
+HEAD = ("load", "operations/s, engine", "operations/s, db_bench", "ratio")
+
+
+class BenchError(Exception):
+    """A run did not give what it must."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One run."""
+
+    program: str
+    ops_per_sec: float
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What both programs do."""
+
+    name: str
+    phase: str
+    """Of a study, and db_bench's name of it."""
+    cache_bytes: int
+    direct_reads: bool = False
+    jobs: int = 1
+    stream: str = "main"
+
+
+LOADS = (
+    Load(name="fillseq", phase="fillseq", cache_bytes=32 << 20),
+    Load(name="readrandom, cached", phase="readrandom", cache_bytes=4 << 30),
+    Load(name="readrandom, not cached", phase="readrandom", cache_bytes=8 << 20, direct_reads=True),
+    Load(
+        name=f"readwhilewriting, {READERS} readers",
+        phase="readwhilewriting",
+        cache_bytes=4 << 30,
+        jobs=READERS,
+        stream="readers",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What all comparisons share."""
+
+    engine: Path
+    scratch: Path
+    records: int
+    seconds: float
+    pairs: int
+
+    def compare(self, load: Load) -> list[tuple[Measured, Measured]]:
+        """Both programs in turn, each on its own database of the same records and options."""
+        print(load.name, file=sys.stderr)
+        if load.phase != "fillseq":
+            self._fill(load)
+        return interleaved(lambda: self.ours(load), lambda: self.theirs(load), pairs=self.pairs)
+
+    def ours(self, load: Load) -> Measured:
+        """The engine."""
+        place = self.scratch / "ours"
+        if load.phase == "fillseq":
+            _emptied(place)
+        spec = self._spec(load, place)
+        stop = Stop()
+        try:
+            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine)
+        finally:
+            stop.close()
+        if done.result is None:
+            raise BenchError(f"the engine failed: {done.failure}")
+        checks = done.result["store"]["checks"]
+        if any(check["missing"] or check["corrupted"] for check in checks):
+            raise BenchError(f"values are missing or wrong: {checks}")
+        operations = sum(job["operations"] for job in done.result["jobs"] if job["stream"] == load.stream)
+        seconds = (done.result["end_ns"] - done.result["begin_ns"]) / 1e9
+        return Measured(program="engine", ops_per_sec=operations / seconds, command=json.dumps(spec))
+
+    def theirs(self, load: Load, *, num: int | None = None) -> Measured:
+        """db_bench."""
+        place = self.scratch / "theirs"
+        if load.phase == "fillseq":
+            _emptied(place)
+        command = self._command(load, place, num or self.records)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = LINE.findall(done.stdout.replace("\r", "\n"))
+        rates = [float(rate) for name, _, rate in found if name == load.phase]
+        if not rates:
+            raise BenchError(f"db_bench gave no figure:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return Measured(program="db_bench", ops_per_sec=rates[-1], command=" ".join(command))
+
+    def _fill(self, load: Load) -> None:
+        """A fresh database for both, so that neither has what a comparison before it has left."""
+        filled = Load(name="fill", phase="fillseq", cache_bytes=load.cache_bytes)
+        self.ours(filled)
+        self.theirs(filled)
+
+    def _spec(self, load: Load, place: Path) -> dict[str, Any]:
+        is_fill = load.phase == "fillseq"
+        options = {
+            **OPTIONS,
+            "block_cache": load.cache_bytes,
+            "use_direct_reads": load.direct_reads,
+            "compression": "kNoCompression",
+            "statistics": False,
+        }
+        stream = kv.build(
+            {
+                "store": "rocksdb",
+                "phase": load.phase,
+                "records": self.records,
+                "value_compression_ratio": 0.5,
+                "jobs": load.jobs,
+                "rocksdb": options,
+                "page_cache": "keep",
+                "duration": "none" if is_fill else f"{self.seconds}s",
+                "limit_operations": self.records if is_fill else "none",
+            }
+        )
+        spec = kv.resolve({"main": stream}, open_target(str(self.scratch)), seed=1, run_id="bench")
+        spec["workload"]["target"]["path"] = str(place)
+        spec["observe"]["block_devices"] = []
+        return spec
+
+    def _command(self, load: Load, place: Path, num: int) -> list[str]:
+        options = {
+            "db": place,
+            "benchmarks": load.phase,
+            "num": num,
+            "threads": load.jobs,
+            "key_size": 16,
+            "value_size": 100,
+            "compression_ratio": 0.5,
+            "compression_type": "none",
+            "cache_size": load.cache_bytes,
+            "use_direct_reads": load.direct_reads,
+            "use_existing_db": load.phase != "fillseq",
+            "seed": 1,
+            **({} if load.phase == "fillseq" else {"duration": round(self.seconds)}),
+            **{DB_BENCH_NAMES.get(name, name): value for name, value in OPTIONS.items()},
+        }
+        return ["db_bench", *(f"--{name}={_flag(value)}" for name, value in options.items())]
+
+
+def _flag(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _emptied(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+
+
+def library_of_db_bench() -> str:
+    """The RocksDB that db_bench is linked to."""
+    listed = subprocess.run(["ldd", shutil.which("db_bench") or ""], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"=> (\S*librocksdb\S*)", listed)
+    if not found:
+        raise BenchError("db_bench is linked to no shared RocksDB, so it cannot be compared with: use Debian's")
+    return str(Path(found[1]).resolve())
+
+
+def rows(comparisons: Mapping[str, list[tuple[Measured, Measured]]]) -> list[list[str]]:
+    """A row for each comparison."""
+    rate: Callable[[Measured], float] = lambda run: run.ops_per_sec  # noqa: E731
+    return [
+        [
+            name,
+            *(f"{median(map(rate, side)):,.0f}" for side in zip(*pairs, strict=True)),
+            shown(ratio_of(pairs, rate)),
+        ]
+        for name, pairs in comparisons.items()
+    ]
+
+
+def main() -> None:
+    chosen = arguments()
+    if not shutil.which("db_bench"):
+        raise BenchError("`db_bench` is not found: install the package `rocksdb-tools`")
+    engine = find_engine()
+    library = library_of_db_bench()
+    environment = capture(engine)
+    about = f"{chosen.pairs} pairs, {chosen.records:,} records, {chosen.seconds:g} s of reads"
+    print(provenance(environment, Path(library).name, about))
+    with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch:
+        bench = Bench(
+            engine=engine,
+            scratch=Path(scratch),
+            records=chosen.records,
+            seconds=chosen.seconds,
+            pairs=chosen.pairs,
+        )
+        comparisons = {load.name: bench.compare(load) for load in LOADS if chosen.only in load.name}
+    print(f"\n{table(HEAD, rows(comparisons))}")
+    if chosen.output:
+        runs = {name: [[asdict(run) for run in pair] for pair in pairs] for name, pairs in comparisons.items()}
+        facts = {"command": sys.argv, "environment": environment, "library": library, "comparisons": runs}
+        chosen.output.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The engine against db_bench, in paired, interleaved runs.")
+    parser.add_argument(
+        "--pairs", type=int, default=5, help="pairs of runs in each comparison (from 3 on with intervals)"
+    )
+    parser.add_argument("--seconds", type=float, default=5, help="length of each measurement of reads")
+    parser.add_argument("--records", type=int, default=2_000_000, help="records of the database")
+    parser.add_argument("--directory", type=Path, default=Path(), help="where databases are made and removed")
+    parser.add_argument("--only", default="", help="only comparisons whose name holds this text")
+    parser.add_argument("--output", type=Path, help="JSON file for every run with its command")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"error: {error}")
