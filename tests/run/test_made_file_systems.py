@@ -189,14 +189,14 @@ def test_without_a_file_system_the_device_is_measured_raw(directory: Path, tmp_p
     assert written == [8 * MIB, 0, 0, 0]
 
 
-def test_a_raw_device_that_was_purged_is_laid_out_again(directory: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "means"), [("none", "overwrite"), ("ext4", "trim")])
+def test_what_is_made_can_be_purged_for_rounds(directory: Path, tmp_path: Path, kind: str, means: str) -> None:
     text = STUDY.replace("{size}", "64MiB").replace("[profiles", "[parts.rounds]\nmost = 2\nwindow = 2\n[profiles")
-    plan = expand(
-        parse(text), open_target(str(directory)), settings={"purge": "strongest", "read_fraction": "0.0"}, repeats=1
-    )
-    assert [(record.outcome, record.failure) for record in execute(plan, tmp_path / "set").records()] == [
-        ("complete", None)
-    ] * 3
+    settings = {"purge": "strongest", "read_fraction": "0.0", "file_system": kind}
+    plan = expand(parse(text), open_target(str(directory)), settings=settings, repeats=1)
+    records = execute(plan, tmp_path / "set").records()
+    assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 3
+    assert {record.parameters["purge"] for record in records if record.part == "preparation"} == {means}
 
 
 @pytest.mark.parametrize(("fresh", "made"), [("study", 1), ("case", 2), ("run", 4)])

@@ -197,7 +197,6 @@ def test_mount_options_may_hold_commas() -> None:
     [
         {"array": '"raid5"', "array_state": '"degraded"'},
         {"array": '"raid1"', "array_kind": '"btrfs"'},
-        {"setup_size": '"1GiB"'},
     ],
 )
 def test_a_simulated_array_refuses_what_it_cannot_simulate(measurement: dict[str, str]) -> None:

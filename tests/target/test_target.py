@@ -198,8 +198,8 @@ def test_a_block_device_is_refused_and_a_directory_on_it_named() -> None:
     if not devices:
         pytest.skip("the root file system has no block device in /dev")
     text = refusal(devices[0])
-    assert "does not write to block devices yet" in text
-    assert "such as `/`" in text
+    assert "must not be written" in text and "is mounted at `/`" in text
+    assert "name a directory on it, such as `/`" in text
 
 
 def test_a_directory_that_may_not_be_written_is_refused() -> None:

@@ -61,9 +61,14 @@ pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
     }
 }
 
-/// Claims a device for this run; files need no claim.
+/// Claims a device for this run, unless whoever started us holds the claim; files need none.
 pub(crate) fn claim(target: &Target) -> Result<Option<File>, BlockError> {
-    let Target::Device { path, .. } = target else {
+    let Target::Device {
+        path,
+        is_claimed: false,
+        ..
+    } = target
+    else {
         return Ok(None);
     };
     let claim = OpenOptions::new()

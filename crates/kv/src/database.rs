@@ -73,8 +73,12 @@ impl Ground {
                 let occupied = found.is_some() || log_found.is_some();
                 Ground::of(workload, None, found, occupied)
             }
-            StoreTarget::Device { path, size_bytes } => {
-                let claim = claim(Path::new(path))?;
+            StoreTarget::Device {
+                path,
+                size_bytes,
+                is_claimed,
+            } => {
+                let claim = claim(Path::new(path), *is_claimed)?;
                 let (found, occupied) = survey_device(&claim, Path::new(path), *size_bytes, opener)?;
                 Ground::of(workload, Some(claim), found, occupied)
             }
@@ -259,7 +263,7 @@ pub(crate) fn place(target: &StoreTarget) -> Place {
             path: Path::new(path).join(DATABASE),
             log: log_path.as_deref().map(|log| Path::new(log).join(LOG)),
         },
-        StoreTarget::Device { path, size_bytes } => Place::Device {
+        StoreTarget::Device { path, size_bytes, .. } => Place::Device {
             path: path.into(),
             bytes: *size_bytes,
         },
@@ -299,12 +303,12 @@ fn survey_directory(path: &Path) -> Result<Option<Mark>, KvError> {
     .at("`target`"))
 }
 
-/// Claims a device as long as the file is open (open(2), O_EXCL on block devices).
-fn claim(path: &Path) -> Result<File, KvError> {
+/// Claims a device as long as the file is open (open(2), O_EXCL on block devices), unless somebody holds it for us.
+fn claim(path: &Path, is_claimed: bool) -> Result<File, KvError> {
     let claim = OpenOptions::new()
         .read(true)
         .write(true)
-        .custom_flags(libc::O_EXCL)
+        .custom_flags(if is_claimed { 0 } else { libc::O_EXCL })
         .open(path)
         .map_err(|error| KvError::io("claim", path, &error).at("`target`"))?;
     let is_device = claim

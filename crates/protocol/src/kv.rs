@@ -94,6 +94,10 @@ pub enum StoreTarget {
         path: String,
         /// Bytes of the device that may be used.
         size_bytes: u64,
+        /// Whether whoever starts the engine holds the claim (`O_EXCL`) on a descriptor that the engine inherits; else
+        /// it claims the device itself.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_claimed: bool,
     },
     /// Nothing real: for the `null` store.
     Virtual,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Show every block device: what it is, what stands on it, and whether iosonde may use it.
 
-    No device is ever written so far: measure files in a directory on it.
+    Nothing is written. A device that may be used is named as a target, and once more with `--destroy`.
     """
     from iosonde.target.devices import devices
 
@@ -20,7 +20,8 @@ def command() -> None:
     for device in found:
         print("\n".join([*lines(device), ""]))
     print(
-        "iosonde writes no block device so far. It measures files in a directory: its block devices are watched."
+        "A block device is overwritten only if the command names it as the target and again with --destroy. Files in a "
+        "directory can be measured on any of them: its block devices are watched."
         if found
         else "no block devices are to be seen here (a container?)"
     )
@@ -46,7 +47,7 @@ def lines(device: Device) -> Iterator[str]:
         yield f"  on        {', '.join(facts['under'])}"
     for part in device.standing:
         yield from _standing_lines(part)
-    yield f"  may be written: no, {_why_not(device)}"
+    yield f"  may be written: {_verdict(device)}"
 
 
 def _standing_lines(part: Standing) -> Iterator[str]:
@@ -56,9 +57,18 @@ def _standing_lines(part: Standing) -> Iterator[str]:
         yield f"  holds     {part.name} ({format_bytes(part.size_bytes)}) {', '.join(part.uses)}"
 
 
-def _why_not(device: Device) -> str:
-    reason = device.uses[0] if device.uses else "iosonde does not write to block devices yet"
-    return reason + (f"; `--target {device.directory}` measures files on it" if device.directory else "")
+def _verdict(device: Device) -> str:
+    instead = f"; `--target {device.directory}` measures files on it" if device.directory else ""
+    if device.refusals:
+        return f"no, {'; '.join(device.refusals)}{instead}"
+    if device.problem:
+        return f"not known, {device.problem}"
+    name = f"/dev/{device.name}"
+    asked = f"`--target {name} --destroy {name}`"
+    if not device.holdings:
+        return f"yes, with {asked}"
+    repeated = device.serial or device.facts["size_bytes"]
+    return f"yes, with {asked} and `--confirm {repeated}`, for it holds {device.holdings}"
 
 
 def _medium(facts: dict[str, Any]) -> str:

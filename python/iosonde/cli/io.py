@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
     from iosonde.study.plan import Case, Plan, Run
+    from iosonde.target.consent import Consent
 
 LATENCY = ("mean", "p50", "p90", "p99", "p99_9", "max")
 
@@ -53,6 +54,8 @@ def command(
     ] = None,
     seed: options.Seed = None,
     keep: options.Keep = False,
+    destroy: options.Destroy = None,
+    confirm: options.Confirm = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON instead of a table.")] = False,
 ) -> None:
     """Measure once: one line an interval, and a table at the end.
@@ -75,7 +78,7 @@ def command(
     chosen = {name: value for name, value in given.items() if value is not None} | options.read_settings(settings)
     plan = _plan(target, chosen, seed=seed, keep=keep)
     with _directory(output) as directory:
-        result_set = _measure(plan, directory)
+        result_set = _measure(plan, directory, options.consent(destroy, confirm))
         record = result_set.records()[0]
         if as_json:
             typer.echo(record.model_dump_json(indent=2))
@@ -111,11 +114,11 @@ def _directory(output: Path | None) -> Iterator[Path]:
         yield Path(scratch) / "io"
 
 
-def _measure(plan: Plan, directory: Path) -> ResultSet:
+def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:
     from iosonde.run import Interrupted, execute
 
     try:
-        return execute(plan, directory, observer=_Intervals())
+        return execute(plan, directory, observer=_Intervals(), consent=consent)
     except Interrupted:
         typer.echo("Stopped; nothing is kept of a measurement that has not ended", err=True)
         raise typer.Exit(130) from None

@@ -8,6 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from iosonde.study.plan import Plan
+    from iosonde.target.consent import Consent
 
 StudyName = Annotated[
     str, typer.Argument(metavar="STUDY", help="Name of a study (see `iosonde list`), or a file of your own.")
@@ -17,7 +18,8 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         metavar="PATH",
-        help="Directory or new file to measure on; or `null:SIZE`, `simulated:servers=4,read=100us,size=1TiB`.",
+        help="Directory or new file to measure on; block devices, with commas between them; or `null:SIZE`, "
+        "`simulated:servers=4,read=100us,size=1TiB`, `sim:p900*4`.",
     ),
 ]
 Profile = Annotated[str, typer.Option(metavar="NAME", help="How large and how long: `quick`, `standard`, `paper`.")]
@@ -34,6 +36,26 @@ Settings = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the order and of every random choice.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the test files where they are at the end.")]
+
+Destroy = Annotated[
+    list[str] | None,
+    typer.Option("--destroy", metavar="DEVICE", help="A block device of the target may be overwritten. Once for each."),
+]
+Confirm = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--confirm",
+        metavar="SERIAL|SIZE",
+        help="Serial number of a device that holds something (its size if it has none): what it holds may be lost.",
+    ),
+]
+
+
+def consent(destroy: list[str] | None, confirm: list[str] | None) -> Consent:
+    """What the command line says may be destroyed."""
+    from iosonde.target.consent import Consent
+
+    return Consent(destroy=tuple(destroy or ()), confirm=tuple(confirm or ()))
 
 
 TimeLimit = Annotated[

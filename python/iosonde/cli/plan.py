@@ -69,6 +69,7 @@ def summary(plan: Plan) -> Iterator[str]:
     yield f"runs     {len(plan.runs)}, {order} (seed {plan.seed}){bounded}"
     yield f"time     {'at most ' if decided else ''}about {format_duration(plan.cost.seconds * 1e9)}"
     yield f"written  {limit if written != 0 else 'nothing'}{layout}"
+    yield from (f"note     {note}" for note in plan.notes)
     yield from _setup_lines(plan)
     for thing in plan.destroys:
         yield f"disk     {thing.path}: {thing.what}"

@@ -14,11 +14,14 @@ def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The result set to go on with.")],
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat failed runs as well.")] = False,
     time_limit: options.TimeLimit = None,
+    destroy: options.Destroy = None,
+    confirm: options.Confirm = None,
     report: session.Report = True,
 ) -> None:
     """Carry out the runs that are missing in a result set.
 
-    Runs that have a record are not repeated. The target must be the one that the study was begun on.
+    Runs that have a record are not repeated. The target must be the one that the study was begun on; block devices need
+    `--destroy` again, for meanwhile they may hold something else.
     """
     from rich.console import Console
 
@@ -35,6 +38,12 @@ def command(
     session.carry_out(
         ahead,
         directory,
-        lambda observer: resume(directory, observer=observer, retry_failed=retry_failed, time_limit_s=time_limit_s),
+        lambda observer: resume(
+            directory,
+            observer=observer,
+            retry_failed=retry_failed,
+            time_limit_s=time_limit_s,
+            consent=options.consent(destroy, confirm),
+        ),
         report=report,
     )

@@ -28,6 +28,8 @@ def command(
     seed: options.Seed = None,
     keep: options.Keep = False,
     time_limit: options.TimeLimit = None,
+    destroy: options.Destroy = None,
+    confirm: options.Confirm = None,
     report: session.Report = True,
 ) -> None:
     """Carry out a study and show what it found.
@@ -47,6 +49,12 @@ def command(
     session.carry_out(
         Ahead.of(plan),
         directory,
-        lambda observer: execute(plan, directory, observer=observer, time_limit_s=time_limit_s),
+        lambda observer: execute(
+            plan,
+            directory,
+            observer=observer,
+            time_limit_s=time_limit_s,
+            consent=options.consent(destroy, confirm),
+        ),
         report=report,
     )

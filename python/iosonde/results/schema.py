@@ -151,7 +151,8 @@ class Failure(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     code: str
-    """The engine's code, or `crashed`, `killed`, `out_of_memory`, `not_started`, `protocol`."""
+    """The engine's code, or `crashed`, `killed`, `out_of_memory`, `not_started`, `protocol`; `setup`, `purge`
+    where it was not begun because the target could not be made ready."""
     message: str
     context: str = ""
     hint: str = ""
@@ -197,8 +198,9 @@ class Record(BaseModel):
     temperature where the device tells (target/describe.py)."""
     setup: dict[str, Any] = {}
     """What stood between the target and the workload (run/stage.py): `asked` (the case's `Setup`), `on` (the target
-    under it), when and for which run it was made, in how many seconds and by which commands, and what came of it. Empty
-    where the workload had the target as it is."""
+    under it), when and for which run it was made, in how many seconds and by which commands, and what came of it;
+    of an array `state` and `state_after`, how it was before and after the run. Empty where the workload had the target
+    as it is."""
     environment: str
     """Hash of the environment file."""
     session: str = ""

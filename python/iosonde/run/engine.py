@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -114,14 +114,16 @@ def drive(
     patience: Patience | None = None,
     group: MemoryGroup | None = None,
     is_enough: Callable[[dict[str, Any]], bool] | None = None,
+    inherited: Sequence[int] = (),
 ) -> EngineRun:
     """Carry out one spec. `on_event` gets every event as it comes; `stop` ends the run early; `group` limits memory.
 
-    `is_enough` is asked after every event, and once it says yes the engine is told to end its measurement.
+    `is_enough` is asked after every event, and once it says yes the engine is told to end its measurement. `inherited`
+    are descriptors that hold what the engine uses.
     """
     conversation = _Conversation(spec, on_event, patience or Patience(), is_enough)
     started_at = _now()
-    child = _Child(engine or find_engine())
+    child = _Child(engine or find_engine(), inherited)
     try:
         if group:
             group.add(child.pid)  # It waits for its spec, and has taken hardly any memory yet.
@@ -360,7 +362,7 @@ class _Conversation:
 class _Child:
     """The engine's process, its pipes, and its end."""
 
-    def __init__(self, engine: Path) -> None:
+    def __init__(self, engine: Path, inherited: Sequence[int] = ()) -> None:
         self._begin_ns = time.monotonic_ns()
         self._own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
@@ -372,6 +374,7 @@ class _Child:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 process_group=0,
+                pass_fds=inherited,
             )
         except OSError as error:
             raise EngineError(

@@ -27,6 +27,7 @@ from iosonde.run.stage import Stage, Standing, clear
 from iosonde.run.stop import Stop, after, stop_on_signals
 from iosonde.study.plan import Case, Plan, Run
 from iosonde.target import Target, drive_state, open_target, prepare, put_back
+from iosonde.target.consent import NO_CONSENT, Consent
 from iosonde.target.control_group import MemoryGroup
 from iosonde.target.purge import purge
 
@@ -59,16 +60,26 @@ class Interrupted(KeyboardInterrupt):  # It is what it inherits from: not an err
 
 
 def execute(
-    plan: Plan, directory: Path | str, *, observer: Observer | None = None, time_limit_s: float | None = None
+    plan: Plan,
+    directory: Path | str,
+    *,
+    observer: Observer | None = None,
+    time_limit_s: float | None = None,
+    consent: Consent = NO_CONSENT,
 ) -> ResultSet:
     """Carry out a plan and keep its records in a new directory.
 
     When `time_limit_s` is over it ends with what it has: a long run that is judged by its own rounds is ended there and
-    kept, any other is forgotten, and `resume` goes on.
+    kept, any other is forgotten, and `resume` goes on. `consent` says which block devices may be overwritten;
+    `TargetError` where more has to be said.
     """
     find_engine()  # A missing engine is told before a directory is made.
+    with open_target(plan.target).claimed(consent):
+        pass  # And so is a device that may not be written.
     result_set = ResultSet.create(directory, plan)
-    return _carry_out(result_set, retry_failed=False, observer=observer or _Nobody(), time_limit_s=time_limit_s)
+    return _carry_out(
+        result_set, retry_failed=False, observer=observer or _Nobody(), time_limit_s=time_limit_s, consent=consent
+    )
 
 
 def resume(
@@ -77,14 +88,23 @@ def resume(
     observer: Observer | None = None,
     retry_failed: bool = False,
     time_limit_s: float | None = None,
+    consent: Consent = NO_CONSENT,
 ) -> ResultSet:
-    """Carry out what is missing in a result set, on the target that it was begun on."""
-    result_set = ResultSet.open(directory)
-    return _carry_out(result_set, retry_failed=retry_failed, observer=observer or _Nobody(), time_limit_s=time_limit_s)
+    """Carry out what is missing in a result set, on the target that it was begun on.
+
+    What `consent` allowed to be overwritten must be allowed again: meanwhile a device may hold something else.
+    """
+    return _carry_out(
+        ResultSet.open(directory),
+        retry_failed=retry_failed,
+        observer=observer or _Nobody(),
+        time_limit_s=time_limit_s,
+        consent=consent,
+    )
 
 
 def _carry_out(
-    result_set: ResultSet, *, retry_failed: bool, observer: Observer, time_limit_s: float | None
+    result_set: ResultSet, *, retry_failed: bool, observer: Observer, time_limit_s: float | None, consent: Consent
 ) -> ResultSet:
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         session_id = secrets.token_hex(4)
@@ -94,7 +114,8 @@ def _carry_out(
             drive_state.put_back(result_set.plan, result_set.directory)
             clear(result_set.plan)
             return result_set
-        with _session(result_set, observer, stop, session_id) as session:
+        clear(result_set.plan)  # What a killed session has left on a device would have it refused.
+        with _session(result_set, observer, stop, session_id, consent) as session:
             _carry_out_runs(session, agenda)
         if stop.is_set() and agenda.next_run():
             if not stop.is_time_over:
@@ -113,11 +134,21 @@ def _carry_out_runs(session: _Session, agenda: Agenda) -> None:
 
 
 @contextmanager
-def _session(result_set: ResultSet, observer: Observer, stop: Stop, session_id: str) -> Iterator[_Session]:
+def _session(
+    result_set: ResultSet, observer: Observer, stop: Stop, session_id: str, consent: Consent
+) -> Iterator[_Session]:
     """The target is made ready, and whatever comes then, put back."""
-    plan = result_set.plan
-    target = open_target(plan.target)
+    target = open_target(result_set.plan.target)
     _check_same_target(result_set, _describe(target))
+    with target.claimed(consent, keep=result_set.plan.keep), _prepared(result_set, target, stop, session_id) as ready:
+        yield _Session(result_set, observer, stop, *ready)
+
+
+@contextmanager
+def _prepared(
+    result_set: ResultSet, target: Target, stop: Stop, session_id: str
+) -> Iterator[tuple[Path, Stage, _Machine]]:
+    plan = result_set.plan
     stage = Stage(plan, target, result_set.directory)
     engine = find_engine()
     facts = environment.capture(engine)
@@ -127,7 +158,7 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, session_id: 
         prepare(plan)
         drive_state.prepare(plan, result_set.directory)
         harness.learn(run.spec for run in plan.runs)
-        yield _Session(result_set, observer, stop, engine, stage, _Machine(found, facts, harness, session_id))
+        yield engine, stage, _Machine(found, facts, harness, session_id)
     finally:
         try:
             stage.take_apart()
@@ -175,20 +206,24 @@ class _Session:
             run = run.model_copy(update={"spec": standing.spec(run)})
             shrunk.check(run, case.parameters | run.parameters)
         except TargetError as error:
-            return self._not_begun(run, case, error)
+            return self._not_begun(run, case, error, code="setup" if case.setup else "target")
         target = _describe(standing.target)
-        if run.purges:
+        try:
             self._purge(run)
+        except OSError as problem:
+            failed = TargetError(f"the purge by `{run.parameters['purge']}` failed: {problem.strerror or problem}")
+            return self._not_begun(run, case, failed, code="purge")
         totals = DeviceTotals(run.spec) if run.spec["workload"]["kind"] == "kv" else None
         watch = Watch(run.until, note=self._observer.note) if run.until else None
         with _memory_group(case.parameters | run.parameters) as group:
             done = drive(
-                drive_state.with_state(run.spec, self._result_set.directory),
+                standing.with_claims(drive_state.with_state(run.spec, self._result_set.directory)),
                 on_event=lambda event: self._observer.event(run, event),
                 stop=self.stop,
                 engine=self._engine,
                 group=group,
                 is_enough=watch.is_enough if watch else None,
+                inherited=standing.claims,
             )
             device_totals = totals.end() if totals else []
         ended = _ended(run, case, done, self.stop)
@@ -221,13 +256,11 @@ class _Session:
                 )
             self._observer.note("a member of the array failed; the study goes on with it degraded")
 
-    def _not_begun(self, run: Run, case: Case, error: TargetError) -> bool:
+    def _not_begun(self, run: Run, case: Case, error: TargetError, *, code: str) -> bool:
         """A target that is not as the run needs it is a failure like any other, and the study goes on."""
         if self.stop.is_set():
             return False
-        done = without_engine(
-            Failure(code="setup" if case.setup else "target", message=error.what, context=error.where, hint=error.hint)
-        )
+        done = without_engine(Failure(code=code, message=error.what, context=error.where, hint=error.hint))
         asked = {"asked": case.setup.model_dump()} if case.setup else {}
         facts = {"on": _describe(self._stage.base), **asked}
         record = self._record(run, case, done, facts["on"], Standing(target=self._stage.base, facts=facts))
@@ -271,6 +304,8 @@ class _Session:
         return judged(record, done.intervals, environment=self._machine.facts, study=self._result_set.plan.study)
 
     def _purge(self, run: Run) -> None:
+        if not run.purges:
+            return
         means = run.parameters["purge"]
         if means == "format":
             drive_state.forget(self._result_set.directory)

@@ -7,6 +7,7 @@ Simulated drives have nothing to be made: a setup is a new array of them, and th
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from iosonde.errors import TargetError
 from iosonde.study.plan import Case, JsonObject, Plan, Run
 from iosonde.target import Target, drive_state, journal
 from iosonde.target.building import Building
+from iosonde.target.device_target import DeviceTarget
 from iosonde.target.made import MadeTarget
 from iosonde.target.workspace import furnish
 
@@ -31,8 +33,17 @@ class Standing:
 
     block_devices: list[str] | None = None
     """To be watched, where they are not known before they are made."""
+    claims: Sequence[int] = ()
+    """Descriptors that hold a raw device exclusively."""
     laid_out_bytes: int = 0
     """Of a raw device: what earlier runs have written of it from its beginning on."""
+
+    def with_claims(self, spec: JsonObject) -> JsonObject:
+        """The spec for an engine that inherits the claims; by itself, an engine claims a device."""
+        workload = spec["workload"]
+        if not self.claims or workload["target"].get("kind") != "device":
+            return spec
+        return {**spec, "workload": {**workload, "target": {**workload["target"], "is_claimed": True}}}
 
     def spec(self, run: Run) -> JsonObject:
         """The run's spec, with what only now is known."""
@@ -61,7 +72,7 @@ class Stage:
     def ready(self, run: Run, case: Case) -> Standing:
         """What that run is to find; made now unless it stands. `TargetError` where it cannot be made."""
         if not self._is_needed:
-            return self._standing
+            return self._on_target()
         is_fresh = case.setup is not None and case.setup.fresh == "run"
         if is_fresh or self._key != case.stands_on:
             self.take_apart()
@@ -93,14 +104,18 @@ class Stage:
             self._building.take_apart()
             self._building = None
 
+    def _on_target(self) -> Standing:
+        return replace(self._standing, claims=_claims_of(self.base), laid_out_bytes=self._laid_out_bytes)
+
     def _now(self) -> dict[str, Any]:
         """What may change from run to run: a member of an array may fail between two."""
         if self._building is None:
-            return {}
+            return {"claims": _claims_of(self.base)}
         state = self._building.state()
         return {
             "facts": {**self._standing.facts, **({"state": state} if state else {})},
             "block_devices": self._building.block_devices(),
+            "claims": self._building.claims,
             "laid_out_bytes": self._laid_out_bytes,
         }
 
@@ -134,6 +149,11 @@ class Stage:
             drive_state.begin(self._directory, wanted)
             return {"simulated": True}
         return {"simulated": True, "kept_from_before": True}
+
+
+def _claims_of(target: Target) -> list[int]:
+    """Those of a device that is measured as it is."""
+    return target.claims.descriptors if isinstance(target, DeviceTarget) else []
 
 
 def clear(plan: Plan) -> None:

@@ -52,9 +52,10 @@ def expand(
     stages = _Stages(target)
     drafts = _drafts(whole, stages)
     _check_memory(drafts, whole)
-    for setup, group in _by_setup(drafts).items():
-        _check_room(group, _files(group), stages.on(setup))
-        _check_direct(group, stages.on(setup))
+    for group in _together(drafts):
+        place = stages.on(group[0].case.setup)
+        _check_room(group, _files(group), place)
+        _check_direct(group, place)
     order = _order(whole, drafts)
     runs = _runs(whole, order, stages)
     cases = [_with_procedure(draft, whole, stages) for draft in drafts]
@@ -73,6 +74,7 @@ def expand(
         cost=_total_cost(drafts, cases, runs, layout_bytes),
         settings=dict(settings or {}),
         keep=keep,
+        notes=target.notes(),
         own=target.own,
     )
 
@@ -412,6 +414,14 @@ def _files(drafts: Sequence[_Draft]) -> dict[str, int]:
         for name, size_bytes in draft.of.files(draft.streams).items():
             files[name] = max(size_bytes, files.get(name, 0))
     return files
+
+
+def _together(drafts: Sequence[_Draft]) -> list[list[_Draft]]:
+    """Cases whose files lie beside each other."""
+    groups: dict[tuple[str, ...], list[_Draft]] = {}
+    for draft in drafts:
+        groups.setdefault(draft.case.stands_on, []).append(draft)
+    return list(groups.values())
 
 
 def _by_setup(drafts: Sequence[_Draft]) -> dict[Setup | None, list[_Draft]]:

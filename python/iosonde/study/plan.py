@@ -211,6 +211,8 @@ class Plan(_Frozen):
     """`--set` as given, so that the plan can be rerun."""
     keep: bool = False
     """Whether the test file stays after the study (`--keep`)."""
+    notes: list[str] = []
+    """What a user should know before it begins."""
     own: str = ""
     """Name of what is made on the target (`iosonde-XXXXXXXX`), where anything is."""
 

@@ -177,7 +177,6 @@ def _check(setup: Setup, available: int) -> None:
 def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     """What no single parameter tells: a condition, what is wrong when it holds, and what to do."""
     level, count, fewest = setup.array, setup.devices, FEWEST_DEVICES[setup.array]
-    needed = count + (setup.journal == "external" and setup.setup_size is None and available > 1)
     breaks = setup.array_state in ("degraded", "rebuilding")
     survives = tolerated_failures(setup)
     even = " and an even number" if level == "raid10" else ""
@@ -189,8 +188,8 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
         (count < fewest or (level == "raid10" and count % 2 == 1),
          f"`{level}` needs at least {fewest} devices{even}, and `devices` gives it {count}",
          f"raise `devices`, or {exclude}"),
-        (needed > available,
-         f"the case needs {needed} devices, and the target has {available}",
+        (count > available,
+         f"the case needs {count} devices, and the target has {available}",
          f"name more devices as the target, or leave out what needs them with `--set devices={_up_to(available)}`"),
         (setup.failed_members > 0 and not breaks,
          f"`failed_members` is {setup.failed_members}, but nothing fails with `array_state = \"{setup.array_state}\"`",

@@ -115,6 +115,12 @@ def serial(device: str) -> str:
     return _read(path / "device" / "serial") or _read(path / "serial") or page[4:].decode(errors="replace").strip()
 
 
+def wwid(device: str) -> str:
+    """The name of a disk that is the same on every path to it, or nothing."""
+    path = _sys_path(disk_of(device))
+    return _read(path / "wwid") or _read(path / "device" / "wwid")
+
+
 def _sys_path(device: str) -> Path:
     return (_SYS / device).resolve()
 

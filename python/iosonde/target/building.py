@@ -18,6 +18,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.target import arrays, block_stack, file_systems, journal
+from iosonde.target.claims import Claims
 from iosonde.target.made import MadeTarget
 from iosonde.target.workspace import MADE
 from iosonde.units import format_bytes
@@ -30,6 +31,8 @@ class Building:
         self.target = target
         self._array: arrays.Built | None = None
         self._journal_device: Path | None = None
+        self._claims = Claims()
+        """Of a raw array: what stands under it is claimed by the array itself, and loop devices by the engine."""
 
     def make(self) -> dict[str, Any]:
         """Make all of it -> facts for the record; whatever stands when that fails is taken apart again."""
@@ -40,6 +43,11 @@ class Building:
             with contextlib.suppress(TargetError):  # The reason why it was not made matters more.
                 self.take_apart()
             raise
+
+    @property
+    def claims(self) -> list[int]:
+        """Descriptors that hold a raw device exclusively, for the engine to inherit."""
+        return self._claims.descriptors
 
     def state(self) -> dict[str, Any]:
         """How the array is now; nothing without one."""
@@ -53,6 +61,7 @@ class Building:
     def take_apart(self) -> None:
         """Undo what stands, the last first; may be called again."""
         try:
+            self._claims.let_go(self.target.link)
             journal.undo(self.target.point)
             self._take_array_apart()
             self.target.ground.give_back()
@@ -83,7 +92,7 @@ class Building:
             self._link(device)
         else:
             is_made = setup.array_kind == "btrfs" and setup.array != "single"
-            steps += [] if is_made else file_systems.make(device, setup, provided.journal_device)
+            steps += [] if is_made else file_systems.make(device, setup, provided.journal_device, own=self.target.own)
             steps.append(self._mount(device))
             if self._array is not None:
                 self._builder().mounted(self._array, self.target.point)
@@ -116,6 +125,8 @@ class Building:
                 hint="plan the study again: the devices are others than those that it was planned for",
             )
         self.target.link.symlink_to(device)
+        if self.target.ground.is_exclusive or self.target.setup.array != "single":
+            self._claims.take(self.target.link)
 
 
 def number_of(device: Path) -> str:

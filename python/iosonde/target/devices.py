@@ -1,8 +1,4 @@
-"""Every block device of this machine: what it is, what stands on it, and whether it may be written.
-
-None is written so far, so here nothing hangs on completeness; but what is found says why a device must not be, and what
-to name as a target instead.
-"""
+"""Every block device of this machine: what it is, what stands on it, and whether it may be written (`guard.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iosonde.target import block_stack
+from iosonde.errors import TargetError
+from iosonde.target import block_stack, consent, guard
 from iosonde.target.mounts import mounts
 
 
@@ -50,11 +47,12 @@ class Device:
     serial: str
     standing: list[Standing]
     """The device itself, then its partitions."""
-
-    @property
-    def uses(self) -> list[str]:
-        """Why it must not be written, whatever iosonde can do."""
-        return [f"`{part.name}` {use}" for part in self.standing for use in part.uses]
+    refusals: list[str]
+    """Why it must not be written; none if it may be."""
+    holdings: str
+    """What it holds that would be lost, for a reader."""
+    problem: str = ""
+    """Why it cannot be told whether it may be written."""
 
     @property
     def directory(self) -> str | None:
@@ -66,11 +64,21 @@ def devices() -> list[Device]:
     """All block devices, by name."""
     mounted = _mount_points()
     swaps = _swaps()
-    return [_device(number, mounted, swaps) for number in block_stack.all_devices()]
+    kernel = guard.Kernel()
+    return [_device(number, mounted, swaps, kernel) for number in block_stack.all_devices()]
 
 
-def _device(number: str, mounted: dict[str, list[str]], swaps: set[str]) -> Device:
+def _device(number: str, mounted: dict[str, list[str]], swaps: set[str], kernel: guard.Kernel) -> Device:
+    node, problem = Path("/dev", block_stack.name_of(number)), ""
+    try:
+        findings = guard.look_at(number, kernel=kernel, node=node)
+    except (OSError, TargetError) as error:
+        problem = str(error.what if isinstance(error, TargetError) else error.strerror)
+        findings = guard.look_at(number, kernel=kernel)
     return Device(
+        refusals=findings.refusals,
+        holdings=consent.holdings(findings),
+        problem=problem,
         name=block_stack.name_of(number),
         facts=block_stack.describe(number),
         model=block_stack.model(number),

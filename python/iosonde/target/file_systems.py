@@ -10,18 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from iosonde.errors import TargetError
 from iosonde.study.plan import Setup
-from iosonde.target import journal
+from iosonde.target import guard, journal
 from iosonde.target.mounts import mounts
 from iosonde.target.tools import call, require, require_root
 
 MIB = 1 << 20
 
 EXT4 = ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+
+JOURNAL_DEVICE = ("-q", "-F", "-b", "4096", "-O", "journal_dev")
 
 BUSY_S = 10.0
 
@@ -55,31 +58,41 @@ def is_known_to_kernel(file_system: str) -> bool:
         return False
 
 
-def make(device: Path, setup: Setup, journal_device: Path | None = None) -> list[dict[str, Any]]:
-    """Make the file system on a device -> the commands, as `tools.call` tells of them."""
+def make(device: Path, setup: Setup, journal_device: Path | None = None, *, own: str = "") -> list[dict[str, Any]]:
+    """Make the file system on a device -> the commands, as `tools.call` tells of them.
+
+    Of its identity, which is `uuid_of(own, "data")`, whoever finds it knows that it is ours.
+    """
+    identity = uuid_of(own, "data")
     match setup.file_system:
         case "ext4":
-            return _make_ext4(device, setup, journal_device)
+            return _make_ext4(device, setup, journal_device, own)
         case "xfs":
-            return [call("mkfs.xfs", "-q", "-f", device)]
+            return [call("mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}", device)]
         case "btrfs":
-            return [call("mkfs.btrfs", "-q", "-f", device)]
+            return [call("mkfs.btrfs", "-q", "-f", "-U", identity, device)]
         case _:
             return []
 
 
-def _make_ext4(device: Path, setup: Setup, journal_device: Path | None) -> list[dict[str, Any]]:
+def uuid_of(own: str, part: Literal["data", "journal"]) -> str:
+    """The identity of a file system, or of its journal, that is made under that name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{own}/{part}"))
+
+
+def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str) -> list[dict[str, Any]]:
+    named = ("-U", uuid_of(own, "data"))
     match setup.journal:
         case "off":
-            return [call("mkfs.ext4", *EXT4, "-O", "^has_journal", device)]
+            return [call("mkfs.ext4", *EXT4, *named, "-O", "^has_journal", device)]
         case "external":
             assert journal_device, "whoever asks for an external journal provides its device"
             return [
-                call("mke2fs", "-q", "-F", "-b", "4096", "-O", "journal_dev", journal_device),
-                call("mkfs.ext4", *EXT4, "-J", f"device={journal_device}", device),
+                call("mke2fs", *JOURNAL_DEVICE, "-U", uuid_of(own, "journal"), journal_device),
+                call("mkfs.ext4", *EXT4, *named, "-J", f"device={journal_device}", device),
             ]
         case _:
-            return [call("mkfs.ext4", *EXT4, device)]
+            return [call("mkfs.ext4", *EXT4, *named, device)]
 
 
 def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
@@ -97,20 +110,28 @@ def unmount(point: Path) -> None:
 
 
 def undo(entry: journal.Entry) -> None:
-    """Unmount, and remove the directory that it was mounted at."""
-    point = Path(entry.path)
+    """Unmount, and remove the directory that it was mounted at.
+
+    An engine that lost its iosonde needs a moment to end, and mkfs goes on alone until it is done.
+    """
+    point, device = Path(entry.path), Path(entry.facts["device"])
     deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            unmount(point)
-            break
-        except TargetError as error:
-            # An engine that lost its iosonde needs a moment to end.
-            if time.monotonic() > deadline:
-                raise OSError(str(error.what)) from None
-            time.sleep(0.1)
+    while problem := _problem(point, device):
+        if time.monotonic() > deadline:
+            raise OSError(problem)
+        time.sleep(0.05)
     with contextlib.suppress(FileNotFoundError):
         point.rmdir()
+
+
+def _problem(point: Path, device: Path) -> str:
+    """Unmount; what still stands in the way, if anything does."""
+    try:
+        unmount(point)
+    except TargetError as error:
+        return error.what
+    is_busy = device.is_block_device() and guard.is_held(device)
+    return f"`{device}` is still in use" if is_busy else ""
 
 
 def room(setup: Setup, device_bytes: int) -> int:

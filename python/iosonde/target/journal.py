@@ -33,6 +33,7 @@ UNDO = {
     "loop device": "iosonde.target.loop_devices",
     "mount": "iosonde.target.file_systems",
     "stage": "iosonde.target.building",
+    "device": "iosonde.target.device_target",
 }
 """Things that are no files -> the module whose `undo(entry)` takes them apart. It raises `OSError` if it cannot."""
 

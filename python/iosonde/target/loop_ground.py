@@ -10,7 +10,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.study.plan import Destroys, Purge, Setup
-from iosonde.target import arrays, file_systems, journal, loop_devices, purge
+from iosonde.target import arrays, file_systems, journal, loop_devices
 from iosonde.target.loop_devices import LoopDevice
 from iosonde.target.made import MadeTarget, Provided
 from iosonde.target.target import DirectoryTarget
@@ -32,13 +32,22 @@ class LoopGround:
     own: str
     device_bytes: int
     sector_bytes: int
-    purges: list[Purge]
     _attached: list[LoopDevice] = field(default_factory=list, repr=False)
 
     @property
     def name(self) -> str:
         """The user's directory."""
         return str(self.directory)
+
+    @property
+    def is_exclusive(self) -> bool:
+        """The files are our own."""
+        return False
+
+    @property
+    def purges(self) -> list[Purge]:
+        """Whether a loop device takes discards is not known before there is one."""
+        return ["overwrite"]
 
     @property
     def images(self) -> Path:
@@ -112,7 +121,6 @@ def on_loop_devices(target: DirectoryTarget, setup: Setup) -> MadeTarget:
         own=target.own,
         device_bytes=size >> 20 << 20,
         sector_bytes=max(512, target.direct_unit() or 512),
-        purges=["trim", "overwrite"] if purge.can_trim(Path(target.name)) else ["overwrite"],
     )
     return MadeTarget(ground=ground, setup=setup, own=target.own)
 

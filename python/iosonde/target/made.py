@@ -52,7 +52,11 @@ class Ground(Protocol):
 
     @property
     def purges(self) -> list[Purge]:
-        """Means to give up what they hold."""
+        """Means to give up what they hold, raw."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether its devices are claimed as long as they are not under something."""
 
     def destroys(self, setup: Setup) -> list[Destroys]:
         """What existing data could be lost, and what is made and removed again."""
@@ -163,8 +167,8 @@ class MadeTarget(Target):
         return Capacity(bytes=self.free_bytes())
 
     def purges(self) -> list[Purge]:
-        """As the devices under it."""
-        return self.ground.purges
+        """A file system frees the blocks of its files; a raw device does what it can."""
+        return ["trim", "overwrite"] if self.kind == "directory" else self.ground.purges
 
     def direct_unit(self) -> int:
         """Sectors, or what the file system needs."""

@@ -27,8 +27,12 @@ class Mount:
 
 def mounts() -> list[Mount]:
     """All mounts that this process sees, in the order in which they were made."""
-    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    return [_parse(line) for line in lines]
+    return mounts_in(Path("/proc/self/mountinfo"))
+
+
+def mounts_in(table: Path) -> list[Mount]:
+    """All mounts of the namespace whose `mountinfo` that is."""
+    return [_parse(line) for line in table.read_text(errors="surrogateescape").splitlines()]
 
 
 def mount_of(path: Path) -> Mount | None:

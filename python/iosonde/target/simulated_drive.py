@@ -153,7 +153,6 @@ class SimulatedDriveTarget(Target):
     def _check_setup(self, setup: Setup) -> None:
         reasons = {
             "file_system": (setup.file_system != "none", "the parameter to `none`"),
-            "setup_size": (setup.setup_size is not None, "the size with `capacity=...` of the target"),
             "array_kind": (setup.array_kind == "btrfs", "the parameter to `md`"),
             "array_state": (setup.array_state not in ("clean", "synced"), "the parameter to `synced`"),
         }

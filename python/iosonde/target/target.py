@@ -2,8 +2,8 @@
 
 `open_target` turns what the user named into a `Target`, or says why not. Nothing that exists is ever written: in a
 directory iosonde makes a fresh subdirectory of its own, a file target must not exist yet (or be one that iosonde made),
-and block devices are refused. `null:SIZE` and `simulated:...` stand for no storage at all, `sim:...` for a simulated
-drive (`simulated_drive.py`).
+and block devices must pass the guard (`device_target.py`). `null:SIZE` and `simulated:...` stand for no storage at all,
+`sim:...` for a simulated drive (`simulated_drive.py`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ import os
 import secrets
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from iosonde.errors import TargetError
 from iosonde.study.plan import Capacity, Destroys, Purge, Setup
 from iosonde.target import block_stack, direct_io, journal, purge
 from iosonde.target.describe import describe_path, stack_of
-from iosonde.target.mounts import mount_of, mounts
+from iosonde.target.mounts import mount_of
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from iosonde.target.consent import Consent
 
 Files = Literal["shared", "per_job"]
 IoMode = Literal["direct", "buffered"]
@@ -61,6 +65,11 @@ def open_target(text: str) -> Target:
         from iosonde.target.simulated_drive import open_simulated
 
         return open_simulated(text)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if len(names) > 1 and not Path(text).exists():
+        from iosonde.target.device_target import open_devices
+
+        return open_devices(names)
     path = Path(text).expanduser()
     try:
         mode = path.stat().st_mode
@@ -71,6 +80,10 @@ def open_target(text: str) -> Target:
             f"cannot look at `{text}`: {error.strerror}",
             hint="name a directory or a new file that you may write to",
         ) from error
+    if stat.S_ISBLK(mode):
+        from iosonde.target.device_target import open_devices
+
+        return open_devices([text])
     return _existing(path.resolve(), mode)
 
 
@@ -119,6 +132,15 @@ class Target(ABC):
     def called(self, own: str) -> Target:
         """The target on which what iosonde makes has that name, as a plan has it."""
         return self
+
+    @contextmanager
+    def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
+        """Hold what would have to be held while a study is carried out, if the user's consent is enough."""
+        yield
+
+    def notes(self) -> list[str]:
+        """What a user should know before a study begins."""
+        return []
 
     def device_count(self) -> int:
         """How many devices the user named, of which a setup takes the first ones."""
@@ -368,8 +390,6 @@ def _afterwards(keep: bool) -> str:
 
 
 def _existing(path: Path, mode: int) -> Target:
-    if stat.S_ISBLK(mode):
-        raise _is_block_device(path)
     if stat.S_ISDIR(mode):
         _check_writable(path)
         return DirectoryTarget(name=str(path))
@@ -418,17 +438,6 @@ def _check_writable(directory: Path) -> None:
         raise TargetError(
             f"you may not write in `{directory}`", hint="name a directory of your own, or change its permissions"
         )
-
-
-def _is_block_device(path: Path) -> TargetError:
-    number = path.stat().st_rdev
-    device = f"{os.major(number)}:{os.minor(number)}"
-    on_it = [mount.point for mount in mounts() if mount.device == device]
-    place = f", such as `{on_it[0]}`" if on_it else ""
-    return TargetError(
-        f"`{path}` is a block device, and iosonde does not write to block devices yet",
-        hint=f"name a directory of a file system on it{place}; its block devices are watched through the file system",
-    )
 
 
 def _null(text: str, size: str) -> VirtualTarget:
