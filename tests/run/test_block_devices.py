@@ -380,9 +380,30 @@ def test_a_device_that_is_read_only_is_refused(disks: Callable[..., Disk], tmp_p
         run("blockdev", "--setrw", disk.path)
 
 
-def test_a_file_under_a_loop_device_is_no_target(disks: Callable[..., Disk]) -> None:
+def test_a_file_under_a_loop_device_is_no_target(disks: Callable[..., Disk], tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="exists already"):
         open_target(str(disks().image))
+    kept = tmp_path / "kept"
+    journal.created(kept, "file", keep=True)
+    kept.write_bytes(bytes(MIB))
+    journal.identify(kept)
+    loop = LoopDevice(kept, sector_bytes=512)
+    try:
+        with pytest.raises(TargetError, match="is the file under the loop device"):
+            open_target(str(kept))
+    finally:
+        loop.close()
+        journal.remove(kept)
+
+
+def test_no_serial_number_is_kept_with_the_plan(disks: Callable[..., Disk]) -> None:
+    plan = planned(disks())
+    assert plan.notes and "notes" not in plan.model_dump()
+
+
+def test_at_least_the_edges_are_named_as_lost(disks: Callable[..., Disk]) -> None:
+    (lost,) = planned(disks(), span="64KiB").destroys
+    assert f"bytes 0 to {EDGE_BYTES - 1} are lost" in lost.what
 
 
 class Tries:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from iosonde.units import format_bytes
 
@@ -211,8 +211,8 @@ class Plan(_Frozen):
     """`--set` as given, so that the plan can be rerun."""
     keep: bool = False
     """Whether the test file stays after the study (`--keep`)."""
-    notes: list[str] = []
-    """What a user should know before it begins."""
+    notes: list[str] = Field(default=[], exclude=True)
+    """What a user should know before it begins; not kept, for serial numbers may stand there."""
     own: str = ""
     """Name of what is made on the target (`iosonde-XXXXXXXX`), where anything is."""
 

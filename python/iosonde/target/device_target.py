@@ -343,6 +343,7 @@ def _written_sectors(number: str) -> int:
 
 
 def _range(device: Path, size_bytes: int, device_bytes: int) -> Destroys:
+    size_bytes = max(size_bytes, signatures.EDGE_BYTES)  # So much is wiped at the end in any case.
     whole = "all of it" if size_bytes >= device_bytes else f"{format_bytes(size_bytes)} of {format_bytes(device_bytes)}"
     edges = (
         ""

@@ -23,6 +23,7 @@ from iosonde.errors import TargetError
 from iosonde.study.plan import Capacity, Destroys, Purge, Setup
 from iosonde.target import block_stack, direct_io, journal, purge
 from iosonde.target.describe import describe_path, stack_of
+from iosonde.target.loop_devices import attached_to
 from iosonde.target.mounts import mount_of
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_size
 
@@ -406,6 +407,12 @@ def _own_file(path: Path) -> FileTarget:
             f"`{path}` exists already, and would be overwritten",
             hint=f"name a file that does not exist yet, or the directory `{path.parent}`: iosonde then makes its own "
             "file there",
+        )
+    devices = attached_to(path)
+    if devices:
+        raise TargetError(
+            f"`{path}` is the file under the loop device `{devices[0]}`, which is in use",
+            hint=f"detach it with `losetup --detach {devices[0]}`, or name another target",
         )
     _check_writable(path.parent)
     return FileTarget(name=str(path))
