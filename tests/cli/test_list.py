@@ -29,6 +29,10 @@ davidovic2019-raid0  One, two and three drives in RAID 0
 filesystems  What a file system costs
   quick        25 cases    75 runs   1 min 45 s
   standard     25 cases    75 runs   40 min 15 s
+han2021-dbbench  RocksDB: fills and reads with 64 write buffers
+  quick         4 cases     4 runs   46.8 s
+  standard      4 cases    12 runs   46 min 2 s
+  paper         4 cases    20 runs   11 h 7 min
 han2021-device  One device under 64 threads with a file each
   quick         8 cases    28 runs   39.2 s
   standard      8 cases    46 runs   8 min 35 s
@@ -47,6 +51,10 @@ jo2024-mixed  IOPS and five-nines latency under a 70/30 mix
 latency-curve  Response latency over offered load
   quick        14 cases    42 runs   58.8 s
   standard     26 cases    78 runs   15 min 52 s
+log-device  RocksDB's write-ahead log on a device of its own
+  quick        12 cases    12 runs   20.4 s
+  standard     12 cases    36 runs   21 min 7 s
+  paper        12 cases    36 runs   2 h 6 min
 master2010-degradation  What is left after an hour of random writes
   quick         8 cases    24 runs   2 min 2 s
   standard      8 cases    24 runs   1 h 20 min
@@ -99,6 +107,9 @@ write-stress  Reads while writes saturate the target
   quick         2 cases     6 runs   38.4 s
   standard      2 cases     6 runs   9 min 13 s
   paper         2 cases     6 runs   4 h 31 min
+ycsb  YCSB's six workloads on four stores
+  quick        24 cases    24 runs   28.8 s
+  standard     24 cases    72 runs   42 min 14 s
 """)
 
 

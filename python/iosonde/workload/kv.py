@@ -379,15 +379,8 @@ def settle(streams: Mapping[str, KvParameters], target: Room, *, room_bytes: int
     settled = {name: _by_phase(stream, is_virtual=is_virtual) for name, stream in streams.items()}
     settled = _one_database(settled)
     check_agreement(settled, WHOLE_WORKLOAD)
-    whole = next(iter(settled.values()))
     if all(stream.background for stream in settled.values()):
         raise StudyError("every stream is in the background, so nothing ends the run", hint="leave out `background`")
-    if whole.log == "apart" and whole.store == "rocksdb" and whole.log_target is None:
-        raise StudyError(
-            "the log is to lie on a second target, and none is named",
-            where="by the parameter `log_target`",
-            hint="name a directory on another device: `--set log_target=DIRECTORY`",
-        )
     return settled
 
 
@@ -429,6 +422,13 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         control_group.hierarchy()
     streams = settle(streams, target, room_bytes=target.free_bytes())
     whole = next(iter(streams.values()))
+    # Only here: what a study would take can be said without a second target.
+    if whole.log == "apart" and whole.store == "rocksdb" and whole.log_target is None:
+        raise StudyError(
+            "the log is to lie on a second target, and none is named",
+            where="by the parameter `log_target`",
+            hint="name a directory on another device: `--set log_target=DIRECTORY`",
+        )
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     place, devices = _place(streams, target)
     return {
