@@ -54,6 +54,7 @@ _RUN = """
     process_fs_inputs::BIGINT AS process_fs_inputs, process_fs_outputs::BIGINT AS process_fs_outputs,
     process_wall_ns::BIGINT AS process_wall_ns, database_bytes::BIGINT AS database_bytes,
     record_bytes::BIGINT AS record_bytes, values_checked::BIGINT AS values_checked,
+    stalled_ns::BIGINT AS stalled_ns,
     values_missing::BIGINT AS values_missing, values_corrupted::BIGINT AS values_corrupted,
     cached_bytes_at_begin::BIGINT AS cached_bytes_at_begin,
     run_device_read_bytes::BIGINT AS run_device_read_bytes, run_device_write_bytes::BIGINT AS run_device_write_bytes

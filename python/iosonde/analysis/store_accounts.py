@@ -23,6 +23,7 @@ FACTS = (
         "values_missing",
         "values_corrupted",
         "cached_bytes_at_begin",
+        "stalled_ns",
     ),
 )
 """Columns that are said once for a run, at its widest scope."""
@@ -136,6 +137,14 @@ LIST = (
         kind="store",
     ),
     Metric(
+        name="stalled_seconds",
+        title="Writes held back",
+        unit="s",
+        formula="time for which the store says that it held writes back, summed over threads",
+        better="lower",
+        kind="store",
+    ),
+    Metric(
         name="cached_fraction_at_begin",
         title="Database in memory",
         unit="",
@@ -210,6 +219,7 @@ def derived() -> list[pl.Expr]:
         _over(pl.col("database_bytes"), pl.col("record_bytes")).alias("space_amplification"),
         _over(handed_over, pl.col("write_bytes")).alias("store_write_amplification"),
         _over(written.then("device_write_bytes"), handed_over).alias("file_system_write_amplification"),
+        (pl.col("stalled_ns") / 1e9).alias("stalled_seconds"),
         _over(pl.col("cached_bytes_at_begin"), pl.col("database_bytes")).alias("cached_fraction_at_begin"),
     ]
 

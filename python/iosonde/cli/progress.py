@@ -52,7 +52,9 @@ def _total_text(ahead: Ahead) -> str:
 class Figures:
     """IOPS, bandwidth and p99 of intervals, all streams and operations together."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run | None = None) -> None:
+        is_store = run is not None and run.spec["workload"]["kind"] == "kv"
+        self._rate = "ops/s" if is_store else "IOPS"
         self._count = self._bytes = self._length_ns = 0
         self._histograms: list[pl.DataFrame] = []
 
@@ -73,7 +75,7 @@ class Figures:
         p99 = found["p99"].item() if found.height else None
         return "  ".join(
             [
-                f"{format_count(self._count / seconds):>7} IOPS",
+                f"{format_count(self._count / seconds):>7} {self._rate}",
                 f"{format_bandwidth(self._bytes / seconds):>9}",
                 f"p99 {format_latency(p99) if p99 is not None else '-':>7}",
             ]
@@ -95,7 +97,7 @@ class _Lines:
         self._figures = Figures()
 
     def run_started(self, run: Run, case: Case) -> None:
-        self._figures = Figures()
+        self._figures = Figures(run)
 
     def event(self, run: Run, event: dict[str, Any]) -> None:
         if event["event"] == "interval" and event["phase"] == "measure":
@@ -129,7 +131,7 @@ class _Display:
         if event["event"] == "phase" and event["edge"] == "begin":
             self._phase = PHASES.get(event["phase"], event["phase"])
         if event["event"] == "interval":
-            figures = Figures()
+            figures = Figures(run)
             figures.add(event)
             self._phase, self._figures = PHASES[event["phase"]], figures.text()
         self._draw()

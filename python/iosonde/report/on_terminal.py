@@ -84,7 +84,12 @@ def _whole_load(table: Table) -> list[Sequence[Cell]]:
 
 def _grid(table: Table, rows: Sequence[Sequence[Cell]]) -> Grid:
     """Return the columns that fit: what names the case, its rates, and latency at the median and the tail."""
-    metrics = ("Bandwidth", "IOPS", *(f"{_kind(table)} latency, {statistic}" for statistic in ("p50", "p99", "p99.9")))
+    metrics = (
+        "Bandwidth",
+        "IOPS",
+        "Operations per second",
+        *(f"{_kind(table)} latency, {statistic}" for statistic in ("p50", "p99", "p99.9")),
+    )
     shown = (*metrics, VERDICT)
     places = [p for p, head in enumerate(table.heads) if head in shown or (p < table.labels and head != SCOPE)]
     grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0))

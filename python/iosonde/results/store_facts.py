@@ -9,6 +9,8 @@ from iosonde.results.schema import Record
 
 Json = Mapping[str, Any]
 
+STALLS = "rocksdb.stall.micros"
+
 
 def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a store and its memory limit."""
@@ -29,6 +31,7 @@ def of(record: Record) -> dict[str, Any]:
         "settle_ns": store.get("settle_ns"),
         "settle_at_end_ns": store.get("settle_at_end_ns"),
         "close_ns": store.get("close_ns"),
+        "stalled_ns": _stalled_ns(store),
         "values_checked": sum(check["values"] for check in checks) if store else None,
         "values_missing": sum(check["missing"] for check in checks) if store else None,
         "values_corrupted": sum(check["corrupted"] for check in checks) if store else None,
@@ -39,6 +42,14 @@ def of(record: Record) -> dict[str, Any]:
         "run_device_read_bytes": busiest.get("read_bytes"),
         "run_device_write_bytes": busiest.get("write_bytes"),
     }
+
+
+def _stalled_ns(store: Json) -> int | None:
+    """Time for which RocksDB says that it held writes back, summed over threads; no other store tells."""
+    begin, end = store.get("statistics_at_begin") or {}, store.get("statistics_at_end") or {}
+    if STALLS not in end:
+        return None
+    return int(1000 * (end[STALLS] - begin.get(STALLS, 0)))
 
 
 def _moved(device: Json) -> int:

@@ -29,6 +29,7 @@ def tell(cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | No
         yield _load(fastest)
     yield from _background(loads)
     if outcomes is not None:
+        yield from _stalls(outcomes)
         yield from _values(outcomes)
         yield from _memory(outcomes)
 
@@ -97,6 +98,29 @@ def _background(loads: pl.DataFrame) -> Iterator[Finding]:
             strength="moderate",
             case_ids=tuple(group["case_id"]),
         )
+
+
+STALLED = 0.01
+"""Share of a run for which writes are held back that is worth a sentence."""
+
+
+def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    """Name runs in which a store held writes back: its background work did not keep up."""
+    measured = outcomes.filter(pl.col("stalled_ns") > 0).with_columns(
+        share=pl.col("stalled_ns") / (pl.col("measure_end_ns") - pl.col("measure_begin_ns"))
+    )
+    stalled = measured.filter(pl.col("share") > STALLED).sort("share", descending=True, maintain_order=True)
+    if stalled.is_empty():
+        return
+    worst = stalled.row(0, named=True)
+    yield Finding(
+        kind="tail",
+        title=f"Writes were held back in {wording.counted(len(stalled), 'run')}, at worst for "
+        f"{wording.percent_text(min(1.0, float(worst['share'])))} of the time ({worst['case_id']})",
+        evidence="as the store accounts for it, over all threads: flushes and compactions did not keep up with writes",
+        strength="moderate",
+        case_ids=tuple(stalled["case_id"].unique(maintain_order=True)),
+    )
 
 
 def _values(outcomes: pl.DataFrame) -> Iterator[Finding]:
