@@ -195,7 +195,7 @@ def test_a_command_runs_with_the_devices_and_hands_back_its_exit_code(iosonde: I
 
 
 def test_a_device_in_use_at_the_end_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iosonde.lab.loop_device._DETACH_S", 0.1)
+    monkeypatch.setattr("iosonde.target.loop_devices._DETACH_S", 0.1)
     with pytest.raises(LabError, match="is still in use"), throttled_devices(Limits(), size_bytes=MIB) as devices:
         other = devices[0].path.open("rb")
     other.close()

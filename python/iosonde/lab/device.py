@@ -18,10 +18,9 @@ from pathlib import Path
 import psutil
 
 from iosonde.errors import LabError
-from iosonde.lab import loop_device
 from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
 from iosonde.lab.limits import Limits
-from iosonde.lab.loop_device import LoopDevice
+from iosonde.target import loop_devices
 from iosonde.units import format_bytes
 
 FUSE = Path("/dev/fuse")
@@ -65,7 +64,7 @@ class ThrottledDevice:
         try:
             self._wait_for_greeting()
             self._one_at_a_time()
-            self._loop = LoopDevice(self._seen_by_daemon(_FILE))
+            self._loop = self._attach()
         except BaseException:
             self._end_daemon()
             raise
@@ -77,14 +76,20 @@ class ThrottledDevice:
 
     def close(self) -> None:
         """Remove the device. Somebody who still holds it gets errors from now on, and is an error here."""
-        self._loop.close()
-        is_gone = self._loop.wait_until_detached()
+        is_gone = self._loop.close()
         self._end_daemon()
-        if not is_gone and not self._loop.wait_until_detached():
+        if not is_gone and not self._loop.close():
             raise LabError(
                 f"`{self.path}` is still in use, and its data is gone",
                 hint=f"unmount or stop what stands on it; then it detaches by itself (`lsblk {self.path}`)",
             )
+
+    def _attach(self) -> loop_devices.LoopDevice:
+        loop = loop_devices.LoopDevice(self._seen_by_daemon(_FILE), sector_bytes=SECTOR_BYTES)
+        if not loop.is_direct:
+            loop.close()
+            raise LabError(f"the kernel refuses direct I/O between `{loop.path}` and its file")
+        return loop
 
     def __repr__(self) -> str:
         return f"ThrottledDevice({self.path}, {format_bytes(self.size_bytes)}, {self.limits})"
@@ -153,7 +158,7 @@ def _check(count: int, size_bytes: int) -> None:
             hint="name a smaller size, or fewer devices",
         )
     require_root("making a device of the lab")
-    for path, what in ((FUSE, "FUSE"), (loop_device.CONTROL, "loop devices")):
+    for path, what in ((FUSE, "FUSE"), (loop_devices.CONTROL, "loop devices")):
         if not path.exists():
             raise LabError(
                 f"this kernel has no {what}: `{path}` is missing",

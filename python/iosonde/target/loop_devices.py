@@ -13,6 +13,7 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from iosonde.errors import TargetError
@@ -36,7 +37,7 @@ _DETACH_S = 10.0
 class LoopDevice:
     """A block device over a file, held until `close`."""
 
-    def __init__(self, image: Path, *, sector_bytes: int) -> None:
+    def __init__(self, image: Path, *, sector_bytes: int = 512) -> None:
         backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
         try:
             self.path, self._descriptor = _attach(backing, image, sector_bytes)
@@ -49,13 +50,20 @@ class LoopDevice:
         """Whether it goes past the page cache of its file."""
         return _attribute(self.path.name, "dio") == "1"
 
-    def close(self) -> None:
-        """Let go and wait until the kernel has detached it, so that whoever looks next does not see it."""
-        if self._descriptor < 0:
-            return
-        os.close(self._descriptor)
-        self._descriptor = -1
-        _wait_until_detached(self.image)
+    @property
+    def is_attached(self) -> bool:
+        """Whether it still stands on a file: ours, as long as anybody holds it."""
+        return _attribute(self.path.name, "backing_file") != ""
+
+    def close(self) -> bool:
+        """Let go and wait until the kernel has detached it, so that whoever looks next does not see it.
+
+        Whether it has: not while somebody else holds it. It may be closed again, to wait again.
+        """
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        return _wait_until(lambda: not self.is_attached)
 
 
 def check_possible() -> None:
@@ -83,7 +91,7 @@ def undo(entry: journal.Entry) -> None:
     image = Path(entry.facts["image"])
     for device in attached_to(image):
         _detach(device)
-    _wait_until_detached(image)
+    _wait_until(lambda: not attached_to(image))
     left = attached_to(image)
     if left:
         raise OSError(errno.EBUSY, f"`{left[0]}` is still in use")
@@ -136,11 +144,12 @@ def _detach(device: Path) -> None:
             os.close(descriptor)
 
 
-def _wait_until_detached(image: Path) -> None:
+def _wait_until(is_detached: Callable[[], bool]) -> bool:
     """The kernel detaches a little after the last one has let go; others that only look (udev) delay it."""
     deadline = time.monotonic() + _DETACH_S
-    while attached_to(image) and time.monotonic() < deadline:
+    while not (detached := is_detached()) and time.monotonic() < deadline:
         time.sleep(0.01)
+    return detached
 
 
 def _attribute(name: str, attribute: str) -> str:
