@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import CHECKOUT, Iosonde
+from mounted import LoopFileSystem
 
 
 @pytest.fixture(scope="session")
@@ -42,14 +43,6 @@ def iosonde() -> Iosonde:
         )
 
     return run
-
-
-class LoopFileSystem:
-    """A file system in a file, mounted through a loop device."""
-
-    def __init__(self, device: str, directory: Path) -> None:
-        self.device = device
-        self.directory = directory
 
 
 @pytest.fixture

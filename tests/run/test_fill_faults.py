@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LoopFileSystem
 from engines import real_engine
+from mounted import LoopFileSystem
 
 from iosonde.errors import StudyError
 from iosonde.results import ResultSet

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import LoopFileSystem
 from engines import real_engine
+from mounted import LoopFileSystem
 
 from iosonde.errors import StudyError
 from iosonde.run import execute

@@ -18,8 +18,8 @@ from typing import Any
 import polars as pl
 import pytest
 from command_line import CHECKOUT, Iosonde
-from conftest import LoopFileSystem
 from engines import real_engine
+from mounted import LoopFileSystem
 from stores import needs
 
 from iosonde.analysis.metrics import run_metrics
