@@ -20,11 +20,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import loops
 import pytest
 from command_line import Iosonde
 from engines import real_engine
 
-from iosonde.errors import TargetError
+from iosonde.errors import StudyError, TargetError
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.run import execute, resume
@@ -34,10 +35,6 @@ from iosonde.target import cleanup, file_systems, journal, open_target, tools
 from iosonde.target.consent import Consent
 from iosonde.target.loop_devices import LoopDevice
 from iosonde.target.signatures import EDGE_BYTES
-
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices, to write to"
-)
 
 MIB = 1 << 20
 
@@ -100,6 +97,7 @@ def disks(tmp_path: Path) -> Iterator[Callable[..., Disk]]:
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops.needed()
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
 
 
@@ -492,6 +490,11 @@ def test_of_several_targets_each_is_a_block_device(disks: Callable[..., Disk], t
 def test_every_job_cannot_have_a_file_of_a_raw_device(disks: Callable[..., Disk]) -> None:
     with pytest.raises(TargetError, match="every job needs a file of its own"):
         planned(disks(), files="per_job")
+
+
+def test_a_raw_device_has_no_place_for_the_journal_of_verification(disks: Callable[..., Disk]) -> None:
+    with pytest.raises(StudyError, match="a raw device has no place for one"):
+        planned(disks(), verify="after")
 
 
 def test_direct_io_below_the_sectors_is_told(disks: Callable[..., Disk]) -> None:

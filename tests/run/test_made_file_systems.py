@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import loops
 import pytest
 from engines import real_engine
 
@@ -27,11 +28,6 @@ from iosonde.run import execute, resume
 from iosonde.study import expand, parse
 from iosonde.study.plan import Plan
 from iosonde.target import cleanup, file_systems, journal, loop_devices, open_target, tools
-
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists(),
-    reason="needs root and loop devices, to make file systems",
-)
 
 MIB = 1 << 20
 
@@ -61,6 +57,7 @@ read_fraction = [1.0, 0.0]
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops.needed()
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
 
 

@@ -827,6 +827,11 @@ def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> Json
     size_bytes = addressed_bytes(streams)
     if _is_virtual(whole):
         return {"kind": "virtual", "size_bytes": size_bytes}
+    if whole.verify != "none" and target.kind == "device":
+        raise StudyError(
+            "`verify` keeps a journal beside what it checks, and a raw device has no place for one",
+            hint="choose a `file_system`, which is made on the device, or leave `verify` out",
+        )
     return target.spec_target(whole.files, size_bytes)
 
 
