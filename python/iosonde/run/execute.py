@@ -310,7 +310,8 @@ class _Session:
         if means == "format":
             drive_state.forget(self._result_set.directory)
         else:
-            purge(run.spec["workload"]["target"], means)
+            target = run.spec["workload"]["target"]
+            purge({**target, "size_bytes": _most_addressed(self._result_set.plan, target)}, means)
 
     def _watch_restarts(self, run: Run) -> None:
         if run.restart > self._restart:
@@ -352,6 +353,13 @@ def _ended(run: Run, case: Case, done: EngineRun, stop: Stop) -> dict[str, str]:
     if stop.is_time_over and rounds and done.intervals.filter(done.intervals["phase"] == "measure").height:
         return {"outcome": "complete", "ended": "the time given was over"}
     return {}
+
+
+def _most_addressed(plan: Plan, target: dict[str, Any]) -> int:
+    """Up to where any case of the plan writes to a target: a lower fill level gives up what a higher one wrote."""
+    others = (spec["workload"].get("target", {}) for spec in plan.specs())
+    sizes: list[int] = [each["size_bytes"] for each in others if each.get("path") == target.get("path")]
+    return max(int(target["size_bytes"]), *sizes, 0)
 
 
 def _is_complete(done: EngineRun) -> bool:
