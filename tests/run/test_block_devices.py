@@ -198,6 +198,7 @@ def test_a_plan_lists_every_byte_that_will_be_lost(
     assert f"disk     {disk.path}: bytes 0 to {8 * MIB - 1} are lost (8 MiB of 32 MiB), and zeros go to bytes" in text
     assert f"note     to carry this out, say: --destroy {disk.path}" in text
     assert disk.digest() == before
+    assert "are lost (8 MiB of 32 MiB)" in planned(disk, devices="1").destroys[0].what
     assert [each.what for each in planned(disk, file_system="ext4").destroys] == [
         f"bytes 0 to {32 * MIB - 1} are lost (all of it)"
     ]

@@ -246,10 +246,10 @@ class DeviceGround:
         """They are the user's."""
         return True
 
-    def destroys(self, setup: Setup) -> list[Destroys]:
-        """All of every device that is used."""
-        used = self._used(setup)
-        return [_range(device, size, size) for device in used for size in [_size_of(device)]]
+    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+        """What is measured of a raw device, and all of every device that something is made on."""
+        sizes = {device: _size_of(device) for device in self._used(setup)}
+        return [_range(device, measured_bytes or size, size) for device, size in sizes.items()]
 
     def provide(self, setup: Setup) -> Provided:
         """Let go of the devices, so that whatever stands on them can claim them."""

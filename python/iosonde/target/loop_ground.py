@@ -54,7 +54,7 @@ class LoopGround:
         """The directory with the files."""
         return self.directory / f"{self.own}-setup"
 
-    def destroys(self, setup: Setup) -> list[Destroys]:
+    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
         """Nothing that exists."""
         files = f"{setup.devices} files of" if setup.devices > 1 else "a file of"
         files += f" {format_bytes(self.device_bytes)}"

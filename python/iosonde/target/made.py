@@ -58,8 +58,11 @@ class Ground(Protocol):
     def is_exclusive(self) -> bool:
         """Whether its devices are claimed as long as they are not under something."""
 
-    def destroys(self, setup: Setup) -> list[Destroys]:
-        """What existing data could be lost, and what is made and removed again."""
+    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+        """What existing data could be lost, and what is made and removed again.
+
+        `measured_bytes` are those of a single raw device; None where anything on the devices may be written.
+        """
 
     def provide(self, setup: Setup) -> Provided:
         """Make or open the devices of a setup."""
@@ -145,7 +148,8 @@ class MadeTarget(Target):
                 f"the files on `{self.ground.name}` as {self.setup.text} cannot be kept: it is taken apart at the end",
                 hint="leave out `--keep`",
             )
-        return self.ground.destroys(self.setup)
+        is_bounded = self.kind == "device" and self.setup.array == "single"
+        return self.ground.destroys(self.setup, size_bytes if is_bounded else None)
 
     def device_bytes(self) -> int:
         """Size of the device, or array, that the file system is made on."""
