@@ -217,10 +217,10 @@ def test_capacity_is_promised_too(fabricated: ResultSet) -> None:
 def test_arrays_in_sentences(fabricated: ResultSet) -> None:
     assert [finding.title for finding in told(fabricated)] == snapshot(
         [
-            "RAID 0 keeps its promise: 98..101 % of it with 4 to 8 devices",
-            "RAID 1 loses up to 49 % of its promise (reads, 4 devices) and keeps it for writes",
+            "RAID 0 keeps its promise: 98..101 % of it with 4 to 8 devices; at best 8.1 times one device",
+            "RAID 1 loses up to 49 % of its promise (reads, 4 devices) and keeps it for writes; at best 4.1 times one device",
             "RAID 1 reads reach 51 % of the promise with 4 to 8 devices: members are idle 50 % of the time",
-            "RAID 5 loses up to 91 % of its promise (writes, 8 devices) and keeps it for reads",
+            "RAID 5 loses up to 91 % of its promise (writes, 8 devices) and keeps it for reads; at best 7.0 times one device",
             "RAID 5 writes reach 8.9..10 % of the promise with 4 to 8 devices: 4 member I/Os for each host write, 2 of them reads",
         ]
     )

@@ -28,6 +28,7 @@ LOSSES = (
 _OF_PROCESSOR = ("cpu_ns_per_byte", "core_utilisation")
 _VIRTUAL = ("ssd", "simulated", "null")
 """Backends without a device."""
+EVERYTHING = "all loads"
 ALIKE = 0.10
 """Loads whose shares differ by no more than this are said in one sentence."""
 
@@ -107,7 +108,7 @@ class Loads:
         rest = [wording.level_words(name, level) for name, level in key.items() if not self.question.is_worded(name)]
         text = ("direct " if direct else "") + wording.phrase(words)
         text += f" ({', '.join(rest)})" if rest else ""
-        return "all loads" if text == "I/O" else text
+        return EVERYTHING if text == "I/O" else text
 
     @cached_property
     def _unvaried(self) -> list[str]:

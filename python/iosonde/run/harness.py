@@ -3,7 +3,8 @@
 A *shape* is what the cost depends on: how blocks are chosen, how many I/Os are in flight, whether operations and sizes
 are mixed. A study has a handful; each takes a fifteenth of a second, and is remembered in
 `$XDG_CACHE_HOME/iosonde/harness/`. The cost is CPU time and not real time, so that other work does not make it dearer.
-It is what choosing, timing and recording an I/O take; filling the blocks that are written is not in it.
+It is what choosing, timing and recording an I/O take; filling the blocks that are written is not in it. For buffered
+I/O the speed at which memory is copied stands beside it (`memory_copy.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,16 @@ class Harness:
         if not self._is_ours or workload["kind"] != "block" or workload["backend"]["kind"] in _VIRTUAL:
             return None
         costs = {stream["name"]: self._cost(spec, stream) for stream in workload["streams"]}
-        return {**self._who, "streams": costs} if any(costs.values()) else None
+        if not any(costs.values()):
+            return None
+        return {**self._who, "streams": costs, **self._copying(spec)}
+
+    def _copying(self, spec: Json) -> dict[str, float]:
+        """What copying through the page cache can reach, where the load does that."""
+        from iosonde.run import memory_copy
+
+        speed = memory_copy.bytes_per_second(spec, str(self._who["cpu"]))
+        return {} if speed is None else {"memory_copy_bytes_per_second": round(speed)}
 
     def _cost(self, spec: Json, stream: Json) -> Json | None:
         shape = shape_of(stream)

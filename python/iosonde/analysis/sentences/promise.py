@@ -8,7 +8,7 @@ from typing import Any
 from iosonde.analysis import wording
 from iosonde.analysis.expected import PARITIES, level_words
 from iosonde.analysis.finding import Finding, Strength
-from iosonde.analysis.loads import Loads, Row
+from iosonde.analysis.loads import EVERYTHING, Loads, Row
 from iosonde.analysis.promise import BOUND_WORDS
 from iosonde.analysis.question import Question
 
@@ -57,9 +57,10 @@ def _overview(
         of_worst = loads.words({name: worst[name] for name in loads.apart}, worst["case_id"])
         title = f"{name} loses up to {_overhead(worst)} of its promise ({of_worst}{_at(loads, worst)})"
         title += f" and keeps it for {wording.listing(words)}" if words else ""
+    best = max(float(row["speedup"]) for row in rows)
     return Finding(
         kind="promise",
-        title=wording.sentence(title),
+        title=wording.sentence(f"{title}; at best {wording.times_text(best)} one device"),
         evidence=f"measured / promised is {_range(rows)} over {wording.counted(len(rows), 'case')}, each beside one "
         f"device under the same load, and software overhead is the rest; {_best_speedup(loads, rows)}",
         strength=_strength(rows),
@@ -79,7 +80,10 @@ def _shortfall(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row]) -> Fin
         if several and max(map(_efficiency, rows)) > 1.25 * worst["efficiency"]
         else ""
     )
-    title = f"{_name(worst)} {loads.words(key, worst['case_id'])} reach {_range(rows)} of the promise{where}{lowest}"
+    words = loads.words(key, worst["case_id"])
+    subject = f"{_name(worst)} reaches" if words == EVERYTHING else f"{_name(worst)} {words} reach"
+    under = f" under {EVERYTHING}" if words == EVERYTHING else ""
+    title = f"{subject} {_range(rows)} of the promise{under}{where}{lowest}"
     return Finding(
         kind="promise",
         title=f"{title}: {reason}" if reason else title,
