@@ -20,7 +20,7 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from engines import real_engine
 from mounted import LoopFileSystem
-from stores import needs
+from stores import command, loop_device, needs, needs_root
 
 from iosonde.analysis.metrics import run_metrics
 from iosonde.errors import StudyError, TargetError
@@ -288,6 +288,28 @@ def test_what_cannot_be_done_is_a_row_with_its_reason_and_no_failure_to_repeat(
     assert list(place.iterdir()) == []
 
 
+def test_a_raw_device_that_holds_foreign_data_is_taken_only_when_it_is_given_up(
+    tmp_path: Path, iosonde: Iosonde
+) -> None:
+    """LMDB would take it without asking."""
+    needs_root("mkfs.ext4", "losetup")
+    file = tmp_path / "raw.toml"
+    file.write_text(study(ONE % "load"))
+    with loop_device(tmp_path / "disk", 400) as device:
+        command("mkfs.ext4", "-q", device)
+        before = Path(tmp_path / "disk").read_bytes()[: 1 << 20]
+        asked = ("run", file, "--target", device, "--destroy", device, "-o", tmp_path / "results")
+        refused = iosonde(*asked, IOSONDE_ENGINE=str(real_engine()))
+        assert refused.returncode != 0
+        assert "holds ext4" in refused.stderr and "--confirm" in refused.stderr
+        assert Path(tmp_path / "disk").read_bytes()[: 1 << 20] == before
+        taken = iosonde(*asked, "--confirm", str(400 << 20), IOSONDE_ENGINE=str(real_engine()))
+        assert taken.returncode == 0, taken.stderr
+    record = the_record(ResultSet.open(tmp_path / "results"))
+    assert record.outcome == "complete"
+    assert record.spec["workload"]["target"]["kind"] == "device"
+
+
 class TestMemoryLimit:
     """A control group of the kernel's around the engine."""
 
@@ -319,9 +341,9 @@ class TestMemoryLimit:
         memory_limits()
         file = tmp_path / "long.toml"
         file.write_text(study(ONE % "load", 'records = "20M"\nvalue_size = 16\nmemory_limit = "256MiB"'))
-        command = [sys.executable, "-m", "iosonde", "run", file, "--target", place, "-o", tmp_path / "results"]
+        begin = [sys.executable, "-m", "iosonde", "run", file, "--target", place, "-o", tmp_path / "results"]
         session = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python")}, stderr=subprocess.DEVNULL
+            begin, env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python")}, stderr=subprocess.DEVNULL
         )
         deadline = time.monotonic() + 60
         while not list(place.glob("iosonde-*/lmdb-*/database/data.mdb")) and time.monotonic() < deadline:

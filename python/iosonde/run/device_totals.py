@@ -25,13 +25,13 @@ class DeviceTotals:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._devices: Sequence[str] = spec["observe"]["block_devices"]
         target = spec["workload"]["target"]
-        self._directories = [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
+        self._places = [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
         self._begin = {device: _counters(device) for device in self._devices}
 
     def end(self) -> list[dict[str, Any]]:
         """What each device did since; devices that tell nothing are left out."""
-        for directory in self._directories:
-            sync(directory)
+        for place in self._places:
+            sync(place)
         found = []
         for device in self._devices:
             begin, now = self._begin[device], _counters(device)
@@ -40,12 +40,15 @@ class DeviceTotals:
         return found
 
 
-def sync(directory: Path) -> None:
-    """Write back everything of the file system that a directory lies on (syncfs(2))."""
+def sync(place: Path) -> None:
+    """Write back everything of the file system that a directory lies on (syncfs(2)), or of a block device."""
     with suppress(OSError):
-        opened = os.open(directory, os.O_RDONLY)
+        opened = os.open(place, os.O_RDONLY)
         try:
-            ctypes.CDLL(None, use_errno=True).syncfs(opened)
+            if place.is_block_device():
+                os.fsync(opened)
+            else:
+                ctypes.CDLL(None, use_errno=True).syncfs(opened)
         finally:
             os.close(opened)
 

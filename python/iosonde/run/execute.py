@@ -29,6 +29,7 @@ from iosonde.study.plan import Case, Plan, Run
 from iosonde.target import Target, drive_state, open_target, prepare, put_back
 from iosonde.target.consent import NO_CONSENT, Consent
 from iosonde.target.control_group import MemoryGroup
+from iosonde.target.device_target import DeviceTarget
 from iosonde.target.purge import purge
 
 ALIKE_FAILURES = 3
@@ -156,6 +157,7 @@ def _prepared(
     harness = Harness(engine=engine, environment=facts, stop=stop)
     try:
         prepare(plan)
+        _make_way_for_stores(plan, target)
         drive_state.prepare(plan, result_set.directory)
         harness.learn(run.spec for run in plan.runs)
         yield engine, stage, _Machine(found, facts, harness, session_id)
@@ -166,6 +168,13 @@ def _prepared(
             put_back(plan)
         if not Agenda(result_set, retry_failed=False).next_run():
             drive_state.put_back(plan, result_set.directory)
+
+
+def _make_way_for_stores(plan: Plan, target: Target) -> None:
+    """Wipe what the user gave up on a device: a store refuses a raw device that holds anything but its own database."""
+    if isinstance(target, DeviceTarget) and any(spec["workload"]["kind"] == "kv" for spec in plan.specs()):
+        for device in target.devices:
+            target.wipe(device)
 
 
 @dataclass(frozen=True)
