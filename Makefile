@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export PATH := $(BIN):$(PATH)
 DEMO := $(CURDIR)/iosonde-results
 
-.PHONY: demo test check format setup bench clean help
+.PHONY: demo lab test check format setup bench clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ demo: setup ## Measure this disk with the study `quick` (two minutes) and write 
 
 test: setup-dev ## Pass every test
 	scripts/test
+
+lab: setup ## Measure arrays of throttled drives in a virtual machine (as root, half an hour)
+	lab/run $(DEMO)/lab
 
 check: setup-dev ## Format, lint, types, unit tests: the fast loop
 	cargo fmt --check
