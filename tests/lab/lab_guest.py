@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import CHECKOUT
 from engines import real_engine
 from lab_needs import NOT_RUN
 
@@ -35,9 +36,10 @@ class Report:
     exit_code: int | None = None
 
     def of(self, name: str) -> dict[str, Any]:
-        """What it said of one thing; its test is not run when the guest never got so far because it was starved."""
+        """What it said of one thing; its test is not run when a starved guest fell silent before it."""
         if name not in self.said:
-            self.excuse("the whole start", f"nothing about `{name}`: exit code {self.exit_code}")
+            if self.exit_code is None:
+                self.excuse("the whole start", f"nothing about `{name}`: exit code {self.exit_code}")
             raise AssertionError(f"the guest said nothing about `{name}`: exit code {self.exit_code}\n{self.complaint}")
         return self.said[name]
 
@@ -55,7 +57,8 @@ def run_guest(image: Image, results: Path, settings: Settings, *arguments: str) 
     report = Report()
     began = time.monotonic()
     try:
-        with Machine(command, image=image, results=results, settings=settings) as machine:
+        environment = {"PYTHONPATH": str(CHECKOUT / "python")}
+        with Machine(command, image=image, results=results, settings=settings, environment=environment) as machine:
             _listen(machine, report)
         report.exit_code = machine.exit_code
     except LabError as error:

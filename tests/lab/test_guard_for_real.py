@@ -6,8 +6,6 @@ import pytest
 from guest_guard import USES
 from lab_guest import Report
 
-pytest.importorskip("iosonde.target.guard")
-
 REFUSED = {
     "member of an md array": "is part of `md",
     "md array that is mounted": "is mounted at `/mnt`",
