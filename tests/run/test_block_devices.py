@@ -602,3 +602,23 @@ def test_an_array_is_made_of_devices_and_wiped(disks: Callable[..., Disk], tmp_p
         assert {Path(disk.path).name for disk in used} <= names
     for disk in used:
         assert planned(disk).notes == [f"to carry this out, say: --destroy {disk.path}"]
+
+
+def test_what_was_written_to_a_device_can_be_verified(
+    disks: Callable[..., Disk], tmp_path: Path, iosonde: Iosonde
+) -> None:
+    """Its journal lies with iosonde's own state, for there is no room beside a device."""
+    disk = disks()
+    plan = planned(disk, verify="after")
+    results = execute(plan.model_copy(update={"keep": True}), tmp_path / "set", consent=consent(disk))
+    assert [(record.outcome, record.failure) for record in results.records()] == [("complete", None)] * 2
+    assert results.sql("SELECT DISTINCT verified_bytes, wrong_sectors FROM runs").rows() == [(8 * MIB, 0)]
+    done = iosonde("verify", disk.path)
+    assert (done.returncode, "all is as it was written" in done.stdout) == (0, True), done.stderr
+    disk.write(b"\xff" * 16, at=3 * MIB + 200)
+    done = iosonde("verify", disk.path)
+    assert done.returncode == 1
+    assert f"{3 * MIB}, 512 bytes flipped" in done.stdout
+    [kept] = journal.entries()
+    assert Path(kept.path).name == f"{Path(disk.path).name}.verify"
+    journal.remove(Path(kept.path))

@@ -204,7 +204,7 @@ the factor `queue_depth` has the level `4` twice
 `access` cannot be `radnom`
   at `parts[grid].measurement.access`, line 13 of `mine.toml`
 
-hint: did you mean `random`? it is one of `sequential`, `random`, `strided`\
+hint: did you mean `random`? it is one of `sequential`, `random`, `strided`, `aging`\
 """,
             """\
 `every` is wrong: it should be greater than or equal to 1

@@ -27,7 +27,7 @@ def command(
         Path,
         typer.Argument(
             metavar="TARGET",
-            help="A file that was written with `verify`, or a directory in which iosonde left such files.",
+            help="A file or device that was written with `verify`, or a directory in which iosonde left such files.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
@@ -73,9 +73,12 @@ def _journals(directory: Path) -> Iterator[Path]:
 def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
     """Let the engine read it; progress goes to standard error."""
     from iosonde.run.engine import find_engine
+    from iosonde.target.workspace import journal_directory
     from iosonde.units import format_bytes
 
     command = [str(find_engine()), "--verify", str(place)]
+    if place.is_block_device():
+        command += ["--journal-directory", str(journal_directory(str(place.absolute())))]
     try:
         engine = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     except OSError as error:

@@ -27,6 +27,12 @@ OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde makes inside the one that the user names."""
 
 
+def journal_directory(device: str) -> Path:
+    """Where verification keeps its journal of a block device, beside which there is no room for one."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    return state / "iosonde" / "verification" / "-".join(Path(device).parent.parts[1:])
+
+
 def prepare(plan: Plan) -> None:
     """Make what the plan's specs name, unless it is there and ours; the runs of a resumed plan find their files."""
     for path in _things(plan):
@@ -100,6 +106,9 @@ def _thing(workload: JsonObject) -> list[Path]:
             return [path, beside] if workload.get("verify") or journal.find(beside) else [path]
         case "file_per_job":
             return [Path(target["directory"])]
+        case "device" if workload.get("verify"):
+            device = target["path"]
+            return [journal_directory(device) / f"{Path(device).name}.verify"]
         case "directory":
             return [Path(path).parent for path in (target["path"], target["log_path"]) if path]
         case _:
@@ -108,6 +117,8 @@ def _thing(workload: JsonObject) -> list[Path]:
 
 def _make(path: Path, *, keep: bool) -> None:
     is_directory = OWN_DIRECTORY.fullmatch(path.name) is not None
+    if path.suffix == ".verify":
+        path.parent.mkdir(parents=True, exist_ok=True)
     journal.created(path, "directory" if is_directory else "file", keep=keep)
     try:
         if is_directory:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from iosonde.errors import StudyError
 from iosonde.study.plan import Capacity, Cost, JsonObject
+from iosonde.target.workspace import journal_directory
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_rate, parse_size
 from iosonde.workload import reading
 from iosonde.workload.interface import Layout, Room
@@ -581,10 +582,17 @@ def _spec(
             "ramp": {"duration_ns": whole.ramp, "bytes": whole.ramp_bytes},
             "duration_ns": whole.duration,
             "interval_ns": whole.interval,
-            "verify": None if whole.verify == "none" else {"when": whole.verify, "journal_directory": None},
+            "verify": _verification(whole, target),
         },
         "observe": {"block_devices": devices},
     }
+
+
+def _verification(whole: BlockParameters, target: JsonObject) -> JsonObject | None:
+    if whole.verify == "none":
+        return None
+    elsewhere = str(journal_directory(target["path"])) if target["kind"] == "device" else None
+    return {"when": whole.verify, "journal_directory": elsewhere}
 
 
 def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
@@ -827,11 +835,6 @@ def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> Json
     size_bytes = addressed_bytes(streams)
     if _is_virtual(whole):
         return {"kind": "virtual", "size_bytes": size_bytes}
-    if whole.verify != "none" and target.kind == "device":
-        raise StudyError(
-            "`verify` keeps a journal beside what it checks, and a raw device has no place for one",
-            hint="choose a `file_system`, which is made on the device, or leave `verify` out",
-        )
     return target.spec_target(whole.files, size_bytes)
 
 
