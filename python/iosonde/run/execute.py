@@ -315,11 +315,10 @@ class _Session:
     def _purge(self, run: Run) -> None:
         if not run.purges:
             return
-        means = run.parameters["purge"]
-        if means == "format":
+        means, target = run.parameters["purge"], run.spec["workload"]["target"]
+        if target["kind"] == "virtual":
             drive_state.forget(self._result_set.directory)
         else:
-            target = run.spec["workload"]["target"]
             purge({**target, "size_bytes": _most_addressed(self._result_set.plan, target)}, means)
 
     def _watch_restarts(self, run: Run) -> None:

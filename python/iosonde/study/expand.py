@@ -437,6 +437,8 @@ def _destroys(drafts: Sequence[_Draft], stages: _Stages[Target], *, keep: bool) 
     found: dict[str, Destroys] = {}
     for setup, group in _by_setup(drafts).items():
         size_bytes = sum(_files(group).values())
+        if stages.on(setup).kind == "device" and any(draft.case.parameters.get("purge") == "format" for draft in group):
+            size_bytes = stages.on(setup).free_bytes()
         if size_bytes or stages.on(setup) is not stages.base:
             for each in stages.on(setup).destroys(size_bytes, keep=keep):
                 found.setdefault(f"{each.path}: {each.what}", each)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from iosonde.errors import TargetError
 from iosonde.study.plan import Destroys, Purge, Setup
-from iosonde.target import arrays, block_stack, consent, file_systems, guard, journal, signatures
+from iosonde.target import arrays, block_stack, consent, file_systems, guard, journal, nvme, signatures
 from iosonde.target.claims import Claims
 from iosonde.target.consent import Consent
 from iosonde.target.made import MadeTarget, Provided
@@ -165,11 +165,12 @@ class DeviceTarget(Target):
         return self.device_bytes
 
     def purges(self) -> list[Purge]:
-        """Discards, where every one takes them."""
+        """A format, of one NVMe namespace; discards, where every one takes them."""
         can = all(
             block_stack.describe(block_stack.disk_of(number)).get("discard_max_bytes") for number in self._numbers()
         )
-        return ["trim", "overwrite"] if can else ["overwrite"]
+        found: list[Purge] = ["trim", "overwrite"] if can else ["overwrite"]
+        return ["format", *found] if len(self.devices) == 1 and nvme.can_format(self.devices[0]) else found
 
     def direct_unit(self) -> int:
         """Sectors."""

@@ -172,7 +172,9 @@ class MadeTarget(Target):
 
     def purges(self) -> list[Purge]:
         """A file system frees the blocks of its files; a raw device does what it can."""
-        return ["trim", "overwrite"] if self.kind == "directory" else self.ground.purges
+        if self.kind == "directory":
+            return ["trim", "overwrite"]
+        return [each for each in self.ground.purges if each != "format" or self.setup.array == "single"]
 
     def direct_unit(self) -> int:
         """Sectors, or what the file system needs."""
