@@ -25,7 +25,7 @@ import pytest
 from command_line import Iosonde
 from engines import real_engine
 
-from iosonde.errors import StudyError, TargetError
+from iosonde.errors import TargetError
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.run import execute, resume
@@ -196,7 +196,7 @@ def test_a_plan_lists_every_byte_that_will_be_lost(
     before = disk.digest()
     text = iosonde("plan", tmp_path / "study.toml", "--target", disk.path).stdout
     assert f"disk     {disk.path}: bytes 0 to {8 * MIB - 1} are lost (8 MiB of 32 MiB), and zeros go to bytes" in text
-    assert f"note     to carry this out, say: --destroy {disk.path}" in text
+    assert f"say      --destroy {disk.path}, to carry it out" in text
     assert disk.digest() == before
     assert "are lost (8 MiB of 32 MiB)" in planned(disk, devices="1").destroys[0].what
     assert [each.what for each in planned(disk, file_system="ext4").destroys] == [
@@ -397,7 +397,7 @@ def test_a_file_under_a_loop_device_is_no_target(disks: Callable[..., Disk], tmp
 
 def test_no_serial_number_is_kept_with_the_plan(disks: Callable[..., Disk]) -> None:
     plan = planned(disks())
-    assert plan.notes and "notes" not in plan.model_dump()
+    assert plan.asks and "asks" not in plan.model_dump()
 
 
 def test_at_least_the_edges_are_named_as_lost(disks: Callable[..., Disk]) -> None:
@@ -465,7 +465,7 @@ def test_a_file_system_is_made_on_a_device_and_wiped(
     assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
     assert {record.target["file_system"]["kind"] for record in records} == {settings["file_system"]}
     for disk in used:
-        assert planned(disk).notes == [f"to carry this out, say: --destroy {disk.path}"]
+        assert planned(disk).asks == [f"--destroy {disk.path}"]
 
 
 def test_a_journal_apart_takes_a_device_more(disks: Callable[..., Disk]) -> None:
@@ -491,11 +491,6 @@ def test_of_several_targets_each_is_a_block_device(disks: Callable[..., Disk], t
 def test_every_job_cannot_have_a_file_of_a_raw_device(disks: Callable[..., Disk]) -> None:
     with pytest.raises(TargetError, match="every job needs a file of its own"):
         planned(disks(), files="per_job")
-
-
-def test_a_raw_device_has_no_place_for_the_journal_of_verification(disks: Callable[..., Disk]) -> None:
-    with pytest.raises(StudyError, match="a raw device has no place for one"):
-        planned(disks(), verify="after")
 
 
 def test_direct_io_below_the_sectors_is_told(disks: Callable[..., Disk]) -> None:
@@ -544,7 +539,7 @@ def test_after_a_kill_cleanup_wipes_what_was_made_and_nothing_else(disks: Callab
         session.communicate()
     cleaned = cleanup()
     assert cleaned and not any(each.failed for each in cleaned), cleaned
-    assert open_target(disk.path).notes() == [f"to carry this out, say: --destroy {disk.path}"]
+    assert open_target(disk.path).asks() == [f"--destroy {disk.path}"]
 
 
 def test_cleanup_leaves_alone_what_somebody_made_there_since(disks: Callable[..., Disk]) -> None:
@@ -601,7 +596,7 @@ def test_an_array_is_made_of_devices_and_wiped(disks: Callable[..., Disk], tmp_p
         names = {device["name"] for device in record.target["devices"]}
         assert {Path(disk.path).name for disk in used} <= names
     for disk in used:
-        assert planned(disk).notes == [f"to carry this out, say: --destroy {disk.path}"]
+        assert planned(disk).asks == [f"--destroy {disk.path}"]
 
 
 def test_what_was_written_to_a_device_can_be_verified(

@@ -54,6 +54,8 @@ def lines(plan: Plan) -> Iterator[str]:
     yield from _control_lines(study, plan)
     yield ""
     yield from summary(plan)
+    if plan.asks:
+        yield f"say      {' '.join(plan.asks)}, to carry it out"
 
 
 def summary(plan: Plan) -> Iterator[str]:

@@ -75,6 +75,7 @@ def expand(
         settings=dict(settings or {}),
         keep=keep,
         notes=target.notes(),
+        asks=target.asks(),
         own=target.own,
     )
 

@@ -212,7 +212,9 @@ class Plan(_Frozen):
     keep: bool = False
     """Whether the test file stays after the study (`--keep`)."""
     notes: list[str] = Field(default=[], exclude=True)
-    """What a user should know before it begins; not kept, for serial numbers may stand there."""
+    """What a user should know before it begins."""
+    asks: list[str] = Field(default=[], exclude=True)
+    """Options without which it is not carried out; not kept, for serial numbers may stand there."""
     own: str = ""
     """Name of what is made on the target (`iosonde-XXXXXXXX`), where anything is."""
 

@@ -131,10 +131,13 @@ class DeviceTarget(Target):
             found.append(f"the devices differ in size ({listed}): in an array the smallest counts")
         for device, findings in zip(self.devices, self.look(), strict=True):
             held = consent.holdings(findings)
-            needed = consent.missing(str(device), findings, consent.NO_CONSENT)
             found += [f"`{device}` holds {held}"] if held else []
-            found.append(f"to carry this out, say: {needed}")
         return found
+
+    def asks(self) -> list[str]:
+        """The device by name, and its serial number or size where it holds something."""
+        looked = zip(self.devices, self.look(), strict=True)
+        return [consent.missing(str(device), findings, consent.NO_CONSENT) for device, findings in looked]
 
     def with_setup(self, setup: Setup) -> Target:
         """What a setup makes of the first of them."""

@@ -143,6 +143,10 @@ class Target(ABC):
         """What a user should know before a study begins."""
         return []
 
+    def asks(self) -> list[str]:
+        """Options that the user has to give before anything is carried out on it."""
+        return []
+
     def device_count(self) -> int:
         """How many devices the user named, of which a setup takes the first ones."""
         return 1
