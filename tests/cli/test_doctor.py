@@ -21,6 +21,8 @@ def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
     assert str(real_engine()) in found["engine"]
     assert "version" in found["engine"]
     assert {"io_uring", "clock", "kernel", "locked memory", "governor", "mitigations", "room here"} <= set(found)
+    assert found["memory limits"].startswith(("ok: control groups", "note: memory cannot be limited"))
+    assert found["RocksDB"].startswith(("ok: librocksdb", "note: no librocksdb"))
     fio = found["fio"]
     assert fio.startswith("ok: ") if shutil.which("fio") else fio.startswith("note: not found")
 

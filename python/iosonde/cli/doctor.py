@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import re
@@ -57,7 +58,7 @@ def command() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    checks = [*engine_checks(), *machine_checks(), _simulated_drives(), *tool_checks()]
+    checks = [*engine_checks(), *machine_checks(), _memory_limits(), _simulated_drives(), _rocksdb(), *tool_checks()]
     table = Table.grid(padding=(0, 2))
     for check in checks:
         text = check.found + (f"\n-> {check.advice}" if check.advice else "")
@@ -96,6 +97,31 @@ def machine_checks() -> Iterator[Check]:
     yield _governor()
     yield _mitigations()
     yield _room(Path.cwd())
+
+
+def _memory_limits() -> Check:
+    """Whether a database can be held to a part of the memory."""
+    from iosonde.errors import TargetError
+    from iosonde.target.control_group import hierarchy
+
+    try:
+        found = hierarchy()
+    except TargetError as error:
+        return Check(name="memory limits", state="note", found=error.what, advice=error.hint)
+    return Check(name="memory limits", state="ok", found=f"control groups of version {found.version}")
+
+
+def _rocksdb() -> Check:
+    """The library that the engine loads unless a study names another."""
+    library = ctypes.util.find_library("rocksdb")
+    if library is None:
+        return Check(
+            name="RocksDB",
+            state="note",
+            found="no librocksdb.so found; for the store `rocksdb`",
+            advice="install Debian's `librocksdb7.8`, or name a library in the study; the other stores need none",
+        )
+    return Check(name="RocksDB", state="ok", found=f"{library}, for the store `rocksdb`")
 
 
 def _simulated_drives() -> Check:
