@@ -1,6 +1,7 @@
 """The engine against fio, in paired, interleaved runs on one pinned core.
 
-    python bench/vs_fio.py [--pairs 7] [--seconds 3] [--cpu 1] [--directory DIR] [--output FILE.json]
+    python bench/vs_fio.py [--pairs 7] [--seconds 3] [--cpu 1] [--only cached|direct] [--directory DIR]
+        [--output FILE.json]
 
 Two comparisons, both 4 KiB reads at random in a file of 1 GiB:
 
@@ -128,11 +129,15 @@ def main() -> None:
             engine=engine, file=Path(scratch) / "data", cpu=chosen.cpu, seconds=chosen.seconds, pairs=chosen.pairs
         )
         lay_out(bench)
-        cached = [bench.compare("buffered", depth, tuned=tuned) for depth, tuned in CACHED]
-        print(f"\nFrom the page cache:\n\n{table(CACHED_HEAD, [cached_row(one) for one in cached])}")
-        direct = [bench.compare("direct", depth) for depth in DIRECT]
-        print(f"\nDirect:\n\n{table(DIRECT_HEAD, [direct_row(one) for one in direct])}")
-        print(f"\nDirect, what it costs:\n\n{table(DIRECT_COST_HEAD, [direct_cost_row(one) for one in direct])}")
+        cached: list[Comparison] = []
+        direct: list[Comparison] = []
+        if chosen.only != "direct":
+            cached = [bench.compare("buffered", depth, tuned=tuned) for depth, tuned in CACHED]
+            print(f"\nFrom the page cache:\n\n{table(CACHED_HEAD, [cached_row(one) for one in cached])}")
+        if chosen.only != "cached":
+            direct = [bench.compare("direct", depth) for depth in DIRECT]
+            print(f"\nDirect:\n\n{table(DIRECT_HEAD, [direct_row(one) for one in direct])}")
+            print(f"\nDirect, what it costs:\n\n{table(DIRECT_COST_HEAD, [direct_cost_row(one) for one in direct])}")
     if chosen.output:
         comparisons = [one.as_json() for one in (*cached, *direct)]
         chosen.output.write_text(json.dumps({**facts, "comparisons": comparisons}, indent=1) + "\n")
@@ -145,6 +150,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=3, help="length of each measurement, after a ramp of 0.5 s")
     parser.add_argument("--cpu", type=int, default=1, help="core that both programs are pinned to")
+    parser.add_argument("--only", choices=["cached", "direct"], help="one of the two comparisons")
     parser.add_argument("--directory", type=Path, default=Path(), help="where the file of 1 GiB is made and removed")
     parser.add_argument("--output", type=Path, help="JSON file for every run with its command")
     return parser.parse_args()
