@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import CHECKOUT
 from engines import real_engine
 from mounted import LoopFileSystem
 
@@ -190,7 +191,7 @@ def test_a_power_cut_in_mid_fill_loses_that_run_and_the_target_is_prepared_anew(
     (tmp_path / "on").mkdir()
     plan = plan_of(tmp_path / "on", capacity="1GiB", fill="90")
     (tmp_path / "plan.json").write_text(plan.model_dump_json())
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ["PYTHONPATH"]])
+    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), str(CHECKOUT / "python")])
     child = subprocess.Popen(
         [sys.executable, "-c", SESSION, str(tmp_path / "plan.json"), str(tmp_path / "set")],
         env={**os.environ, "PYTHONPATH": paths},
