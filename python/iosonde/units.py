@@ -36,6 +36,8 @@ DURATIONS = {
 }
 """Unit of a time -> nanoseconds."""
 
+MIB = 1 << 20
+
 RATES = {"k": 10**3, "M": 10**6, "G": 10**9, "/s": 1, "k/s": 10**3, "M/s": 10**6, "G/s": 10**9}
 """Unit of a rate -> operations per second."""
 

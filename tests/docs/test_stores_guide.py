@@ -12,7 +12,7 @@ from command_line import CHECKOUT
 from iosonde.study import shipped
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import kv
-from iosonde.workload.phases import PHASES
+from iosonde.workload.kv.phases import PHASES
 
 GUIDE = (CHECKOUT / "docs/stores.md").read_text()
 

@@ -18,6 +18,8 @@ from iosonde.errors import StudyError
 from iosonde.target import open_target
 from iosonde.units import compact_size
 from iosonde.workload import block
+from iosonde.workload.block.notation import mix_of
+from iosonde.workload.block.parameters import WHOLE_WORKLOAD
 
 NULL = open_target("null:1TiB")
 
@@ -46,7 +48,7 @@ def schema() -> Draft202012Validator:
 def test_every_parameter_says_what_it_is_for() -> None:
     assert [name for name, field in block.BlockParameters.model_fields.items() if not field.description] == []
     known = set(block.BlockParameters.model_fields)
-    assert known.issuperset([*block.WHOLE_WORKLOAD, *block.SIZES, *block.DURATIONS])
+    assert known.issuperset([*WHOLE_WORKLOAD, *block.SIZES, *block.DURATIONS])
 
 
 def test_an_unknown_parameter_is_refused_with_the_nearest_known_one() -> None:
@@ -383,7 +385,7 @@ def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: P
 def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
     text = ":".join(f"{compact_size(size)}/{weight}" for size, weight in parts)
     stream = block.build({"block_size": text, "span": "1TiB"})
-    assert block.mix_of(stream.block_size) == [(size, float(weight)) for size, weight in parts]
+    assert mix_of(stream.block_size) == [(size, float(weight)) for size, weight in parts]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from iosonde.errors import StudyError
 from iosonde.target import open_target
 from iosonde.workload import kv
-from iosonde.workload.phases import LOADS, PHASES
+from iosonde.workload.kv.phases import LOADS, PHASES
 
 NULL = open_target("null:1TiB")
 
@@ -112,7 +112,7 @@ def test_sizes_are_fixed_a_range_or_a_mix() -> None:
     records = workload(key_size="16..32", value_size="100/70:4000/30")["records"]
     assert records["key_bytes"] == {"kind": "uniform", "min_bytes": 16, "max_bytes": 32}
     assert records["value_bytes"]["sizes"] == [{"bytes": 100, "weight": 70}, {"bytes": 4000, "weight": 30}]
-    assert kv.record_bytes(kv.build({"key_size": "16..32", "value_size": "100/70:4000/30"})) == 24 + 1270
+    assert kv.build({"key_size": "16..32", "value_size": "100/70:4000/30"}).record_bytes == 24 + 1270
 
 
 def test_only_the_options_of_the_store_that_is_measured_are_given(directory: str) -> None:

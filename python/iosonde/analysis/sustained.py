@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from iosonde.analysis.facts import Facts
 from iosonde.analysis.statistics import Estimate, Floats
 from iosonde.analysis.steady_state import SNIA, Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
-from iosonde.workload.block import active_window
+from iosonde.workload.block.notation import active_window
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
 

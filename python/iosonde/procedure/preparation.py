@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.study.plan import PREPARATION, Case, Cost, Run
+from iosonde.study.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
+from iosonde.units import MIB
 from iosonde.workload import block
-from iosonde.workload.block import ASSUMED_BYTES_PER_SECOND, MIB, BlockParameters
+from iosonde.workload.block import BlockParameters
 
 STEP = "step"
 """Level by which they are told apart."""

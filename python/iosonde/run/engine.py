@@ -25,6 +25,7 @@ from typing import Any
 import polars as pl
 from pydantic_core import from_json
 
+from iosonde import protocol
 from iosonde.errors import EngineError
 from iosonde.results.schema import Failure
 from iosonde.run.collect import Collector
@@ -32,7 +33,6 @@ from iosonde.run.stop import Stop
 from iosonde.target.control_group import MemoryGroup
 from iosonde.units import format_bytes
 
-PROTOCOL = 1
 ENGINE = "iosonde-engine"
 
 _NONSENSE = (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
@@ -266,8 +266,8 @@ class _Conversation:
             raise ValueError("nothing follows `result` or `error`")
         match kind:
             case "hello":
-                if event["protocol"] != PROTOCOL:
-                    raise ValueError(f"it speaks protocol {event['protocol']}, iosonde speaks {PROTOCOL}")
+                if event["protocol"] != protocol.VERSION:
+                    raise ValueError(f"it speaks protocol {event['protocol']}, iosonde speaks {protocol.VERSION}")
                 self.hello = _with(event, "engine", "version")
             case "phase":
                 self.phases.append(_with(event, "phase", "edge", "at_ns"))

@@ -15,7 +15,18 @@ from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.study.check import CONTROL
 from iosonde.study.effective import effective, read_level
 from iosonde.study.model import Level, Parameters, Part, Scalar, Study
-from iosonde.study.plan import Capacity, Case, Cost, Destroys, Plan, Procedure, Purge, Run, Setup
+from iosonde.study.plan import (
+    ASSUMED_BYTES_PER_SECOND,
+    Capacity,
+    Case,
+    Cost,
+    Destroys,
+    Plan,
+    Procedure,
+    Purge,
+    Run,
+    Setup,
+)
 from iosonde.study.setup import SIZES as SETUP_SIZES
 from iosonde.study.setup import settle as settle_setup
 from iosonde.study.setup import without as without_setup
@@ -632,6 +643,6 @@ def _total_cost(drafts: Sequence[_Draft], whole: Sequence[Case], runs: Sequence[
     written = [cost.write_bytes for cost in each]
     seconds = sum(cost.seconds for cost in each) + RUN_OVERHEAD_SECONDS * len(measured)
     return Cost(
-        seconds=round(seconds + layout_bytes / block.ASSUMED_BYTES_PER_SECOND, 3),
+        seconds=round(seconds + layout_bytes / ASSUMED_BYTES_PER_SECOND, 3),
         write_bytes=None if None in written else sum(size or 0 for size in written) + layout_bytes,
     )

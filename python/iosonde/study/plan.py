@@ -21,6 +21,10 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+ASSUMED_BYTES_PER_SECOND = 500 * 10**6
+"""Speed at which layout, and a run that only bytes limit, are assumed to go when a plan estimates time."""
+
+
 class Cost(_Frozen):
     """What something takes: upper bounds where the study sets limits, estimates where it does not."""
 

@@ -19,8 +19,7 @@ from iosonde.study.plan import Setup
 from iosonde.target import guard, journal
 from iosonde.target.mounts import mounts
 from iosonde.target.tools import call, require, require_root
-
-MIB = 1 << 20
+from iosonde.units import MIB
 
 EXT4 = ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 

@@ -26,7 +26,7 @@ CONTROL_GROUP = "control group"
 """What a directory of a control group hierarchy is called here: its files are the kernel's."""
 
 DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log)?")
-"""Name of a directory in one of ours that holds a database (`workload/kv.py`), or its log."""
+"""Name of a directory in one of ours that holds a database (`workload/kv`), or its log."""
 
 UNDO = {
     "array": "iosonde.target.arrays",

@@ -1,6 +1,6 @@
 """Workloads: the parameters that a study sets, and the engine spec they become.
 
-Each is a module that offers what `interface.Workload` lists. `of(name)` is the module by the name that studies use.
+Each is a package that offers what `interface.Workload` lists. `of(name)` is the package by the name that studies use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every kind of workload offers; each is a module, and the module itself is the object.
+"""What every kind of workload offers; each is a package, and the package itself is the object.
 
 A *stream*'s parameters are a frozen pydantic model of the workload's own; what is passed around here is a mapping from
 the streams' names to them. Everything that a plan needs to know of a load it asks here.

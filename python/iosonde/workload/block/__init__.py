@@ -1,0 +1,62 @@
+"""Block I/O: a workload as `workload.interface.Workload` has it.
+
+One file each: what a study may set (`parameters`), how values are written (`notation`), what must fit together
+(`rules`), what the target decides (`settling`), the engine's spec (`spec`), what a run needs (`footprint`) and takes
+(`cost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from iosonde.workload import reading
+from iosonde.workload.block.cost import cost
+from iosonde.workload.block.footprint import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
+from iosonde.workload.block.parameters import DURATIONS, SCALABLE, SHOWN, SIZES, WHOLE_NUMBERS, BlockParameters
+from iosonde.workload.block.settling import settle
+from iosonde.workload.block.spec import prepare, resolve, vary
+
+__all__ = [
+    "DURATIONS",
+    "PARAMETERS",
+    "SCALABLE",
+    "SHOWN",
+    "SIZES",
+    "SMALLER",
+    "TITLE",
+    "WHOLE_NUMBERS",
+    "BlockParameters",
+    "addressed_bytes",
+    "buffer_bytes",
+    "build",
+    "cost",
+    "files",
+    "layout",
+    "must_align",
+    "prepare",
+    "prepares",
+    "read_value",
+    "resolve",
+    "room_by",
+    "settle",
+    "vary",
+]
+
+TITLE = "block I/O"
+
+PARAMETERS: type[BaseModel] = BlockParameters
+
+SMALLER = "make the span smaller with `--set span=...`"
+
+
+def read_value(name: str, value: Any) -> Any:
+    """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
+    return reading.value(BlockParameters, TITLE, name, value)
+
+
+def build(parameters: Mapping[str, Any]) -> BlockParameters:
+    """A stream's parameters as written, with defaults, checked each by itself and together."""
+    return reading.build(BlockParameters, TITLE, parameters)

@@ -1,0 +1,76 @@
+"""What a run of block I/O needs of its target and of memory; streams must be settled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from iosonde.units import MIB
+from iosonde.workload.block.parameters import BlockParameters
+from iosonde.workload.interface import Layout
+
+
+def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
+    """The files that a run keeps on disk, by name, with their sizes; streams must be settled."""
+    if next(iter(streams.values())).is_virtual:
+        return {}
+    whole, size_bytes = next(iter(streams.values())), addressed_bytes(streams)
+    if whole.files == "shared":
+        data = {"data": size_bytes}
+    else:
+        data = {f"{name}.{job}": size_bytes for name, stream in streams.items() for job in range(stream.jobs)}
+    if whole.verify == "none":
+        return data
+    return data | {f"{name}.verify": _journal_bytes(streams, size) for name, size in data.items()}
+
+
+def room_by(files: int) -> str:
+    """A clause that names the parameters which decide how much room so many files need."""
+    return f"for {files} files, by the parameters `span` and `files`" if files > 1 else "by the parameter `span`"
+
+
+def addressed_bytes(streams: Mapping[str, BlockParameters]) -> int:
+    """Where the last span ends; streams must be settled."""
+    begin = begins(streams)
+    return max(begin[name] + stream.offset + stream.extent_bytes for name, stream in streams.items())
+
+
+def begins(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
+    """Where each stream's data begins: on a simulated drive the files of jobs lie one after the other."""
+    found, at = {}, 0
+    for name, stream in streams.items():
+        found[name] = at
+        if stream.has_files_on_drive:
+            at += stream.offset + stream.extent_bytes
+    return found
+
+
+def _journal_bytes(streams: Mapping[str, BlockParameters], size_bytes: int) -> int:
+    """What verification keeps beside a file, roughly: 16 bytes for each block."""
+    sizes = [size for stream in streams.values() for size in (*stream.block_sizes, stream.offset)]
+    return 4096 + 16 * (size_bytes // math.gcd(MIB, *sizes))
+
+
+def buffer_bytes(streams: Mapping[str, BlockParameters]) -> int:
+    """Memory of the blocks that are in flight together; a virtual target needs none."""
+    if next(iter(streams.values())).is_virtual:
+        return 0
+    return sum(stream.jobs * stream.queue_depth * stream.largest_block for stream in streams.values())
+
+
+def must_align(stream: BlockParameters) -> dict[str, list[int]]:
+    """What direct I/O needs in multiples of its own unit, by parameter; nothing where I/O is buffered."""
+    if stream.io_mode != "direct":
+        return {}
+    sizes = {"block_size": stream.block_sizes, "stride": [stream.stride or 0], "offset": [stream.offset]}
+    return {name: [size for size in values if size] for name, values in sizes.items()}
+
+
+def layout(streams: Mapping[str, BlockParameters]) -> Layout:
+    """Which part of its files a run writes before it measures."""
+    return next(iter(streams.values())).layout
+
+
+def prepares(stream: BlockParameters) -> bool:
+    """Whether the target is to be prepared before the first run."""
+    return stream.purge != "none" or stream.fill > 0 or stream.precondition is not None

@@ -1,0 +1,90 @@
+"""What no single parameter of block I/O tells: whether those of a stream fit together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iosonde.protocol import HIGHEST_RATE
+from iosonde.units import format_bytes
+
+if TYPE_CHECKING:
+    from iosonde.workload.block.parameters import BlockParameters
+
+Rule = tuple[bool, str]
+"""A condition, and what is wrong when it holds."""
+
+
+def problem(stream: BlockParameters) -> str | None:
+    """What keeps a stream's parameters from fitting together, if anything does."""
+    return next((text for wrong, text in _rules(stream) if wrong), None)
+
+
+def _rules(stream: BlockParameters) -> list[Rule]:
+    strides = [stride for stride in (stream.stride, stream.stride_blocks) if stride is not None]
+    is_open = stream.arrival != "closed"
+    return [
+        ((stream.access == "strided") != (len(strides) == 1),
+         "strided access needs one of `stride` and `stride_blocks`, and no other access has them"),
+        (stream.stride is not None and stream.stride < stream.largest_block, "`stride` is smaller than `block_size`"),
+        (stream.stride_blocks is not None and stream.has_mixed_blocks,
+         "`stride_blocks` cannot be told from a mix of sizes"),
+        (stream.access != "random" and stream.distribution != "uniform", "`distribution` is for random access only"),
+        (stream.access != "random" and stream.coverage != "with_replacement", "`coverage` is for random access only"),
+        (stream.coverage == "each_once" and stream.distribution != "uniform",
+         "`coverage = \"each_once\"` leaves no choice to `distribution`"),
+        (stream.coverage == "each_once" and stream.has_mixed_blocks,
+         "`coverage = \"each_once\"` needs a single `block_size`"),
+        (stream.read_fraction + stream.trim_fraction > 1, "`read_fraction` and `trim_fraction` exceed 1 together"),
+        (is_open and stream.rate is None, f"`arrival = \"{stream.arrival}\"` needs a `rate`"),
+        (not is_open and stream.rate is not None,
+         "`rate` is for open loop: set `arrival` to `constant` or `poisson` as well"),
+        (is_open and stream.active is not None and "every" in stream.active,
+         "an `active` that repeats is for closed loop; in open loop a step of rate 0 is a pause"),
+        (not is_open and stream.load != 1, "`load` is for open loop: set `arrival` and `rate` as well"),
+        (stream.offered_rate > HIGHEST_RATE,
+         f"a rate of {stream.offered_rate:g} per second is beyond what can be timed, {HIGHEST_RATE:,}"),
+        (isinstance(stream.rate, float) and stream.duration is not None
+         and stream.offered_rate * stream.duration < 10**9,
+         f"a rate of {stream.offered_rate:g} per second starts nothing within `duration`"),
+        (stream.backend == "sync" and stream.queue_depth != 1,
+         "the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)"),
+        (stream.payload == "zeros" and (stream.compression_ratio != 1 or stream.duplicate_fraction != 0),
+         "`compression_ratio` and `duplicate_fraction` are for `payload = \"random\"`: zeros are fully reducible"),
+        (stream.duplicate_fraction > 0 and any(size % 4096 for size in stream.block_sizes),
+         "`duplicate_fraction` counts blocks of 4 KiB: `block_size` must be a multiple of that"),
+        *_verification_rules(stream),
+        (stream.completion_polling and stream.io_mode != "direct", "`completion_polling` needs `io_mode = \"direct\"`"),
+        (stream.duration is None and stream.limit_bytes is None and stream.limit_operations is None,
+         "it would never end: set `duration`, `limit_bytes` or `limit_operations`"),
+        (stream.fill > 0 and stream.purge == "none",
+         "`fill` needs a `purge`, so that what it leaves is truly free"),
+        (stream.fill > 0 and stream.offset > 0, "`fill` begins at the start, so it leaves no `offset`"),
+        (stream.precondition_access != "sequential" and stream.precondition is None,
+         "`precondition_access` is for `precondition`: set that, to the block size of the load"),
+        (stream.capacity is not None and not stream.fill, "`capacity` is what `fill` is a share of: set that"),
+        (stream.round_length is not None and stream.round_length % stream.interval != 0,
+         "`round_length` must be a multiple of `interval`"),
+        (stream.ramp_bytes is not None and stream.ramp == 0, "`ramp_bytes` needs a `ramp` above 0"),
+        (stream.limit_operations is not None and stream.limit_operations < stream.jobs,
+         "`limit_operations` is less than one for each job"),
+        (stream.limit_bytes is not None and stream.limit_bytes < stream.jobs * stream.largest_block,
+         "`limit_bytes` is less than one block for each job"),
+        (isinstance(stream.span, int) and stream.span < stream.smallest_span,
+         f"`span` is smaller than {format_bytes(stream.smallest_span)}, one block for each job that has a part"),
+    ]  # fmt: skip
+
+
+def _verification_rules(stream: BlockParameters) -> list[Rule]:
+    """What can be verified: data that is kept and known, with room for a seal in each sector."""
+    if stream.verify == "none":
+        return []
+    sizes = [*stream.block_sizes, stream.offset]
+    return [
+        (stream.is_virtual, "`verify` needs a target that keeps data, and `null:` and `simulated:` keep none"),
+        (stream.trim_fraction > 0, "`verify` cannot tell what a trimmed block should hold: leave out `trim_fraction`"),
+        (stream.payload == "zeros" or stream.duplicate_fraction > 0,
+         "`verify` makes every sector say where it belongs, so there are no zeros and no duplicates"),
+        (stream.purge != "none" or stream.fill > 0 or stream.precondition is not None,
+         "`verify` knows only what layout and the load write: leave out `purge`, `fill` and `precondition`"),
+        (any(size % 512 for size in sizes), "`verify` needs `block_size` and `offset` in whole sectors of 512 B"),
+    ]  # fmt: skip

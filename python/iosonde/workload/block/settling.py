@@ -1,0 +1,131 @@
+"""What the target decides of the parameters of block I/O: the backend, and bytes for shares of the room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iosonde.errors import StudyError
+from iosonde.study.plan import Capacity
+from iosonde.units import MIB, compact_size, format_bytes
+from iosonde.workload.block import rules
+from iosonde.workload.block.footprint import prepares
+from iosonde.workload.block.notation import mix_of
+from iosonde.workload.block.parameters import WHOLE_WORKLOAD, BlockParameters
+from iosonde.workload.interface import Room
+from iosonde.workload.reading import check_agreement
+
+DEFAULT_SERVICE_NS = 100_000
+
+
+def settle(streams: Mapping[str, BlockParameters], target: Room, *, room_bytes: int) -> dict[str, BlockParameters]:
+    """The parameters with what the target decides: the backend, and bytes for a share of the room."""
+    check_agreement(streams, WHOLE_WORKLOAD)
+    jobs = sum(stream.jobs for stream in streams.values())
+    return {name: _settled(stream, target, room_bytes, jobs) for name, stream in streams.items()}
+
+
+def _settled(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -> BlockParameters:
+    changes: dict[str, Any] = {}
+    forced = target.backend()
+    if forced:
+        changes["backend"] = forced["kind"]
+    backend = changes.get("backend", stream.backend)
+    if backend == "simulated":
+        changes |= _simulated(stream, forced or {})
+    if backend in ("null", "simulated"):
+        changes |= {"layout": "never", "page_cache": "keep"}
+    if backend == "ssd":
+        if not forced:
+            raise StudyError("the backend `ssd` is a simulated drive", hint="name one as the target, like `sim:pm963`")
+        changes["page_cache"] = "keep"
+    if isinstance(stream.span, str):
+        share = room_bytes * float(stream.span.rstrip("%")) / 100
+        if stream.files == "per_job":
+            share /= jobs
+        changes["span"] = int((share - stream.offset) // MIB * MIB)
+    if stream.unaligned == "round_up" and stream.io_mode == "direct" and backend not in ("null", "simulated"):
+        changes["block_size"] = _rounded_up(stream.block_size, target.direct_unit() or 1)
+    changes |= _prepared(stream, target, room_bytes, own_capacity=room_bytes if backend == "ssd" else stream.capacity)
+    if "aging" in (stream.access, stream.precondition_access) and not stream.over_provisioning:
+        changes["over_provisioning"] = _over_provisioning(target)
+    settled = stream.model_copy(update=changes)
+    problem = rules.problem(settled)
+    if problem:
+        raise StudyError(problem)
+    return settled
+
+
+def _simulated(stream: BlockParameters, target: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "servers": stream.servers or target.get("servers", 1),
+        "read_service": stream.read_service or target.get("read_service_ns", DEFAULT_SERVICE_NS),
+        "write_service": stream.write_service or target.get("write_service_ns", DEFAULT_SERVICE_NS),
+        "service": stream.service or target.get("service", "constant"),
+    }
+
+
+def _rounded_up(block_size: int | str, unit: int) -> int | str:
+    if isinstance(block_size, int):
+        return -(-block_size // unit) * unit
+    return ":".join(f"{compact_size(-(-size // unit) * unit)}/{weight:g}" for size, weight in mix_of(block_size))
+
+
+def _prepared(stream: BlockParameters, target: Room, room_bytes: int, *, own_capacity: int | None) -> dict[str, Any]:
+    """What preparation decides: means of the purge, the span that `fill` comes to, and that nothing else lays out."""
+    if not prepares(stream):
+        return {}
+    changes: dict[str, Any] = {"layout": "never"}
+    if stream.purge not in ("none", "unneeded"):
+        changes["purge"] = _purge(stream.purge, target)
+    if stream.fill:
+        capacity = target.capacity() if own_capacity is None else Capacity(bytes=own_capacity)
+        filled = _fill_bytes(stream.fill, capacity, room_bytes)
+        changes["span"] = filled if stream.files == "shared" else filled // stream.jobs // MIB * MIB
+    return changes
+
+
+def _purge(wanted: str, target: Room) -> str:
+    offered = target.purges()
+    if not offered:
+        return "unneeded"
+    if wanted == "strongest":
+        return offered[0]
+    if wanted not in offered:
+        listed = ", ".join(f"`{each}`" for each in ("strongest", *offered))
+        raise StudyError(f"the target offers no purge by `{wanted}`", hint=f"it is one of {listed}")
+    return wanted
+
+
+def _fill_bytes(percent: float, capacity: Capacity, room_bytes: int) -> int:
+    """Bytes to write so that so many percent of the capacity are in use."""
+    wanted = int(percent / 100 * capacity.bytes) - capacity.used
+    smaller = "set what counts as the capacity: `--set capacity=1GiB`"
+    if wanted < MIB:
+        raise StudyError(
+            f"{percent:g} % of {format_bytes(capacity.bytes)} cannot be filled: "
+            f"{format_bytes(capacity.used)} are in use already",
+            hint=f"make room, choose higher levels with `--set fill=...`, or {smaller}",
+        )
+    if wanted > room_bytes:
+        kept = f", since the file system keeps back {format_bytes(capacity.reserved)}" if capacity.reserved else ""
+        raise StudyError(
+            f"{percent:g} % of {format_bytes(capacity.bytes)} cannot be filled: that takes {format_bytes(wanted)}, and "
+            f"{format_bytes(room_bytes)} can be written{kept}",
+            hint=f"choose lower levels with `--set fill=...`, or {smaller}",
+        )
+    return wanted // MIB * MIB
+
+
+def _over_provisioning(target: Room) -> float:
+    """That of a simulated drive; of real ones it is not known."""
+    model = (target.backend() or {}).get("model", {})
+    known: float | None = model.get("translation", {}).get("over_provisioning")
+    if not known:
+        raise StudyError(
+            "preconditioning in one pass needs the drive's `over_provisioning`",
+            where="by the parameter `precondition_access`",
+            hint="say it, such as `--set over_provisioning=0.07`, or precondition with "
+            "`--set precondition_access=sequential`",
+        )
+    return known

@@ -1,0 +1,208 @@
+"""The engine's spec of block I/O, from settled parameters or from another spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from iosonde import protocol
+from iosonde.study.plan import JsonObject
+from iosonde.target.workspace import journal_directory
+from iosonde.workload.block.footprint import addressed_bytes, begins
+from iosonde.workload.block.notation import active_window, mix_of, rate_steps
+from iosonde.workload.block.parameters import BlockParameters
+from iosonde.workload.block.settling import settle
+
+if TYPE_CHECKING:
+    from iosonde.target import Target
+
+
+HOW = (
+    *("backend", "registered_files", "registered_buffers", "submission_polling", "completion_polling", "io_mode"),
+    *("servers", "read_service", "write_service", "service", "purge", "fill", "capacity", "precondition"),
+    *("precondition_access", "over_provisioning"),
+)
+"""Parameters that preparation shares with what it prepares for."""
+
+
+def resolve(streams: Mapping[str, BlockParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The engine's spec."""
+    streams = settle(streams, target, room_bytes=target.free_bytes())
+    is_virtual = next(iter(streams.values())).is_virtual
+    devices = [] if is_virtual else target.block_devices()
+    backend = _backend(next(iter(streams.values())), target.backend())
+    return _spec(streams, _spec_target(streams, target), backend, devices, seed=seed, run_id=run_id)
+
+
+def vary(spec: JsonObject, parameters: Mapping[str, Any], *, seed: int, run_id: str) -> JsonObject:
+    """A spec like another, on the same target, with these parameters of a case (`STREAM.NAME` where streams differ)."""
+    names = [stream["name"] for stream in spec["workload"]["streams"]]
+    streams = {name: _of_case(parameters, name) for name in names}
+    workload, devices = spec["workload"], spec["observe"]["block_devices"]
+    backend = _backend(next(iter(streams.values())), workload["backend"])
+    return _spec(streams, workload["target"], backend, devices, seed=seed, run_id=run_id)
+
+
+def prepare(
+    spec: JsonObject, parameters: Mapping[str, Any], changes: Mapping[str, Any], *, seed: int, run_id: str
+) -> tuple[JsonObject, dict[str, Any]]:
+    """A spec with a single stream of its own on the same target, for a step of preparation; and its parameters.
+
+    What says how I/O is done is taken from the case's parameters, everything else from `changes` or the defaults.
+    """
+    kept = {name: parameters[name] for name in HOW if name in parameters}
+    stream = BlockParameters.model_construct(**{**BlockParameters.model_validate({}).model_dump(), **kept, **changes})
+    workload, devices = spec["workload"], spec["observe"]["block_devices"]
+    [name, *others] = [stream["name"] for stream in workload["streams"]]
+    made = _spec(
+        {"main" if others else name: stream}, workload["target"], workload["backend"], devices, seed=seed, run_id=run_id
+    )
+    return made, stream.model_dump()
+
+
+def _of_case(parameters: Mapping[str, Any], stream: str) -> BlockParameters:
+    """A stream's parameters out of a case's; they were checked when the case was made."""
+    values = {
+        name: parameters.get(f"{stream}.{name}", parameters.get(name))
+        for name in BlockParameters.model_fields
+        if name in parameters or f"{stream}.{name}" in parameters
+    }
+    return BlockParameters.model_construct(**values)
+
+
+def _spec(
+    streams: Mapping[str, BlockParameters],
+    target: JsonObject,
+    backend: JsonObject,
+    devices: list[str],
+    *,
+    seed: int,
+    run_id: str,
+) -> JsonObject:
+    whole = next(iter(streams.values()))
+    return {
+        "protocol": protocol.VERSION,
+        "run_id": run_id,
+        "seed": seed,
+        "workload": {
+            "kind": "block",
+            "target": target,
+            "backend": backend,
+            "layout": whole.layout,
+            "page_cache": whole.page_cache,
+            "streams": [_stream(name, stream, begins(streams)[name]) for name, stream in streams.items()],
+            "ramp": {"duration_ns": whole.ramp, "bytes": whole.ramp_bytes},
+            "duration_ns": whole.duration,
+            "interval_ns": whole.interval,
+            "verify": _verification(whole, target),
+        },
+        "observe": {"block_devices": devices},
+    }
+
+
+def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> JsonObject:
+    whole = next(iter(streams.values()))
+    size_bytes = addressed_bytes(streams)
+    if whole.is_virtual:
+        return {"kind": "virtual", "size_bytes": size_bytes}
+    return target.spec_target(whole.files, size_bytes)
+
+
+def _backend(whole: BlockParameters, given: JsonObject | None) -> JsonObject:
+    """The spec's `backend`; `given` is what the target leaves no choice about."""
+    match whole.backend:
+        case "ssd":
+            return given or {}
+        case "uring":
+            options = ("registered_files", "registered_buffers", "submission_polling", "completion_polling")
+            return {"kind": "uring", **{name: getattr(whole, name) for name in options}}
+        case "simulated":
+            return {
+                "kind": "simulated",
+                "servers": whole.servers,
+                "read_service_ns": whole.read_service,
+                "write_service_ns": whole.write_service,
+                "service": whole.service,
+            }
+        case kind:
+            return {"kind": kind}
+
+
+def _verification(whole: BlockParameters, target: JsonObject) -> JsonObject | None:
+    if whole.verify == "none":
+        return None
+    elsewhere = str(journal_directory(target["path"])) if target["kind"] == "device" else None
+    return {"when": whole.verify, "journal_directory": elsewhere}
+
+
+def _stream(name: str, stream: BlockParameters, begin: int) -> JsonObject:
+    # In files of their own the jobs share nothing, so there is nothing to split.
+    sharing = "shared" if stream.files == "per_job" else stream.span_sharing
+    return {
+        "name": name,
+        "jobs": stream.jobs,
+        "queue_depth": stream.queue_depth,
+        "access": _access(stream),
+        "mix": {"read_fraction": stream.read_fraction, "trim_fraction": stream.trim_fraction},
+        "block_sizes": [{"bytes": size, "weight": weight} for size, weight in mix_of(stream.block_size)],
+        "span": {
+            "offset_bytes": begin + stream.offset,
+            "bytes": stream.extent_bytes,
+            "sharing": "split" if stream.has_files_on_drive else sharing,
+        },
+        "io_mode": stream.io_mode,
+        "durability": _durability(stream.durability),
+        "arrival": _arrival(stream),
+        "payload": _payload(stream),
+        "limit_bytes": stream.limit_bytes,
+        "limit_operations": stream.limit_operations,
+        "active": active_window(stream.active) if stream.active else None,
+        "spin_ns": stream.spin,
+        "cpus": stream.cpus,
+    }
+
+
+def _access(stream: BlockParameters) -> JsonObject:
+    match stream.access:
+        case "strided":
+            stride = stream.stride or (stream.stride_blocks or 0) * stream.largest_block
+            return {"kind": "strided", "stride_bytes": stride}
+        case "random":
+            distribution = _distribution(stream.distribution)
+            return {"kind": "random", "coverage": stream.coverage, "distribution": distribution}
+        case "aging":
+            return {"kind": "aging", "over_provisioning": stream.over_provisioning}
+        case kind:
+            return {"kind": kind}
+
+
+def _distribution(text: str) -> JsonObject:
+    kind, *numbers = text.split(":")
+    names = {"zipfian": ("theta",), "hot_cold": ("hot_span", "hot_access")}.get(kind, ())
+    return {"kind": kind, **dict(zip(names, map(float, numbers), strict=True))}
+
+
+def _durability(text: str) -> JsonObject:
+    kind, *every = text.split(":")
+    return {"kind": kind, **({"every": int(every[0])} if every else {})}
+
+
+def _arrival(stream: BlockParameters) -> JsonObject:
+    match stream.rate:
+        case None:
+            return {"kind": stream.arrival}
+        case str(text):
+            steps = [{"rate": rate * stream.load, "duration_ns": length} for rate, length in rate_steps(text)]
+            return {"kind": "steps", "steps": steps, "spacing": stream.arrival}
+        case rate:
+            return {"kind": stream.arrival, "rate": rate * stream.load}
+
+
+def _payload(stream: BlockParameters) -> JsonObject:
+    if stream.compression_ratio == 1 and stream.duplicate_fraction == 0:
+        return {"kind": stream.payload}
+    return {
+        "kind": "reducible",
+        "compression_ratio": stream.compression_ratio,
+        "duplicate_fraction": stream.duplicate_fraction,
+    }

@@ -1,0 +1,59 @@
+"""Key-value stores: a workload as `workload.interface.Workload` has it.
+
+One file each: what a study may set (`parameters`, with the loads by name in `phases`), how values are written
+(`notation`), what must fit together (`rules`), what phases and the target decide (`settling`), the engine's spec
+(`spec`), what a run needs (`footprint`) and takes (`cost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from iosonde.workload import reading
+from iosonde.workload.kv.cost import cost
+from iosonde.workload.kv.footprint import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
+from iosonde.workload.kv.parameters import DURATIONS, SHOWN, SIZES, STORES, KvParameters
+from iosonde.workload.kv.settling import settle
+from iosonde.workload.kv.spec import resolve
+
+__all__ = [
+    "DURATIONS",
+    "PARAMETERS",
+    "SHOWN",
+    "SIZES",
+    "SMALLER",
+    "STORES",
+    "TITLE",
+    "KvParameters",
+    "addressed_bytes",
+    "buffer_bytes",
+    "build",
+    "cost",
+    "files",
+    "layout",
+    "must_align",
+    "prepares",
+    "read_value",
+    "resolve",
+    "room_by",
+    "settle",
+]
+
+TITLE = "key-value stores"
+
+PARAMETERS: type[BaseModel] = KvParameters
+
+SMALLER = "make the database smaller with `--set records=...`"
+
+
+def read_value(name: str, value: Any) -> Any:
+    """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
+    return reading.value(KvParameters, TITLE, name, value)
+
+
+def build(parameters: Mapping[str, Any]) -> KvParameters:
+    """A stream's parameters as written, with defaults, checked each by itself and together."""
+    return reading.build(KvParameters, TITLE, parameters)

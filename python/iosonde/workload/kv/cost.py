@@ -1,0 +1,49 @@
+"""What a run on a store takes: time, and bytes written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iosonde.study.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.workload.kv.notation import operations_of
+from iosonde.workload.kv.parameters import KvParameters
+from iosonde.workload.kv.phases import WRITES
+
+ASSUMED_OPERATIONS_PER_SECOND = 50_000
+"""Speed at which a phase that only operations end is assumed to go when a plan estimates time."""
+
+
+def cost(streams: Mapping[str, KvParameters]) -> Cost:
+    """Time and bytes written at most, without layout; streams must be settled."""
+    whole = next(iter(streams.values()))
+    written = [_written(stream) for stream in streams.values()]
+    return Cost(
+        seconds=whole.ramp / 10**9 + max(_seconds(stream) for stream in streams.values()),
+        write_bytes=0 if whole.store == "null" else None if None in written else sum(size or 0 for size in written),
+    )
+
+
+def _written(stream: KvParameters) -> int | None:
+    """Bytes of keys and values that a stream writes, without what a store adds; None where only time limits them."""
+    kinds = {name for name, _ in operations_of(stream.operations or "read")}
+    if stream.phase == "readwhilewriting":
+        rate = stream.write_rate
+        return (
+            None
+            if rate is None or not isinstance(stream.duration, int)
+            else round(rate * (stream.duration + stream.ramp) / 10**9 * stream.record_bytes)
+        )
+    if not kinds & WRITES:
+        return 0
+    if stream.limit_operations is None or stream.ramp:
+        return None
+    return stream.limit_operations * stream.record_bytes
+
+
+def _seconds(stream: KvParameters) -> float:
+    if isinstance(stream.duration, int):
+        return stream.duration / 10**9
+    if stream.limit_operations:
+        by_count = stream.limit_operations / (stream.rate or ASSUMED_OPERATIONS_PER_SECOND)
+        return max(by_count, stream.limit_operations * stream.record_bytes / ASSUMED_BYTES_PER_SECOND)
+    return (stream.limit_bytes or 0) / ASSUMED_BYTES_PER_SECOND

@@ -1,0 +1,77 @@
+"""What a run on a store needs of its target and of memory, and the database that it keeps there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from iosonde.workload.interface import Layout
+from iosonde.workload.kv.parameters import KvParameters
+
+SPACE_FACTOR = 2
+"""Room that a database is assumed to need at most, as a multiple of its records: half-full pages, files that a
+compaction has not removed yet."""
+
+SPACE_BYTES = 128 << 20
+"""The same, whatever its records: logs and files that are allocated ahead."""
+
+
+def files(streams: Mapping[str, KvParameters]) -> dict[str, int]:
+    """The databases that a run keeps on disk, by name, with the room that each is assumed to need."""
+    whole = next(iter(streams.values()))
+    return {} if whole.store == "null" else {identity(whole): addressed_bytes(streams)}
+
+
+def room_by(files: int) -> str:
+    """A clause that names the parameters which decide how much room so many databases need."""
+    return (
+        f"for {files} databases, by the parameters `records` and `value_size`"
+        if files > 1
+        else ("by the parameters `records` and `value_size`")
+    )
+
+
+def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
+    """Room that the database is assumed to need."""
+    whole = next(iter(streams.values()))
+    return 0 if whole.store == "null" else whole.records * whole.record_bytes * SPACE_FACTOR + SPACE_BYTES
+
+
+def identity(stream: KvParameters) -> str:
+    """Name of a database: the store and a hash of all that makes a database of it another."""
+    facts: list[Any] = [
+        stream.store,
+        stream.library,
+        stream.options,
+        stream.records,
+        stream.key_size,
+        stream.value_size,
+    ]
+    facts += [stream.value_compression_ratio, stream.records_seed, stream.log]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return f"{stream.store}-{digest[:8]}"
+
+
+def buffer_bytes(streams: Mapping[str, KvParameters]) -> int:
+    """Nothing worth counting: a job holds one batch. What the store holds is the store's."""
+    return 0
+
+
+def must_align(stream: KvParameters) -> dict[str, list[int]]:
+    """Nothing: the store knows what its direct I/O needs."""
+    return {}
+
+
+def layout(streams: Mapping[str, KvParameters]) -> Layout:
+    """What is written before the measurement: the records that a run is to begin with."""
+    whole = next(iter(streams.values()))
+    if whole.database != "loaded" or whole.store == "null":
+        return "never"
+    return "always" if whole.reload else "missing"
+
+
+def prepares(stream: KvParameters) -> bool:
+    """Never: a store's file system is made anew instead."""
+    return False

@@ -1,0 +1,157 @@
+"""Values of key-value loads as a study writes them, checked and brought to one form; and read again from that form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from iosonde.units import compact_size, parse_rate, parse_size
+from iosonde.workload.kv.phases import OPERATIONS
+from iosonde.workload.reading import not_zero
+
+OptionValue = bool | int | float | str
+
+
+def parse_options(value: Any) -> dict[str, OptionValue]:
+    """A table of options by the store's own names, or text as `write_buffer_size=64MiB;use_direct_reads=true`."""
+    if isinstance(value, str):
+        pairs = [part.partition("=") for part in value.split(";") if part.strip()]
+        if not all(sign for _, sign, _ in pairs):
+            raise ValueError(
+                f"`{value}` are no options; write them like `write_buffer_size=64MiB;use_direct_reads=true`"
+            )
+        value = {name.strip(): _read_scalar(text.strip()) for name, _, text in pairs}
+    if not isinstance(value, Mapping):
+        raise ValueError('options are a table of the store\'s own names, such as `{ write_buffer_size = "64MiB" }`')
+    return {str(name): _option(str(name), given) for name, given in value.items()}
+
+
+def _read_scalar(text: str) -> OptionValue:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if re.fullmatch(r"-?[0-9]+", text) else text
+
+
+def _option(name: str, value: Any) -> OptionValue:
+    """An option's value; a size with a unit of ours becomes bytes."""
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9.]+\s*[KMGT]i?B\s*", value):
+        return parse_size(value)
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    raise ValueError(f"the option `{name}` cannot be `{value}`; it is true, false, a number or a text")
+
+
+def parse_size_mix(smallest: int) -> Any:
+    """Reader of a size, of a range as `16..32`, or of a mix as `100/70:4000/30` (sizes and weights)."""
+
+    def parse(value: Any) -> int | str:
+        sizes = sizes_of(value)
+        if min(size for size, _ in sizes) < smallest:
+            raise ValueError(f"`{value}` is too small; it has at least {smallest} B")
+        if isinstance(value, str) and ".." in value:
+            return "..".join(compact_size(size) for size, _ in sizes)
+        return (
+            sizes[0][0] if len(sizes) == 1 else ":".join(f"{compact_size(size)}/{weight:g}" for size, weight in sizes)
+        )
+
+    return parse
+
+
+def sizes_of(value: int | str) -> list[tuple[int, float]]:
+    """Sizes with weights; of a range its ends, alike."""
+    if isinstance(value, str) and ".." in value:
+        low, _, high = value.partition("..")
+        ends = [(not_zero(parse_size(end)), 1.0) for end in (low, high)]
+        if ends[0][0] > ends[1][0]:
+            raise ValueError(f"`{value}` begins above its end; write it like `16..32`")
+        return ends
+    if isinstance(value, str) and "/" in value:
+        parts = [part.partition("/") for part in value.split(":")]
+        try:
+            return [(not_zero(parse_size(size)), not_zero(float(weight))) for size, _, weight in parts]
+        except ValueError:
+            raise ValueError(f"`{value}` is no mix of sizes; write it like `100/70:4000/30`") from None
+    return [(not_zero(parse_size(value)), 1.0)]
+
+
+def mean_size(value: int | str) -> float:
+    """The average of sizes with weights, or of a range."""
+    sizes = sizes_of(value)
+    return sum(size * weight for size, weight in sizes) / sum(weight for _, weight in sizes)
+
+
+def parse_count(value: Any) -> int:
+    """A whole number, also as `80M` or `200k`."""
+    count = not_zero(parse_rate(value))
+    if count % 1:
+        raise ValueError(f"`{value}` is not a whole number")
+    return int(count)
+
+
+def parse_count_or_none(value: Any) -> int | None:
+    """A whole number, or `none`."""
+    return None if value is None or value == "none" else parse_count(value)
+
+
+def parse_positive_rate(value: Any) -> float | None:
+    """Operations per second, or `none`."""
+    return None if value is None or value == "none" else not_zero(parse_rate(value))
+
+
+def parse_choice(value: Any) -> str | None:
+    """`sequential`, `each_once`, `uniform`, `zipfian:THETA` or `latest:THETA`."""
+    if value is None:
+        return None
+    kind, _, number = str(value).partition(":")
+    if kind in ("zipfian", "latest"):
+        try:
+            theta = float(number or 0.99)
+        except ValueError:
+            theta = 0.0
+        if not theta > 0:
+            raise ValueError(f"`{value}` has no skew above 0; write it like `{kind}:0.99`")
+        return f"{kind}:{theta:g}"
+    if kind not in ("sequential", "each_once", "uniform") or number:
+        raise ValueError(
+            f"`{value}` is not known; it is one of `sequential`, `each_once`, `uniform`, `zipfian:THETA`, "
+            "`latest:THETA`"
+        )
+    return kind
+
+
+def parse_operations(value: Any) -> str | None:
+    """One operation, or several with weights as `read/95:update/5`."""
+    if value is None:
+        return None
+    shares = operations_of(str(value))
+    return shares[0][0] if len(shares) == 1 else ":".join(f"{name}/{weight:g}" for name, weight in shares)
+
+
+def operations_of(text: str) -> list[tuple[str, float]]:
+    """Operations with their weights."""
+    shares = []
+    for part in text.split(":"):
+        name, _, weight = part.partition("/")
+        if name not in OPERATIONS:
+            listed = ", ".join(f"`{each}`" for each in OPERATIONS)
+            raise ValueError(f"`{name}` is no operation; it is one of {listed}")
+        try:
+            shares.append((name, not_zero(float(weight or 1))))
+        except ValueError:
+            raise ValueError(f"`{part}` has no weight above 0; write it like `{name}/95`") from None
+    return shares
+
+
+def parse_scan(value: Any) -> str:
+    """Records of a scan: a number, or a range as `1..100`."""
+    low, _, high = str(value).partition("..")
+    if not low.isdecimal() or not (high or low).isdecimal() or not 0 < int(low) <= int(high or low) < 1 << 32:
+        raise ValueError(f"`{value}` is no number of records; write it like `10` or `1..100`")
+    return f"{int(low)}..{int(high)}" if high and int(high) > int(low) else str(int(low))
+
+
+def parse_path(value: Any) -> str | None:
+    """A path with the user's home in it written out, or `none`."""
+    return None if value in (None, "", "none") else str(Path(str(value)).expanduser())

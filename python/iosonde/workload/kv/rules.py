@@ -1,0 +1,47 @@
+"""What no single parameter of a load on a store tells: whether those of a stream fit together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iosonde.protocol import HIGHEST_RATE
+from iosonde.workload.kv.notation import operations_of
+from iosonde.workload.kv.phases import PHASES
+
+if TYPE_CHECKING:
+    from iosonde.workload.kv.parameters import KvParameters
+
+Rule = tuple[bool, str]
+"""A condition, and what is wrong when it holds."""
+
+
+def problem(stream: KvParameters) -> str | None:
+    """What keeps a stream's parameters from fitting together, if anything does."""
+    return next((text for wrong, text in _rules(stream) if wrong), None)
+
+
+def _rules(stream: KvParameters) -> list[Rule]:
+    kinds = {name for name, _ in operations_of(stream.operations or PHASES[stream.phase].operations)}
+    both = stream.phase == "readwhilewriting"
+    rate = max(stream.rate or 0, stream.write_rate or 0)
+    return [
+        (stream.library is not None and stream.store != "rocksdb", "`library` is for `store = \"rocksdb\"`"),
+        (stream.log == "apart" and stream.store not in ("rocksdb", "null"),
+         f"`log = \"apart\"` is for `store = \"rocksdb\"`: {stream.store} has no log that could lie elsewhere"),
+        (both and (stream.operations is not None or stream.background),
+         "`readwhilewriting` is two loads: write streams of your own for others"),
+        (not both and (stream.write_rate is not None or stream.write_arrival != "closed"),
+         "`write_rate` and `write_arrival` are for `phase = \"readwhilewriting\"`"),
+        (stream.write_arrival != "closed" and stream.write_rate is None,
+         f"`write_arrival = \"{stream.write_arrival}\"` needs a `write_rate`"),
+        (stream.arrival != "closed" and stream.rate is None, f"`arrival = \"{stream.arrival}\"` needs a `rate`"),
+        (rate > HIGHEST_RATE, f"a rate of {rate:g} per second is beyond what can be timed, {HIGHEST_RATE:,}"),
+        (stream.arrival != "closed" and stream.batch > 1, "an open loop is one operation at a time: leave out `batch`"),
+        (stream.batch > 1 and not both and not kinds <= {"update", "insert", "delete"},
+         "`batch` is for operations that write"),
+        (stream.limit_operations is not None and stream.limit_operations < stream.jobs,
+         "`limit_operations` is less than one for each job"),
+        (stream.jobs > stream.records, f"{stream.jobs} jobs cannot share {stream.records} records"),
+        (stream.duration is None and stream.limit_operations is None and stream.limit_bytes is None
+         and not stream.background, "it would never end: set `duration`, `limit_operations` or `limit_bytes`"),
+    ]  # fmt: skip

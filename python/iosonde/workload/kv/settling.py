@@ -1,0 +1,61 @@
+"""What phases and the target decide of the parameters of a load on a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.workload.interface import Room
+from iosonde.workload.kv.parameters import WHOLE_WORKLOAD, KvParameters
+from iosonde.workload.kv.phases import LOADS, PHASES
+from iosonde.workload.reading import check_agreement
+
+DEFAULT_DURATION_NS = 10 * 10**9
+
+
+def settle(streams: Mapping[str, KvParameters], target: Room, *, room_bytes: int) -> dict[str, KvParameters]:
+    """The parameters with what the phases and the target decide."""
+    backend = (target.backend() or {"kind": ""})["kind"]
+    if backend not in ("", "null"):
+        raise TargetError(
+            "a store needs a file system or a block device, and a simulated device is neither",
+            hint="name a directory as the target; `null:` measures what the harness itself costs",
+        )
+    is_virtual = backend == "null"
+    settled = {name: _by_phase(stream, is_virtual=is_virtual) for name, stream in streams.items()}
+    settled = _one_database(settled)
+    check_agreement(settled, WHOLE_WORKLOAD)
+    if all(stream.background for stream in settled.values()):
+        raise StudyError("every stream is in the background, so nothing ends the run", hint="leave out `background`")
+    return settled
+
+
+def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
+    phase = PHASES[stream.phase]
+    is_load = stream.phase in LOADS
+    by_phase: dict[str, Any] = {
+        "operations": phase.operations,
+        "choice": phase.choice or ("sequential" if stream.load_order == "sequential" else "each_once"),
+        "direction": phase.direction,
+        "database": "empty" if is_load else "loaded",
+        "limit_operations": stream.records if is_load and stream.limit_bytes is None else None,
+    }
+    changes = {name: value for name, value in by_phase.items() if getattr(stream, name) is None}
+    if stream.phase == "load":
+        changes |= {"batch": stream.load_batch, "sync": stream.load_sync}
+    if stream.duration == "phase":
+        ends = is_load or stream.limit_operations is not None or stream.limit_bytes is not None
+        changes["duration"] = None if ends or stream.background else DEFAULT_DURATION_NS
+    if is_virtual:
+        changes |= {"store": "null", "library": None, "page_cache": "keep", "memory_limit": None}
+        changes |= {"log": "with_data", "log_target": None}
+    return stream.model_copy(update=changes)
+
+
+def _one_database(streams: Mapping[str, KvParameters]) -> dict[str, KvParameters]:
+    """Streams that run together begin on one database: an empty one if any of them loads."""
+    states = {stream.database for stream in streams.values()}
+    if states <= {"empty", "loaded"} and len(states) > 1:
+        return {name: stream.model_copy(update={"database": "empty"}) for name, stream in streams.items()}
+    return dict(streams)

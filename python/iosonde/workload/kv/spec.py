@@ -1,0 +1,172 @@
+"""The engine's spec of a load on a store, from its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iosonde import protocol
+from iosonde.errors import StudyError, TargetError
+from iosonde.study.plan import JsonObject
+from iosonde.workload.kv.footprint import addressed_bytes, identity
+from iosonde.workload.kv.notation import operations_of, sizes_of
+from iosonde.workload.kv.parameters import KvParameters
+from iosonde.workload.kv.settling import settle
+
+if TYPE_CHECKING:
+    from iosonde.target import Target
+
+
+def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The engine's spec. A limit of memory that cannot be set here raises now."""
+    if any(stream.memory_limit for stream in streams.values()) and target.backend() is None:
+        from iosonde.target import control_group
+
+        control_group.hierarchy()
+    streams = settle(streams, target, room_bytes=target.free_bytes())
+    whole = next(iter(streams.values()))
+    # Only here: what a study would take can be said without a second target.
+    if whole.log == "apart" and whole.store == "rocksdb" and whole.log_target is None:
+        raise StudyError(
+            "the log is to lie on a second target, and none is named",
+            where="by the parameter `log_target`",
+            hint="name a directory on another device: `--set log_target=DIRECTORY`",
+        )
+    durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
+    place, devices = _place(streams, target)
+    return {
+        "protocol": protocol.VERSION,
+        "run_id": run_id,
+        "seed": seed,
+        "workload": {
+            "kind": "kv",
+            "store": {"kind": whole.store, "library": whole.library, "options": whole.options},
+            "target": place,
+            "records": {
+                "count": whole.records,
+                "key_bytes": _sizes(whole.key_size),
+                "value_bytes": _sizes(whole.value_size),
+                "value_compression_ratio": whole.value_compression_ratio,
+                "seed": whole.records_seed,
+            },
+            "database": _database(whole),
+            "transition": {"settle": whole.settle, "reopen": whole.reopen, "page_cache": whole.page_cache},
+            "streams": [each for name, stream in streams.items() for each in _streams(name, stream)],
+            "ramp": {"duration_ns": whole.ramp, "bytes": None},
+            "duration_ns": max(durations, default=None),
+            "interval_ns": whole.interval,
+            "settle_at_end": whole.settle_at_end,
+        },
+        "observe": {"block_devices": devices},
+    }
+
+
+def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObject, list[str]]:
+    """The spec's `target`, and the block devices to watch. Databases that differ lie in directories that differ."""
+    whole = next(iter(streams.values()))
+    if whole.store == "null":
+        return {"kind": "virtual"}, []
+    if target.kind == "file":
+        raise TargetError(
+            f"`{target.name}` is a file, and a store needs a directory", hint="name a directory as the target"
+        )
+    size_bytes = addressed_bytes(streams)
+    if target.kind != "directory":
+        given = target.spec_target("shared", size_bytes)
+        return given, target.block_devices()
+    own, name = Path(target.spec_target("per_job", size_bytes)["directory"]), identity(whole)
+    devices = target.block_devices()
+    place: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
+    if whole.log == "apart" and whole.log_target:
+        from iosonde.target import open_target
+
+        second = open_target(whole.log_target)
+        if second.kind != "directory":
+            raise TargetError(
+                f"`{whole.log_target}` is no directory", where="by the parameter `log_target`",
+                hint="name a directory of a file system on the second device",
+            )  # fmt: skip
+        place["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
+        devices = list(dict.fromkeys([*devices, *second.block_devices()]))
+    return place, devices
+
+
+def _database(whole: KvParameters) -> JsonObject:
+    if whole.database != "loaded":
+        return {"kind": whole.database}
+    return {
+        "kind": "loaded",
+        "reload": whole.reload,
+        "order": whole.load_order,
+        "batch": whole.load_batch,
+        "sync": whole.load_sync,
+    }
+
+
+def _sizes(value: int | str) -> JsonObject:
+    sizes = sizes_of(value)
+    if len(sizes) == 1:
+        return {"kind": "fixed", "bytes": sizes[0][0]}
+    if ".." in str(value):
+        return {"kind": "uniform", "min_bytes": sizes[0][0], "max_bytes": sizes[1][0]}
+    return {"kind": "weighted", "sizes": [{"bytes": size, "weight": weight} for size, weight in sizes]}
+
+
+def _streams(name: str, stream: KvParameters) -> list[JsonObject]:
+    """The engine's streams; of `readwhilewriting` the readers and, in the background, the writer."""
+    if stream.phase != "readwhilewriting":
+        return [_stream(name, stream)]
+    prefix = "" if name == "main" else f"{name}-"
+    writer = stream.model_copy(
+        update={
+            "operations": "update",
+            "jobs": 1,
+            "background": True,
+            "rate": stream.write_rate,
+            "arrival": stream.write_arrival,
+            "limit_operations": None,
+            "limit_bytes": None,
+        }
+    )
+    readers = stream.model_copy(update={"operations": "read", "batch": 1, "sync": False})
+    return [_stream(f"{prefix}readers", readers), _stream(f"{prefix}writer", writer)]
+
+
+def _stream(name: str, stream: KvParameters) -> JsonObject:
+    low, _, high = stream.scan_records.partition("..")
+    is_open = stream.arrival != "closed"
+    return {
+        "name": name,
+        "jobs": stream.jobs,
+        "operations": [
+            {"operation": operation, "weight": weight}
+            for operation, weight in operations_of(stream.operations or "read")
+        ],
+        "choice": _choice(stream.choice or "uniform"),
+        "direction": stream.direction,
+        "scan_records_min": int(low),
+        "scan_records_max": int(high or low),
+        "batch": stream.batch,
+        "sync": stream.sync,
+        "arrival": {"kind": stream.arrival, **({"rate": stream.rate} if is_open else {})},
+        "rate_limit": None if is_open else stream.rate,
+        "background": stream.background,
+        "limit_bytes": stream.limit_bytes,
+        "limit_operations": stream.limit_operations,
+        "cpus": stream.cpus,
+    }
+
+
+def _choice(text: str) -> JsonObject:
+    kind, _, theta = text.partition(":")
+    match kind:
+        case "sequential":
+            return {"kind": "sequential"}
+        case "each_once":
+            return {"kind": "random", "coverage": "each_once", "distribution": {"kind": "uniform"}}
+        case "uniform":
+            return {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}}
+        case skewed:
+            distribution = {"kind": skewed, "theta": float(theta)}
+            return {"kind": "random", "coverage": "with_replacement", "distribution": distribution}
