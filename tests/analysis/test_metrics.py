@@ -11,16 +11,10 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
+from iosonde.analysis.catalogue import METRICS
 from iosonde.analysis.histogram import PERCENTILES
-from iosonde.analysis.metrics import (
-    METRICS,
-    case_metrics,
-    interval_metrics,
-    overall,
-    percentile_curves,
-    run_metrics,
-    within_runs,
-)
+from iosonde.analysis.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
+from iosonde.analysis.scopes import overall
 from iosonde.analysis.sustained import METRICS as COURSE_METRICS
 from iosonde.results import ResultSet, connect
 

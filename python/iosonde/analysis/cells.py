@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.analysis.metrics import ALL, overall
+from iosonde.analysis.scopes import ALL, overall
 from iosonde.analysis.statistics import Floats
 from iosonde.errors import StudyError
 from iosonde.study.model import ROUND, STAGE

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.analysis.metrics import METRICS
+from iosonde.analysis.catalogue import METRICS
 from iosonde.analysis.statistics import MARGIN, ratio, verdict
 
 COMPARED = (

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.analysis.cells import under_own_names
-from iosonde.analysis.metrics import overall
+from iosonde.analysis.scopes import overall
 from iosonde.analysis.steady_state import Criteria, Window, window
 from iosonde.study.model import ROUND, Level, Part
 

@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 
 from iosonde.analysis.histogram import percentiles
-from iosonde.analysis.metrics import ALL, interval_metrics
+from iosonde.analysis.metrics import interval_metrics
+from iosonde.analysis.scopes import ALL
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.units import parse_duration

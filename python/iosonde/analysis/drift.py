@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from iosonde.analysis.metrics import overall
+from iosonde.analysis.scopes import overall
 from iosonde.analysis.statistics import Estimate, slope
 
 MINIMUM_CONTROLS = 4

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 import polars as pl
 
 from iosonde.analysis import wording
+from iosonde.analysis.catalogue import METRICS
 from iosonde.analysis.disturbance import Disturbance
 from iosonde.analysis.finding import Finding, Kind, Strength
-from iosonde.analysis.metrics import METRICS
 from iosonde.analysis.question import Question
 from iosonde.analysis.sentences import (
     asymmetry,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.analysis.metrics import overall
+from iosonde.analysis.scopes import overall
 
 TOLERANCE = 0.05
 LONGEST_CUT = 0.20

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from iosonde.analysis.metrics import MIXED
+from iosonde.analysis.scopes import MIXED
 
 if TYPE_CHECKING:
     from iosonde.results import ResultSet

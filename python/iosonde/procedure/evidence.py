@@ -88,7 +88,7 @@ class RecordObservation:
         """The metric as every report has it."""
         import polars as pl
 
-        from iosonde.analysis.metrics import ALL, overall
+        from iosonde.analysis.scopes import ALL, overall
 
         rows = self.metrics.filter(pl.col("metric") == metric)
         if stream:
@@ -169,7 +169,9 @@ def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
 def _best_median(results: ResultSet, metric: str) -> float | None:
     import polars as pl
 
-    from iosonde.analysis.metrics import METRICS, case_metrics, overall, run_metrics
+    from iosonde.analysis.catalogue import METRICS
+    from iosonde.analysis.metrics import case_metrics, run_metrics
+    from iosonde.analysis.scopes import overall
 
     if not results.records():
         return None

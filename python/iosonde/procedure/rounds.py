@@ -432,7 +432,7 @@ def _check_loads(rounds: Rounds) -> None:
 
 
 def _check_metric(metric: str) -> None:
-    from iosonde.analysis.metrics import METRICS
+    from iosonde.analysis.catalogue import METRICS
 
     if metric not in METRICS:
         raise StudyError(f"there is no metric `{metric}` to be tracked", hint="docs/metrics.md lists them")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from iosonde.analysis.comparison import compare
-from iosonde.analysis.metrics import overall
+from iosonde.analysis.scopes import overall
 from iosonde.errors import ResultsError
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, level_text, metric_text, metric_title

@@ -107,7 +107,7 @@ def is_number(level: Any) -> bool:
 
 def metric_title(metric: str) -> str:
     """Name a metric for a reader, without its unit."""
-    from iosonde.analysis.metrics import METRICS
+    from iosonde.analysis.catalogue import METRICS
 
     known = METRICS.get(metric)
     return known.title if known else metric.replace("_", " ")
@@ -115,7 +115,7 @@ def metric_title(metric: str) -> str:
 
 def metric_unit(metric: str) -> str:
     """Return the unit of a metric: `1/s`, `B/s`, `B`, `ns`, `s` or nothing."""
-    from iosonde.analysis.metrics import METRICS
+    from iosonde.analysis.catalogue import METRICS
 
     known = METRICS.get(metric)
     if known:

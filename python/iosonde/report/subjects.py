@@ -84,7 +84,7 @@ class Values:
     """Medians with their intervals, by subject."""
 
     def __init__(self, material: Material, metric: str) -> None:
-        from iosonde.analysis.metrics import overall
+        from iosonde.analysis.scopes import overall
 
         self._material, self._metric = material, metric
         table = material.summary.filter(pl.col("metric") == metric)

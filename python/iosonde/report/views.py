@@ -247,7 +247,7 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
 
 
 def _timeseries(view: View, found: list[Subject], material: Material) -> Sketch | None:
-    from iosonde.analysis.metrics import overall
+    from iosonde.analysis.scopes import overall
 
     layout = Layout.of(view, found, material)
     by_key = {s.key: s for s in found}
@@ -338,7 +338,7 @@ def _curve_points(
     material: Material, latency: str
 ) -> dict[tuple[str, str, str | None, str | None], list[tuple[float, float, float]]]:
     """Return fraction, nines and nanoseconds of every curve; under no stream and operation, those of the whole load."""
-    from iosonde.analysis.metrics import overall
+    from iosonde.analysis.scopes import overall
 
     table = material.curves.filter(pl.col("latency") == latency).sort("nines")
     points: dict[tuple[str, str, str | None, str | None], list[tuple[float, float, float]]] = {}

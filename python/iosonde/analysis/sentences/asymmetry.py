@@ -9,9 +9,9 @@ import polars as pl
 
 from iosonde.analysis import wording
 from iosonde.analysis.asymmetry import asymmetry
+from iosonde.analysis.catalogue import METRICS
 from iosonde.analysis.cells import groups
 from iosonde.analysis.finding import Finding
-from iosonde.analysis.metrics import METRICS
 from iosonde.analysis.question import Question
 from iosonde.analysis.statistics import MARGIN, Estimate, pooled_ratio, runs_needed, verdict
 

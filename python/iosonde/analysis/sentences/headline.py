@@ -9,7 +9,7 @@ import polars as pl
 
 from iosonde.analysis import wording
 from iosonde.analysis.finding import Finding
-from iosonde.analysis.metrics import overall
+from iosonde.analysis.scopes import overall
 from iosonde.analysis.statistics import MINIMUM_REPEATS, median_interval
 
 

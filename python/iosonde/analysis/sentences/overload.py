@@ -8,7 +8,7 @@ import polars as pl
 
 from iosonde.analysis import wording
 from iosonde.analysis.finding import Finding
-from iosonde.analysis.metrics import ALL
+from iosonde.analysis.scopes import ALL
 
 KEPT_UP = 0.99
 """A target that starts this share of what was due has kept up."""

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 
 from iosonde.analysis import wording
+from iosonde.analysis.catalogue import METRICS
 from iosonde.analysis.cells import groups
 from iosonde.analysis.finding import Finding
-from iosonde.analysis.metrics import METRICS
 from iosonde.analysis.question import Question
 from iosonde.analysis.saturation import SHARE_OF_PEAK
 from iosonde.analysis.statistics import MINIMUM_REPEATS, median_interval

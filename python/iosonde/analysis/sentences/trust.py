@@ -10,7 +10,7 @@ from iosonde.analysis import wording
 from iosonde.analysis.drift import drift
 from iosonde.analysis.finding import Finding
 from iosonde.analysis.littles_law import LONGEST_CUT, littles_law
-from iosonde.analysis.metrics import overall
+from iosonde.analysis.scopes import overall
 from iosonde.analysis.sentences import verdict
 from iosonde.analysis.statistics import MINIMUM_REPEATS
 from iosonde.analysis.warning_kinds import BUSY, WARNINGS
