@@ -1,0 +1,98 @@
+"""What is written, when it is durable, and whether it is verified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iosonde.interop.fio import units
+from iosonde.interop.fio.aspects.direction import Direction
+from iosonde.interop.fio.aspects.sizes import sizes_together
+from iosonde.interop.fio.given import Given
+
+MOST_COMPRESSIBLE = 32
+"""The highest `compression_ratio`."""
+
+
+def durability(given: Given, direction: Direction) -> dict[str, Any]:
+    """When writes are durable."""
+    if "write" not in direction.operations:
+        return {}
+    kind = given.text("sync", "none").lower()
+    flush = {name: given.number(name, 0) for name in ("fsync", "fdatasync")}
+    if kind not in ("0", "none"):
+        for name in (name for name, every in flush.items() if every):
+            given.note(
+                name, why="there is one kind of durability in a stream", instead="each write is durable (`sync`)"
+            )
+        if kind != "dsync":
+            given.note("sync", why="`O_SYNC` is not used", instead="`O_DSYNC` is: data and its size are durable")
+        return {"durability": "dsync"}
+    name = "fsync" if flush["fsync"] else "fdatasync"
+    if not flush[name]:
+        return {}
+    if flush["fsync"]:
+        given.note("fsync", why="`fsync` is not used", instead="`fdatasync` is, as often")
+    return {"durability": f"flush:{flush[name]}"}
+
+
+def payload(given: Given, direction: Direction) -> dict[str, Any]:
+    """What is written."""
+    if "write" not in direction.operations:
+        return {}
+    if given.flag("zero_buffers"):
+        return {"payload": "zeros"}
+    return {**_compression(given), **_duplicates(given, direction)}
+
+
+def _compression(given: Given) -> dict[str, Any]:
+    percent = given.read("buffer_compress_percentage", units.share) if "buffer_compress_percentage" in given else 0
+    if not percent:
+        return {}
+    ratio = MOST_COMPRESSIBLE if percent >= 100 else 100 / (100 - percent)
+    if ratio > MOST_COMPRESSIBLE or percent >= 100:
+        given.note(
+            "buffer_compress_percentage",
+            why=f"`compression_ratio` goes up to {MOST_COMPRESSIBLE}",
+            instead="it is that",
+        )
+    return {"compression_ratio": round(min(ratio, MOST_COMPRESSIBLE), 3)}
+
+
+def _duplicates(given: Given, direction: Direction) -> dict[str, Any]:
+    percent = given.read("dedupe_percentage", units.share) if "dedupe_percentage" in given else 0
+    if percent and any(size % 4096 for size, _ in sizes_together(given, direction)):
+        given.note(
+            "dedupe_percentage",
+            why="duplicates are blocks of 4 KiB, and not every I/O is a multiple of that",
+            instead="no block is a duplicate on purpose",
+        )
+        return {}
+    return {"duplicate_fraction": min(percent, 99) / 100} if percent else {}
+
+
+def why_unverifiable(given: Given, direction: Direction, stream: dict[str, Any]) -> str:
+    """Why what is written cannot be verified, as a clause; empty where it can."""
+    if "trim" in direction.operations:
+        return "nobody can tell what a trimmed block should hold"
+    if stream.get("payload") == "zeros" or stream.get("duplicate_fraction"):
+        return "every sector says where it belongs, so there are no zeros and no duplicates"
+    if any(size % 512 for size, _ in sizes_together(given, direction)):
+        return "whole sectors of 512 B are verified, and not every I/O is a multiple of that"
+    return ""
+
+
+def verification(given: Given, direction: Direction, unverifiable: str) -> dict[str, Any]:
+    """Whether what was written is checked; a parameter of the whole run."""
+    if given.raw("verify") in ("", "0", "null"):
+        return {}
+    if not given.flag("do_verify", default=True):
+        given.note(
+            "do_verify",
+            why="fio then writes data that a later job can verify",
+            instead='nothing is verified; with `verify = "after"` iosonde does it after this very load',
+        )
+        return {}
+    if unverifiable:
+        given.note("verify", why=unverifiable, instead="the load is the same without the check")
+        return {}
+    return {"verify": "during" if direction.operations == ("read",) else "after"}

@@ -1,0 +1,89 @@
+"""What `rw` says: which operations, in which order of blocks, and in which mix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from iosonde.interop.fio import units
+from iosonde.interop.fio.given import Given
+
+PLACES = ("read", "write", "trim")
+"""In which order the values after commas count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction:
+    """What `rw` says."""
+
+    access: str
+    operations: tuple[str, ...]
+    hop: int
+
+
+_DIRECTIONS = {
+    "read": ("read",),
+    "write": ("write",),
+    "trim": ("trim",),
+    "rw": ("read", "write"),
+    "readwrite": ("read", "write"),
+    "trimwrite": ("trim", "write"),
+}
+
+_KINDS = "`read`, `write`, `trim`, `rw`, `trimwrite`, or one of them after `rand`"
+
+
+def direction_of(given: Given) -> Direction:
+    """What `rw` says, checked."""
+    kind, _, modifier = given.text("rw", "read").partition(":")
+    is_random = kind.startswith("rand")
+    operations = _DIRECTIONS.get(kind.removeprefix("rand"))
+    if operations is None:
+        given.fail("rw", f"`{given.setting('rw')}` is not known", hint=f"it is one of {_KINDS}")
+    hop = _hop(given, modifier, is_random=is_random) if modifier else 0
+    access = "random" if is_random else "strided" if hop else "sequential"
+    return Direction(access=access, operations=operations, hop=hop)
+
+
+def _hop(given: Given, modifier: str, *, is_random: bool) -> int:
+    """Bytes left out after each I/O of a sequential load."""
+    if is_random:
+        if modifier != "1":
+            given.note("rw", why="every I/O has a random offset of its own", instead="the number after `:` is ignored")
+        return 0
+    if modifier.startswith("-"):
+        given.note("rw", why="a stream cannot go backwards", instead="it goes forwards, block after block")
+        return 0
+    hop = given.read("rw", lambda _: units.size(modifier, kb_base=given.kb_base))
+    if hop:
+        given.note(
+            "rw",
+            why="at the end of the range, fio begins again at its start",
+            instead="the stride begins again one block further",
+        )
+    return hop
+
+
+def mix(given: Given, direction: Direction) -> dict[str, Any]:
+    """Which part of the I/Os are reads and trims."""
+    operations = direction.operations
+    if operations == ("read", "write"):
+        return {"read_fraction": round(read_percent(given) / 100, 6)}
+    if operations == ("trim", "write"):
+        given.note(
+            "rw",
+            why="fio writes each block that it has trimmed",
+            instead="trims and writes alternate at random, with offsets of their own",
+        )
+        return {"read_fraction": 0.0, "trim_fraction": 0.5}
+    return {
+        "read_fraction": float(operations == ("read",)),
+        **({"trim_fraction": 1.0} if operations == ("trim",) else {}),
+    }
+
+
+def read_percent(given: Given) -> float:
+    """Percent of reads where there are writes too."""
+    name = given.last_of("rwmixread", "rwmixwrite")
+    percent = given.read(name, units.share) if name else 50.0
+    return 100 - percent if name == "rwmixwrite" else percent

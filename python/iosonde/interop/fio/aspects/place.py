@@ -1,0 +1,141 @@
+"""Which bytes of which files a job addresses, and how many of them until it ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from iosonde.interop.fio import units
+from iosonde.interop.fio.given import Given
+from iosonde.units import compact_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which bytes of which files a job addresses."""
+
+    files: tuple[str, ...]
+    """Names as the job file has them; empty: each of the jobs has a file of its own."""
+    offset: int
+    span: int | str | None
+    """Bytes, a share as `20%`, or None where only the target knows."""
+    split: bool
+    """Each of the jobs has its own part of `span`."""
+
+
+def place_of(given: Given, jobs: int) -> Place:
+    """The range that the jobs of a section address."""
+    span = _span(given)
+    offset = _offset(given)
+    files = _files(given)
+    increment = given.text("offset_increment")
+    if jobs == 1 or not increment or increment == "0":
+        return Place(files=files, offset=offset, span=span, split=False)
+    if increment.endswith("%") or not files or isinstance(span, str):
+        given.note(
+            "offset_increment",
+            why="ranges can be told apart in one file of known size only",
+            instead="all jobs address the same range" if files else "each job begins at `offset` of its own file",
+        )
+        return Place(files=files, offset=offset, span=span, split=False)
+    return _stepped(given, jobs, Place(files=files, offset=offset, span=span, split=False))
+
+
+def _stepped(given: Given, jobs: int, place: Place) -> Place:
+    """Ranges that begin `offset_increment` after each other."""
+    step = given.size("offset_increment")
+    span = step if place.span is None else int(place.span)
+    if step < span:
+        given.note(
+            "offset_increment", why="ranges of jobs do not overlap in part", instead="all jobs address all of them"
+        )
+        return Place(files=place.files, offset=place.offset, span=(jobs - 1) * step + span, split=False)
+    if step > span:
+        given.note(
+            "offset_increment",
+            why="ranges of jobs lie without gaps",
+            instead="each job's range is as long as the increment",
+        )
+    return Place(files=place.files, offset=place.offset, span=jobs * step, split=True)
+
+
+def _files(given: Given) -> tuple[str, ...]:
+    for name in ("filename", "directory"):
+        if name in given and given.raw(name):
+            given.note(
+                name, why="a study holds no paths", instead="`--target` names the file or directory when it is run"
+            )
+    names = tuple(name for name in re.split(r"(?<!\\):", given.raw("filename")) if name)
+    if len(names) > 1:
+        given.note("filename", why="a job has one file", instead=f"one range stands for the {len(names)} files")
+    if names:
+        return (":".join(names),)
+    pattern = given.raw("filename_format")
+    if pattern and "$jobnum" not in pattern:
+        return (pattern.replace("$jobname", given.section.name),)
+    return ()
+
+
+def _span(given: Given) -> int | str | None:
+    count = given.number("nrfiles", 1)
+    if count > 1:
+        given.note("nrfiles", why="a job has one file", instead=f"it is as large as the {count} together")
+    whole = _file_bytes(given, count)
+    text = given.text("size")
+    if text and not text.endswith("%"):
+        return given.size("size") if whole is None else min(given.size("size"), whole - _offset(given))
+    if not text:
+        return whole
+    percent = given.read("size", units.share)
+    return int(whole * percent / 100) if whole is not None else f"{percent:g}%"
+
+
+def _file_bytes(given: Given, count: int) -> int | None:
+    """What `filesize` says of all files of a job."""
+    if "filesize" not in given:
+        return None
+    ends = re.split("[-:]", given.text("filesize"))
+    if len(ends) > 1:
+        given.note("filesize", why="a file has one size", instead="it has the largest of the range")
+    return count * max(given.read("filesize", lambda _: units.size(end, kb_base=given.kb_base)) for end in ends)  # noqa: B023
+
+
+def _offset(given: Given) -> int:
+    text = given.text("offset")
+    if not text.endswith("%"):
+        return given.size("offset") if text else 0
+    whole = _file_bytes(given, given.number("nrfiles", 1))
+    if whole is None:
+        given.note("offset", why="the size of the target is not known", instead="the range begins at its start")
+        return 0
+    return int(whole * given.read("offset", units.share) / 100) // 4096 * 4096
+
+
+def limits(given: Given, jobs: int, place: Place) -> dict[str, Any]:
+    """What ends the job besides time, of all its jobs together."""
+    if given.flag("time_based") and given.time_ns("runtime"):
+        return {}
+    loops = given.number("loops", 1)
+    limits: dict[str, Any] = {}
+    limit = _bytes_to_do(given)
+    if limit:
+        # What is trimmed and then written counts once.
+        passes = 2 if "trimwrite" in given.text("rw") else 1
+        limits["limit_bytes"] = compact_size(limit * passes * loops * jobs)
+    count = given.number("number_ios", 0)
+    if count:
+        limits["limit_operations"] = count * loops * jobs
+    return limits
+
+
+def _bytes_to_do(given: Given) -> int | None:
+    """Of one job and one loop; None where only the target knows."""
+    if "io_size" in given and not given.text("io_size").endswith("%"):
+        return given.size("io_size")
+    span = _span(given)
+    if not isinstance(span, int):
+        return None
+    if "io_size" in given:
+        return int(span * given.read("io_size", units.share) / 100)
+    return span
