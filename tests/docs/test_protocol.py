@@ -274,7 +274,9 @@ def test_the_engine_that_it_shows_is_one(example_engine: Path, tmp_path: Path) -
         validate(event, "event")
     assert done.result
     assert counted(done) == done.result["jobs"][0]["operations"] > 0
-    assert done.intervals["interval"].to_list() == [0, 1, 2]
+    # Of 100 ms each in 300 ms; on a busy machine they take longer, and are fewer.
+    assert done.intervals["interval"].to_list() == list(range(len(done.intervals)))
+    assert 1 <= len(done.intervals) <= 3
     assert done.child["exit_status"] == 0
 
 

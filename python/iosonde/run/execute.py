@@ -17,7 +17,7 @@ from iosonde.errors import TargetError
 from iosonde.procedure.watch import Watch
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Failure, Record, RecordWarning
-from iosonde.run import array_health, environment, shrunk
+from iosonde.run import array_health, compatibility, environment, shrunk
 from iosonde.run.agenda import Agenda
 from iosonde.run.device_totals import DeviceTotals
 from iosonde.run.engine import EngineRun, drive, find_engine, without_engine
@@ -74,7 +74,8 @@ def execute(
     kept, any other is forgotten, and `resume` goes on. `consent` says which block devices may be overwritten;
     `TargetError` where more has to be said.
     """
-    find_engine()  # A missing engine is told before a directory is made.
+    # An engine that is missing, or too old, is told before a directory is made.
+    compatibility.check(find_engine(), plan.specs())
     with open_target(plan.target).claimed(consent):
         pass  # And so is a device that may not be written.
     result_set = ResultSet.create(directory, plan)
@@ -115,6 +116,7 @@ def _carry_out(
             drive_state.put_back(result_set.plan, result_set.directory)
             clear(result_set.plan)
             return result_set
+        compatibility.check(find_engine(), result_set.plan.specs())
         clear(result_set.plan)  # What a killed session has left on a device would have it refused.
         with _session(result_set, observer, stop, session_id, consent) as session:
             _carry_out_runs(session, agenda)
