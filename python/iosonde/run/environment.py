@@ -11,6 +11,7 @@ import os
 import platform
 import socket
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -152,12 +153,11 @@ def _cpu_info() -> dict[str, str]:
 
 def _virtualization() -> str | None:
     """What hypervisor or container this runs in, as systemd knows it; `none` on bare metal."""
-    try:
+    # Without systemd, or where it hangs, the processor says whether there is a hypervisor.
+    with suppress(FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
         # It ends with status 1 for `none`.
         asked = subprocess.run(["systemd-detect-virt"], capture_output=True, text=True, timeout=5, check=False)
         return asked.stdout.strip() or None
-    except (OSError, subprocess.SubprocessError):
-        pass
     if "hypervisor" in _cpu_info().get("flags", "").split():
         return _read(Path("/sys/hypervisor/type")) or "hypervisor"
     return None
