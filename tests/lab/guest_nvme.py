@@ -1,16 +1,19 @@
-"""Purges an NVMe drive by its own means inside the lab's machine; what it held before and after goes to `nvme.json`."""
+"""Purges an NVMe drive by its own means inside the lab's machine, and asks it for its media."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from iosonde.report.content import collect
 from iosonde.run import execute
 from iosonde.study import expand, parse
-from iosonde.target import nvme, open_target
+from iosonde.target import open_target
 from iosonde.target.consent import Consent
+from iosonde.target.nvme import counters
+from iosonde.target.nvme.format import can_format
 
 MIB = 1 << 20
 STUDY = """
@@ -33,35 +36,44 @@ interval = "100ms"
 [parts.rounds]
 most = 1
 
+[[views]]
+kind = "accounts"
+title = "Media"
+metrics = ["media_write_amplification"]
+
 [profiles.standard]
 """
 
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
-drive = Path(os.environ["IOSONDE_LAB_DEVICES"].split(",")[0]).resolve()
-beyond = 8 * MIB
+BEYOND = 8 * MIB
 """Behind everything that the study writes."""
 
 
-def held() -> str:
+def try_drive() -> dict[str, Any]:
+    """What a purged drive held before and after, and what it tells of its media."""
+    drive = Path(os.environ["IOSONDE_LAB_DEVICES"].split(",")[0]).resolve()
+    with drive.open("r+b", buffering=0) as device:
+        os.pwrite(device.fileno(), b"\xab" * 4096, BEYOND)
+        os.fsync(device.fileno())
+    before = held(drive)
+    plan = expand(parse(STUDY), open_target(str(drive)))
+    results = execute(plan, Path(tempfile.mkdtemp()) / "set", consent=Consent(destroy=(str(drive),)))
+    records = results.records()
+    [chapter] = collect([results]).chapters
+    return {
+        "can_format": can_format(drive),
+        "before": before,
+        "after": held(drive),
+        "destroys": [each.what for each in plan.destroys],
+        "purges": [record.parameters.get("purge") for record in records],
+        "failures": [record.failure and record.failure.message for record in records],
+        "drives": [record.drives for record in records],
+        "now": counters.now(drive.name),
+        "findings": [(found.title, found.evidence) for _, each in chapter.findings for found in each],
+    }
+
+
+def held(drive: Path) -> str:
     """What the drive holds there, past the page cache."""
     with drive.open("rb", buffering=0) as device:
         os.posix_fadvise(device.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        return os.pread(device.fileno(), 4096, beyond)[:8].hex()
-
-
-with drive.open("r+b", buffering=0) as device:
-    os.pwrite(device.fileno(), b"\xab" * 4096, beyond)
-    os.fsync(device.fileno())
-before = held()
-plan = expand(parse(STUDY), open_target(str(drive)))
-results = execute(plan, Path(tempfile.mkdtemp()) / "set", consent=Consent(destroy=(str(drive),)))
-records = results.records()
-said = {
-    "can_format": nvme.can_format(drive),
-    "before": before,
-    "after": held(),
-    "destroys": [each.what for each in plan.destroys],
-    "purges": [record.parameters.get("purge") for record in records],
-    "failures": [record.failure and record.failure.message for record in records],
-}
-Path("nvme.json").write_text(json.dumps(said))
+        return os.pread(device.fileno(), 4096, BEYOND)[:8].hex()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iosonde.analysis import store_accounts
+from iosonde.analysis import media, store_accounts
 from iosonde.analysis.histogram import MILLION, PERCENTILES
 from iosonde.analysis.metric import Metric
 
@@ -183,6 +183,7 @@ _LIST = (
         better="lower",
         kind="device",
     ),
+    media.AMPLIFICATION,
     Metric(
         name="device_bytes_per_second",
         title="Device bandwidth",

@@ -15,7 +15,10 @@ COMPARED = (
     "iops",
     "ops_per_sec",
     *(f"completion_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
+    # The chain of amplification, from the application to the media.
+    *("store_write_amplification", "file_system_write_amplification", "media_write_amplification"),
 )
+"""What cases are compared by: rates, latencies, and how often each byte is written."""
 _NOT_PARAMETERS = ("result_set", "case_id", "part", "control", "cost_s", "cost_write_bytes")
 
 

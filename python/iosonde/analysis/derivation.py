@@ -7,15 +7,14 @@ import polars as pl
 from iosonde.analysis import store_accounts, sustained
 from iosonde.analysis.facts import Facts
 from iosonde.analysis.histogram import PERCENTILES
-from iosonde.analysis.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
+from iosonde.analysis.scopes import ALL, RUN_KEYS, SCOPE_KEYS, scopes_of, seconds_between, sums
 
 
 def derived(table: pl.DataFrame) -> pl.DataFrame:
     """Add every metric of a run's scope."""
     closed_loop = pl.col("response_count") == 0
     members = _at_their_scope(table).with_columns(
-        member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes"),
-        device_bytes_per_second=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),
+        member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes")
     )
     whole = store_accounts.over_the_run(members).with_columns(*store_accounts.derived())
     return derived_counts(whole).with_columns(
@@ -37,6 +36,8 @@ def derived(table: pl.DataFrame) -> pl.DataFrame:
         member_imbalance=_over("member_most_bytes", "member_bytes") * pl.col("member_count"),
         device_read_amplification=_over("device_read_bytes", "read_bytes"),
         device_write_amplification=_over("device_write_bytes", "write_bytes"),
+        media_write_amplification=_over("media_write_bytes", "media_taken_bytes"),
+        device_bytes_per_second=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),
     )
 
 
@@ -72,6 +73,7 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
     of_stream = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")
     of_run = (
         *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
+        *("media_write_bytes", "media_taken_bytes"),
         *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
         *(
             "member_most_bytes",
@@ -142,16 +144,17 @@ MINIMUM_INTERVALS = 3
 def iops_variation(facts: Facts) -> pl.DataFrame:
     """Return the coefficient of variation of IOPS over the intervals of each run's scopes.
 
-    An interval shorter than half of the usual (the last one) is left out.
+    An interval shorter than half of the usual (the last one) is left out: its rate is mostly chance.
     """
     counts = facts.counts(per="interval").filter(pl.col("phase") == "measure")
     keys = (*RUN_KEYS, "interval", "begin_ns", "end_ns")
     seconds = seconds_between("begin_ns", "end_ns")
+    usual = pl.col("seconds") >= pl.col("seconds").median().over(RUN_KEYS) / 2
     rate = pl.col("rate")
     return (
         sums(counts, scopes_of(counts, keys=keys))
         .with_columns(seconds=seconds)
-        .filter(of_usual_length(RUN_KEYS))
+        .filter(usual)
         .with_columns(rate=pl.col("count") / pl.col("seconds"))
         .group_by([*RUN_KEYS, *SCOPE_KEYS], maintain_order=True)
         .agg(iops_variation=pl.when((pl.len() >= MINIMUM_INTERVALS) & (rate.mean() > 0)).then(rate.std() / rate.mean()))

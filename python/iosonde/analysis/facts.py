@@ -45,8 +45,7 @@ _RUN = """
     measure_end_ns::BIGINT AS measure_end_ns, concurrency::BIGINT AS concurrency, loop,
     process_user_ns::BIGINT AS process_user_ns, process_system_ns::BIGINT AS process_system_ns,
     rebuild_share, rebuild_share_seconds,
-    verified_bytes::BIGINT AS verified_bytes, wrong_sectors::BIGINT AS wrong_sectors,
-    workload, began_empty, database_kept,
+    verified_bytes::BIGINT AS verified_bytes, wrong_sectors::BIGINT AS wrong_sectors, workload, began_empty,
     child_wall_ns::BIGINT AS child_wall_ns, child_user_ns::BIGINT AS child_user_ns,
     child_system_ns::BIGINT AS child_system_ns, child_voluntary_switches::BIGINT AS child_voluntary_switches,
     child_involuntary_switches::BIGINT AS child_involuntary_switches, child_fs_inputs::BIGINT AS child_fs_inputs,
@@ -58,7 +57,8 @@ _RUN = """
     stalled_ns::BIGINT AS stalled_ns,
     values_missing::BIGINT AS values_missing, values_corrupted::BIGINT AS values_corrupted,
     cached_bytes_at_begin::BIGINT AS cached_bytes_at_begin,
-    run_device_read_bytes::BIGINT AS run_device_read_bytes, run_device_write_bytes::BIGINT AS run_device_write_bytes
+    run_device_read_bytes::BIGINT AS run_device_read_bytes, run_device_write_bytes::BIGINT AS run_device_write_bytes,
+    run_drive_write_bytes, run_drive_units_written, run_media_write_bytes, run_media_step_bytes, run_media_untold
 """
 """What is taken of a run. Not its factors: one of them may be called `operation`, as columns elsewhere are."""
 
@@ -157,6 +157,17 @@ class Facts:
               FROM {self._view("usage")} SEMI JOIN complete USING (result_set, run_id)
               WHERE phase = 'measure' AND device <> 'process' GROUP BY ALL
             ) GROUP BY ALL
+            """
+        )
+
+    def simulated_media(self) -> pl.DataFrame:
+        """One row a run on simulated drives: what they were handed in the measurement, and wrote to their media."""
+        return self._frame(
+            f"""
+            SELECT result_set, run_id, sum(write_bytes)::BIGINT AS simulated_write_bytes,
+                   sum(media_write_bytes)::BIGINT AS simulated_media_write_bytes
+            FROM {self._view("usage")} SEMI JOIN complete USING (result_set, run_id)
+            WHERE phase = 'measure' AND media_write_bytes IS NOT NULL GROUP BY ALL
             """
         )
 

@@ -17,6 +17,7 @@ from iosonde.analysis.sentences import (
     doubling,
     flatness,
     headline,
+    media,
     overload,
     peak,
     promise,
@@ -90,6 +91,7 @@ def findings(
     found = [
         *headline.tell(cases, metrics),
         *store.tell(cases, metrics, runs),
+        *media.tell(study, cases, metrics, runs),
         *(finding for question in _questions(study, cases, metrics, runs) for finding in _answer(question)),
         *search.tell(procedures),
         *disturbance.tell(disturbed),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from iosonde.analysis.comparison import compare
+from iosonde.analysis.comparison import COMPARED, compare
 from iosonde.analysis.scopes import overall
 from iosonde.errors import ResultsError
 from iosonde.report.material import Material, Source
@@ -17,13 +17,9 @@ from iosonde.report.tables import Cell, Table
 from iosonde.study.plan import Case
 
 VERDICTS = ("better", "worse", "same", "unclear")
-METRICS = (
-    *("bandwidth", "iops", "ops_per_sec"),
-    *("completion_latency_ns_p50", "completion_latency_ns_p99", "completion_latency_ns_p99_9"),
-)
 
 
-def pairs(material: Material, *, metrics: Sequence[str] = METRICS) -> pl.DataFrame:
+def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFrame:
     """Return `analysis.comparison.compare` of the two result sets of a study, of each case's whole load.
 
     Where all I/Os of a case have one size, its bandwidth and IOPS move together, and IOPS are left out.

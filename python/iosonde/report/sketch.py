@@ -13,7 +13,7 @@ from iosonde.report.charts import MARKS, Frame
 from iosonde.report.figure import Chart, Figure, Panel
 from iosonde.report.layout import Row, unique
 from iosonde.report.material import Material
-from iosonde.report.published import cited_note, reference_of
+from iosonde.report.published import cited_note
 from iosonde.study.model import View
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     unsupported = sum(row["y"] is None and not row["hole"] for row in kept)
     if unsupported:
         notes.append(f"Not drawn: {unsupported} cases with too few samples for this figure.")
-    reference = reference_of(view, material)
-    if reference is not None and any(row["published"] for row in kept):
-        notes.append(cited_note(kept, reference))
+    if any(row["published"] for row in kept):
+        notes.append(cited_note(kept))
     own = _domain([row for row in kept if not row["published"]] or kept, sketch)
     drawn = [
         Panel(

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.results import array_facts, store_facts
+from iosonde.results import array_facts, drive_facts, store_facts
 from iosonde.results.columns import COLUMNS
 from iosonde.results.schema import Record
 from iosonde.study.plan import Case
@@ -102,7 +102,6 @@ RUNS = pl.Schema(
         "settle_ns": pl.UInt64,
         "settle_at_end_ns": pl.UInt64,
         "close_ns": pl.UInt64,
-        "writing_jobs": pl.UInt32,
         "stalled_ns": pl.UInt64,
         "values_checked": pl.UInt64,
         "values_missing": pl.UInt64,
@@ -113,6 +112,11 @@ RUNS = pl.Schema(
         "memory_oom_kills": pl.UInt64,
         "run_device_read_bytes": pl.UInt64,
         "run_device_write_bytes": pl.UInt64,
+        "run_drive_write_bytes": pl.UInt64,
+        "run_drive_units_written": pl.UInt64,
+        "run_media_write_bytes": pl.UInt64,
+        "run_media_step_bytes": pl.UInt64,
+        "run_media_untold": pl.String,
     }
 )
 """Columns of `runs` besides the factors."""
@@ -241,6 +245,7 @@ def _run_row(record: Record) -> dict[str, Any]:
         **array_facts.of(record),
         "simulated": bool(record.target.get("simulated", False)),
         **store_facts.of(record),
+        **drive_facts.of(record),
         "warning_count": len(record.warnings),
         "verdict": record.verdict.kind if record.verdict else None,
         "verdict_because": "; ".join(record.verdict.because) if record.verdict else None,

@@ -216,6 +216,9 @@ class Record(BaseModel):
     device_totals: list[dict[str, Any]] = []
     """Key-value workloads: what each block device did from before the start until all was durable
     (run/device_totals.py)."""
+    drives: list[dict[str, Any]] = []
+    """What each drive under the target told of its media, wear and temperature before and after the run, or why it told
+    nothing, and what the kernel handed it meanwhile (run/drives.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
 

@@ -20,6 +20,7 @@ from iosonde.results.schema import Failure, Record, RecordWarning
 from iosonde.run import array_health, compatibility, environment, shrunk
 from iosonde.run.agenda import Agenda
 from iosonde.run.device_totals import DeviceTotals
+from iosonde.run.drives import Drives
 from iosonde.run.engine import EngineRun, drive, find_engine, without_engine
 from iosonde.run.harness import Harness
 from iosonde.run.judgement import judged, temperatures
@@ -218,7 +219,7 @@ class _Session:
             shrunk.check(run, case.parameters | run.parameters)
         except TargetError as error:
             return self._not_begun(run, case, error, code="setup" if case.setup else "target")
-        target = _describe(standing.target) | _describe_log(run)
+        target = _describe(standing.target)
         try:
             self._purge(run)
         except OSError as problem:
@@ -226,6 +227,7 @@ class _Session:
             return self._not_begun(run, case, failed, code="purge")
         totals = DeviceTotals(run.spec) if run.spec["workload"]["kind"] == "kv" else None
         watch = Watch(run.until, note=self._observer.note) if run.until else None
+        drives = Drives(run.spec)
         with _memory_group(case.parameters | run.parameters) as group:
             done = drive(
                 standing.with_claims(drive_state.with_state(run.spec, self._result_set.directory)),
@@ -237,12 +239,13 @@ class _Session:
                 inherited=standing.claims,
             )
             device_totals = totals.end() if totals else []
+        told = drives.end()
         ended = _ended(run, case, done, self.stop)
         self._stage.ended(run, complete=_is_complete(done) or bool(ended))
         if self.stop.is_set() and not (_is_complete(done) or ended):
             return False
         record = self._record(run, case, done, target, standing)
-        record = record.model_copy(update={"device_totals": device_totals, **ended})
+        record = record.model_copy(update={"device_totals": device_totals, "drives": told, **ended})
         record = self._with_array(self._judged(record, done))
         self._result_set.write(record, done.intervals, done.histograms, done.usage, done.store_statistics)
         self._observer.run_ended(run, record)
@@ -382,12 +385,6 @@ def _describe(target: Target) -> dict[str, Any]:
         return target.describe()
     except (OSError, TargetError) as error:
         return {"name": target.name, "kind": target.kind, "problem": str(error)}
-
-
-def _describe_log(run: Run) -> dict[str, Any]:
-    """What a store's log lies on, if that is a second target."""
-    path = run.spec["workload"].get("target", {}).get("log_path")
-    return {"log": _describe(open_target(str(Path(path).parents[1])))} if path else {}
 
 
 def _check_same_target(result_set: ResultSet, now: dict[str, Any]) -> None:

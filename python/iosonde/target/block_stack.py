@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ def stack_under(device: str) -> list[str]:
 def watched(devices: list[str]) -> list[str]:
     """Those of a stack whose counters say what happens: all but partitions, whose disk counts the same I/O."""
     return [device for device in devices if not is_partition(device)]
+
+
+def drives(devices: Sequence[str]) -> list[str]:
+    """Those of a stack that stand on no other: the drives themselves."""
+    return [device for device in devices if (_SYS / device).exists() and not _directly_under(device)]
 
 
 def describe(device: str) -> dict[str, Any]:

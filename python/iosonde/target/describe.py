@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,7 @@ def describe_path(path: Path) -> dict[str, Any]:
     mount = mount_of(path)
     return {
         "file_system": _file_system(path, mount),
-        "devices": [{**block_stack.describe(device), **_media(device)} for device in stack_of(path)],
+        "devices": [block_stack.describe(device) for device in stack_of(path)],
     }
 
 
@@ -69,26 +66,3 @@ def _members(mount: Mount) -> list[str]:
                 return [(members / name / "dev").read_text().strip() for name in sorted(names)]
     number = source.stat().st_rdev
     return [f"{os.major(number)}:{os.minor(number)}"]
-
-
-def _media(device: str) -> dict[str, Any]:
-    """Wear and media counters of an NVMe disk, if nvme-cli is here and we may ask."""
-    name = block_stack.name_of(device)
-    tool = shutil.which("nvme")
-    if tool is None or not name.startswith("nvme") or block_stack.is_partition(device):
-        return {}
-    asked = [tool, "smart-log", "--output-format=json", f"/dev/{name}"]
-    try:
-        answer = subprocess.run(asked, capture_output=True, check=True, timeout=5, stdin=subprocess.DEVNULL)
-        counters = json.loads(answer.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return {}
-    wanted = (
-        "percent_used",
-        "avail_spare",
-        "data_units_written",
-        "data_units_read",
-        "media_errors",
-        "critical_warning",
-    )
-    return {"media": {name: counters[name] for name in wanted if name in counters}}

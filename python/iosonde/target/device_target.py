@@ -17,10 +17,11 @@ from typing import Any, Literal
 
 from iosonde.errors import TargetError
 from iosonde.study.plan import Destroys, Purge, Setup
-from iosonde.target import arrays, block_stack, consent, file_systems, guard, journal, nvme, signatures
+from iosonde.target import arrays, block_stack, consent, file_systems, guard, journal, signatures
 from iosonde.target.claims import Claims
 from iosonde.target.consent import Consent
 from iosonde.target.made import MadeTarget, Provided
+from iosonde.target.nvme.format import can_format
 from iosonde.target.target import Files, IoMode, Target
 from iosonde.target.workspace import MADE
 from iosonde.units import format_bytes
@@ -173,7 +174,7 @@ class DeviceTarget(Target):
             block_stack.describe(block_stack.disk_of(number)).get("discard_max_bytes") for number in self._numbers()
         )
         found: list[Purge] = ["trim", "overwrite"] if can else ["overwrite"]
-        return ["format", *found] if len(self.devices) == 1 and nvme.can_format(self.devices[0]) else found
+        return ["format", *found] if len(self.devices) == 1 and can_format(self.devices[0]) else found
 
     def direct_unit(self) -> int:
         """Sectors."""

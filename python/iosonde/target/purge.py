@@ -1,6 +1,6 @@
 """Give up what a target's files hold, so that the next run finds it as if nothing had ever been written.
 
-`format` is the drive's own means (`nvme.py`).
+`format` is the drive's own means (`nvme/format.py`).
 `trim` frees every block of the files and, where this user may (FITRIM takes a privilege), has the file system tell the
 device what is free; a file system that is mounted with `discard` tells it anyway. `overwrite` frees nothing: zeros are
 written by the engine, which is what is left where blocks cannot be freed.
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from iosonde.target import nvme
+from iosonde.target.nvme.format import format_namespace
 
 _FITRIM = 0xC0185879
 _BLKDISCARD = 0x1277
@@ -30,7 +30,7 @@ def purge(target: Mapping[str, Any], means: str) -> None:
     """Free the blocks of the files that a spec's target names; `OSError` if that fails."""
     is_device = target["kind"] == "device"
     if means == "format" and is_device:
-        nvme.format_namespace(Path(target["path"]))
+        format_namespace(Path(target["path"]))
     if means != "trim":
         return
     if is_device:

@@ -1,0 +1,107 @@
+"""Log pages of NVMe drives that tell of wear and of what was written to the media, as bytes to numbers.
+
+Layouts: SMART / Health Information (02h), Endurance Group Information (09h) and FDP Statistics (22h) from the NVM
+Express Base Specification as libnvme's `nvme/types.h` declares them (`nvme_smart_log`, `nvme_endurance_group_log`,
+`nvme_fdp_stats_log`); SMART / Health Information Extended (C0h) from the OCP Datacenter NVMe SSD Specification, section
+4.8.6, as nvme-cli's `plugins/ocp/ocp-smart-extended-log.h` declares it. All counters are little endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+DATA_UNIT_BYTES = 512_000
+"""SMART counts in thousands of 512 bytes, rounded up."""
+
+PAGE_BYTES = 512
+FDP_STATISTICS_BYTES = 64
+
+_GIGABYTE = 10**9
+_ZERO_CELSIUS_KELVIN = 273
+
+_OCP_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
+"""AFD514C97C6F4F9CA4F2BFEA2810AFC5h, as its bytes lie in the page."""
+
+
+class LogError(Exception):
+    """A page that is not what its number promises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What every drive says of itself."""
+
+    temperature_celsius: int
+    available_spare_percent: int
+    percentage_used: int
+    """Of the endurance; may go beyond 100."""
+    critical_warning: int
+    """Bits, 0 if all is well."""
+    data_units_read: int
+    """By the host, in `DATA_UNIT_BYTES`."""
+    data_units_written: int
+    media_errors: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Media:
+    """What was moved at the media: for the host, for collection, and for the drive's own records."""
+
+    written_bytes: int
+    read_bytes: int | None
+    """None where the log has only writes."""
+    step_bytes: int
+    """Unit that the log counts in."""
+
+
+def health(page: bytes) -> Health:
+    """SMART / Health Information, 02h."""
+    _check_length(page, PAGE_BYTES)
+    (kelvin,) = struct.unpack_from("<H", page, 1)
+    return Health(
+        critical_warning=page[0],
+        temperature_celsius=kelvin - _ZERO_CELSIUS_KELVIN,
+        available_spare_percent=page[3],
+        percentage_used=page[5],
+        data_units_read=_counter(page, 32),
+        data_units_written=_counter(page, 48),
+        media_errors=_counter(page, 160),
+    )
+
+
+def extended(page: bytes) -> Media:
+    """SMART / Health Information Extended, C0h.
+
+    The number is the vendor's to use, so the page must carry OCP's GUID: an older one of Microsoft's counts in other
+    units in the same place. "Physical Media Units" (SMART-1 and 2) are bytes, of user and system areas alike.
+    """
+    _check_length(page, PAGE_BYTES)
+    if page[496:512] != _OCP_GUID:
+        raise LogError("its log page C0h is of the vendor's own kind, and not OCP's")
+    return Media(written_bytes=_counter(page, 0), read_bytes=_counter(page, 16), step_bytes=1)
+
+
+def data_placement(page: bytes) -> Media:
+    """FDP Statistics, 22h: bytes written to the media of an endurance group, host and controller alike."""
+    _check_length(page, FDP_STATISTICS_BYTES)
+    return Media(written_bytes=_counter(page, 16), read_bytes=None, step_bytes=1)
+
+
+def endurance_group(page: bytes) -> Media:
+    """Endurance Group Information, 09h: media units written, in thousands of millions of bytes; 0 where not told."""
+    _check_length(page, PAGE_BYTES)
+    written = _counter(page, 80)
+    if not written:
+        raise LogError("its log page 09h leaves out what is written to the media")
+    return Media(written_bytes=written * _GIGABYTE, read_bytes=None, step_bytes=_GIGABYTE)
+
+
+def _counter(page: bytes, offset: int) -> int:
+    """128 bits."""
+    return int.from_bytes(page[offset : offset + 16], "little")
+
+
+def _check_length(page: bytes, size_bytes: int) -> None:
+    if len(page) < size_bytes:
+        raise LogError(f"its log page has {len(page)} bytes instead of {size_bytes}")

@@ -1,0 +1,142 @@
+"""Holds stores to a memory limit under control groups of version 2, inside the lab's machine.
+
+Its kernel has both versions, and nothing mounted: so the limit is version 2's, with swap in use beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.report.content import collect
+from iosonde.run import execute
+from iosonde.study import expand, parse
+from iosonde.study.plan import Plan
+from iosonde.target import cleanup, control_group, open_target
+from iosonde.target.journal import entries
+
+STUDY = """
+name = "limited"
+title = "Limited"
+question = "?"
+workload = "kv"
+repeats = 1
+
+[measurement]
+store = "lmdb"
+lmdb = {{ MDB_NORDAHEAD = true }}
+interval = "100ms"
+{measurement}
+
+[[parts]]
+name = "only"
+
+[profiles.standard]
+"""
+READ = 'phase = "readrandom"\nrecords = 16000\nvalue_size = 4000\nmemory_limit = "40MiB"\nlimit_operations = 400'
+TOO_LITTLE = 'phase = "readrandom"\nrecords = 1000\nmemory_limit = "1MiB"\nlimit_operations = 10'
+LONG = 'phase = "load"\nrecords = "500k"\nvalue_size = 16\nmemory_limit = "40MiB"'
+
+GROUPS = Path("/sys/fs/cgroup")
+PLACE = Path("/mnt/limited")
+
+
+def try_limits() -> dict[str, Any]:
+    """What came of three runs on the first drive, one of them killed, while the second is swap."""
+    drive, swap = (Path(each).resolve() for each in os.environ["IOSONDE_LAB_DEVICES"].split(",")[:2])
+    _run("mount", "-t", "cgroup2", "none", GROUPS)
+    _run("mkswap", swap)
+    _run("swapon", swap)
+    _run("mkfs.ext4", "-q", "-F", drive)
+    PLACE.mkdir()
+    _run("mount", drive, PLACE)
+    return {
+        "version": control_group.hierarchy().version,
+        "killed": killed(),
+        "read": limited(READ),
+        "too_little": limited(TOO_LITTLE),
+        "swapped_out": _swapped_out(),
+        "occupied": occupied(),
+    }
+
+
+def plan(measurement: str) -> Plan:
+    return expand(parse(STUDY.format(measurement=measurement)), open_target(str(PLACE)))
+
+
+def killed() -> dict[str, Any]:
+    """A load whose iosonde is killed: what it leaves, and what cleanup does about it."""
+    session = os.fork()
+    if session == 0:
+        try:
+            execute(plan(LONG), Path(tempfile.mkdtemp()) / "set")
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 120
+    while not list(PLACE.glob("iosonde-*/lmdb-*/database/data.mdb")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(session, signal.SIGKILL)
+    os.waitpid(session, 0)
+    left = groups()
+    while any((GROUPS / each / "cgroup.procs").read_text() for each in left) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    journal = sorted(entry.what for entry in entries())
+    cleaned = [each.reason for each in cleanup()]
+    return {
+        "left": left,
+        "journal": journal,
+        "cleaned": cleaned,
+        "then": groups(),
+        "files": [each.name for each in PLACE.iterdir()],
+    }
+
+
+def limited(measurement: str) -> dict[str, Any]:
+    """The record of a run as it is kept, its row of `runs`, what the report says of it, and which groups are left."""
+    done = execute(plan(measurement), Path(tempfile.mkdtemp()) / "set")
+    [record] = done.records()
+    [chapter] = collect([done]).chapters
+    return {
+        "record": record.model_dump(mode="json"),
+        "run": done.runs.to_dicts()[0],
+        "findings": [finding.title for _, found in chapter.findings for finding in found],
+        "groups": groups(),
+    }
+
+
+def occupied() -> dict[str, Any]:
+    """What is said where the only group that can be used has processes in it."""
+    group = GROUPS / "occupied"
+    group.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as inside:
+        (group / "cgroup.procs").write_text(str(inside.pid))
+        try:
+            control_group.MemoryGroup.make(40 << 20, within=control_group.Hierarchy(directory=group, version=2))
+        except TargetError as error:
+            said = {"what": error.what, "hint": error.hint}
+        inside.kill()
+    left = [path.name for path in group.glob("iosonde-*")]
+    return {**said, "groups": left, "journal": [entry.what for entry in entries()]}
+
+
+def groups() -> list[str]:
+    return [path.name for path in GROUPS.glob("iosonde-*")]
+
+
+def _swapped_out() -> int:
+    """Pages that this machine ever wrote to swap."""
+    counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(counts["pswpout"])
+
+
+def _run(*words: str | Path) -> None:
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)

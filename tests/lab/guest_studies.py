@@ -1,0 +1,17 @@
+"""Studies that are carried out inside the lab's machine, in one start: `guest_studies.py OUT`.
+
+To start a machine takes longer than all of them, so they share it; what came of them is written to `OUT`, as JSON.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from guest_memory import try_limits
+from guest_nvme import try_drive
+
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
+said = {"drive": try_drive(), "limits": try_limits()}
+Path(sys.argv[1]).write_text(json.dumps(said))

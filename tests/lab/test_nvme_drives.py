@@ -1,0 +1,64 @@
+"""An NVMe drive by its admin commands, for real: what it tells of itself, and a purge by its own means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.target.nvme.format import can_format
+
+NO_SUCH_LOG = "has no log page of what it writes to its media"
+"""What QEMU's drive is: it has the SMART log, and none that counts its media."""
+
+
+@pytest.fixture(scope="module")
+def drive(studies_said: dict[str, Any]) -> dict[str, Any]:
+    """What was seen of a drive of the lab's machine."""
+    said: dict[str, Any] = studies_said["drive"]
+    return said
+
+
+def test_the_strongest_purge_of_a_namespace_is_its_format(drive: dict[str, Any]) -> None:
+    assert drive["can_format"]
+    assert drive["failures"] == [None] * len(drive["failures"])
+    assert "format" in drive["purges"]
+
+
+def test_it_takes_all_of_the_namespace_and_the_plan_says_so(drive: dict[str, Any]) -> None:
+    assert drive["before"] == "ab" * 8
+    assert drive["after"] == "00" * 8, "behind everything that the study writes"
+    [what] = drive["destroys"]
+    assert what.endswith("(all of it)")
+
+
+def test_what_is_no_namespace_is_never_formatted(tmp_path: Path) -> None:
+    (tmp_path / "nvme0n1").write_bytes(b"")
+    for path in (tmp_path / "nvme0n1", tmp_path / "missing", Path("/dev/null")):
+        assert not can_format(path)
+
+
+def test_a_drive_tells_its_health_in_its_own_log(drive: dict[str, Any]) -> None:
+    assert 0 <= drive["now"]["temperature_celsius"] < 100
+    assert drive["now"]["percentage_used"] == 0
+    assert drive["now"]["media_errors"] == 0
+
+
+def test_it_counts_what_the_host_wrote_as_the_kernel_does(studies_said: dict[str, Any]) -> None:
+    [drive] = studies_said["limits"]["read"]["record"]["drives"]
+    units = drive["end"]["data_units_written"] - drive["begin"]["data_units_written"]
+    assert drive["write_bytes"] > 60_000_000
+    assert units * 512_000 == pytest.approx(drive["write_bytes"], rel=0.05)
+
+
+def test_a_drive_without_a_log_of_its_media_is_no_number_but_a_reason(drive: dict[str, Any]) -> None:
+    for [told] in drive["drives"]:
+        assert NO_SUCH_LOG in told["begin"]["untold"]
+        assert "media" not in told["end"]
+    [evidence] = [
+        evidence
+        for title, evidence in drive["findings"]
+        if title == "What the drives wrote to their media is not known"
+    ]
+    assert NO_SUCH_LOG in evidence
