@@ -7,6 +7,7 @@ before it is made, so that `iosonde cleanup` finds it after a crash.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import suppress
@@ -83,7 +84,7 @@ class MemoryGroup:
             group.remove()
             raise TargetError(
                 f"cannot limit memory to {limit_bytes} bytes in `{path}`: {error.strerror}",
-                hint="measure without a limit with `--set memory_limit=none`",
+                hint=_way_out(error),
             ) from error
         return group
 
@@ -92,7 +93,10 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def facts(self) -> dict[str, Any]:
-        """What the kernel counted: the limit, the peak, how often the limit was met, kills, and `memory.stat`."""
+        """What the kernel counted: the limit, the peak, how often the limit was met, kills, and `memory.stat`.
+
+        `devices` is what the group itself read from and wrote to each block device (`io.stat`), where that is told.
+        """
         peak, kills = ("memory.max_usage_in_bytes", "memory.oom_control")
         if self._version == 2:
             peak, kills = ("memory.peak", "memory.events")
@@ -106,6 +110,7 @@ class MemoryGroup:
             "at_limit": at_limit,
             "oom_kills": events.get("oom_kill", 0),
             "statistics": {name: statistics[name] for name in STATISTICS[self._version] if name in statistics},
+            "devices": _devices(self._path / "io.stat"),
         }
 
     def remove(self) -> None:
@@ -129,25 +134,51 @@ class MemoryGroup:
                 (self._path / "memory.swap.max").write_text("0")
 
 
+def _way_out(error: OSError) -> str:
+    without = "measure without a limit with `--set memory_limit=none`"
+    if error.errno != errno.EBUSY:
+        return without
+    # Version 2: "no internal processes", of any group but the root of all.
+    return f"the processes of this container stand in the way: run iosonde outside of it, or {without}"
+
+
 def _enable(parent: Path) -> None:
-    if "memory" not in _words(parent / "cgroup.subtree_control"):
-        (parent / "cgroup.subtree_control").write_text("+memory")
+    """Give groups in `parent` the controller of memory and, if it can be had, that of I/O, which counts bytes."""
+    control = parent / "cgroup.subtree_control"
+    enabled, offered = _words(control), _words(parent / "cgroup.controllers")
+    if "io" in offered and "io" not in enabled:
+        with suppress(OSError):
+            control.write_text("+io")
+    if "memory" not in enabled:
+        control.write_text("+memory")
 
 
 def _words(file: Path) -> list[str]:
+    return " ".join(_lines(file)).split()
+
+
+def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text().split()
+        return file.read_text().splitlines()
     except OSError:
         return []
 
 
 def _table(file: Path) -> dict[str, int]:
     """Lines of a name and a number."""
-    try:
-        pairs = [line.split() for line in file.read_text().splitlines()]
-    except OSError:
-        return {}
+    pairs = [line.split() for line in _lines(file)]
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _devices(file: Path) -> list[dict[str, Any]]:
+    """Lines of `MAJOR:MINOR rbytes=N wbytes=N ...`; one without numbers is a device that nothing was done to."""
+    found = []
+    for line in _lines(file):
+        device, *pairs = line.split()
+        counts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if "rbytes" in counts and "wbytes" in counts:
+            found.append({"device": device, "read_bytes": int(counts["rbytes"]), "write_bytes": int(counts["wbytes"])})
+    return found
 
 
 def _number(file: Path) -> int | None:

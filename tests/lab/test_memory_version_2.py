@@ -1,0 +1,63 @@
+"""Memory limits under control groups of version 2, for real: Debian's kernel in the lab's machine, with swap in use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+LIMIT = 40 << 20
+
+
+@pytest.fixture(scope="module")
+def limits(studies_said: dict[str, Any]) -> dict[str, Any]:
+    """What came of three runs; `guest_memory.py`."""
+    said: dict[str, Any] = studies_said["limits"]
+    assert said["version"] == 2
+    return said
+
+
+def test_a_run_has_the_proof_that_it_read_from_the_device(limits: dict[str, Any]) -> None:
+    run, record = limits["read"]["run"], limits["read"]["record"]
+    memory = record["memory"]
+    assert record["outcome"] == "complete", record["failure"]
+    assert (memory["version"], memory["limit_bytes"], memory["oom_kills"]) == (2, LIMIT, 0)
+    assert memory["at_limit"] > 0 and LIMIT / 2 < memory["peak_bytes"] <= LIMIT, "page cache is charged"
+    assert run["database_bytes"] > 1.5 * LIMIT
+    assert run["values_checked"] == 400 and run["values_corrupted"] == run["values_missing"] == 0
+    [totals] = record["device_totals"]
+    [charged] = memory["devices"]
+    assert charged["device"] == totals["device"]
+    # Read for this group alone, value by value of 4000 bytes; the disk's own counters agree.
+    assert 400 * 4000 / 2 < charged["read_bytes"] <= totals["read_bytes"] < 2 * charged["read_bytes"]
+    assert memory["statistics"]["pgmajfault"] > 0 and memory["statistics"]["pgsteal"] > 0
+    assert any(title.startswith("The databases were 1.") for title in limits["read"]["findings"])
+
+
+def test_a_limit_too_small_is_out_of_memory_and_swap_does_not_help(limits: dict[str, Any]) -> None:
+    record = limits["too_little"]["record"]
+    assert record["outcome"] == "failed"
+    assert record["failure"]["code"] == "out_of_memory"
+    assert "1 MiB of memory are too little" in record["failure"]["message"]
+    assert "memory_limit" in record["failure"]["hint"]
+    assert record["memory"]["oom_kills"] == 1
+    assert limits["swapped_out"] == 0
+
+
+def test_no_group_is_left_after_a_run(limits: dict[str, Any]) -> None:
+    assert limits["read"]["groups"] == limits["too_little"]["groups"] == []
+
+
+def test_a_kill_in_the_middle_of_a_load_leaves_nothing_after_cleanup(limits: dict[str, Any]) -> None:
+    killed = limits["killed"]
+    assert len(killed["left"]) == 1
+    assert killed["journal"] == ["control group", "directory"]
+    assert killed["cleaned"] == ["removed", "removed"]
+    assert killed["then"] == [] and killed["files"] == ["lost+found"]
+
+
+def test_a_group_that_processes_stand_in_has_no_room_for_a_limit(limits: dict[str, Any]) -> None:
+    """As in a container: its kernel lets a group have processes or groups with controllers, and not both."""
+    assert limits["occupied"]["what"].startswith(f"cannot limit memory to {LIMIT} bytes in `/sys/fs/cgroup/occupied/")
+    assert "processes of this container" in limits["occupied"]["hint"]
+    assert limits["occupied"]["groups"] == [] and limits["occupied"]["journal"] == []
