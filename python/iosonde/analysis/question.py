@@ -14,7 +14,7 @@ from iosonde.analysis.cells import OF_RESULTS, cells, groups, separated_by_resul
 from iosonde.analysis.convergence import window_cells
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
 
-_WORDED = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "store", "phase")
+_WORDED = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "store", "sync", "phase")
 """Parameters that `wording.load_words` names."""
 
 

@@ -115,6 +115,10 @@ def level_words(factor: str, level: Any) -> str:
     """Write a level with its factor: `queue depth 16`, `16 jobs`, `64 KiB blocks`."""
     value = level_value(factor, level)
     match factor:
+        case "store":
+            return store_name(value)
+        case "log":
+            return "a log apart" if level == "apart" else "a log with the data"
         case "block_size":
             return f"{value} blocks"
         case "jobs":
@@ -188,7 +192,8 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
 def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
     """Describe a load on a store in words that make up `LMDB random reads`."""
     phase = str(case.get("phase") or case.get("phase_level") or "")
-    return {"store": store_name(case["store"]), "phase": _PHASES.get(phase, f"{phase} operations")}
+    synced = {"sync": "synced"} if case.get("sync") is True else {}
+    return {"store": store_name(case["store"]), **synced, "phase": _PHASES.get(phase, f"{phase} operations")}
 
 
 def store_name(store: str) -> str:

@@ -78,6 +78,8 @@ def level_text(name: str, level: Any) -> str:
     """Name a level for a reader."""
     from iosonde.units import format_bytes, format_duration
 
+    if isinstance(level, bool):
+        return "on" if level else "off"
     if not is_number(level):
         return str(level)
     unit = unit_of_factor(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -20,11 +20,36 @@ ALIKE = 1.25
 
 
 def tell(question: Question) -> Iterator[Finding]:
-    """Compare every two levels, all along the axis in one sentence."""
+    """Compare every two levels, all along the axis in one sentence; where nothing can be said of any, once for all."""
     answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
     for key, group in question.over_numbers(answers):
-        for _, pair in groups(group, ["first", "second"]):
-            yield _finding(question, key, pair)
+        pairs = [pair for _, pair in groups(group, ["first", "second"])]
+        found = [_finding(question, key, pair) for pair in pairs]
+        if len(found) > 1 and all(each.kind == "unclear" for each in found):
+            yield _all_unclear(question, key, pairs, found)
+        else:
+            yield from found
+
+
+def _all_unclear(
+    question: Question, key: Mapping[str, Any], pairs: Sequence[pl.DataFrame], found: Sequence[Finding]
+) -> Finding:
+    rows = [pair.row(0, named=True) for pair in pairs]
+    levels = [_level(question, row, which) for row in rows for which in (0, 1)]
+    ratios = [float(ratio) for pair in pairs for ratio in pair["ratio"]]
+    low, high = (wording.ratio_text(end) for end in (min(ratios), max(ratios)))
+    repeats = min(len(row[values]) for row in rows for values in ("first_values", "second_values"))
+    return Finding(
+        kind="unclear",
+        title=wording.sentence(
+            f"Whether {wording.listing(list(dict.fromkeys(levels)))} differ is unclear{_about(question, key, rows[0])}"
+        ),
+        evidence=f"{wording.metric_words(question.analysis.metric)} of every two: ratios {low}..{high}, "
+        f"{wording.counted(repeats, 'run')} each; more repeats are needed",
+        strength="weak",
+        case_ids=tuple(dict.fromkeys(case for each in found for case in each.case_ids)),
+        part=question.part.name,
+    )
 
 
 def _finding(question: Question, key: Mapping[str, Any], pair: pl.DataFrame) -> Finding:
@@ -62,7 +87,7 @@ def _finding(question: Question, key: Mapping[str, Any], pair: pl.DataFrame) -> 
 
 def _compared(question: Question, larger: str, smaller: str, pooled: Estimate, pair: pl.DataFrame, about: str) -> str:
     """Say how many times: one number where all cells agree, else also from where to where."""
-    plural = not larger.endswith("I/O")
+    plural = not larger.endswith("I/O") and not larger.startswith("a ")
     if METRICS[question.analysis.metric].better == "higher":
         verb = "reach" if plural else "reaches"
     else:

@@ -13,11 +13,11 @@ from iosonde.analysis.cells import groups
 from iosonde.analysis.finding import Finding
 from iosonde.analysis.question import Question
 from iosonde.analysis.saturation import SHARE_OF_PEAK
-from iosonde.analysis.statistics import MINIMUM_REPEATS, median_interval
+from iosonde.analysis.statistics import MINIMUM_REPEATS, median_interval, ratio
 
 
 def tell(question: Question) -> Iterator[Finding]:
-    """Say how high the peak is, and from which level on it is reached.
+    """Say how high the peak is, and from which level on it is reached; of levels that are names, which is fastest.
 
     Unlike other questions this one maximises over factors that the study does not name in `by`.
     """
@@ -25,8 +25,9 @@ def tell(question: Question) -> Iterator[Finding]:
     by = [name for name in question.analysis.by if name != question.analysis.over]
     if METRICS[question.analysis.metric].better != "higher" or cells.is_empty():
         return
+    tell_of = _finding if cells.schema[question.analysis.over].is_numeric() else _fastest
     for key, group in groups(cells, by):
-        yield _finding(question, key, group)
+        yield tell_of(question, key, group)
 
 
 def _finding(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
@@ -51,6 +52,32 @@ def _finding(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
         f" {wording.value_text(metric, reached['median'])} at {_setting(over, rest, reached)}",
         strength="strong" if len(best["values"]) >= MINIMUM_REPEATS else "weak",
         case_ids=tuple(dict.fromkeys((best["case_id"], reached["case_id"]))),
+        part=question.part.name,
+    )
+
+
+def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
+    """Name the level that gives most, and how far the next is behind: between names there is no way up to a peak."""
+    over, metric = question.analysis.over, question.analysis.metric
+    rows = group.sort("median", descending=True, maintain_order=True).to_dicts()
+    best, names = rows[0], [wording.level_words(over, row[over]) for row in rows]
+    lead = ratio(best["values"], rows[1]["values"]) if len(rows) > 1 else None
+    load = question.load(key, best["case_id"])
+    first = wording.value_text(metric, best["median"])
+    if lead is None:
+        ahead = f"with {names[0]}: {first}"
+    elif lead.certain and not lead.above(1):
+        ahead = f"with {names[0]} or {names[1]}: {first}"
+    else:
+        ahead = f"with {names[0]}: {first}, {wording.times_text(lead.value)} that with {names[1]}"
+    estimates = (wording.estimate_text(metric, median_interval(row["values"])) for row in rows)
+    sure = lead is not None and lead.certain
+    return Finding(
+        kind="peak",
+        title=wording.sentence(f"{load} are fastest {ahead}"),
+        evidence="; ".join(f"{name} {estimate}" for name, estimate in zip(names, estimates, strict=True)),
+        strength="strong" if sure else "weak",
+        case_ids=tuple(row["case_id"] for row in rows),
         part=question.part.name,
     )
 
