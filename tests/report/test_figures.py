@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iosonde.report import figures, save_figures
+from iosonde.report.content import collect
 from iosonde.report.figure import Figure
 from iosonde.report.html import _json, differences
 from iosonde.results import ResultSet
@@ -138,6 +139,57 @@ def test_many_published_lines_stand_beside_on_their_own_scale(tmp_path: Path) ->
     ]
     tops = [panel.chart["layer"][1]["encoding"]["y"]["scale"]["domain"][1] for panel in figure.panels]
     assert tops[0] == tops[1] > 2000 > 600 > tops[2]
+
+
+PARTS_OF_A_PUBLICATION = {
+    "name": "table",
+    "csv": "han2021_fig6to7_dbbench.csv",
+    "source": "Han 2021",
+    "columns": {"workload": "load"},
+    "value": "million_ops_s",
+    "metric": "iops",
+    "scale": 1e6,
+    "label": "raid_level",
+}
+"""What was published of four loads; `_reading` has two of them."""
+
+
+def _reading(directory: Path, **view: Any) -> ResultSet:
+    levels = [{"label": name, "set": {"jobs": jobs}} for name, jobs in (("readrandom", 1), ("readseq", 2))]
+    facts = study(
+        parts=[{"name": "read", "factors": {"load": levels}}],
+        views=[{"title": "Reading", "part": "read", "reference": "table", **view}],
+        references=[PARTS_OF_A_PUBLICATION],
+        analysis=[],
+    )
+    return result_set(directory / "set", facts, seconds=1, repeats=1)
+
+
+def test_bars_hold_what_was_published_of_their_own_levels_and_far_ones_stay_visible(tmp_path: Path) -> None:
+    """On an axis from 0 to 60 million, one's own 30 thousand would not be seen."""
+    drawn = figures([_reading(tmp_path, kind="bars", x="load", y="iops")])
+    figure = next(each for each in drawn if each.title == "Reading")
+    assert set(figure.rows["x"]) == {"readrandom", "readseq"}
+    published = figure.rows.filter("published")
+    assert published["source"].unique(maintain_order=True).to_list()[:2] == ["raid0, published", "raid1, published"]
+    assert "Published: raid0, raid1, raid10, raid5, raid6 (Han 2021)." in figure.caption
+    bars, *_, symbols = figure.panels[0].chart["layer"]
+    assert bars["mark"]["type"] == "tick"
+    assert bars["encoding"]["y"]["scale"]["type"] == "log"
+    assert bars["encoding"]["color"]["legend"] is None, "one's own bars are all of one result set"
+    assert symbols["encoding"]["shape"]["title"] == "Published"
+
+
+def test_published_accounts_stand_below_the_case_they_match(tmp_path: Path) -> None:
+    [chapter] = collect([_reading(tmp_path, kind="accounts", metrics=["iops"])]).chapters
+    table = next(each for each in chapter.tables if each.title == "Reading")
+    assert table.heads == ["Load", "Whose", "IOPS"]
+    assert [(row[0].text, row[1].text) for row in table.rows[:7]] == [
+        ("readrandom", "measured"),
+        *(("readrandom", f"raid{level}, published") for level in (0, 1, 10, 5, 6)),
+        ("readseq", "measured"),
+    ]
+    assert table.keys[0].endswith("read/load=readrandom") and table.keys[1] == ""
 
 
 @pytest.mark.parametrize(("format", "magic"), [("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])

@@ -1,4 +1,4 @@
-"""Tables of accounts: one row a case, a column for each of several metrics, published rows below one's own."""
+"""Tables of accounts: a row for each case, a column for each of several metrics, what was published below its like."""
 
 from __future__ import annotations
 
@@ -20,31 +20,37 @@ def accounts_table(view: View, material: Material) -> Table:
     several = len(material.sources) > 1
     published = _published(view, material, factors)
     named = several or bool(published)
-    rows, keys = [], []
-    for subject in found:
-        rows.append(
-            [
-                *([Cell(text=subject.source.label if several else "measured")] if named else []),
-                *(Cell(text=level_text(name, subject.level(name))) for name in factors),
-                *(_cell(metric, known.of(subject)) for metric, known in values.items()),
-            ]
-        )
-        keys.append(f"{subject.source.label}\n{subject.case.case_id}")
-    reasons = [Cell(text=subject.source.hole(subject.case.case_id)) for subject in found]
-    if any(reason.text for reason in reasons):
-        rows = [[*row, reason] for row, reason in zip(rows, reasons, strict=True)]
-        published = [[*row, Cell(text="")] for row in published]
-    labels = [*(["Whose"] if named else []), *map(factor_title, factors)]
-    missing = ["Why not"] if any(reason.text for reason in reasons) else []
+    reasons = [subject.source.hole(subject.case.case_id) for subject in found]
+    missing = ["Why not"] if any(reasons) else []
+    rows = []
+    for subject, reason in zip(found, reasons, strict=True):
+        row = [
+            *(Cell(text=level_text(name, subject.level(name))) for name in factors),
+            *([Cell(text=subject.source.label if several else "measured")] if named else []),
+            *(_cell(metric, known.of(subject)) for metric, known in values.items()),
+            *([Cell(text=reason)] if missing else []),
+        ]
+        rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
+    rows += [("", [*row, *([Cell(text="")] if missing else [])]) for row in published]
+    rows = _together(rows, of=len(factors))
+    labels = [*map(factor_title, factors), *(["Whose"] if named else [])]
     heads = [*labels, *map(metric_title, view.metrics), *missing]
     return Table(
         title=view.title,
         caption=view.caption or "Medians over repeats; below each its 95 % interval.",
         heads=heads,
         labels=len(labels),
-        rows=[*rows, *published],
-        keys=[*keys, *([""] * len(published))],
+        rows=[row for _, row in rows],
+        keys=[key for key, _ in rows],
     )
+
+
+def _together(rows: Sequence[tuple[str, list[Cell]]], *, of: int) -> list[tuple[str, list[Cell]]]:
+    """Put rows whose first cells (levels) are alike below one another, in the order of the first of each."""
+    alike: dict[tuple[str, ...], list[tuple[str, list[Cell]]]] = {}
+    for key, row in rows:
+        alike.setdefault(tuple(cell.text for cell in row[:of]), []).append((key, row))
+    return [each for group in alike.values() for each in group]
 
 
 def _cell(metric: str, value: tuple[float | None, float | None, float | None, int]) -> Cell:
@@ -67,11 +73,11 @@ def _published(view: View, material: Material, factors: Sequence[str]) -> list[l
             rows.setdefault(place, {})[row["metric"]] = row["value"]
     return [
         [
-            Cell(text=f"{label}, published" if label else "published"),
             *(
                 Cell(text="" if level is None else level_text(name, level))
                 for name, level in zip(factors, levels, strict=True)
             ),
+            Cell(text=f"{label}, published" if label else "published"),
             *(Cell(text=metric_text(metric, known.get(metric)), number=known.get(metric)) for metric in view.metrics),
         ]
         for (label, *levels), known in rows.items()
