@@ -167,7 +167,7 @@ def test_the_bound_knows_partial_stripes(fabricated: ResultSet) -> None:
 LOAD = {"block_size": 4 * KIB, "io_mode": "direct", "access": "random", "read_fraction": 1.0, "queue_depth": 1}
 
 
-def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: float) -> list[dict[str, Any]]:
+def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: Any) -> list[dict[str, Any]]:
     """RAID and one device with one I/O in flight; `facts` are what runs tell of their target."""
     cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **LOAD)
     outcomes = cases.select("case_id").with_columns(pl.lit(value).alias(name) for name, value in facts.items())
@@ -192,6 +192,12 @@ def test_a_link_that_all_share_bounds_them() -> None:
     assert why(found) == "the link that all members share is the ceiling"
 
 
+def test_a_pcie_link_that_members_share_bounds_them_and_carries_both_directions_at_once() -> None:
+    (found,) = answers_by_hand(ONE_IN_FLIGHT, pcie_bytes_per_second=90.0)
+    assert (found["bound"], found["bound_by"]) == (90, "pcie")
+    assert why(found) == "the PCIe link that members share is the ceiling"
+
+
 def test_a_thread_that_saturates_its_core_is_the_reason_where_members_are_not() -> None:
     (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
     assert why({**found, "core_utilisation": 0.97}) == "a thread saturates its core (97 % busy)"
@@ -200,6 +206,23 @@ def test_a_thread_that_saturates_its_core_is_the_reason_where_members_are_not() 
     )
     assert why({**found, "member_imbalance": 1.5}) == "the busiest member moves 1.50 times the mean"
     assert why(found) == ""
+
+
+def test_a_thread_of_md_that_has_no_time_left_is_the_reason_and_not_the_members() -> None:
+    (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
+    saturated = {**found, "array_thread": "md127_raid5", "array_thread_utilisation": 0.98, "of_bound": 0.3}
+    held = "`md127_raid5` was busy 98 % of one core: the array is held back by md's single thread, not by its members"
+    assert why(saturated) == held
+    assert why({**saturated, "member_utilisation": 1.0}) == held, "a member with one I/O in flight counts as busy"
+    assert why({**saturated, "of_bound": 0.97}) == "this load keeps 1 of 4 members busy at once"
+    assert why({**saturated, "array_thread_utilisation": 0.5}) == ""
+
+
+def test_the_name_of_the_thread_comes_from_the_runs() -> None:
+    (found,) = answers_by_hand(ONE_IN_FLIGHT, array_thread="md127_raid5")
+    assert found["array_thread"] == "md127_raid5"
+    (without,) = answers_by_hand(ONE_IN_FLIGHT)
+    assert (without["array_thread"], without["array_thread_utilisation"]) == (None, None)
 
 
 def test_without_one_device_nothing_is_promised() -> None:

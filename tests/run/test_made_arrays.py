@@ -212,11 +212,32 @@ def test_a_member_that_fails_is_told_from_one_that_was_missing_before() -> None:
     [warning] = array_health.warnings({"state": whole, "state_after": lost})
     assert warning.code == array_health.MEMBER_FAILED
     assert warning.message == "a member of the array failed during the run: 1 of 4 are missing"
-    assert list(array_health.warnings({"state": lost, "state_after": lost})) == []
+    asked = {"asked": {"failed_members": 1}}
+    assert list(array_health.warnings({"state": lost, "state_after": lost, **asked})) == []
     [warning] = array_health.warnings({"state": whole, "state_after": {**whole, "errors": 7}})
     assert "7 of its I/Os failed" in warning.message
     [warning] = array_health.warnings({"state": {"sync_action": "recover"}, "state_after": {"sync_action": "idle"}})
     assert warning.code == "rebuild_ended"
+
+
+def test_an_array_that_was_not_whole_any_more_is_not_taken_for_a_healthy_one() -> None:
+    lost = {"degraded": 1, "errors": 0, "raid_disks": 4}
+    [warning] = array_health.warnings({"state": lost, "state_after": lost, "asked": {"failed_members": 0}})
+    assert warning.code == array_health.MEMBER_MISSING
+    assert "when the run began: 1 of 4 members were missing" in warning.message
+    failing = {"degraded": 0, "errors": 9, "raid_disks": 4}
+    [warning] = array_health.warnings({"state": failing, "state_after": failing, "asked": {"failed_members": 0}})
+    assert "9 I/Os of its members had failed" in warning.message
+
+
+def test_the_member_and_the_moment_of_its_failure_are_told() -> None:
+    before = {"degraded": 0, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "in_sync"}}
+    after = {"degraded": 1, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "faulty"}}
+    seen = {"at": 1.0, "phase": "measure", "interval": 4}
+    [warning] = array_health.warnings({"state": before, "state_after": after, "member_failed": seen})
+    assert warning.message == (
+        "a member of the array failed during the run: `nvme1n1`; 1 of 2 are missing, first seen in interval 4 of `measure`"
+    )
 
 
 class LosesAMember:
@@ -257,6 +278,7 @@ def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_does_as_it_s
     [record] = ResultSet.open(tmp_path / "set").records()
     assert array_health.MEMBER_FAILED in [warning.code for warning in record.warnings]
     assert record.setup["state_after"]["errors"] > record.setup["state"]["errors"]
+    assert record.setup["member_failed"]["phase"] == "measure"
 
 
 SESSION = """

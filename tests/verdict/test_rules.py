@@ -149,6 +149,27 @@ def buffered(facts: RunFacts) -> None:
     facts.result["evidence"]["page_cache"]["addressed_bytes"] = 8 * GIB
 
 
+def counted_late(facts: RunFacts) -> None:
+    """The thread that keeps time had no CPU for six of ten seconds: what it counted is not all that was read."""
+    facts.result["process"] = {**facts.result["process"], "wall_ns": 4 * SECOND, "fs_inputs": COUNT * BLOCK // 512 // 5}
+    facts.result["devices"][0]["read_bytes"] = COUNT * BLOCK // 5
+
+
+def held_back_by_md(facts: RunFacts) -> None:
+    """RAID 5 of one drive: its thread has 0.3 s left in ten."""
+    array = {"device": "9:127", "name": "md127", "kind": "md", "md_level": "raid5", "under": ["nvme0n1"]}
+    facts.target["devices"].insert(0, array)
+    facts.result["devices"].insert(0, {**facts.result["devices"][0], "device": "9:127"})
+    threads = [("md127_raid5", 97), ("kworker-raid5wq", 150), ("md126_raid1", 99), ("kworker-kblockd", 1)]
+    facts.result["evidence"]["kernel"] = {
+        "wall_ns": 10 * SECOND,
+        "threads": [
+            {"name": name, "threads": 1, "cpu_ns": share * SECOND // 10, "busiest_cpu_ns": share * SECOND // 10}
+            for name, share in threads
+        ],
+    }
+
+
 def narrow(facts: RunFacts) -> RunFacts:
     stream(facts)["jobs"] = 2
     device(facts)["hardware_queues"] = 1
@@ -210,6 +231,8 @@ def brief(facts: RunFacts) -> RunFacts:
         ("short_run", over_before_it_began, "unclear"),
         ("places_free", nobody_knows, "unclear"),
         ("span_fits_memory", buffered, "disk"),
+        ("late_counters", counted_late, "unclear"),
+        ("array_thread_saturated", held_back_by_md, "disk"),
         ("one_hardware_queue", narrow, "disk"),
         ("io_scheduler", scheduled, "disk"),
         ("cpu_governor", lazy_processor, "disk"),
@@ -230,6 +253,44 @@ def test_each_rule_fires_on_its_fact_alone(code: str, change: Change, kind: Kind
 def test_every_rule_is_tried() -> None:
     (mark,) = test_each_rule_fires_on_its_fact_alone.pytestmark  # type: ignore[attr-defined]
     assert {case[0] for case in mark.args[1]} == set(WARNINGS)
+
+
+def test_a_thread_of_the_array_is_named_and_those_of_other_arrays_are_not_its() -> None:
+    evidence = Evidence(changed(held_back_by_md))
+    assert evidence.array_threads == {
+        "array_thread": "md127_raid5",
+        "array_thread_share": pytest.approx(0.97),
+        "array_cpu_ns": 247 * SECOND // 10,
+        "kernel_cpu_ns": 347 * SECOND // 10,
+    }
+    [warning] = judge(evidence.facts).warnings
+    assert warning.message == "`md127_raid5` used 97 % of one core: what the array's own thread can do"
+
+
+def test_the_busiest_core_is_everybodys() -> None:
+    facts = sound()
+    assert Evidence(facts).busiest_core_share is None
+    facts.result["evidence"]["cores"] = [{"cpu": 0, "busy_ns": 3, "idle_ns": 7}, {"cpu": 1, "busy_ns": 9, "idle_ns": 1}]
+    assert Evidence(facts).busiest_core_share == pytest.approx(0.9)
+
+
+def test_btrfs_has_workers_and_threads_of_its_own_name() -> None:
+    facts = sound()
+    facts.target["file_system"]["kind"] = "btrfs"
+    names = {"kworker-btrfs-endio": 4, "btrfs-transaction": 1, "kworker-events": 9}
+    threads = [{"name": name, "threads": 1, "cpu_ns": ns, "busiest_cpu_ns": ns} for name, ns in names.items()]
+    facts.result["evidence"]["kernel"] = {"wall_ns": 10, "threads": threads}
+    found = Evidence(facts).array_threads
+    assert (found["array_thread"], found["array_thread_share"], found["array_cpu_ns"]) == ("btrfs-transaction", 0.1, 5)
+
+
+def test_own_ios_in_flight_at_the_ends_are_not_others() -> None:
+    """A run of six mean latencies: the device counts a sixth more than completed in it."""
+    facts = sound()
+    more = replace(facts.totals[0], completion_latency_ns_sum=COUNT * 10 * SECOND // 6)
+    facts.result["devices"][0]["read_bytes"] += COUNT * BLOCK // 6
+    assert Evidence(replace(facts, totals=[more])).other_bytes == pytest.approx(0, abs=BLOCK)
+    assert Evidence(facts).other_bytes == pytest.approx(COUNT * BLOCK / 6, rel=0.01)
 
 
 # Where a rule must hold back -----------------------------------------------------------------------------------------

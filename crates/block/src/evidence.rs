@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use iosonde_metrics::machine::Machine;
-use iosonde_protocol::{BlockWorkload, Evidence, ExtentEvidence, PageCacheEvidence, Stream, Target};
+use iosonde_protocol::{BlockWorkload, Evidence, ExtentEvidence, KernelTime, PageCacheEvidence, Stream, Target};
 
 use crate::residency::{self, Residency};
 use crate::{extents, target};
@@ -28,11 +28,13 @@ pub(crate) fn look(workload: &BlockWorkload) -> Look {
     }
 }
 
-/// What two looks at the target and one at the machine amount to.
-pub(crate) fn evidence(before: &Look, after: &Look, machine: Machine) -> Evidence {
+/// What two looks at the target, and what was seen of machine and kernel meanwhile, amount to.
+pub(crate) fn evidence(before: &Look, after: &Look, machine: Machine, kernel: Option<KernelTime>) -> Evidence {
     Evidence {
         machine: machine.all,
         pinned: machine.pinned,
+        cores: machine.cores,
+        kernel,
         page_cache: before.page_cache.zip(after.page_cache).map(pages),
         extents_before: before.extents,
         extents_after: after.extents,

@@ -79,7 +79,12 @@ pub(crate) fn run(
     };
     let before = evidence::look(workload);
     let supervised = supervise(supervision, jobs, control, emit);
-    let evidence = evidence::evidence(&before, &evidence::look(workload), supervised.machine);
+    let evidence = evidence::evidence(
+        &before,
+        &evidence::look(workload),
+        supervised.machine,
+        supervised.kernel,
+    );
     let (outcomes, backend) = gather(&run, supervised.jobs, &places)?;
     let begin_ns = shared.measure_begin();
     let end_ns = outcomes

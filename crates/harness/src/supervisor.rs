@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use iosonde_metrics::clock::Clock;
 use iosonde_metrics::device::{self, DeviceWatch};
+use iosonde_metrics::kernel_threads;
 use iosonde_metrics::machine::{self, Machine};
 use iosonde_metrics::usage;
-use iosonde_protocol::{DeviceUsage, Event, Phase, Usage};
+use iosonde_protocol::{DeviceUsage, Event, KernelTime, Phase, Usage};
 
 use crate::collector::Collector;
 use crate::control::Control;
@@ -63,6 +64,8 @@ pub struct Supervised<T> {
     pub devices: Vec<DeviceUsage>,
     /// What the machine's CPUs did during the measurement, for everybody.
     pub machine: Machine,
+    /// What the kernel's own threads used during the measurement.
+    pub kernel: Option<KernelTime>,
 }
 
 /// Where all jobs and the controller wait for one another.
@@ -160,13 +163,14 @@ pub fn supervise<'a, T: Send>(
         controller.start();
         doors.go.wait();
         controller.watch_over(&threads, control);
-        let (process, devices, machine) = controller.sampler.since_measure_began();
+        let (process, devices, machine, kernel) = controller.sampler.since_measure_began();
         let jobs = threads.into_iter().map(ScopedJoinHandle::join).collect();
         Supervised {
             jobs,
             process,
             devices,
             machine,
+            kernel,
         }
     })
 }
@@ -184,6 +188,7 @@ struct Sampler {
     measure_devices: Vec<DeviceUsage>,
     pinned_cpus: Vec<u32>,
     measure_machine: Machine,
+    measure_kernel: kernel_threads::Snapshot,
 }
 
 /// The intervals that are sampled.
@@ -210,6 +215,7 @@ impl Sampler {
             measure_devices: Vec::new(),
             pinned_cpus,
             measure_machine: Machine::default(),
+            measure_kernel: kernel_threads::snapshot(),
         }
     }
 
@@ -233,12 +239,13 @@ impl Sampler {
         (process, self.watch.sample())
     }
 
-    fn since_measure_began(&mut self) -> (Usage, Vec<DeviceUsage>, Machine) {
+    fn since_measure_began(&mut self) -> (Usage, Vec<DeviceUsage>, Machine, Option<KernelTime>) {
         let process = usage::difference(&usage::process(self.clock.now()), &self.measure_process);
         (
             process,
             device::difference(&self.watch.snapshot(), &self.measure_devices),
             machine::difference(&machine::snapshot(&self.pinned_cpus), &self.measure_machine),
+            kernel_threads::difference(&kernel_threads::snapshot(), &self.measure_kernel),
         )
     }
 }
@@ -260,6 +267,8 @@ struct Controller<'a, 'e> {
 impl Controller<'_, '_> {
     /// Sets the instant at which all threads begin.
     fn start(&mut self) {
+        // Before anybody's time begins: it may take milliseconds.
+        self.sampler.measure_kernel = kernel_threads::snapshot();
         let begin_ns = self.clock.now() + LEAD_NS;
         self.shared.set_begin(begin_ns, begin_ns + self.ramp_ns);
         self.sampler.sample();
@@ -323,6 +332,7 @@ impl Controller<'_, '_> {
             let last = (measure_begin_ns - 1).saturating_sub(self.sampler.grid.begin_ns) / self.interval_ns;
             self.collector.note_usage(Phase::Warmup, last, process, devices);
             self.sampler.begin_phase(Phase::Measure, measure_begin_ns);
+            self.sampler.measure_kernel = kernel_threads::snapshot();
         }
     }
 

@@ -111,6 +111,8 @@ pub(crate) fn run(
         evidence: Some(Evidence {
             machine: supervised.machine.all,
             pinned: supervised.machine.pinned,
+            cores: supervised.machine.cores,
+            kernel: supervised.kernel,
             ..Evidence::default()
         }),
         verification: None,

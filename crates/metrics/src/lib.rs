@@ -5,12 +5,14 @@
 //! - [`usage`] takes the kernel's account of the process and its threads.
 //! - [`DeviceWatch`] takes the kernel's counters of block devices.
 //! - [`machine`] takes the kernel's account of CPU time and interrupts, everybody's.
+//! - [`kernel_threads`] takes its account of its own threads, which work for an array outside of any process.
 //!
 //! This crate gathers facts. Rates, percentiles over a run and intervals of confidence are derived elsewhere.
 
 pub mod clock;
 pub mod device;
 pub mod histogram;
+pub mod kernel_threads;
 pub mod machine;
 mod pages;
 pub mod usage;

@@ -4,10 +4,10 @@
 //! counts exactly. Both are long on large machines (a millisecond to read), so they are read at the two ends of the
 //! measurement only, by the thread that keeps time, and interrupts only for CPUs that somebody asks about.
 
-use iosonde_protocol::{CpuTime, PinnedCpu};
+use iosonde_protocol::{CoreTime, CpuTime, PinnedCpu};
 
 /// The unit of `/proc/stat`: `USER_HZ` is 100 on every architecture that Linux has today.
-const TICK_NS: u64 = 10_000_000;
+pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// What the machine has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Machine {
     pub all: Option<CpuTime>,
     /// The CPUs that were asked about and exist.
     pub pinned: Vec<PinnedCpu>,
+    /// Every CPU.
+    pub cores: Vec<CoreTime>,
 }
 
 /// Reads what all CPUs together, and each of `cpus`, have done so far.
@@ -46,6 +48,18 @@ pub fn difference(later: &Machine, earlier: &Machine) -> Machine {
                     cpu: one.cpu,
                     time: passed(&one.time, &earlier.time),
                     interrupts: one.interrupts.saturating_sub(earlier.interrupts),
+                })
+            })
+            .collect(),
+        cores: later
+            .cores
+            .iter()
+            .filter_map(|one| {
+                let earlier = earlier.cores.iter().find(|other| other.cpu == one.cpu)?;
+                Some(CoreTime {
+                    cpu: one.cpu,
+                    busy_ns: one.busy_ns.saturating_sub(earlier.busy_ns),
+                    idle_ns: one.idle_ns.saturating_sub(earlier.idle_ns),
                 })
             })
             .collect(),
@@ -80,7 +94,19 @@ fn parse(stat: &str, interrupts: &str, cpus: &[u32]) -> Machine {
     Machine {
         all: all.and_then(|times| cpu_time(times, number_of_cpus)),
         pinned: pinned.collect(),
+        cores: stat.lines().filter_map(core).collect(),
     }
+}
+
+/// A CPU's line: busy is all that is not idle, time that the hypervisor gave to others included.
+fn core(line: &str) -> Option<CoreTime> {
+    let cpu = cpu_number(line)?;
+    let time = cpu_time(line.split_once(' ')?.1, 1)?;
+    Some(CoreTime {
+        cpu,
+        busy_ns: time.user_ns + time.system_ns + time.interrupt_ns + time.steal_ns,
+        idle_ns: time.idle_ns + time.io_wait_ns,
+    })
 }
 
 /// Of a line such as `cpu3 116 0 68 ...`.
@@ -147,6 +173,23 @@ mod tests {
         let pinned = machine.pinned[0];
         assert_eq!((pinned.cpu, pinned.time.interrupt_ns), (3, 2 * TICK_NS));
         assert_eq!(pinned.interrupts, 711_064);
+    }
+
+    #[test]
+    fn each_core_is_busy_or_idle() {
+        let later = parse(&STAT.replace("cpu3 20", "cpu3 70"), INTERRUPTS, &[]);
+        let cores = difference(&later, &parse(STAT, INTERRUPTS, &[])).cores;
+        let said: Vec<_> = cores
+            .iter()
+            .map(|core| (core.cpu, core.busy_ns, core.idle_ns))
+            .collect();
+        assert_eq!(said, [(0, 0, 0), (3, 50 * TICK_NS, 0)]);
+        assert_eq!(
+            later.cores[0].busy_ns,
+            31 * TICK_NS,
+            "user, nice, system, interrupts and steal"
+        );
+        assert_eq!(later.cores[0].idle_ns, 62 * TICK_NS, "idle and waiting for I/O");
     }
 
     #[test]

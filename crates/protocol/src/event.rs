@@ -463,6 +463,12 @@ pub struct Evidence {
     pub machine: Option<CpuTime>,
     /// Each CPU that jobs are pinned to, during the measurement.
     pub pinned: Vec<PinnedCpu>,
+    /// Every CPU, during the measurement.
+    #[serde(default)]
+    pub cores: Vec<CoreTime>,
+    /// The kernel's own threads during the measurement; null where none is to be seen.
+    #[serde(default)]
+    pub kernel: Option<KernelTime>,
     /// Pages of the target in memory; null where there is no file or device.
     pub page_cache: Option<PageCacheEvidence>,
     /// Extents under the reads before the first I/O; null where nothing is read or the file system does not tell.
@@ -499,6 +505,39 @@ pub struct PinnedCpu {
     pub time: CpuTime,
     /// Interrupts that it served, of every kind, from `/proc/interrupts`.
     pub interrupts: u64,
+}
+
+/// How busy a CPU was, from `/proc/stat` in ticks of 10 ms.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CoreTime {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// In user or kernel mode, serving interrupts, or taken by the hypervisor for others, in nanoseconds.
+    pub busy_ns: u64,
+    /// Idle, I/O outstanding or not, in nanoseconds.
+    pub idle_ns: u64,
+}
+
+/// CPU time of the kernel's own threads, which is in no process' account.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KernelTime {
+    /// From one look at them to the other, in nanoseconds.
+    pub wall_ns: u64,
+    /// Those that used any, the busiest first.
+    pub threads: Vec<KernelThreads>,
+}
+
+/// Kernel threads of one name, such as `md127_raid5` or, of workers, `kworker-` and the work queue that they served.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KernelThreads {
+    /// Their name.
+    pub name: String,
+    /// How many of them used any.
+    pub threads: u32,
+    /// What they used together, in nanoseconds.
+    pub cpu_ns: u64,
+    /// What the busiest of them used, in nanoseconds.
+    pub busiest_cpu_ns: u64,
 }
 
 /// Pages in memory of that part of the target which the streams address.

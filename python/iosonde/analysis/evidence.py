@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from iosonde.analysis.warning_kinds import SOME
+from iosonde.results import array_threads
+
 Json = Mapping[str, Any]
 
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
@@ -119,6 +122,17 @@ class Evidence:
         return max((_busy(job) + (_waited(job) or 0.0) for job in limited), default=None)
 
     @cached_property
+    def array_thread_share(self) -> float | None:
+        """Of the array's busiest kernel thread: CPU time over real time."""
+        share: float | None = self.array_threads["array_thread_share"]
+        return share
+
+    @cached_property
+    def busiest_core_share(self) -> float | None:
+        """Of the busiest core: the share of time that it was not idle, whoever used it."""
+        return array_threads.busiest_core_share(self.told)
+
+    @cached_property
     def cpu_wait_share(self) -> float | None:
         """Of the job worst off: the share of time that it was ready to run and had no CPU."""
         return max((wait for job in self.jobs if (wait := _waited(job)) is not None), default=None)
@@ -167,10 +181,15 @@ class Evidence:
     # Bytes
 
     @cached_property
+    def counted_share(self) -> float | None:
+        """Of the measurement, how much the counters of process and devices cover: less where they were read late."""
+        return _ratio(self.facts.result["process"]["wall_ns"], self.wall_ns)
+
+    @cached_property
     def read_from_memory_share(self) -> float | None:
         """Of the bytes read, the share that this process did not have to ask a device for."""
         read = self._bytes("read")
-        if not read or not (self.facts.target.get("devices") or self.is_in_memory):
+        if not read or not (self.facts.target.get("devices") or self.is_in_memory) or self._is_counted_late:
             return None
         return max(0.0, 1 - self._asked_bytes / read)
 
@@ -184,7 +203,7 @@ class Evidence:
             return 1.0
         top = self.top_devices
         arrived = sum(int(device["write_bytes"]) for device in top)
-        return max(0.0, 1 - arrived / written) if top else None
+        return max(0.0, 1 - arrived / written) if top and not self._is_counted_late else None
 
     @cached_property
     def below_cache_share(self) -> float | None:
@@ -205,8 +224,11 @@ class Evidence:
         top = self.top_devices
         if not top:
             return None
-        read = sum(device["read_bytes"] for device in top) - self._asked_bytes
-        written = sum(device["write_bytes"] for device in top) - self._bytes("write") if self._writes_are_plain else 0
+        # Its own that were in flight at either end are the device's in the measurement, and not the run's.
+        in_flight = self.mean_latency_share or 0.0
+        read = sum(device["read_bytes"] for device in top) - self._asked_bytes - in_flight * self._bytes("read")
+        own = (1 + in_flight) * self._bytes("write")
+        written = sum(device["write_bytes"] for device in top) - own if self._writes_are_plain else 0
         return float(max(0, read) + max(0, written))
 
     @cached_property
@@ -253,6 +275,11 @@ class Evidence:
         return max((value for _, value, _ in self.temperatures), default=None)
 
     # What the numbers are made of, and what rules ask besides
+
+    @property
+    def array_threads(self) -> Json:
+        """What the kernel's threads did for the array under the run."""
+        return array_threads.of(self.facts.target, self.told)
 
     @property
     def backend(self) -> str:
@@ -330,6 +357,11 @@ class Evidence:
     @property
     def _closed_jobs(self) -> list[Json]:
         return [job for job in self.jobs if self._is_closed(job["stream"])]
+
+    @property
+    def _is_counted_late(self) -> bool:
+        """Whether so much is missing in the counters that bytes would seem to have been answered by memory."""
+        return self.counted_share is not None and self.counted_share < 1 - SOME
 
     @property
     def _asked_bytes(self) -> int:

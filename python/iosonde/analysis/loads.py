@@ -23,9 +23,12 @@ LOSSES = (
     "member_imbalance",
     "cpu_ns_per_byte",
     "core_utilisation",
+    "array_thread_utilisation",
+    "array_cpu_ns_per_byte",
+    "busiest_core_utilisation",
 )
 """Metrics that say where a promise was lost."""
-_OF_PROCESSOR = ("cpu_ns_per_byte", "core_utilisation")
+_OF_PROCESSOR = LOSSES[LOSSES.index("cpu_ns_per_byte") :]
 _VIRTUAL = ("ssd", "simulated", "null")
 """Backends without a device."""
 EVERYTHING = "all loads"
@@ -57,7 +60,10 @@ class Loads:
         return [name for name in self.factors if name not in self.apart]
 
     def answers(self) -> list[dict[str, Any]]:
-        """Return the rows of `promise.promises`, each with the medians of `LOSSES` that were measured."""
+        """Return the rows of `promise.promises`, each with the medians of `LOSSES` that were measured.
+
+        And with `array_thread`, the name of the kernel's thread that `array_thread_utilisation` is of.
+        """
         question = self.question
         found = promises(
             question.cells(),
@@ -68,13 +74,25 @@ class Loads:
         )
         losses = {name: self._medians(name) for name in LOSSES}
         return [
-            {**row, **{name: self._loss(name, row, values) for name, values in losses.items()}}
+            {
+                **row,
+                **{name: self._loss(name, row, values) for name, values in losses.items()},
+                "array_thread": self._threads.get(row["case_id"]),
+            }
             for row in found.to_dicts()
         ]
 
     def _loss(self, name: str, row: Row, values: Mapping[str, float]) -> float | None:
         """Processor time says nothing of arrays on virtual time."""
         return None if name in _OF_PROCESSOR and row["case_id"] in self._virtual else values.get(row["case_id"])
+
+    @cached_property
+    def _threads(self) -> dict[str, str]:
+        """By case the kernel's thread that did most for its array; the numbers of arrays may differ between repeats."""
+        outcomes = self.question.outcomes
+        if outcomes is None or "array_thread" not in outcomes.columns:
+            return {}
+        return dict(outcomes.drop_nulls("array_thread").select("case_id", "array_thread").iter_rows())
 
     @cached_property
     def _virtual(self) -> set[str]:

@@ -31,6 +31,7 @@ BOUND_WORDS = {
     "members": "the members' own speed",
     "parallelism": "members that this load keeps busy at once",
     "link": "the link that all members share",
+    "pcie": "the PCIe link that members share",
     "memory": "copying through the page cache",
 }
 
@@ -266,13 +267,15 @@ def _bound(
     bounds = {"members" if busy == setting.devices else "parallelism": busy / seconds}
     if link := known.get("link_bytes_per_second"):
         bounds["link"] = link / max(work.bytes, 1)
+    if pcie := known.get("pcie_bytes_per_second"):  # It carries as much in either direction at the same time.
+        bounds["pcie"] = pcie / max(work.read_bytes, work.write_bytes)
     if setting.buffered and (copying := known.get("memory_copy_bytes_per_second")):
         bounds["memory"] = copying
     by = min(bounds, key=lambda name: bounds[name])
     return bounds[by], by, busy
 
 
-_FACTS = ("target_bytes", "link_bytes_per_second", "memory_copy_bytes_per_second")
+_FACTS = ("target_bytes", "link_bytes_per_second", "pcie_bytes_per_second", "memory_copy_bytes_per_second")
 
 
 def _facts(runs: pl.DataFrame | None, cases: pl.DataFrame, *, per_io: bool) -> dict[str, dict[str, float | None]]:

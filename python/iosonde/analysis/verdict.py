@@ -160,6 +160,17 @@ def _cpu_contention(evidence: Evidence) -> Told | None:
     )
 
 
+def _late_counters(evidence: Evidence) -> Told | None:
+    share = evidence.counted_share
+    if share is None or share >= 1 - limits.SOME:
+        return None
+    return _told(
+        "late_counters",
+        f"the counters of process and devices cover {_percent(share)} of the measurement: the thread that reads them "
+        "had no CPU when it began",
+    )
+
+
 def _steal_time(evidence: Evidence) -> Told | None:
     share = evidence.steal_share
     if share is None or share < limits.STEAL_SHARE or evidence.told["machine"]["steal_ns"] < limits.STEAL_NS:
@@ -312,6 +323,16 @@ def _hot_device(evidence: Evidence) -> Told | None:
     return _told("hot_device", f"`{name}` has {value:.0f} °C")
 
 
+def _array_thread_saturated(evidence: Evidence) -> Told | None:
+    share = evidence.array_thread_share
+    if share is None or share < limits.BUSY:
+        return None
+    name = evidence.array_threads["array_thread"]
+    return _told(
+        "array_thread_saturated", f"`{name}` used {_percent(share)} of one core: what the array's own thread can do"
+    )
+
+
 def _queue_too_short(evidence: Evidence) -> Told | None:
     places = [device["nr_requests"] * device.get("hardware_queues", 1)
               for device in evidence.top_devices if "nr_requests" in device]  # fmt: skip
@@ -381,11 +402,13 @@ _RULES: tuple[Callable[[Evidence], Told | None], ...] = (
     _harness_cost,
     _slow_clock,
     _cpu_contention,
+    _late_counters,
     _steal_time,
     _foreign_interrupts,
     _other_io,
     _throttled_device,
     _hot_device,
+    _array_thread_saturated,
     _queue_too_short,
     _span_fits_device_cache,
     _no_block_device,

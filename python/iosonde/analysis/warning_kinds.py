@@ -135,6 +135,13 @@ _LIST = (
         points_to="unclear",
     ),
     WarningKind(
+        code="late_counters",
+        title="The kernel's counters were read late, so what memory answered is not known",
+        when="less than 90 % of the measurement lies between the two readings of the counters of process and devices",
+        hint="leave a core to the thread that keeps time: fewer `jobs`, `cpus` for them, or an idle machine",
+        points_to="unclear",
+    ),
+    WarningKind(
         code="steal_time",
         title="The hypervisor gave this machine's CPUs to others",
         when="2 % of all CPUs' time or more was stolen, and at least 30 ms",
@@ -211,6 +218,14 @@ _LIST = (
         title="Memory can hold all that is addressed",
         when="buffered I/O on a span no larger than the machine's memory, or than its control group's",
         hint="make the `span` several times as large as memory, or use direct I/O",
+        points_to="note",
+    ),
+    WarningKind(
+        code="array_thread_saturated",
+        title="The array's own thread had no CPU time left: it, not the members, was the limit",
+        when="a kernel thread of the array (`md127_raid5`) used 95 % of a core or more",
+        hint="the figure is the array's, not its members'; for RAID 4, 5 and 6 `group_thread_cnt` in "
+        "`/sys/block/MD/md` gives the thread helpers, and several arrays have a thread each",
         points_to="note",
     ),
     WarningKind(

@@ -14,11 +14,14 @@ def command() -> None:
 
     Nothing is written. A device that may be used is named as a target, and once more with `--destroy`.
     """
+    from iosonde.pcie import shared_links
     from iosonde.target.devices import devices
 
     found = devices()
     for device in found:
         print("\n".join([*lines(device), ""]))
+    shared = [f"{link}\n" for link in shared_links([device.facts for device in found]) if link.is_narrow]
+    print("".join(f"{line}\n" for line in shared), end="")
     print(
         "A block device is overwritten only if the command names it as the target and again with --destroy. Files in a "
         "directory can be measured on any of them: its block devices are watched."

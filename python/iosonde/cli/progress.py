@@ -55,12 +55,15 @@ class Figures:
     def __init__(self, run: Run | None = None) -> None:
         is_store = run is not None and run.spec["workload"]["kind"] == "kv"
         self._rate = "ops/s" if is_store else "IOPS"
-        self._count = self._bytes = self._length_ns = 0
+        self._count = self._bytes = self._end_ns = 0
+        self._begin_ns: int | None = None
         self._histograms: list[pl.DataFrame] = []
 
     def add(self, event: dict[str, Any]) -> None:
         """Take in one `interval` event."""
-        self._length_ns += event["end_ns"] - event["begin_ns"]
+        # Not the sum of their lengths: an interval lasts until its last I/O ends, and the next begins before that.
+        self._begin_ns = event["begin_ns"] if self._begin_ns is None else min(self._begin_ns, event["begin_ns"])
+        self._end_ns = max(self._end_ns, event["end_ns"])
         for stream in event["streams"]:
             for operation in stream["operations"]:
                 self._count += operation["count"]
@@ -70,7 +73,7 @@ class Figures:
 
     def text(self) -> str:
         """The figures in a line; latency in open loop counts from the intended start."""
-        seconds = max(self._length_ns, 1) / 1e9
+        seconds = max(self._end_ns - (self._begin_ns or 0), 1) / 1e9
         found = percentiles(pl.concat([_frame([]), *self._histograms]), by=["all"], parts={"p99": 990_000})
         p99 = found["p99"].item() if found.height else None
         return "  ".join(

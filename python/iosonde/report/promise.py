@@ -182,14 +182,15 @@ def _table(found: Promises) -> Table:
         *map(factor_title, factors),
         *(metric_title(metric), "One device", "Promised", "Efficiency", "Software overhead", "Speed-up", "Bound"),
         *("Of bound", "Bound by", "Member I/Os per I/O", "Member bytes per byte", "Members busy", "Imbalance"),
-        *("CPU per byte", "Busiest thread", "Capacity", "Promised capacity"),
+        *("CPU per byte", "Busiest thread", "Array's thread", "Busiest core", "Capacity", "Promised capacity"),
     ]
     of = f" of {found.source.label}" if len(found.material.sources) > 1 else ""
     return Table(
         title=f"Measured and promised{of}",
         caption="Promise: the expected model of the level times one device under the same load. Bound: what requests "
         "of this size can get from this layout at most. Software overhead is what the promise lacks. Members: "
-        "what they did for each I/O and byte of the host; imbalance is the busiest over the mean.",
+        "what they did for each I/O and byte of the host; imbalance is the busiest over the mean. Of one core: the "
+        "busiest thread is the engine's, the array's thread the kernel's; the busiest core is everybody's.",
         heads=heads,
         labels=1 + len(factors),
         rows=[_table_row(row, factors, metric) for row in sorted(found.rows, key=_order)],
@@ -222,6 +223,8 @@ def _table_row(row: Mapping[str, Any], factors: Sequence[str], metric: str) -> l
         other("member_imbalance", "member_imbalance"),
         other("cpu_ns_per_byte", "cpu_ns_per_byte"),
         _percent(row["core_utilisation"], None, None),
+        _percent(row["array_thread_utilisation"], None, None),
+        _percent(row["busiest_core_utilisation"], None, None),
         _bytes(row["capacity"]),
         _bytes(row["promised_capacity"]),
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from iosonde import pcie
+from iosonde.results import array_threads
 from iosonde.results.schema import Record
 
 Json = Mapping[str, Any]
@@ -13,12 +15,16 @@ Json = Mapping[str, Any]
 def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about an array."""
     members = members_of(record.target)
+    evidence = (record.result or {}).get("evidence") or {}
     return {
         "target_bytes": _size(record.target),
         "members": " ".join(members) or None,
         "link_bytes_per_second": _link(record.spec),
+        "pcie_bytes_per_second": _pcie(record.target, members),
         "memory_copy_bytes_per_second": (record.harness or {}).get("memory_copy_bytes_per_second"),
         **_rebuild(record.setup),
+        **array_threads.of(record.target, evidence),
+        "busiest_core_share": array_threads.busiest_core_share(evidence),
     }
 
 
@@ -64,8 +70,13 @@ def _size(target: Json) -> int | None:
     return None if size is None else int(size)
 
 
+def _pcie(target: Json, members: Sequence[str]) -> float | None:
+    """What PCIe links let the members have together in each direction; None where they share none."""
+    return pcie.of_all([each for each in target.get("devices") or [] if each.get("device") in members])
+
+
 def _link(spec: Json) -> float | None:
-    """Of simulated drives; between real ones and the machine it is not known what they share."""
+    """Of simulated drives, reading and writing together."""
     array = ((spec.get("workload") or {}).get("backend") or {}).get("array") or {}
     limit = array.get("bytes_per_second")
     return None if limit is None else float(limit)

@@ -231,7 +231,7 @@ class _Session:
         with _memory_group(case.parameters | run.parameters) as group:
             done = drive(
                 standing.with_claims(drive_state.with_state(run.spec, self._result_set.directory)),
-                on_event=lambda event: self._observer.event(run, event),
+                on_event=lambda event: self._heard(run, event),
                 stop=self.stop,
                 engine=self._engine,
                 group=group,
@@ -252,6 +252,10 @@ class _Session:
         self._watch_failures(record)
         self._watch_members(record)
         return True
+
+    def _heard(self, run: Run, event: dict[str, Any]) -> None:
+        self._stage.watch(event)
+        self._observer.event(run, event)
 
     def _with_array(self, record: Record) -> Record:
         """The record with what the run did to the array under it."""

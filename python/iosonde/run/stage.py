@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.run import array_health
 from iosonde.study.plan import Case, JsonObject, Plan, Run
 from iosonde.target import Target, drive_state, journal
 from iosonde.target.building import Building
@@ -68,6 +69,8 @@ class Stage:
         self._building: Building | None = None
         self._key: tuple[str, ...] | None = None
         self._laid_out_bytes = 0
+        self._state: dict[str, Any] = {}
+        self._member_failed: dict[str, Any] = {}
 
     def ready(self, run: Run, case: Case) -> Standing:
         """What that run is to find; made now unless it stands. `TargetError` where it cannot be made."""
@@ -83,6 +86,13 @@ class Stage:
         furnish(run.spec)
         return replace(self._standing, **self._now())
 
+    def watch(self, event: dict[str, Any]) -> None:
+        """See when a member fails: called with what the engine says, it looks at the array with each interval."""
+        if event["event"] != "interval" or self._building is None or self._member_failed:
+            return
+        if array_health.has_lost_a_member(self._state, self._building.health()):
+            self._member_failed = {"at": time.time(), "phase": event["phase"], "interval": event["index"]}
+
     def ended(self, run: Run, *, complete: bool) -> None:
         """A run has ended: a raw device, which knows no holes, now holds what its layout wrote."""
         workload = run.spec["workload"]
@@ -94,7 +104,8 @@ class Stage:
     def after(self) -> dict[str, Any]:
         """How the array came out of the run that has ended, for the record; nothing without one."""
         state = self._building.state() if self._building is not None else {}
-        return {"state_after": state} if state else {}
+        seen = {"member_failed": self._member_failed} if self._member_failed else {}
+        return {"state_after": state, **seen} if state else {}
 
     def take_apart(self) -> None:
         """Take apart what stands; may be called again."""
@@ -111,9 +122,9 @@ class Stage:
         """What may change from run to run: a member of an array may fail between two."""
         if self._building is None:
             return {"claims": _claims_of(self.base)}
-        state = self._building.state()
+        self._state, self._member_failed = self._building.state(), {}
         return {
-            "facts": {**self._standing.facts, **({"state": state} if state else {})},
+            "facts": {**self._standing.facts, **({"state": self._state} if self._state else {})},
             "block_devices": self._building.block_devices(),
             "claims": self._building.claims,
             "laid_out_bytes": self._laid_out_bytes,

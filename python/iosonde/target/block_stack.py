@@ -18,6 +18,9 @@ SECTOR_BYTES = 512
 """Unit of sizes and offsets in `/sys/block`, whatever the device's own sectors."""
 
 _SYS = Path("/sys/dev/block")
+_MD_FACTS = (
+    "level raid_disks chunk_size array_state degraded sync_action metadata_version stripe_cache_size group_thread_cnt"
+)
 
 
 def all_devices() -> list[str]:
@@ -200,17 +203,30 @@ def _queue(disk: Path) -> dict[str, Any]:
 
 
 def _link(disk: Path) -> dict[str, Any]:
-    """The PCIe link of the nearest function up the device's path that has one."""
-    for path in disk.parents:
-        speed = _read(path / "current_link_speed")
-        if speed:
-            return {
-                "pcie_link": f"{speed} x{_read(path / 'current_link_width')}",
-                "pcie_link_max": f"{_read(path / 'max_link_speed')} x{_read(path / 'max_link_width')}",
-                "pcie_address": path.name,
-                "numa_node": int(_read(path / "numa_node") or -1),
-            }
-    return {}
+    """The PCIe link of the nearest function up the device's path that has one, and all of them up to the processor."""
+    functions = [path for path in _attached(disk).parents if _read(path / "current_link_speed")]
+    if not functions:
+        return {}
+    nearest = functions[0]
+    return {
+        "pcie_link": _pcie_link(nearest, "current"),
+        "pcie_link_max": _pcie_link(nearest, "max"),
+        "pcie_address": nearest.name,
+        "pcie_path": [{"address": path.name, "link": _pcie_link(path, "current")} for path in functions],
+        "numa_node": int(_read(nearest / "numa_node") or -1),
+    }
+
+
+def _attached(disk: Path) -> Path:
+    """Where the hardware is: an NVMe disk that may have several paths is virtual, beside links to each of them."""
+    if "nvme-subsystem" not in disk.parts:
+        return disk
+    controllers = [path for path in disk.parent.glob("nvme*") if re.fullmatch(r"nvme\d+", path.name)]
+    return min(controllers, key=lambda path: _natural(path.name)).resolve() / disk.name if controllers else disk
+
+
+def _pcie_link(function: Path, which: str) -> str:
+    return f"{_read(function / f'{which}_link_speed')} x{_read(function / f'{which}_link_width')}"
 
 
 def _temperature(disk: Path) -> dict[str, Any]:
@@ -231,7 +247,7 @@ def _temperature(disk: Path) -> dict[str, Any]:
 
 def _array(path: Path) -> dict[str, Any]:
     if (path / "md").exists():
-        return _facts(path / "md", "level raid_disks chunk_size array_state degraded sync_action metadata_version")
+        return _facts(path / "md", _MD_FACTS)
     if (path / "dm").exists():
         return {"dm_name": _read(path / "dm" / "name"), "dm_uuid_kind": _read(path / "dm" / "uuid").partition("-")[0]}
     if (path / "loop").exists():

@@ -3,7 +3,8 @@
 Every step is noted in the journal before it is done, so that `iosonde cleanup` undoes after a kill what stands, the
 last first. An array comes from `iosonde.target.arrays.md` or `.btrfs`: `build(devices, setup, name)` gives an object
 with `device` (what a file system is made on, or what is measured raw; of btrfs any member, and its file system is made
-already) and `facts`; `take_apart(built)` stops it and wipes its members; `state(built)` tells how it is now.
+already) and `facts`; `take_apart(built)` stops it and wipes its members; `state(built)` and `health(built)` tell how it
+is now.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ class Building:
     def state(self) -> dict[str, Any]:
         """How the array is now; nothing without one."""
         return dict(self._builder().state(self._array)) if self._array is not None else {}
+
+    def health(self) -> dict[str, int]:
+        """Of the state what a member that fails changes, while a run goes on; nothing without an array."""
+        return dict(self._builder().health(self._array)) if self._array is not None else {}
 
     def block_devices(self) -> list[str]:
         """Those that are watched, a journal on a device of its own among them."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.study.plan import Destroys, Purge, Setup
 from iosonde.target import arrays, block_stack, consent, file_systems, guard, journal, signatures
@@ -133,7 +134,8 @@ class DeviceTarget(Target):
         for device, findings in zip(self.devices, self.look(), strict=True):
             held = consent.holdings(findings)
             found += [f"`{device}` holds {held}"] if held else []
-        return found
+        disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self._numbers())}
+        return [*found, *(str(link) for link in pcie.shared_links(list(disks.values())) if link.is_narrow)]
 
     def asks(self) -> list[str]:
         """The device by name, and its serial number or size where it holds something."""

@@ -97,11 +97,13 @@ def _shortfall(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row]) -> Fin
 def why(row: Row) -> str:
     """Say where the promise was lost, if the bound, the members' counters or the processor tell; else nothing."""
     writes, of_bound = _extra_reads(row), row["of_bound"] or 0.0
+    if thread := _saturated_thread(row):
+        return thread
     if writes:
         return writes
     if row["bound_by"] == "parallelism" and BUSY <= of_bound <= 1 / BUSY and row["bound"] < row["promised"]:
         return f"this load keeps {_count(row['members_in_use'])} of {row['devices']} members busy at once"
-    if row["bound_by"] in ("link", "memory") and of_bound >= 0.8:
+    if row["bound_by"] in ("link", "pcie", "memory") and of_bound >= 0.8:
         return f"{BOUND_WORDS[row['bound_by']]} is the ceiling"
     if (row["core_utilisation"] or 0) >= BUSY:
         return f"a thread saturates its core ({wording.percent_text(row['core_utilisation'])} busy)"
@@ -119,6 +121,18 @@ def why(row: Row) -> str:
         most = f", the busiest moving {wording.times_text(uneven)} the mean" if uneven >= NOTABLE else ""
         return f"members are idle {wording.percent_text(1 - busy)} of the time{most}"
     return f"members are busy {wording.percent_text(busy)} of the time, and slower than one alone"
+
+
+def _saturated_thread(row: Row) -> str:
+    """Say that the array's own thread is the limit, where it has no time left and the members could do more."""
+    share = row["array_thread_utilisation"] or 0.0
+    if share < BUSY or (row["of_bound"] or 0.0) >= KEPT:
+        return ""
+    whose = "md's single thread" if row["array_kind"] == "md" else "that thread"
+    return (
+        f"`{row['array_thread']}` was busy {wording.percent_text(share)} of one core: the array is held back by "
+        f"{whose}, not by its members"
+    )
 
 
 def _beyond(rows: Sequence[Row]) -> str:
@@ -180,6 +194,12 @@ def _member_evidence(row: Row) -> Iterator[str]:
         yield f"CPU {row['cpu_ns_per_byte']:.2g} ns a byte"
     if row["core_utilisation"] is not None:
         yield f"busiest thread {wording.percent_text(row['core_utilisation'])} of a core"
+    if row["array_thread_utilisation"] is not None:
+        yield f"`{row['array_thread']}` {wording.percent_text(row['array_thread_utilisation'])} of a core"
+    if row["array_cpu_ns_per_byte"]:
+        yield f"the array's threads {row['array_cpu_ns_per_byte']:.2g} ns a byte"
+    if row["busiest_core_utilisation"] is not None:
+        yield f"busiest core {wording.percent_text(row['busiest_core_utilisation'])}"
 
 
 def _multiple(value: float) -> str:

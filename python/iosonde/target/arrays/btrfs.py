@@ -84,19 +84,23 @@ def _wait_until_begun(point: Path) -> None:
 
 def state(built: Built) -> dict[str, Any]:
     """How it is now: members that are missing, errors, a replacement under way."""
-    folder = SYS / built.facts["uuid"]
     point = _mount_point(built)
-    missing = [file for file in folder.glob("devinfo/*/missing") if _text(file) == "1"]
     facts: dict[str, Any] = {
         "at": time.time(),
         "level": built.facts["profile"],
         "raid_disks": len(built.members),
-        "degraded": len(missing),
-        "errors": _errors(folder),
+        **health(built),
     }
     if point and built.facts.get("rebuild"):
         facts |= replacement(call("btrfs", "replace", "status", "-1", point)["output"])
     return facts
+
+
+def health(built: Built) -> dict[str, int]:
+    """How many members are missing, and how many I/Os failed."""
+    folder = SYS / built.facts["uuid"]
+    missing = [file for file in folder.glob("devinfo/*/missing") if _text(file) == "1"]
+    return {"degraded": len(missing), "errors": _errors(folder)}
 
 
 def replacement(status: str) -> dict[str, Any]:

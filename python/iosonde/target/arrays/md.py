@@ -69,6 +69,11 @@ def state(built: Built) -> dict[str, Any]:
     return {"at": time.time(), **mdstat.state_of(_folder(built.key))}
 
 
+def health(built: Built) -> dict[str, int]:
+    """How many members are missing; nothing of a level that cannot do without one."""
+    return mdstat.health_of(SYS / built.device.name / "md")
+
+
 def take_apart(built: Built) -> None:
     """Stop it, and erase what says that its members were members; `OSError` where it is in use."""
     journal.undo(built.key)

@@ -37,6 +37,12 @@ def state_of(folder: Path) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value not in (None, "", {})}
 
 
+def health_of(folder: Path) -> dict[str, int]:
+    """Of `state_of` what a member that fails changes: `degraded`, where the level has it."""
+    missing = _number(folder / "degraded")
+    return {} if missing is None else {"degraded": missing}
+
+
 def share_done(sync_completed: str) -> float | None:
     """How far a synchronisation is: `1024 / 4096` sectors is a quarter; None where there is none."""
     done, slash, total = sync_completed.partition(" / ")
