@@ -119,6 +119,7 @@ functions! {
     readoptions_set_verify_checksums(Handle, c_uchar);
     readoptions_set_fill_cache(Handle, c_uchar);
     readoptions_set_readahead_size(Handle, usize);
+    set_perf_level(c_int);
     free(*mut c_void);
 }
 

@@ -263,6 +263,7 @@ impl Settings {
             ("fill_cache".into(), self.fill_cache.to_string()),
             ("readahead_size".into(), self.readahead_size.to_string()),
             ("statistics".into(), self.statistics.to_string()),
+            ("perf_level".into(), "kDisable".into()),
         ])
     }
 }
