@@ -480,7 +480,6 @@ struct Batch {
     memory: Vec<u8>,
     bytes: u64,
     key: Vec<u8>,
-    value: Vec<u8>,
 }
 
 struct Entry {
@@ -505,8 +504,7 @@ impl Batch {
         self.memory.extend_from_slice(&self.key);
         let key_end = self.memory.len();
         if let Some(generation) = generation {
-            contents.value(number, generation, &mut self.value);
-            self.memory.extend_from_slice(&self.value);
+            contents.add_value(number, generation, &mut self.memory);
         }
         let end = self.memory.len();
         self.bytes += (end - begin) as u64;

@@ -37,7 +37,8 @@ pub(crate) fn load(
         for place in next..end {
             let number = order.as_ref().map_or(place, |order| order.apply(place));
             contents.key(number, &mut key);
-            contents.value(number, 0, &mut value);
+            value.clear();
+            contents.add_value(number, 0, &mut value);
             session.put(&key, &value)?;
             bytes += (key.len() + value.len()) as u64;
         }

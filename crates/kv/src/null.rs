@@ -109,7 +109,8 @@ impl NullSession<'_> {
         let bytes = self.contents.value_bytes(number, 0);
         let (header, at) = self.contents.header(number, 0, bytes);
         if bytes > HEADER_BYTES + PIECE {
-            self.contents.value(number, 0, &mut self.large);
+            self.large.clear();
+            self.contents.add_value(number, 0, &mut self.large);
             return &self.large;
         }
         let room = &mut self.memory[at..at + HEADER_BYTES];

@@ -73,8 +73,12 @@ impl Contents {
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         let (number, rest) = key.split_first_chunk::<NUMBER_BYTES>()?;
         let number = u64::from_be_bytes(*number);
-        let is_ours = key.len() == self.key_bytes(number) && rest.iter().all(|byte| *byte == b'0');
-        is_ours.then_some(number)
+        let is_filled_up = match rest.split_first_chunk::<NUMBER_BYTES>() {
+            // A key of 16 bytes, as most have: one comparison.
+            Some((eight, [])) => *eight == [b'0'; NUMBER_BYTES],
+            _ => rest.iter().all(|byte| *byte == b'0'),
+        };
+        (is_filled_up && key.len() == self.key_bytes(number)).then_some(number)
     }
 
     /// Size of the value of a record in a generation.
@@ -83,18 +87,16 @@ impl Contents {
         self.values.of(number ^ generation.rotate_left(32), !self.seed)
     }
 
-    /// Writes the value of a record in a generation over `value`.
-    pub fn value(&self, number: u64, generation: u64, value: &mut Vec<u8>) {
+    /// Puts the value of a record in a generation behind what is in `memory`.
+    #[inline]
+    pub fn add_value(&self, number: u64, generation: u64, memory: &mut Vec<u8>) {
         let bytes = self.value_bytes(number, generation);
-        let checksum = self.checksum(number, generation, bytes);
-        value.clear();
-        value.extend_from_slice(&generation.to_le_bytes());
-        value.extend_from_slice(&checksum.to_le_bytes());
-        let start = start(number, generation, bytes);
+        let (header, start) = self.header(number, generation, bytes);
+        memory.extend_from_slice(&header);
         let mut left = bytes - HEADER_BYTES;
         while left > 0 {
             let piece = left.min(PIECE);
-            value.extend_from_slice(&self.text[start..start + piece]);
+            memory.extend_from_slice(&self.text[start..start + piece]);
             left -= piece;
         }
     }
@@ -117,7 +119,8 @@ impl Contents {
             .all(|piece| *piece == self.text[start..start + piece.len()])
     }
 
-    /// Header and start in the text of a value, for the store that makes values up.
+    /// Header and start in the text of a value.
+    #[inline]
     pub(crate) fn header(&self, number: u64, generation: u64, bytes: usize) -> ([u8; HEADER_BYTES], usize) {
         let checksum = self.checksum(number, generation, bytes);
         let mut header = [0; HEADER_BYTES];
@@ -267,7 +270,7 @@ mod tests {
 
     fn value(contents: &Contents, number: u64, generation: u64) -> Vec<u8> {
         let mut value = Vec::new();
-        contents.value(number, generation, &mut value);
+        contents.add_value(number, generation, &mut value);
         value
     }
 
