@@ -126,3 +126,11 @@ hint: make it larger, or the span smaller with `--set span=...`
 """,
         ]
     )
+
+
+def test_a_store_s_options_are_shown_as_a_study_writes_them_one_a_piece(iosonde: Iosonde, tmp_path: Path) -> None:
+    shown = iosonde("plan", "han2021-dbbench", "--target", tmp_path, "--profile", "quick").stdout
+    words = [word.strip() for word in shown.replace("\n", ",").split(",")]
+    assert "rocksdb write_buffer_size=8388608" in words
+    assert "rocksdb use_direct_io_for_flush_and_compaction=true" in words
+    assert "duration none" in words

@@ -201,10 +201,11 @@ def test_failed_runs_are_named_and_the_rest_is_reported(home: Path, monkeypatch:
     monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0002-r1": "crash"}))
     done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
     assert done.returncode == 0
-    assert plain(done.stderr, home).splitlines()[-6:] == snapshot(
+    assert plain(done.stderr, home).splitlines()[-7:] == snapshot(
         [
             "[1/4] c0001-r1  main/read_fraction=1 FIGURES",
             "[2/4] c0002-r1  main/read_fraction=0  failed: the engine crashed (SIGSEGV)",
+            "  hint: this is a defect of the engine: please report it with the spec in `record.json`",
             "[3/4] c0001-r2  main/read_fraction=1 FIGURES",
             "[4/4] c0002-r2  main/read_fraction=0 FIGURES",
             "3 of 4 runs are complete, in out",

@@ -204,6 +204,21 @@ def test_a_misspelt_option_is_a_failed_record_with_the_nearest_name(place: Path,
     assert found["code"] == "invalid_spec" and "`mapsize`" in found["hint"]
 
 
+def test_a_refused_option_is_told_with_its_hint_once_and_not_to_be_repeated(
+    place: Path, tmp_path: Path, iosonde: Iosonde
+) -> None:
+    file = tmp_path / "misspelt.toml"
+    file.write_text(study(ONE % "load", "lmdb = { map_size = 1 }"))
+    told = iosonde(
+        "run", file, "--target", place, "-o", tmp_path / "r", "--repeats", "3", IOSONDE_ENGINE=str(real_engine())
+    )
+    text = told.stdout + told.stderr
+    assert told.returncode == 1
+    assert text.count("  hint: ") == 1 and "`mapsize`" in text
+    assert "3 were refused for what the study says. Correct it, and run it anew" in text
+    assert "Repeat them with" not in text
+
+
 def test_a_library_of_another_kind_is_a_failed_record(place: Path, tmp_path: Path) -> None:
     found = failure(place, tmp_path, ONE % "load", 'store = "rocksdb"\nlibrary = "libc.so.6"')
     assert found["code"] == "library" and "is no RocksDB" in found["message"]

@@ -173,9 +173,24 @@ def _shared(cases: Sequence[Case], of: Workload) -> dict[str, Any]:
 
 def _parameter_lines(parameters: Mapping[str, Any], of: Workload) -> list[str]:
     # A parameter and its value stay on one line.
-    text = ", ".join(_level_text(name, value, of).replace(" ", NO_BREAK) for name, value in parameters.items())
+    pairs = (pair for name, value in parameters.items() for pair in _pairs(name, value))
+    text = ", ".join(_level_text(name, value, of).replace(" ", NO_BREAK) for name, value in pairs)
     wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(NO_BREAK, " ") for line in wrapped]
+
+
+def _pairs(name: str, value: Any) -> list[tuple[str, Any]]:
+    """A parameter and its value; of a store's options one pair each, as `--set` writes them."""
+    if isinstance(value, Mapping):
+        return [(name, f"{option}={_plain(chosen)}") for option, chosen in value.items()]
+    return [(name, value)]
+
+
+def _plain(value: Any) -> str:
+    """Write a value as a study does."""
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _level_text(name: str, value: Any, of: Workload) -> str:
@@ -192,4 +207,4 @@ def _value_text(name: str, value: Any, of: Workload) -> str:
             return compact_size(value)
         if parameter in of.DURATIONS:
             return compact_duration(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else _plain(value)

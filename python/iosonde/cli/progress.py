@@ -98,6 +98,7 @@ class _Lines:
         self._done = 0
         self._console = console
         self._figures = Figures()
+        self._failures = _Failures()
 
     def run_started(self, run: Run, case: Case) -> None:
         self._figures = Figures(run)
@@ -108,7 +109,7 @@ class _Lines:
 
     def run_ended(self, run: Run, record: Record) -> None:
         self._done += 1
-        ending = _failure_text(record) or self._figures.text()
+        ending = self._failures.text(record) or self._figures.text()
         self.note(f"[{self._done}/{self._total}] {run.run_id}  {record.case_id}  {ending}")
 
     def note(self, text: str) -> None:
@@ -124,6 +125,7 @@ class _Display:
         self._clock = _Clock(ahead.seconds, ahead.runs + ahead.at_most)
         self._done = self._failed = 0
         self._case = self._phase = self._figures = ""
+        self._failures = _Failures()
 
     def run_started(self, run: Run, case: Case) -> None:
         self._case, self._phase, self._figures = run.case_id, "starting", ""
@@ -142,7 +144,7 @@ class _Display:
     def run_ended(self, run: Run, record: Record) -> None:
         self._done += 1
         self._clock.end()
-        failure = _failure_text(record)
+        failure = self._failures.text(record)
         if failure:
             self._failed += 1
             self.note(f"{run.run_id}  {record.case_id}  {failure}")
@@ -191,5 +193,17 @@ class _Clock:
         return max(0.0, self.total_s - self.passed_s() + extra * self._runs_left)
 
 
-def _failure_text(record: Record) -> str:
-    return f"failed: {record.failure.message}" if record.failure else ""
+class _Failures:
+    """What failures are told with: each hint once, for runs of a study tend to fail alike."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def text(self, record: Record) -> str:
+        """Return why a run has no result; nothing of one that has."""
+        failure = record.failure
+        if failure is None:
+            return ""
+        is_new = bool(failure.hint) and failure.hint not in self._told
+        self._told.add(failure.hint)
+        return f"failed: {failure.message}" + (f"\n  hint: {failure.hint}" if is_new else "")

@@ -57,10 +57,16 @@ def _say_stopped(result_set: ResultSet, directory: Path, talk: Console) -> None:
 def _say_ended(result_set: ResultSet, directory: Path, talk: Console) -> None:
     records = result_set.records()
     impossible = sum(record.cannot_be for record in records)
-    failed = sum(record.outcome == "failed" for record in records) - impossible
-    _say(talk, f"{len(records) - failed - impossible} of {_total(result_set)} runs are complete, in {directory}")
+    refused = sum(record.refused for record in records)
+    failed = sum(record.outcome == "failed" for record in records) - impossible - refused
+    _say(
+        talk,
+        f"{len(records) - failed - impossible - refused} of {_total(result_set)} runs are complete, in {directory}",
+    )
     if impossible:
         _say(talk, f"{impossible} ask for what cannot be done; the report says why")
+    if refused:
+        _say(talk, f"{refused} were refused for what the study says. Correct it, and run it anew")
     if failed:
         _say(talk, f"{failed} failed. Repeat them with: iosonde resume {directory} --retry-failed")
     say_problems(result_set, talk)

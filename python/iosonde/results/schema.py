@@ -162,6 +162,10 @@ CANNOT_BE = "unsupported"
 """Code of the failure of a run that asks for what store or target cannot do, however often it is repeated."""
 
 
+REFUSED = "invalid_spec"
+"""Code of the failure of a run that the engine refused for what the study says, such as an option that no store has."""
+
+
 class Record(BaseModel):
     """One run: what was asked, what happened, on what. Facts only."""
 
@@ -221,6 +225,11 @@ class Record(BaseModel):
     nothing, and what the kernel handed it meanwhile (run/drives.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the study has to be corrected before this can be measured."""
+        return self.failure is not None and self.failure.code == REFUSED
 
     @property
     def cannot_be(self) -> bool:

@@ -342,9 +342,13 @@ class _Session:
         code = record.failure.code if record.failure else ""
         self._alike = (code, self._alike[1] + 1 if code == self._alike[0] else 1)
         if code and self._alike[1] == ALIKE_FAILURES:
+            repeated = (
+                "those that are refused for the same reason will fail too: stop, correct the study, and run it anew"
+                if record.refused
+                else "failed runs can be repeated with `iosonde resume DIR --retry-failed`"
+            )
             self._observer.note(
-                f"{ALIKE_FAILURES} runs one after the other failed with `{code}`; the study goes on, and failed runs "
-                "can be repeated with `iosonde resume DIR --retry-failed`"
+                f"{ALIKE_FAILURES} runs one after the other failed with `{code}`; the study goes on, and {repeated}"
             )
 
 
