@@ -151,6 +151,21 @@ def test_the_report_says_what_was_loaded_and_that_values_came_back(place: Path, 
     assert any(table.title.startswith("What LMDB 0.9") for table in chapter.tables)
 
 
+def test_reads_of_a_database_in_memory_are_told_to_be_of_memory(place: Path, tmp_path: Path) -> None:
+    measurement = "value_size = 4000\nlimit_operations = 500\n"
+    said = {}
+    for page_cache in ("keep", "drop"):
+        done = execute(
+            plan(place, ONE % "readrandom", f'{measurement}page_cache = "{page_cache}"'), tmp_path / page_cache
+        )
+        [chapter] = collect([done]).chapters
+        titles = [finding.title for finding in chapter.findings[0][1]]
+        said[page_cache] = [title for title in titles if title.endswith("they tell of memory, not of the device")]
+    assert said["drop"] == []
+    [title] = said["keep"]
+    assert title.startswith("In 1 of 1 run that read, ")
+
+
 def test_on_nothing_every_store_is_the_null_store(tmp_path: Path) -> None:
     done = execute(
         plan("null:", ONE % "readrandom", 'memory_limit = "1MiB"\nlimit_operations = 1000'), tmp_path / "results"

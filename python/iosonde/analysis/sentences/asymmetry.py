@@ -87,7 +87,7 @@ def _finding(question: Question, key: Mapping[str, Any], pair: pl.DataFrame) -> 
 
 def _compared(question: Question, larger: str, smaller: str, pooled: Estimate, pair: pl.DataFrame, about: str) -> str:
     """Say how many times: one number where all cells agree, else also from where to where."""
-    plural = not larger.endswith("I/O") and not larger.startswith("a ")
+    plural = not (larger.endswith("I/O") or larger.startswith("a ") or question.analysis.over == "store")
     if METRICS[question.analysis.metric].better == "higher":
         verb = "reach" if plural else "reaches"
     else:

@@ -32,6 +32,7 @@ def tell(cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | No
         yield from _stalls(outcomes)
         yield from _values(outcomes)
         yield from _memory(outcomes)
+        yield from _cached(outcomes)
 
 
 def _loads(cases: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
@@ -163,6 +164,30 @@ def _memory(outcomes: pl.DataFrame) -> Iterator[Finding]:
         evidence=f"limits of {_limits(limited)} with the page cache charged; {format_bytes(device)} were read from the "
         f"device for {int(read['values_checked'].sum()):,} values",
         strength="strong",
+    )
+
+
+CACHED = 0.5
+"""Share of a database in memory from which on reads tell of memory more than of the device."""
+
+
+def _cached(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    """Warn of reads from a database that lay in memory already, without a limit that the study chose."""
+    read = outcomes.filter(
+        pl.col("memory_limit_bytes").is_null(), pl.col("values_checked") > 0, pl.col("database_bytes") > 0
+    ).with_columns(share=pl.col("cached_bytes_at_begin") / pl.col("database_bytes"))
+    cached = read.filter(pl.col("share") >= CACHED)
+    if cached.is_empty():
+        return
+    share = wording.percent_text(min(1.0, float(cached["share"].median())))  # type: ignore[arg-type]
+    yield Finding(
+        kind="trust",
+        title=f"In {len(cached)} of {wording.counted(len(read), 'run')} that read, {share} of the database was in "
+        "memory at the begin: they tell of memory, not of the device",
+        evidence=f"median of what cachestat(2) tells; runs with {wording.percent_text(CACHED)} or more are counted; "
+        "`--set memory_limit=...` makes the memory smaller than the database",
+        strength="strong",
+        case_ids=tuple(cached["case_id"].unique(maintain_order=True)),
     )
 
 
