@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iosonde.report import figures, save_figures
-from iosonde.report.content import collect
-from iosonde.report.figure import Figure
+from iosonde.report.content import Chapter, collect
+from iosonde.report.figure import Figure, Undrawn
 from iosonde.report.html import _json, differences
 from iosonde.results import ResultSet
 
@@ -77,14 +77,33 @@ def test_a_case_without_a_result_is_marked_and_says_why(interrupted: ResultSet) 
     assert SKIPPED.endswith("block_size=8192/queue_depth=16")
 
 
-def test_a_percentile_without_samples_is_no_hole(tmp_path: Path) -> None:
-    views = [
-        {"kind": "lines", "title": "Tail", "part": "mixed", "x": "queue_depth", "y": "completion_latency_ns_p99_9999"}
+def _of_tails(directory: Path, **view: Any) -> Chapter:
+    shown = {"kind": "lines", "title": "Tail", "part": "mixed", "x": "queue_depth"} | view
+    facts = study(views=[shown], analysis=[])
+    (chapter,) = collect([result_set(directory / "set", facts, seconds=1, repeats=1)]).chapters
+    return chapter
+
+
+def test_a_figure_of_which_nothing_would_show_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    chapter = _of_tails(tmp_path, y="completion_latency_ns_p99_9999")
+    assert "Tail" not in [figure.title for figure in chapter.figures]
+    assert chapter.undrawn == [
+        Undrawn(title="Tail", why="no case of it has enough samples, since a percentile takes at least ten beyond it")
     ]
-    (tail, *_) = figures([result_set(tmp_path / "set", study(views=views, analysis=[]), seconds=1, repeats=1)])
-    assert tail.rows["y"].null_count() == 4
-    assert set(tail.rows["hole"]) == {""}
-    assert "Not drawn: 4 cases with too few samples" in tail.caption
+
+
+def test_it_is_said_which_metric_no_case_has(tmp_path: Path) -> None:
+    (left_out,) = _of_tails(tmp_path, y="rebuild_seconds").undrawn
+    assert left_out.why == "no case of it has a value of this metric (Time to rebuild a member)"
+
+
+def test_panels_without_a_value_are_left_out_and_counted(tmp_path: Path) -> None:
+    chapter = _of_tails(tmp_path, y="completion_latency_ns_p99_99", facet="queue_depth", x="jobs")
+    (tail,) = (figure for figure in chapter.figures if figure.title == "Tail")
+    lacking = tail.rows.filter(pl.col("y").is_null())
+    assert set(lacking["hole"]) == {""}, "which is no hole"
+    assert f"Not drawn: {len(lacking)} cases with too few samples" in tail.caption
+    assert {panel.key for panel in tail.panels} == set(tail.rows.drop_nulls("y")["panel"])
 
 
 REFERENCE = {

@@ -23,7 +23,7 @@ from iosonde.study.model import Study
 
 if TYPE_CHECKING:
     from iosonde.analysis.findings import Finding
-    from iosonde.report.figure import Figure
+    from iosonde.report.figure import Figure, Undrawn
     from iosonde.results import ResultSet
 
 
@@ -80,13 +80,27 @@ class Chapter:
         ]
 
     @cached_property
+    def _views(self) -> list[Figure | Undrawn]:
+        """What the study asks for, tables apart."""
+        from iosonde.report.views import figures
+
+        return figures(self.material)
+
+    @property
+    def undrawn(self) -> list[Undrawn]:
+        """Figures that the study asks for and that would show nothing."""
+        from iosonde.report.figure import Undrawn
+
+        return [view for view in self._views if isinstance(view, Undrawn)]
+
+    @cached_property
     def figures(self) -> list[Figure]:
         """The figures that the study asks for."""
         from iosonde.report import measurement_window, promise
-        from iosonde.report.views import figures
+        from iosonde.report.figure import Figure
 
         drawn = [
-            *figures(self.material),
+            *(view for view in self._views if isinstance(view, Figure)),
             *measurement_window.figures(self.material),
             *promise.figures(self.material, first=len(self.study.views) + 1),
         ]

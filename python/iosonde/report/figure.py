@@ -65,6 +65,15 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Undrawn:
+    """A figure that would be nothing but axes, and so is left out."""
+
+    title: str
+    why: str
+    """A clause."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Panel:
     """One plot of a figure."""
 

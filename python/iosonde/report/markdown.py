@@ -60,6 +60,8 @@ def _chapter(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
     yield from ("", "## Figures")
     for figure in chapter.all_figures:
         yield from _figure(figure, folder)
+    for left_out in chapter.undrawn:
+        yield from ("", f"**{escape(left_out.title)}** is not drawn: {escape(left_out.why)}.")
     yield from ("", "## Tables")
     for table in chapter.tables:
         yield from _table(table)

@@ -115,6 +115,13 @@ def metric_title(metric: str) -> str:
     return known.title if known else metric.replace("_", " ")
 
 
+def is_percentile(metric: str) -> bool:
+    """Whether a metric is a percentile, which takes samples beyond it."""
+    from iosonde.analysis.histogram import PERCENTILES
+
+    return any(metric.endswith(f"_{percentile}") for percentile in PERCENTILES)
+
+
 def metric_unit(metric: str) -> str:
     """Return the unit of a metric: `1/s`, `B/s`, `B`, `ns`, `s` or nothing."""
     from iosonde.analysis.catalogue import METRICS

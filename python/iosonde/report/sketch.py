@@ -14,6 +14,7 @@ from iosonde.report.figure import Chart, Figure, Panel
 from iosonde.report.layout import Row, unique
 from iosonde.report.material import Material
 from iosonde.report.published import cited_note
+from iosonde.report.quantities import is_percentile
 from iosonde.study.model import View
 
 if TYPE_CHECKING:
@@ -36,14 +37,19 @@ class Sketch:
     """Whether the y axis begins at 0."""
 
 
+def has_mark(row: Row) -> bool:
+    """Whether a row shows in a figure: by its value, or by a cross where there is no result."""
+    return row["y"] is not None or bool(row["hole"])
+
+
 def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figure:
     """Divide a sketch into panels, and say under it what a reader must know."""
-    panels = unique(row["panel"] for row in sketch.rows)
+    marked = unique(row["panel"] for row in sketch.rows if has_mark(row))
+    panels, cut = marked[:PANELS_AT_MOST], marked[PANELS_AT_MOST:]
     notes = list(sketch.notes)
-    if len(panels) > PANELS_AT_MOST:
-        notes.append(f"The first {PANELS_AT_MOST} of {len(panels)} panels are drawn; the table of cases has them all.")
-        panels = panels[:PANELS_AT_MOST]
-    kept = [row for row in sketch.rows if row["panel"] in set(panels)]
+    if cut:
+        notes.append(f"The first {len(panels)} of {len(marked)} panels are drawn; the table of cases has them all.")
+    kept = [row for row in sketch.rows if row["panel"] not in set(cut)]
     if view.kind != "heatmap" and any(row["low"] is not None for row in kept):
         mark = {"lines": "Bands", "bars": "Whiskers"}.get(view.kind, "Upright lines")
         notes.append(f"{mark} are 95 % intervals of the median over repeats.")
@@ -55,7 +61,8 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         notes.append("✕ marks cases without a result.")
     unsupported = sum(row["y"] is None and not row["hole"] for row in kept)
     if unsupported:
-        notes.append(f"Not drawn: {unsupported} cases with too few samples for this figure.")
+        lacking = "with too few samples for this figure" if is_percentile(view.y) else "without a value of this metric"
+        notes.append(f"Not drawn: {unsupported} cases {lacking}.")
     if any(row["published"] for row in kept):
         notes.append(cited_note(kept))
     own = _domain([row for row in kept if not row["published"]] or kept, sketch)

@@ -9,7 +9,7 @@ import polars as pl
 
 from iosonde.report import charts
 from iosonde.report.charts import Axis, Frame
-from iosonde.report.figure import Figure
+from iosonde.report.figure import Figure, Undrawn
 from iosonde.report.layout import (
     Layout,
     drawn_sources,
@@ -26,6 +26,7 @@ from iosonde.report.material import Material, loop_text
 from iosonde.report.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
 from iosonde.report.quantities import (
     factor_title,
+    is_percentile,
     level_text,
     metric_scale,
     metric_text,
@@ -33,7 +34,7 @@ from iosonde.report.quantities import (
     metric_unit,
     unit_of_factor,
 )
-from iosonde.report.sketch import Draw, Sketch, finish
+from iosonde.report.sketch import Draw, Sketch, finish, has_mark
 from iosonde.report.subjects import Subject, Values, largest, metric_title_of, specs, subjects
 from iosonde.study.model import ROUND, STAGE, View
 
@@ -42,13 +43,13 @@ MEDIAN = 0.301
 """Where 50 % lies on a nines axis; what is below it says nothing of tails."""
 
 
-def figures(material: Material) -> list[Figure]:
-    """Draw the views that a study asks for, tables apart."""
+def figures(material: Material) -> list[Figure | Undrawn]:
+    """Draw the views that a study asks for, tables apart; where there is nothing to draw, say why."""
     drawn = (_figure(view, number, material) for number, view in enumerate(material.study.views, start=1))
     return [figure for figure in drawn if figure is not None]
 
 
-def _figure(view: View, number: int, material: Material) -> Figure | None:
+def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | None:
     makers: dict[str, Callable[[View, list[Subject], Material], Sketch | None]] = {
         "lines": _lines,
         "heatmap": _heatmap,
@@ -59,10 +60,20 @@ def _figure(view: View, number: int, material: Material) -> Figure | None:
     }
     make = makers.get(view.kind)
     found = subjects(view, material)
-    sketch = make(view, found, material) if make and found else None
-    if sketch is None or not sketch.rows:
+    if make is None or not found:
         return None
+    sketch = make(view, found, material)
+    if sketch is None or not any(map(has_mark, sketch.rows)):
+        return Undrawn(title=view.title, why=_why_undrawn(view, found))
     return finish(sketch, view, number, material)
+
+
+def _why_undrawn(view: View, found: list[Subject]) -> str:
+    if all(subject.source.hole(subject.case.case_id) for subject in found):
+        return "no case of it has a result"
+    if view.kind == "percentiles" or is_percentile(view.y):
+        return "no case of it has enough samples, since a percentile takes at least ten beyond it"
+    return f"no case of it has a value of this metric ({metric_title(view.y)})"
 
 
 def _lines(view: View, found: list[Subject], material: Material) -> Sketch:
