@@ -41,10 +41,12 @@ def write(
     samples: Sequence[Samples],
     *,
     intervals: int = 1,
+    last_ns: int = SECOND,
     device_bytes: tuple[int, int] | None = None,
     **changes: Any,
 ) -> None:
-    """Write a run of one-second intervals that holds these samples."""
+    """Write a run of one-second intervals that holds these samples; the last interval may be shorter."""
+    end_ns = (intervals - 1) * SECOND + last_ns
     usage = [_usage(run.run_id, "process", interval) for interval in range(intervals)]
     if device_bytes is not None:
         read, written = device_bytes
@@ -52,13 +54,17 @@ def write(
         usage.append({**_usage(run.run_id, "259:1", 0), "read_bytes": read // 2, "write_bytes": written // 2})
     record = a_record(results.plan, run)
     assert record.result is not None
-    result = record.result | {"begin_ns": 0, "end_ns": intervals * SECOND} | changes
+    result = record.result | {"begin_ns": 0, "end_ns": end_ns} | changes
     results.write(
         record.model_copy(update={"result": result}),
-        pl.DataFrame([_interval(run.run_id, sample) for sample in samples], schema=INTERVALS),
+        _ended(pl.DataFrame([_interval(run.run_id, sample) for sample in samples], schema=INTERVALS), end_ns),
         pl.DataFrame([row for sample in samples for row in _buckets(run.run_id, sample)], schema=HISTOGRAMS),
-        pl.DataFrame(usage, schema=USAGE),
+        _ended(pl.DataFrame(usage, schema=USAGE), end_ns),
     )
+
+
+def _ended(table: pl.DataFrame, end_ns: int) -> pl.DataFrame:
+    return table.with_columns(pl.min_horizontal("end_ns", pl.lit(end_ns, pl.UInt64)).alias("end_ns"))
 
 
 def result_set(directory: Path, runs: Sequence[Sequence[Samples]], *, intervals: int = 1, **changes: Any) -> ResultSet:

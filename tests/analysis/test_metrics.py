@@ -173,6 +173,15 @@ def test_a_stall_counts_as_an_interval_without_operations(tmp_path: Path) -> Non
     assert value(run_metrics(results), "iops_variation", operation="all") == pytest.approx(expected)
 
 
+def test_the_short_interval_at_the_end_of_a_load_has_no_rate(tmp_path: Path) -> None:
+    """A load ends when its records are written: the last interval is of milliseconds, and its rate is mostly chance."""
+    samples = [Samples(interval=i, completion_ns=lognormal(count)) for i, count in enumerate((100, 100, 10))]
+    results = result_set(tmp_path / "r", [samples], intervals=3, last_ns=20_000_000)
+    series = interval_metrics(results).filter(pl.col("operation") == "all").sort("interval")
+    by_metric = {name: series.filter(pl.col("metric") == name)["value"].to_list() for name in ("iops", "operations")}
+    assert by_metric == {"iops": [100, 100], "operations": [100, 100, 10]}
+
+
 def test_interval_percentiles_are_those_of_each_interval(tmp_path: Path) -> None:
     seconds = [lognormal(3000, 50_000), lognormal(3000, 200_000)]
     results = result_set(

@@ -11,10 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 from browser import Browser
+from engines import real_engine
 from fabricate import FAILED, result_set, small_study
 
 from iosonde.report import figures, write
 from iosonde.results import ResultSet
+from iosonde.run import execute
+from iosonde.study import expand
+from iosonde.study.model import Study
+from iosonde.study.plan import Plan
+from iosonde.target import open_target
 
 pytestmark = pytest.mark.browser
 Start = Callable[..., Browser]
@@ -152,6 +158,30 @@ def test_any_run_can_be_looked_at_and_its_spec_saved(whole: ResultSet, page: Pat
     reader.wait("return document.querySelectorAll('#run-view svg .mark-line path').length >= 3")
     reader.run("[...document.querySelectorAll('#run-view button')].find((b) => b.textContent.includes('spec')).click()")
     assert json.loads(reader.download(f"{run.run_id}.json")) == run.spec
+
+
+def test_a_store_s_run_over_time_shows_its_operations_per_second(
+    tmp_path: Path, browser: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    results = execute(load_on_nothing(), tmp_path / "results")
+    reader = browser(write([results], tmp_path / "report.html")[0])
+    reader.run("document.querySelector('#runs').scrollIntoView({ behavior: 'instant' })")
+    reader.wait("return document.querySelectorAll('#run-view svg').length === 3")
+    drawn = reader.run(
+        "return [...document.querySelectorAll('#run-view .panel')].map((panel) => [panel.textContent.includes("
+        "'Operations per second'), panel.querySelectorAll('svg .mark-line path').length])"
+    )
+    assert [title for title, _ in drawn] == [False, True, False]
+    assert all(lines >= 1 for _, lines in drawn), drawn
+
+
+def load_on_nothing() -> Plan:
+    """A key-value study on the null store, without a view."""
+    measurement = {"phase": "readrandom", "records": 1000, "duration": "500ms", "interval": "100ms"}
+    facts = {"name": "kv", "title": "KV", "question": "?", "workload": "kv", "repeats": 1, "measurement": measurement}
+    study = Study.model_validate({**facts, "parts": [{"name": "main"}], "profiles": {"standard": {}}})
+    return expand(study, open_target("null:"))
 
 
 def test_a_table_is_sorted_and_filtered(page: Path, browser: Start) -> None:

@@ -20,13 +20,16 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from engines import real_engine
 from mounted import LoopFileSystem
+from plans import a_record
 from stores import command, loop_device, needs, needs_root
 
 from iosonde.analysis.metrics import run_metrics
 from iosonde.errors import StudyError, TargetError
 from iosonde.report.content import collect
-from iosonde.results import ResultSet
+from iosonde.report.provenance import headline
+from iosonde.results import ResultSet, store_facts
 from iosonde.results.schema import Record
+from iosonde.results.store_facts import STALLS
 from iosonde.run import execute
 from iosonde.study import expand, parse
 from iosonde.study.plan import Case, Plan, Run
@@ -292,6 +295,9 @@ def test_a_log_apart_lies_on_the_second_target_and_is_removed(place: Path, tmp_p
     record = the_record(execute(planned, tmp_path / "results"))
     assert record.outcome == "complete"
     assert list(place.iterdir()) == list(second.iterdir()) == []
+    assert record.target["log"]["name"] == str(second)
+    shown = dict(headline(next(iter(collect([ResultSet.open(tmp_path / "results")]).chapters[0].material.sources))))
+    assert shown["Log apart"].startswith(f"{second}, on ")
 
 
 def test_what_cannot_be_done_is_a_row_with_its_reason_and_no_failure_to_repeat(
@@ -431,6 +437,55 @@ class TestMemoryLimit:
 def groups() -> list[Path]:
     """Control groups of iosonde's that are there."""
     return list(control_group.hierarchy().directory.glob("iosonde-*"))
+
+
+def test_what_a_log_wrote_to_its_own_device_is_counted_with_the_data(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    """The log takes every record once more, and its device is another: the busiest alone would be half the truth."""
+    rocksdb()
+    place, second = (loop_file_system(size="400M").directory for _ in range(2))
+    measurement = (
+        'records = 20000\nvalue_size = 4000\nstore = "rocksdb"\nlog = "apart"\n'
+        f'log_target = "{second}"\nload_sync = true\nload_batch = 100\nrocksdb = {{ compression = "kNoCompression" }}'
+    )
+    done = execute(plan(place, ONE % "load", measurement), tmp_path / "results")
+    record = the_record(done)
+    own = [each.stat().st_dev for each in (place, second)]
+    numbers = {f"{os.major(number)}:{os.minor(number)}" for number in own}
+    written = {each["device"]: each["write_bytes"] for each in record.device_totals if each["outermost"]}
+    assert written.keys() == numbers
+    assert min(written.values()) > 20000 * 4016 * 0.9
+    [run] = done.runs.to_dicts()
+    assert run["run_device_write_bytes"] == sum(written.values())
+
+
+def test_what_reaches_the_device_after_the_measurement_is_counted_where_it_is_the_run_s_own(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    """Two seconds of writes stay in memory: counted until the end of the measurement, the device took nothing."""
+    place = loop_file_system(size="400M").directory
+    parts = ONE % "overwrite"
+    done = execute(plan(place, parts, "value_size = 4000\nlimit_operations = 3000", repeats=2), tmp_path / "results")
+    assert done.runs.sort("repeat")["database_kept"].to_list() == [False, True]
+    metrics = run_metrics(done).filter(pl.col("operation") == "all", pl.col("repeat") == 2)
+    first = run_metrics(done).filter(pl.col("repeat") == 1, pl.col("metric") == "file_system_write_amplification")
+    assert first.is_empty(), "whose writes they were cannot be told of a run that loaded first"
+    told = dict(metrics.select("metric", "value").iter_rows())
+    assert told["file_system_write_amplification"] > 0.5
+    together = told["store_write_amplification"] * told["file_system_write_amplification"]
+    assert told["device_write_amplification"] == pytest.approx(together)
+
+
+def test_a_write_held_back_beyond_the_end_counts_until_the_end(tmp_path: Path) -> None:
+    """RocksDB counts a stall when it lets the write go, which was seen to be four seconds after two measured ones."""
+    planned = plan("null:", ONE % "overwrite", "limit_operations = 10")
+    [run] = planned.runs
+    made = a_record(planned, run)
+    held = {"statistics_at_begin": {STALLS: 100}, "statistics_at_end": {STALLS: 5_592_081}}
+    result = {**(made.result or {}), "begin_ns": 0, "end_ns": 2_000_000_000, "store": {**held, "checks": []}}
+    facts = store_facts.of(made.model_copy(update={"result": result}))
+    assert (facts["writing_jobs"], facts["stalled_ns"]) == (1, 2_000_000_000)
 
 
 def test_a_record_says_what_the_devices_did_until_all_was_durable(

@@ -7,14 +7,15 @@ import polars as pl
 from iosonde.analysis import store_accounts, sustained
 from iosonde.analysis.facts import Facts
 from iosonde.analysis.histogram import PERCENTILES
-from iosonde.analysis.scopes import ALL, RUN_KEYS, SCOPE_KEYS, scopes_of, seconds_between, sums
+from iosonde.analysis.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
 
 
 def derived(table: pl.DataFrame) -> pl.DataFrame:
     """Add every metric of a run's scope."""
     closed_loop = pl.col("response_count") == 0
     members = _at_their_scope(table).with_columns(
-        member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes")
+        member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes"),
+        device_bytes_per_second=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),
     )
     whole = store_accounts.over_the_run(members).with_columns(*store_accounts.derived())
     return derived_counts(whole).with_columns(
@@ -41,7 +42,6 @@ def derived(table: pl.DataFrame) -> pl.DataFrame:
         device_read_amplification=_over("device_read_bytes", "read_bytes"),
         device_write_amplification=_over("device_write_bytes", "write_bytes"),
         media_write_amplification=_over("media_write_bytes", "media_taken_bytes"),
-        device_bytes_per_second=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),
     )
 
 
@@ -149,17 +149,16 @@ MINIMUM_INTERVALS = 3
 def iops_variation(facts: Facts) -> pl.DataFrame:
     """Return the coefficient of variation of IOPS over the intervals of each run's scopes.
 
-    An interval shorter than half of the usual (the last one) is left out: its rate is mostly chance.
+    An interval shorter than half of the usual (the last one) is left out.
     """
     counts = facts.counts(per="interval").filter(pl.col("phase") == "measure")
     keys = (*RUN_KEYS, "interval", "begin_ns", "end_ns")
     seconds = seconds_between("begin_ns", "end_ns")
-    usual = pl.col("seconds") >= pl.col("seconds").median().over(RUN_KEYS) / 2
     rate = pl.col("rate")
     return (
         sums(counts, scopes_of(counts, keys=keys))
         .with_columns(seconds=seconds)
-        .filter(usual)
+        .filter(of_usual_length(RUN_KEYS))
         .with_columns(rate=pl.col("count") / pl.col("seconds"))
         .group_by([*RUN_KEYS, *SCOPE_KEYS], maintain_order=True)
         .agg(iops_variation=pl.when((pl.len() >= MINIMUM_INTERVALS) & (rate.mean() > 0)).then(rate.std() / rate.mean()))

@@ -16,7 +16,15 @@ from iosonde.analysis.catalogue import METRICS
 from iosonde.analysis.derivation import derived, derived_counts, iops_variation, of_streams
 from iosonde.analysis.facts import Facts, Results
 from iosonde.analysis.histogram import MILLION, PERCENTILES
-from iosonde.analysis.scopes import RUN_KEYS, SCOPE_KEYS, latency_percentiles, scopes_of, seconds_between, sums
+from iosonde.analysis.scopes import (
+    RUN_KEYS,
+    SCOPE_KEYS,
+    latency_percentiles,
+    of_usual_length,
+    scopes_of,
+    seconds_between,
+    sums,
+)
 from iosonde.analysis.statistics import block_bootstrap, median_intervals
 
 _RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
@@ -81,14 +89,18 @@ INTERVAL_METRICS = (
 """What `interval_metrics` gives unless asked for less, or for other percentiles."""
 
 
+RATES = ("iops", "ops_per_sec", "bandwidth")
+
+
 def interval_metrics(
     results: Results, *, run_ids: Sequence[str] | None = None, metrics: Sequence[str] = INTERVAL_METRICS
 ) -> pl.DataFrame:
     """Return metrics of each interval of `warmup` and `measure`, for time series.
 
     Columns: `result_set, run_id, case_id, part, repeat, order, control, phase, interval, begin_ns, end_ns, stream,
-    operation, metric, value`. An interval in which nothing completed is there, with zeros: it is a stall. Percentiles
-    are what costs time here; without any in `metrics` the histograms are not read.
+    operation, metric, value`. An interval in which nothing completed is there, with zeros: it is a stall. One shorter
+    than half of the usual (the last one) has no rates. Percentiles are what costs time here; without any in `metrics`
+    the histograms are not read.
     """
     facts = Facts(results, run_ids=run_ids)
     counts = facts.counts(per="interval")
@@ -101,7 +113,9 @@ def interval_metrics(
         latencies = latency_percentiles(scopes, facts.histograms(per="interval"), parts=parts)
         table = table.join(latencies, on="scope", how="left")
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
-    return _long(derived_counts(table), keys=keys, metrics=metrics)
+    long_enough = of_usual_length([*RUN_KEYS, "phase"])
+    counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
+    return _long(counted, keys=keys, metrics=metrics)
 
 
 def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:

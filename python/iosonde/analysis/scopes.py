@@ -94,6 +94,11 @@ def _both_latencies(histogram: pl.DataFrame, parts: Mapping[str, int]) -> pl.Dat
     return completion.join(response, on="group", how="left")
 
 
+def of_usual_length(keys: Sequence[str]) -> pl.Expr:
+    """Whether an interval is at least half as long as the usual one of `keys`: other rates are mostly chance."""
+    return pl.col("seconds") >= pl.col("seconds").median().over(keys) / 2
+
+
 def seconds_between(begin: str, end: str) -> pl.Expr:
     """Seconds from one column of nanoseconds to another."""
     return (pl.col(end) - pl.col(begin)) / 1e9

@@ -140,15 +140,15 @@ LIST = (
         name="stalled_seconds",
         title="Writes held back",
         unit="s",
-        formula="time for which the store says that it held writes back, summed over threads",
+        formula="time for which the store says that it held writes back, summed over threads, at most until the end",
         better="lower",
         kind="store",
     ),
     Metric(
-        name="cached_fraction_at_begin",
-        title="Database in memory",
+        name="cached_percent_at_begin",
+        title="Database in memory, %",
         unit="",
-        formula="bytes of the database in the page cache when the measurement began / database_bytes",
+        formula="100 x bytes of the database in the page cache when the measurement began / database_bytes",
         better="neither",
         kind="store",
     ),
@@ -192,14 +192,22 @@ def accounts(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def over_the_run(table: pl.DataFrame) -> pl.DataFrame:
-    """Count what devices did over the whole of a run that began with an empty database, until all was durable."""
-    at_widest = pl.col("account_wall_ns").is_not_null() & pl.col("began_empty").fill_null(value=False)
+    """Count what devices took of a run until all was durable: pages may reach them long after the measurement.
+
+    All of a run that began with an empty database. Of one that found its database there, the measurement's share by
+    file-system outputs. Of one that had to load it first nothing is said of writes: whose they are cannot be told.
+    """
+    told = pl.col("account_wall_ns").is_not_null() & pl.col("run_device_write_bytes").is_not_null()
+    whole = told & pl.col("began_empty").fill_null(value=False)
+    share = _over(pl.col("account_fs_outputs"), pl.col("child_fs_outputs"))
+    of_measurement = pl.when(pl.col("database_kept")).then(pl.col("run_device_write_bytes") * share)
     return table.with_columns(
-        pl.when(at_widest & pl.col(f"run_device_{name}").is_not_null())
-        .then(f"run_device_{name}")
-        .otherwise(f"device_{name}")
-        .alias(f"device_{name}")
-        for name in ("read_bytes", "write_bytes")
+        device_read_bytes=pl.when(whole).then("run_device_read_bytes").otherwise("device_read_bytes"),
+        device_write_bytes=pl.when(whole)
+        .then("run_device_write_bytes")
+        .when(told)
+        .then(of_measurement)
+        .otherwise("device_write_bytes"),
     )
 
 
@@ -220,7 +228,7 @@ def derived() -> list[pl.Expr]:
         _over(handed_over, pl.col("write_bytes")).alias("store_write_amplification"),
         _over(written.then("device_write_bytes"), handed_over).alias("file_system_write_amplification"),
         (pl.col("stalled_ns") / 1e9).alias("stalled_seconds"),
-        _over(pl.col("cached_bytes_at_begin"), pl.col("database_bytes")).alias("cached_fraction_at_begin"),
+        _over(100 * pl.col("cached_bytes_at_begin"), pl.col("database_bytes")).alias("cached_percent_at_begin"),
     ]
 
 

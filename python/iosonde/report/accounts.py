@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from iosonde.report.material import Material
+from iosonde.report.published import reference_of
 from iosonde.report.quantities import factor_title, level_text, metric_text, metric_title
 from iosonde.report.subjects import Values, same_level, subjects
 from iosonde.report.tables import Cell, Table
@@ -63,7 +64,7 @@ def _published(view: View, material: Material, factors: Sequence[str]) -> list[l
     """One row for each case that was published, in the order of the publication."""
     from iosonde.analysis.reference import published
 
-    reference = next((each for each in material.study.references if each.name == view.reference), None)
+    reference = reference_of(view, material)
     if reference is None:
         return []
     rows: dict[tuple[Any, ...], dict[str, float]] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
@@ -153,7 +153,10 @@ def percentiles(frame: Frame) -> Chart:
 
 
 def bars(frame: Frame) -> Chart:
-    """Bars side by side, with intervals; publications as symbols over the group."""
+    """Bars side by side, with intervals; publications as symbols over the group.
+
+    On a logarithmic axis ticks take the place of bars, whose length would say nothing there.
+    """
     base = alt.Chart()
     x = alt.X(
         "x:N",
@@ -165,9 +168,14 @@ def bars(frame: Frame) -> Chart:
     y = _position(frame.y, "y")
     own = alt.FieldEqualPredicate(field="published", equal=False)
     cited = alt.FieldEqualPredicate(field="published", equal=True)
-    bar = base.mark_bar(cornerRadiusTopLeft=2, cornerRadiusTopRight=2).encode(
-        x=x, xOffset=offset, y=y, color=_series_colour(frame), tooltip=_tooltip(frame)
+    mark = (
+        base.mark_tick(thickness=4)
+        if frame.y.kind == "log"
+        else base.mark_bar(cornerRadiusTopLeft=2, cornerRadiusTopRight=2)
     )
+    measured = [series for series in frame.series if series not in frame.published]
+    color = _series_colour(replace(frame, series=measured, sources=()))
+    bar = mark.encode(x=x, xOffset=offset, y=y, color=color, tooltip=_tooltip(frame))
     spread = base.mark_rule(strokeWidth=1.5).encode(
         x=x, xOffset=offset, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q"
     )
@@ -182,9 +190,9 @@ def bars(frame: Frame) -> Chart:
             legend=_legend(frame.published, None),
             scale=alt.Scale(domain=list(frame.published)),
         )
-        mark = base.mark_point(filled=False, size=70, strokeWidth=2, style="published")
+        symbol = base.mark_point(filled=False, size=70, strokeWidth=2, style="published")
         layers.append(
-            mark.encode(x=x, xOffset=offset, y=y, shape=symbols, tooltip=_tooltip(frame)).transform_filter(cited)
+            symbol.encode(x=x, xOffset=offset, y=y, shape=symbols, tooltip=_tooltip(frame)).transform_filter(cited)
         )
     return _panel(frame, layers)
 

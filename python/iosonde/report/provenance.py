@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from iosonde.analysis.wording import counted
 from iosonde.report.marks import WARNING
 from iosonde.report.material import Source, loop_text
 from iosonde.study.plan import PREPARATION
@@ -31,9 +32,10 @@ def headline(source: Source) -> list[tuple[str, str]]:
         ("Device", devices_text(source)),
         ("Target", source.plan.target),
         ("File system", _file_system_text(source)),
+        ("Log apart", _log_text(source)),
         ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
         ("Runs", _runs(source)),
-        ("Profile", f"{source.plan.profile}, {source.plan.repeats} repeats"),
+        ("Profile", f"{source.plan.profile}, {counted(source.plan.repeats, 'repeat')}"),
         ("Load", loop_text(source.specs_by_case.values())),
         *_prepared_at_a_glance(source),
     ]
@@ -170,6 +172,19 @@ def _size(device: Mapping[str, Any]) -> str:
     return f"({format_bytes(device['size_bytes'])})" if device.get("size_bytes") else ""
 
 
+def _log_text(source: Source) -> str:
+    """Name the second target, on which a store's log lies in some cases, and its device."""
+    logs = (record.target["log"] for record in source.records if "log" in record.target)
+    return ", ".join(dict.fromkeys(f"{log['name']}, on {_lowest_devices(log)}" for log in logs))
+
+
+def _lowest_devices(target: Mapping[str, Any]) -> str:
+    """Name the devices that no other is under."""
+    devices = target.get("devices", [])
+    lowest = [device for device in devices if not device.get("under")] or devices
+    return ", ".join(" ".join(filter(None, [str(d.get("model") or d.get("name") or ""), _size(d)])) for d in lowest)
+
+
 def _file_system_text(source: Source) -> str:
     kinds = {str(r.target.get("file_system", {}).get("kind", "")) for r in source.records if r.target}
     return ", ".join(sorted(filter(None, kinds)))
@@ -189,11 +204,11 @@ def _when(text: str) -> str:
 
 def _targets(source: Source) -> list[Facts]:
     states: dict[str, Facts] = {}
-    for record in source.records:
-        file_system = {k: v for k, v in record.target.get("file_system", {}).items() if k != "free_bytes"}
+    for target in (each for record in source.records for each in (record.target, record.target.get("log", {}))):
+        file_system = {k: v for k, v in target.get("file_system", {}).items() if k != "free_bytes"}
         if file_system:
             states.setdefault(f"f{file_system}", Facts(title="File system", rows=_flat(file_system)))
-        for device in record.target.get("devices", []):
+        for device in target.get("devices", []):
             steady = {key: value for key, value in device.items() if not _changes(key)}
             states.setdefault(f"d{steady}", Facts(title=f"Device {device.get('name', '')}".strip(), rows=_flat(steady)))
     return list(states.values())

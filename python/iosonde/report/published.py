@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from iosonde.report.charts import Axis
 from iosonde.report.layout import Layout, Row, level_phrase, scaled, unique, x_value
 from iosonde.report.material import Material
 from iosonde.report.quantities import Scale, level_text, metric_text
 from iosonde.report.subjects import same_level
-from iosonde.study.model import View
+from iosonde.study.model import Level, Reference, View
 
+_PUBLISHED = ", published"
 PUBLISHED_TO_OVERLAY = 6
 """With more published lines than this, they stand beside one's own instead of over them."""
 
 
 def published_rows(view: View, material: Material, layout: Layout, scale: Scale, x: Axis) -> list[Row]:
-    """Return rows of the published values that a view names, in the panels of one's own."""
+    """Return rows of the published values that a view names, in the panels of one's own.
+
+    Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
+    """
     from iosonde.analysis.reference import published
 
-    reference = next((r for r in material.study.references if r.name == view.reference), None)
+    reference = reference_of(view, material)
     if reference is None or view.x is None:
         return []
+    part = next(part for part in material.study.parts if part.name == view.part)
+    named = [level.label for level in part.factors.get(view.x, ()) if isinstance(level, Level)]
     table = [r for r in published(reference).to_dicts() if r["metric"] == view.y and r.get(view.x) is not None]
     table = [r for r in table if all(name not in r or same_level(name, r[name], w) for name, w in view.where.items())]
+    table = [r for r in table if not named or str(r[view.x]) in named]
+    several = len({r["label"] for r in table}) > 1
     rows = []
     for r in table:
-        source = f"{r['label']} ({r['source']})" if r["label"] else r["source"]
+        source = _source(r, several=several)
         panel = " · ".join(level_phrase(name, r[name]) for name in layout.panel_factors if r.get(name) is not None)
         known = view.series in r and not layout.series_is_source
         rows.append(
@@ -48,6 +59,13 @@ def published_rows(view: View, material: Material, layout: Layout, scale: Scale,
     return rows
 
 
+def _source(row: Mapping[str, Any], *, several: bool) -> str:
+    """Name where a value comes from: the publication each time would be too long for a legend of several devices."""
+    if not row["label"]:
+        return str(row["source"])
+    return f"{row['label']}{_PUBLISHED}" if several else f"{row['label']} ({row['source']})"
+
+
 def set_beside(cited: list[Row]) -> list[Row]:
     """Give published values panels of their own."""
     return [{**row, "panel": " · ".join(filter(None, [row["source"], row["panel"]]))} for row in cited]
@@ -60,8 +78,14 @@ def own_panels(rows: list[Row], cited: list[Row]) -> list[Row]:
     return [{**row, "panel": " · ".join(filter(None, ["Measured", row["panel"]]))} for row in rows]
 
 
-def cited_note(rows: list[Row]) -> str:
-    """Say whose figures are drawn besides one's own, and how they are told apart."""
-    sources = ", ".join(unique(row["source"] for row in rows if row["published"]))
+def reference_of(view: View, material: Material) -> Reference | None:
+    """Return the publication that a view names."""
+    return next((each for each in material.study.references if each.name == view.reference), None)
+
+
+def cited_note(rows: list[Row], reference: Reference) -> str:
+    """Say whose figures are drawn besides one's own, and on which scale."""
+    names = unique(row["source"].removesuffix(_PUBLISHED) for row in rows if row["published"])
+    sources = names[0] if len(names) == 1 else f"{', '.join(names)} ({reference.source})"
     mixed = {row["panel"] for row in rows if row["published"]} & {row["panel"] for row in rows if not row["published"]}
     return f"Published: {sources}." if mixed else f"Published, each on its own scale: {sources}."

@@ -13,7 +13,7 @@ from iosonde.report.charts import MARKS, Frame
 from iosonde.report.figure import Chart, Figure, Panel
 from iosonde.report.layout import Row, unique
 from iosonde.report.material import Material
-from iosonde.report.published import cited_note
+from iosonde.report.published import cited_note, reference_of
 from iosonde.report.quantities import is_percentile
 from iosonde.study.model import View
 
@@ -63,8 +63,9 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     if unsupported:
         lacking = "with too few samples for this figure" if is_percentile(view.y) else "without a value of this metric"
         notes.append(f"Not drawn: {unsupported} cases {lacking}.")
-    if any(row["published"] for row in kept):
-        notes.append(cited_note(kept))
+    reference = reference_of(view, material)
+    if reference is not None and any(row["published"] for row in kept):
+        notes.append(cited_note(kept, reference))
     own = _domain([row for row in kept if not row["published"]] or kept, sketch)
     drawn = [
         Panel(

@@ -12,6 +12,7 @@ from iosonde.report.charts import Axis, Frame
 from iosonde.report.figure import Figure, Undrawn
 from iosonde.report.layout import (
     Layout,
+    Row,
     drawn_sources,
     factor_axis,
     in_order,
@@ -39,6 +40,8 @@ from iosonde.report.subjects import Subject, Values, largest, metric_title_of, s
 from iosonde.study.model import ROUND, STAGE, View
 
 RUNS_TO_DRAW = 60
+BARS_APART = 50
+"""Bars that are further apart, as a ratio, stand on a logarithmic axis, as ticks: the small ones would vanish."""
 MEDIAN = 0.301
 """Where 50 % lies on a nines axis; what is below it says nothing of tails."""
 
@@ -96,9 +99,10 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
     cited, beside = published_rows(view, material, layout, scale, x), False
     if len({(r["source"], r["series"]) for r in cited}) > PUBLISHED_TO_OVERLAY:
         cited, rows, beside = set_beside(cited), own_panels(rows, cited), True
+    decades = _spread([*rows, *cited]) > BARS_APART if categories else scale.logarithmic
     y = Axis(
         title=scale.title,
-        kind="log" if scale.logarithmic and not categories else "linear",
+        kind="log" if decades else "linear",
         label=scale.label,
         format=scale.format,
     )
@@ -124,6 +128,12 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
     }
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
     return Sketch(draw=draw, rows=rows, frame=frame, heads=heads)
+
+
+def _spread(rows: list[Row]) -> float:
+    """Return how many times the smallest value the largest is; 1 where one of them is 0, which has no logarithm."""
+    values = [row[name] for row in rows for name in ("y", "low", "high") if row[name] is not None]
+    return max(values) / min(values) if values and min(values) > 0 else 1.0
 
 
 def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:

@@ -110,6 +110,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "settle_ns": "Time that settling before the measurement took, ns",
         "settle_at_end_ns": "Time that settling after the measurement took, ns",
         "close_ns": "Time that closing took, ns",
+        "writing_jobs": "Jobs of streams that write to the store",
         "stalled_ns": "Time for which the store says that it held writes back, summed over threads, ns",
         "values_checked": "Values compared with what their keys demand, ramp included",
         "values_missing": "Records that were asked for and not found",

@@ -108,6 +108,7 @@ RUNS = pl.Schema(
         "settle_ns": pl.UInt64,
         "settle_at_end_ns": pl.UInt64,
         "close_ns": pl.UInt64,
+        "writing_jobs": pl.UInt32,
         "stalled_ns": pl.UInt64,
         "values_checked": pl.UInt64,
         "values_missing": pl.UInt64,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iosonde.results.schema import Record
+from iosonde.workload.kv.phases import WRITES
 
 Json = Mapping[str, Any]
 
@@ -15,10 +16,12 @@ STALLS = "rocksdb.stall.micros"
 def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a store and its memory limit."""
     workload = record.spec["workload"]
-    store: Json = (record.result or {}).get("store") or {}
+    result: Json = record.result or {}
+    store: Json = result.get("store") or {}
+    writers = sum(stream["jobs"] for stream in workload.get("streams", ()) if _writes(stream))
     checks = store.get("checks") or []
     memory = record.memory or {}
-    busiest: Json = max(record.device_totals, key=_moved, default={})
+    totals = _outermost(record.device_totals)
     return {
         "workload": workload["kind"],
         "store_version": store.get("version"),
@@ -31,7 +34,10 @@ def of(record: Record) -> dict[str, Any]:
         "settle_ns": store.get("settle_ns"),
         "settle_at_end_ns": store.get("settle_at_end_ns"),
         "close_ns": store.get("close_ns"),
-        "stalled_ns": _stalled_ns(store),
+        "writing_jobs": writers if store else None,
+        "stalled_ns": _stalled_ns(
+            store, at_most=writers * ((result.get("end_ns") or 0) - (result.get("begin_ns") or 0))
+        ),
         "values_checked": sum(check["values"] for check in checks) if store else None,
         "values_missing": sum(check["missing"] for check in checks) if store else None,
         "values_corrupted": sum(check["corrupted"] for check in checks) if store else None,
@@ -39,19 +45,30 @@ def of(record: Record) -> dict[str, Any]:
         "memory_peak_bytes": memory.get("peak_bytes"),
         "memory_at_limit": memory.get("at_limit"),
         "memory_oom_kills": memory.get("oom_kills"),
-        "run_device_read_bytes": busiest.get("read_bytes"),
-        "run_device_write_bytes": busiest.get("write_bytes"),
+        "run_device_read_bytes": sum(each["read_bytes"] for each in totals) if totals else None,
+        "run_device_write_bytes": sum(each["write_bytes"] for each in totals) if totals else None,
     }
 
 
-def _stalled_ns(store: Json) -> int | None:
-    """Time for which RocksDB says that it held writes back, summed over threads; no other store tells."""
+def _writes(stream: Json) -> bool:
+    return any(each["operation"] in WRITES for each in stream.get("operations", ()))
+
+
+def _stalled_ns(store: Json, *, at_most: int) -> int | None:
+    """Time for which RocksDB says that it held writes back, summed over threads; no other store tells.
+
+    It counts a write when it lets it go, which may be long after the end: more than all writers' time cannot be.
+    """
     begin, end = store.get("statistics_at_begin") or {}, store.get("statistics_at_end") or {}
     if STALLS not in end:
         return None
-    return int(1000 * (end[STALLS] - begin.get(STALLS, 0)))
+    return min(at_most, int(1000 * (end[STALLS] - begin.get(STALLS, 0))))
 
 
-def _moved(device: Json) -> int:
-    """Of devices that stand on each other each counts the same bytes, so they are not added up."""
-    return int(device["read_bytes"] + device["write_bytes"])
+def _outermost(totals: Sequence[Json]) -> list[Json]:
+    """Return the devices that data and log lie on; where that is not known, the one that moved most.
+
+    Of devices that stand on each other each counts the same bytes, so they are not added up.
+    """
+    told = [each for each in totals if each.get("outermost")]
+    return told or sorted(totals, key=lambda each: each["read_bytes"] + each["write_bytes"])[-1:]

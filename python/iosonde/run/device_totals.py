@@ -26,18 +26,36 @@ class DeviceTotals:
         self._devices: Sequence[str] = spec["observe"]["block_devices"]
         target = spec["workload"]["target"]
         self._places = [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
+        self._outermost = {_device_of(place) for place in self._places}
         self._begin = {device: counters(device) for device in self._devices}
 
     def end(self) -> list[dict[str, Any]]:
-        """What each device did since; devices that tell nothing are left out."""
+        """What each device did since; devices that tell nothing are left out.
+
+        `outermost` are those that the run's directories lie on, or that are its target: others are under them.
+        """
         for place in self._places:
             sync(place)
         found = []
         for device in self._devices:
             begin, now = self._begin[device], counters(device)
             if begin and now:
-                found.append({"device": device, **{name: now[name] - begin[name] for name in now if name in begin}})
+                moved = {name: now[name] - begin[name] for name in now if name in begin}
+                found.append({"device": device, "outermost": device in self._outermost, **moved})
         return found
+
+
+def _device_of(place: Path) -> str | None:
+    """`major:minor` of the block device that a directory lies on, or that a device node is; None where there is none.
+
+    Directories that are yet to be made lie where the first of their parents does that is there.
+    """
+    there = next((each for each in (place, *place.parents) if each.exists()), None)
+    if there is None:
+        return None
+    found = there.stat()
+    number = found.st_rdev if there.is_block_device() else found.st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
 
 
 def sync(place: Path) -> None:

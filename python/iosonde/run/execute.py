@@ -219,7 +219,7 @@ class _Session:
             shrunk.check(run, case.parameters | run.parameters)
         except TargetError as error:
             return self._not_begun(run, case, error, code="setup" if case.setup else "target")
-        target = _describe(standing.target)
+        target = _describe(standing.target) | _describe_log(run)
         try:
             self._purge(run)
         except OSError as problem:
@@ -393,6 +393,12 @@ def _describe(target: Target) -> dict[str, Any]:
         return target.describe()
     except (OSError, TargetError) as error:
         return {"name": target.name, "kind": target.kind, "problem": str(error)}
+
+
+def _describe_log(run: Run) -> dict[str, Any]:
+    """What a store's log lies on, if that is a second target."""
+    path = run.spec["workload"].get("target", {}).get("log_path")
+    return {"log": _describe(open_target(str(Path(path).parents[1])))} if path else {}
 
 
 def _check_same_target(result_set: ResultSet, now: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ def _load(row: Mapping[str, Any]) -> Finding:
     rate = wording.value_text("ops_per_sec", row["ops_per_sec"]).replace("operations", "records")
     store = wording.store_name(row["store"])
     amplification = row.get("device_write_amplification")
-    written = f", and the device takes {wording.ratio_text(amplification)} bytes for each" if amplification else ""
+    written = f", and the device takes {wording.times_text(amplification)} their bytes" if amplification else ""
     return Finding(
         kind="headline",
         title=wording.sentence(f"{store} loads {rate}{written}{_where(row)}"),
@@ -108,7 +108,7 @@ STALLED = 0.01
 def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
     """Name runs in which a store held writes back: its background work did not keep up."""
     measured = outcomes.filter(pl.col("stalled_ns") > 0).with_columns(
-        share=pl.col("stalled_ns") / (pl.col("measure_end_ns") - pl.col("measure_begin_ns"))
+        share=pl.col("stalled_ns") / pl.col("writing_jobs") / (pl.col("measure_end_ns") - pl.col("measure_begin_ns"))
     )
     stalled = measured.filter(pl.col("share") > STALLED).sort("share", descending=True, maintain_order=True)
     if stalled.is_empty():
@@ -117,8 +117,8 @@ def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
     yield Finding(
         kind="tail",
         title=f"Writes were held back in {wording.counted(len(stalled), 'run')}, at worst for "
-        f"{wording.percent_text(min(1.0, float(worst['share'])))} of the time ({worst['case_id']})",
-        evidence="as the store accounts for it, over all threads: flushes and compactions did not keep up with writes",
+        f"{wording.percent_text(float(worst['share']))} of the time ({worst['case_id']})",
+        evidence="of all writers' time, as the store accounts for it: flushes and compactions did not keep up",
         strength="moderate",
         case_ids=tuple(stalled["case_id"].unique(maintain_order=True)),
     )

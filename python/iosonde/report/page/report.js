@@ -302,8 +302,9 @@
 
   function drawRun(panels, run, series) {
     const { loop } = runs[sets.value].cases.find(({ id }) => id === cases.value);
+    const rate = series.ops_per_sec ? "ops_per_sec" : "iops";
     const rows = series.seconds.map((seconds, i) => ({
-      seconds, operation: series.operation[i], bandwidth: (series.bandwidth || [])[i] / 1e6, iops: (series.iops || [])[i],
+      seconds, operation: series.operation[i], bandwidth: (series.bandwidth || [])[i] / 1e6, [rate]: series[rate]?.[i],
       mean: (series.completion_latency_ns_mean || [])[i], max: (series.completion_latency_ns_max || [])[i],
     }));
     const last = series.seconds.reduce((a, b) => Math.max(a, b), 0.1);
@@ -327,7 +328,7 @@
         strokeDash: { field: "statistic", type: "nominal", title: "Statistic", sort: ["mean", "max"], scale: { domain: ["mean", "max"], range: [[1, 0], [3, 3]] }, legend: { symbolType: "stroke" } },
       },
     };
-    for (const chart of [quantity("bandwidth", "Bandwidth (MB/s)"), quantity("iops", "IOPS"), latency]) {
+    for (const chart of [quantity("bandwidth", "Bandwidth (MB/s)"), quantity(rate, rate === "iops" ? "IOPS" : "Operations per second"), latency]) {
       const panel = make("div", undefined, { className: "panel" }), place = make("div", undefined, { className: "chart" });
       panel.append(place);
       panels.append(panel);
