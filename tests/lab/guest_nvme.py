@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from iosonde.errors import StudyError
 from iosonde.report.content import collect
 from iosonde.run import execute
 from iosonde.study import expand, parse
@@ -14,6 +15,7 @@ from iosonde.target import open_target
 from iosonde.target.consent import Consent
 from iosonde.target.nvme import counters
 from iosonde.target.nvme.format import can_format
+from iosonde.target.nvme.sanitize import can_sanitize
 
 MIB = 1 << 20
 STUDY = """
@@ -61,6 +63,8 @@ def try_drive() -> dict[str, Any]:
     [chapter] = collect([results]).chapters
     return {
         "can_format": can_format(drive),
+        "can_sanitize": can_sanitize(drive),
+        "refused": refused(drive),
         "before": before,
         "after": held(drive),
         "destroys": [each.what for each in plan.destroys],
@@ -70,6 +74,15 @@ def try_drive() -> dict[str, Any]:
         "now": counters.now(drive.name),
         "findings": [(found.title, found.evidence) for _, each in chapter.findings for found in each],
     }
+
+
+def refused(drive: Path) -> dict[str, str]:
+    """What is said of a sanitize that the drive does not offer."""
+    try:
+        expand(parse(STUDY), open_target(str(drive)), settings={"purge": "sanitize"})
+    except StudyError as error:
+        return {"what": error.what, "hint": error.hint}
+    return {}
 
 
 def held(drive: Path) -> str:

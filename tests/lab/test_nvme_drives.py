@@ -33,6 +33,12 @@ def test_it_takes_all_of_the_namespace_and_the_plan_says_so(drive: dict[str, Any
     assert what.endswith("(all of it)")
 
 
+def test_a_sanitize_that_the_drive_does_not_offer_is_refused_before_anything_is_written(drive: dict[str, Any]) -> None:
+    assert drive["can_sanitize"] is False
+    assert drive["refused"]["what"] == "the target offers no purge by `sanitize`"
+    assert "`format`" in drive["refused"]["hint"]
+
+
 def test_what_is_no_namespace_is_never_formatted(tmp_path: Path) -> None:
     (tmp_path / "nvme0n1").write_bytes(b"")
     for path in (tmp_path / "nvme0n1", tmp_path / "missing", Path("/dev/null")):

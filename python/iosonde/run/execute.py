@@ -328,7 +328,8 @@ class _Session:
         if target["kind"] == "virtual":
             drive_state.forget(self._result_set.directory)
         else:
-            purge({**target, "size_bytes": _most_addressed(self._result_set.plan, target)}, means)
+            whole = {**target, "size_bytes": _most_addressed(self._result_set.plan, target)}
+            purge(whole, means, tell=self._observer.note)
 
     def _watch_restarts(self, run: Run) -> None:
         if run.restart > self._restart:

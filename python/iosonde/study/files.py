@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iosonde.study.draft import Draft
-from iosonde.study.plan import Destroys, Setup
+from iosonde.study.plan import OF_WHOLE_DEVICE, Destroys, Setup
 from iosonde.study.stages import Stages
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def destroyed(drafts: Sequence[Draft], stages: Stages[Target], *, keep: bool) ->
     found: dict[str, Destroys] = {}
     for setup, group in _by_setup(drafts).items():
         size_bytes = sum(files_of(group).values())
-        if stages.on(setup).kind == "device" and any(draft.case.parameters.get("purge") == "format" for draft in group):
+        takes_all = any(draft.case.parameters.get("purge") in OF_WHOLE_DEVICE for draft in group)
+        if stages.on(setup).kind == "device" and takes_all:
             size_bytes = stages.on(setup).free_bytes()
         if size_bytes or stages.on(setup) is not stages.base:
             for each in stages.on(setup).destroys(size_bytes, keep=keep):

@@ -177,8 +177,11 @@ class Destroys(_Frozen):
     """A clause: `creates a file of 1 GiB and removes it at the end`."""
 
 
-Purge = Literal["format", "trim", "overwrite"]
+Purge = Literal["format", "sanitize", "trim", "overwrite"]
 """A means of giving up what a target holds."""
+
+OF_WHOLE_DEVICE: tuple[Purge, ...] = ("format", "sanitize")
+"""Means that take all of a device, and not only what is measured."""
 
 
 class Capacity(_Frozen):

@@ -49,7 +49,7 @@ class Nowhere:
 
     def purges(self) -> list[Purge]:
         """Every means."""
-        return ["format", "trim", "overwrite"]
+        return ["format", "sanitize", "trim", "overwrite"]
 
     def device_count(self) -> int:
         """As many as any case may ask for."""

@@ -23,6 +23,7 @@ from iosonde.target.claims import Claims
 from iosonde.target.consent import Consent
 from iosonde.target.made import MadeTarget, Provided
 from iosonde.target.nvme.format import can_format
+from iosonde.target.nvme.sanitize import can_sanitize
 from iosonde.target.target import Files, IoMode, Target
 from iosonde.target.workspace import MADE
 from iosonde.units import format_bytes
@@ -171,12 +172,16 @@ class DeviceTarget(Target):
         return self.device_bytes
 
     def purges(self) -> list[Purge]:
-        """A format, of one NVMe namespace; discards, where every one takes them."""
+        """A format, of one NVMe namespace, and a sanitize, if it has its drive for itself; discards, where every one
+        takes them."""
         can = all(
             block_stack.describe(block_stack.disk_of(number)).get("discard_max_bytes") for number in self._numbers()
         )
         found: list[Purge] = ["trim", "overwrite"] if can else ["overwrite"]
-        return ["format", *found] if len(self.devices) == 1 and can_format(self.devices[0]) else found
+        if len(self.devices) > 1:
+            return found
+        own: dict[Purge, bool] = {"format": can_format(self.devices[0]), "sanitize": can_sanitize(self.devices[0])}
+        return [*(means for means, is_offered in own.items() if is_offered), *found]
 
     def direct_unit(self) -> int:
         """Sectors."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from iosonde.errors import TargetError
-from iosonde.study.plan import Capacity, Destroys, Purge, Setup
+from iosonde.study.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
 from iosonde.target import block_stack, file_systems
 from iosonde.target.describe import describe_path, stack_of
 from iosonde.target.target import DirectoryTarget, Files, IoMode, Target
@@ -174,7 +174,7 @@ class MadeTarget(Target):
         """A file system frees the blocks of its files; a raw device does what it can."""
         if self.kind == "directory":
             return ["trim", "overwrite"]
-        return [each for each in self.ground.purges if each != "format" or self.setup.array == "single"]
+        return [each for each in self.ground.purges if each not in OF_WHOLE_DEVICE or self.setup.array == "single"]
 
     def direct_unit(self) -> int:
         """Sectors, or what the file system needs."""

@@ -1,6 +1,6 @@
 """Give up what a target's files hold, so that the next run finds it as if nothing had ever been written.
 
-`format` is the drive's own means (`nvme/format.py`).
+`format` and `sanitize` are the drive's own means (`nvme/format.py`, `nvme/sanitize.py`).
 `trim` frees every block of the files and, where this user may (FITRIM takes a privilege), has the file system tell the
 device what is free; a file system that is mounted with `discard` tells it anyway. `overwrite` frees nothing: zeros are
 written by the engine, which is what is left where blocks cannot be freed.
@@ -14,11 +14,12 @@ import ctypes
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from iosonde.target.nvme.format import format_namespace
+from iosonde.target.nvme.sanitize import sanitize
 
 _FITRIM = 0xC0185879
 _BLKDISCARD = 0x1277
@@ -26,11 +27,13 @@ _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PROBE_BYTES = 1 << 16
 
 
-def purge(target: Mapping[str, Any], means: str) -> None:
-    """Free the blocks of the files that a spec's target names; `OSError` if that fails."""
+def purge(target: Mapping[str, Any], means: str, *, tell: Callable[[str], None]) -> None:
+    """Free the blocks of the files that a spec's target names; `OSError` if that fails. `tell` hears how far it is."""
     is_device = target["kind"] == "device"
     if means == "format" and is_device:
         format_namespace(Path(target["path"]))
+    if means == "sanitize" and is_device:
+        sanitize(Path(target["path"]), tell)
     if means != "trim":
         return
     if is_device:

@@ -17,10 +17,13 @@ _COMMAND = struct.Struct("=BBH II I QQ II 6I II")
 cdw10 to cdw15, time-out in milliseconds, result."""
 
 _GET_LOG_PAGE, _IDENTIFY = 0x02, 0x06
-_OF_NAMESPACE, _OF_CONTROLLER = 0, 1
+_OF_NAMESPACE, _OF_CONTROLLER, _ACTIVE_NAMESPACES, _ALLOCATED_NAMESPACES = 0x00, 0x01, 0x02, 0x10
 _ALL_NAMESPACES = 0xFFFFFFFF
 _IDENTIFY_BYTES = 4096
 _ANSWER_MS = 5_000
+
+FLUSH_BUFFERS = 0x1261
+"""BLKFLSBUF (`linux/fs.h`): what is cached of a device that was erased behind the kernel's back is of no use."""
 
 _STATUS = 0x7FF
 """Of a status field its code and type; above stand `more` and `do not retry`."""
@@ -50,6 +53,12 @@ class Drive:
     def identify_namespace(self) -> bytes:
         """4096 bytes: Identify Namespace of the namespace that is open."""
         return self._identify(_OF_NAMESPACE, namespace=self.namespace)
+
+    def namespaces(self, *, allocated: bool = False) -> list[int]:
+        """Numbers of the namespaces that are active for this controller, or of all that the drive has allocated."""
+        what = _ALLOCATED_NAMESPACES if allocated else _ACTIVE_NAMESPACES
+        numbers = struct.unpack("<1024I", self._identify(what, namespace=0))
+        return [number for number in numbers if number]
 
     def log_page(self, identifier: int, size_bytes: int, *, specific: int = 0) -> bytes:
         """A log page from its begin; `specific` is the endurance group of logs that are kept for each."""

@@ -14,7 +14,6 @@ from iosonde.target.nvme import admin
 
 _FORMAT = 0x80
 _USER_DATA_ERASE = 1 << 9
-_FLUSH_BUFFERS = 0x1261
 _FORMAT_MS = 30 * 60 * 1000
 
 
@@ -39,7 +38,7 @@ def format_namespace(device: Path) -> None:
     with admin.opened(device) as drive:
         kept = _formatted_as(drive.identify_namespace())
         drive.command(_FORMAT, drive.namespace, cdw10=kept | _USER_DATA_ERASE, wait_ms=_FORMAT_MS)
-        fcntl.ioctl(drive.descriptor, _FLUSH_BUFFERS)
+        fcntl.ioctl(drive.descriptor, admin.FLUSH_BUFFERS)
 
 
 def _formatted_as(namespace: bytes) -> int:

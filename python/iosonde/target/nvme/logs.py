@@ -1,4 +1,4 @@
-"""Log pages of NVMe drives that tell of wear and of what was written to the media, as bytes to numbers.
+"""Log pages of NVMe drives that tell of wear, of what was written to the media and of sanitizing, as bytes to numbers.
 
 Layouts: SMART / Health Information (02h), Endurance Group Information (09h) and FDP Statistics (22h) from the NVM
 Express Base Specification as libnvme's `nvme/types.h` declares them (`nvme_smart_log`, `nvme_endurance_group_log`,
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Literal
 
 DATA_UNIT_BYTES = 512_000
 """SMART counts in thousands of 512 bytes, rounded up."""
@@ -53,6 +54,31 @@ class Media:
     """None where the log has only writes."""
     step_bytes: int
     """Unit that the log counts in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sanitize:
+    """How far the last sanitize came."""
+
+    state: Literal["never begun", "done", "in progress", "failed", "of an unknown state"]
+    progress: float
+    """From 0 to 1."""
+
+
+_SANITIZE_STATES: dict[int, Literal["never begun", "done", "in progress", "failed"]] = {
+    0: "never begun",
+    1: "done",
+    2: "in progress",
+    3: "failed",
+    4: "done",  # And nothing deallocated.
+}
+
+
+def sanitize(page: bytes) -> Sanitize:
+    """Sanitize Status, 81h (`nvme_sanitize_log_page`): SPROG in parts of 65536, and SSTAT."""
+    _check_length(page, PAGE_BYTES)
+    progress, status = struct.unpack_from("<HH", page)
+    return Sanitize(state=_SANITIZE_STATES.get(status & 0b111, "of an unknown state"), progress=progress / 65536)
 
 
 def health(page: bytes) -> Health:

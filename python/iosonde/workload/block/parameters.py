@@ -126,7 +126,7 @@ class BlockParameters(BaseModel):
         description="Whether what was written comes back: not checked, each read as it completes, or everything once "
         "the measurement has ended.",
     )
-    purge: Literal["none", "strongest", "format", "trim", "overwrite", "unneeded"] = Field(
+    purge: Literal["none", "strongest", "format", "sanitize", "trim", "overwrite", "unneeded"] = Field(
         "none",
         description="Rounds: how what the target holds is given up before: by the strongest means it offers, or by "
         "that one (`docs/sustained.md`).",
