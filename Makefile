@@ -23,7 +23,7 @@ demo: setup ## Measure this disk with the study `quick` (two minutes) and write 
 test: setup-dev ## Pass every test
 	scripts/test
 
-lab: setup ## Measure arrays of throttled drives in a virtual machine (as root, half an hour)
+lab: setup ## Measure arrays of throttled drives in a virtual machine (as root, an hour or more)
 	lab/run $(DEMO)/lab
 
 check: setup-dev ## Format, lint, types, unit tests: the fast loop

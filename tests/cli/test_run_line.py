@@ -1,0 +1,24 @@
+"""The line that a run leaves on the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iosonde.cli.progress import Figures
+
+MS = 10**6
+
+
+def interval(begin_ms: int, end_ms: int, count: int) -> dict[str, Any]:
+    """As the engine tells it: `count` reads of 4 KiB."""
+    latency = {"buckets": [[500, count]]}
+    read = {"count": count, "bytes": 4096 * count, "response_latency": None, "completion_latency": latency}
+    return {"begin_ns": begin_ms * MS, "end_ns": end_ms * MS, "streams": [{"operations": [read]}]}
+
+
+def test_intervals_that_overlap_make_a_run_no_longer() -> None:
+    """I/Os of half a second: the first interval lasts until its last one ends, long after the second has begun."""
+    figures = Figures()
+    for each in (interval(2000, 2600, 60), interval(2100, 2900, 20), interval(2200, 3000, 20)):
+        figures.add(each)
+    assert figures.text().split() == ["100", "IOPS", "410", "KB/s", "p99", "-"]
