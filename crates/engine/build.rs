@@ -1,19 +1,38 @@
 //! Tells the program how it was built: facts that every record repeats.
+//!
+//! The revision must be that of the sources that the program was built from, so this runs again whenever one of them
+//! changes and whenever a commit is made or another is checked out.
 
+use std::path::Path;
 use std::process::Command;
 
+/// What the engine is built from, seen from this crate.
+const SOURCES: [&str; 3] = ["..", "../../Cargo.toml", "../../Cargo.lock"];
+
 fn main() {
-    println!("cargo::rerun-if-changed=src");
+    for path in SOURCES {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    // Git appends to this log whenever HEAD moves. Named only if it is there: cargo takes a missing file for a change.
+    let head = output("git", &["rev-parse", "--git-path", "logs/HEAD"]);
+    if Path::new(&head).exists() {
+        println!("cargo::rerun-if-changed={head}");
+    }
     let of = |name: &str| std::env::var(name).unwrap_or_default();
     let rustc = output(&of("RUSTC"), &["--version"]);
-    let revision = output("git", &["describe", "--always", "--dirty"]);
-    let build = format!(
-        "{} {}, {rustc}, source {}",
-        of("PROFILE"),
-        of("TARGET"),
-        or(&revision, "unknown")
-    );
+    let build = format!("{} {}, {rustc}, source {}", of("PROFILE"), of("TARGET"), revision());
     println!("cargo::rustc-env=IOSONDE_BUILD={build}");
+}
+
+/// The commit, and whether the sources are another than it has.
+fn revision() -> String {
+    let commit = output("git", &["describe", "--always"]);
+    let changed = output("git", &[&["status", "--porcelain", "--"][..], &SOURCES].concat());
+    match (commit.is_empty(), changed.is_empty()) {
+        (true, _) => "unknown".to_string(),
+        (false, true) => commit,
+        (false, false) => format!("{commit}-dirty"),
+    }
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {
@@ -21,8 +40,4 @@ fn output(program: &str, arguments: &[&str]) -> String {
     output
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string())
         .unwrap_or_default()
-}
-
-fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
-    if text.is_empty() { otherwise } else { text }
 }
