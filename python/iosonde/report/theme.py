@@ -63,20 +63,40 @@ PALETTES: dict[Light, Palette] = {
 def configuration(light: Light = "light", *, font: str = FONT) -> dict[str, Any]:
     """Return the Vega-Lite `config` that gives charts their look."""
     colours = PALETTES[light]
-    ramp = {"scheme": colours.ramp, "extent": list(colours.ramp_extent)}
     return {
         "background": colours.background,
         "font": font,
         "padding": {"top": 26, "right": 14, "bottom": 4, "left": 4},
         "view": {"stroke": None, "continuousHeight": 300, "discreteHeight": 300},
-        "range": {
-            "category": list(colours.category),
-            "ordinal": ramp,
-            "ramp": ramp,
-            "heatmap": ramp,
-            "diverging": list(colours.diverging),
-            "symbol": ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross"],
+        "range": _ranges(colours),
+        **_axes(colours),
+        **_guides(colours),
+        **_marks(colours),
+        "style": {
+            "alarm": {"color": colours.alarm, "fontWeight": 700},
+            "published": {"color": colours.text},
+            "quiet": {"color": colours.muted},
+            "on-dark": {"color": "#ffffff"},
+            "on-bright": {"color": "#14171a"},
         },
+    }
+
+
+def _ranges(colours: Palette) -> dict[str, Any]:
+    """What series, magnitudes and symbols are told apart by."""
+    ramp = {"scheme": colours.ramp, "extent": list(colours.ramp_extent)}
+    return {
+        "category": list(colours.category),
+        "ordinal": ramp,
+        "ramp": ramp,
+        "heatmap": ramp,
+        "diverging": list(colours.diverging),
+        "symbol": ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross"],
+    }
+
+
+def _axes(colours: Palette) -> dict[str, Any]:
+    return {
         "axis": {
             "domain": False,
             "gridColor": colours.grid,
@@ -109,6 +129,12 @@ def configuration(light: Light = "light", *, font: str = FONT) -> dict[str, Any]
             "titleY": -12,
             "ticks": False,
         },
+    }
+
+
+def _guides(colours: Palette) -> dict[str, Any]:
+    """What explains: legends, titles, heads of panels."""
+    return {
         "legend": {
             "labelColor": colours.text,
             "labelFontSize": 11,
@@ -130,17 +156,15 @@ def configuration(light: Light = "light", *, font: str = FONT) -> dict[str, Any]
             "frame": "group",
         },
         "header": {"labelColor": colours.text, "titleColor": colours.muted},
+    }
+
+
+def _marks(colours: Palette) -> dict[str, Any]:
+    return {
         "line": {"strokeWidth": 1.8, "strokeCap": "round", "strokeJoin": "round", "color": colours.category[0]},
         "point": {"filled": True, "size": 36, "color": colours.category[0]},
         "bar": {"color": colours.category[0]},
         "area": {"color": colours.category[0]},
         "rule": {"color": colours.muted},
         "text": {"color": colours.text, "fontSize": 11},
-        "style": {
-            "alarm": {"color": colours.alarm, "fontWeight": 700},
-            "published": {"color": colours.text},
-            "quiet": {"color": colours.muted},
-            "on-dark": {"color": "#ffffff"},
-            "on-bright": {"color": "#14171a"},
-        },
     }
