@@ -72,19 +72,19 @@ def test_the_first_steady_window_is_the_measurement_window() -> None:
 def test_a_series_that_leaves_steady_state_again_is_noticed() -> None:
     found = steady_state([100, 100, 100, 100, 100, 100, 60, 60, 60, 60, 60])
     assert found.achieved and found.measured and found.measured.last == 5
-    assert (found.left, found.lasted) == (7, False)
+    assert found.left == 7
     assert found.latest and found.latest.steady  # It came back, at another level.
 
 
 def test_one_that_stays_has_not_left() -> None:
     found = steady_state([300, 100, 100, 100, 100, 100, 101, 99, 100])
-    assert (found.measured and found.measured.first, found.left, found.lasted) == (2, None, True)
+    assert (found.measured and found.measured.first, found.left) == (2, None)
 
 
 def test_not_achieved_is_a_result() -> None:
     for series in ([100, 80, 64, 51, 41, 33, 26], [100, 50] * 6):
         found = steady_state(series)
-        assert (found.achieved, found.lasted, found.left) == (False, False, None)
+        assert (found.achieved, found.left) == (False, None)
         assert found.latest is not None and not found.latest.steady
 
 

@@ -62,22 +62,17 @@ def test_after_a_stop_at_any_run_a_search_goes_on_as_if_nothing_had_happened(
 @pytest.mark.parametrize("start", [1, 777, 10**6])
 def test_what_holds_everywhere_or_nowhere_is_said_with_the_bound(start: int) -> None:
     everywhere, runs = carry_out(search_case(start=start), up_to(10**9))
-    assert (everywhere.reached, everywhere.everywhere, everywhere.value, everywhere.fails_at) == (
-        False,
-        True,
-        10**6,
-        None,
-    )
+    assert (everywhere.reached, everywhere.value, everywhere.fails_at) == (False, 10**6, None)
     assert everywhere.reason == "it holds everywhere up to 1000000, the highest rate to be tried"
     nowhere, more = carry_out(search_case(start=start), up_to(0))
-    assert (nowhere.reached, nowhere.nowhere, nowhere.value, nowhere.fails_at) == (False, True, None, 1)
+    assert (nowhere.reached, nowhere.value, nowhere.fails_at) == (False, None, 1)
     assert nowhere.reason == "it holds nowhere down to 1, the lowest rate to be tried"
     assert max(len(runs), len(more)) <= 21
 
 
 def test_too_few_samples_are_no_pass() -> None:
     found, _ = carry_out(search_case(), lambda run: Made(None))
-    assert (found.reached, found.value, found.everywhere) == (False, None, False)
+    assert (found.reached, found.value, found.fails_at) == (False, None, None)
     assert found.reason == "too few samples at rate 1000000 and below to show that it holds"
 
 
@@ -110,7 +105,7 @@ def test_most_of_a_probes_runs_decide_or_all_and_no_more_are_taken_than_it_takes
     assert first == [1, 2, 3]
     assert [run.repeat for run in runs if run.levels["rate"] == 128] == [1, 2]
     every, runs = carry_out(search_case(repeats=3, agree="all"), moody)
-    assert every.nowhere
+    assert (every.value, every.fails_at) == (None, 1)
     assert [run.repeat for run in runs] == [1, 2]
 
 

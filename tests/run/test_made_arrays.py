@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +15,7 @@ from typing import Any
 
 import pytest
 from engines import real_engine
+from standing import clean, nothing_left, resumed_and_killed
 
 from iosonde.errors import TargetError
 from iosonde.results import ResultSet
@@ -26,7 +23,7 @@ from iosonde.results.schema import Record
 from iosonde.run import array_health, execute, resume
 from iosonde.study import expand, parse
 from iosonde.study.plan import Plan, Setup
-from iosonde.target import cleanup, file_systems, journal, loop_devices, open_target, tools
+from iosonde.target import file_systems, journal, loop_devices, open_target, tools
 from iosonde.target.arrays import btrfs, members
 from iosonde.target.loop_devices import LoopDevice
 
@@ -73,20 +70,8 @@ def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """Where files stand for devices; nothing of them may be left."""
-    place = tmp_path / "data"
-    place.mkdir()
-    yield place
-    left = standing(place)
-    if left:
-        cleanup()
-    assert left == []
-
-
-def standing(directory: Path) -> list[str]:
-    """Everything that was made there and still is."""
-    attached = [str(device) for device in loop_devices.attached_to(directory)]
-    return [*attached, *(entry.path for entry in journal.entries()), *map(str, directory.iterdir())]
+    with nothing_left(tmp_path / "data") as place:
+        yield place
 
 
 def planned(directory: Path, *levels: str, **settings: str) -> Plan:
@@ -281,16 +266,6 @@ def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_does_as_it_s
     assert record.setup["member_failed"]["phase"] == "measure"
 
 
-SESSION = """
-import sys
-from iosonde.run import resume
-
-print("ready", flush=True)
-sys.stdin.readline()
-resume(sys.argv[1], retry_failed=True)
-"""
-
-
 def test_after_a_kill_at_any_moment_cleanup_removes_the_array_and_nothing_else(directory: Path, tmp_path: Path) -> None:
     plan = planned(directory, "raid1", "raid5", devices="3", fresh="run")
     seed = random.randrange(1 << 32)
@@ -302,25 +277,9 @@ def test_after_a_kill_at_any_moment_cleanup_removes_the_array_and_nothing_else(d
     with loops(bystander, 160 * MIB) as [other]:
         tools.call("mkfs.btrfs", "-q", "-L", "precious", other)
         for attempt in range(3):
-            session = subprocess.Popen(
-                [sys.executable, "-c", SESSION, str(result_set.directory)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            assert session.stdin and session.stdout and session.stdout.readline() == "ready\n"
-            session.stdin.write("go\n")
-            session.stdin.flush()
-            deadline = time.monotonic() + 60
-            while not standing(directory) and session.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.001)
-            time.sleep(chance.uniform(0, 0.6))
-            session.send_signal(signal.SIGKILL)
-            session.communicate()
+            resumed_and_killed(result_set.directory, directory, after_s=chance.uniform(0, 0.6))
             if attempt % 2 == 0:  # Otherwise the next session finds it, and must get along with it.
-                cleaned = cleanup()
-                assert not any(each.failed for each in cleaned), cleaned
-                assert standing(directory) == []
+                clean(directory)
         assert tools.call("btrfs", "filesystem", "label", other)["output"] == "precious"
     ended = resume(result_set.directory, retry_failed=True)
     assert {record.outcome for record in ended.records()} == {"complete"}

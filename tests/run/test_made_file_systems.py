@@ -9,10 +9,7 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from typing import Any
 import loops
 import pytest
 from engines import real_engine
+from standing import clean, nothing_left, resumed_and_killed
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.results import ResultSet
@@ -27,7 +25,7 @@ from iosonde.results.schema import Record
 from iosonde.run import execute, resume
 from iosonde.study import expand, parse
 from iosonde.study.plan import Plan
-from iosonde.target import cleanup, file_systems, journal, loop_devices, open_target, tools
+from iosonde.target import file_systems, journal, open_target, tools
 
 MIB = 1 << 20
 
@@ -63,21 +61,8 @@ def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """Where files stand for devices; nothing of them may be left."""
-    place = tmp_path / "data"
-    place.mkdir()
-    yield place
-    left = standing(place)
-    if left:
-        cleanup()
-    assert left == []
-
-
-def standing(directory: Path) -> list[str]:
-    """Everything that was made there and still is. What is mounted keeps its loop device."""
-    attached = [str(device) for device in loop_devices.attached_to(directory)]
-    entries = [entry.path for entry in journal.entries()]
-    return [*attached, *entries, *map(str, directory.iterdir())]
+    with nothing_left(tmp_path / "data") as place:
+        yield place
 
 
 def planned(directory: Path, *, size: str = "64MiB", **settings: str) -> Plan:
@@ -282,23 +267,6 @@ def test_the_plan_says_what_is_made(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-SESSION = """
-import sys
-from iosonde.run import resume
-print("ready", flush=True)
-sys.stdin.readline()
-resume(sys.argv[1], retry_failed=True)
-"""
-
-
-def started(directory: Path) -> subprocess.Popen[str]:
-    session = subprocess.Popen(
-        [sys.executable, "-c", SESSION, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert session.stdout and session.stdout.readline() == "ready\n"
-    return session
-
-
 @pytest.mark.parametrize("settings", [{"file_system": "ext4", "journal": "external"}, {}], ids=["ext4", "raw"])
 def test_after_a_kill_at_any_moment_cleanup_removes_everything(
     directory: Path, tmp_path: Path, settings: dict[str, str]
@@ -309,20 +277,9 @@ def test_after_a_kill_at_any_moment_cleanup_removes_everything(
     chance = random.Random(seed)
     result_set = ResultSet.create(tmp_path / "set", plan)
     for attempt in range(4):
-        session = started(result_set.directory)
-        assert session.stdin
-        session.stdin.write("go\n")
-        session.stdin.flush()
-        deadline = time.monotonic() + 60
-        while not standing(directory) and session.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0, 0.25))
-        session.send_signal(signal.SIGKILL)
-        session.communicate()
+        resumed_and_killed(result_set.directory, directory, after_s=chance.uniform(0, 0.25))
         if attempt % 2 == 0:  # Otherwise the next session finds it, and must get along with it.
-            cleaned = cleanup()
-            assert not any(each.failed for each in cleaned), cleaned
-            assert standing(directory) == []
+            clean(directory)
     ended = resume(result_set.directory, retry_failed=True)
     assert {record.outcome for record in ended.records()} == {"complete"}
 

@@ -179,7 +179,7 @@ def test_a_long_run_is_judged_by_its_own_rounds(tmp_path: Path) -> None:
     result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", LONG), tmp_path / "set")
     found = courses(Facts(result_set))
     assert [len(each.values) for each in found] == [12, 12]
-    assert all(each.steady.lasted and each.steady.measured and each.steady.measured.last == 5 for each in found)
+    assert all(each.steady.left is None and each.steady.measured and each.steady.measured.last == 5 for each in found)
     assert all(each.cliff is None for each in found)
     metrics = run_metrics(result_set)
     values = {

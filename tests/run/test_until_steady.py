@@ -112,7 +112,7 @@ def test_a_drive_of_known_spare_room_falls_when_that_is_used_up(tmp_path: Path) 
     """
     result_set = execute(plan_of("sim:pm963,capacity=1GiB"), tmp_path / "set")
     course = courses(Facts(result_set))[-1]
-    assert course.steady.measured and course.steady.lasted and course.cliff and course.cliff_bytes
+    assert course.steady.measured and course.steady.left is None and course.cliff and course.cliff_bytes
     assert course.cliff_bytes == pytest.approx(1.07 * GIB, rel=0.1)
     assert course.cliff_s == pytest.approx(course.cliff_bytes / course.cliff.before, rel=0.1)
     fresh, steady = course.cliff.before, float(course.bandwidth[course.steady.measured.last - 1])

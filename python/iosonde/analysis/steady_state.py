@@ -149,11 +149,6 @@ class SteadyState:
         """Whether any window was steady."""
         return self.measured is not None
 
-    @property
-    def lasted(self) -> bool:
-        """Whether it was achieved and never left."""
-        return self.achieved and self.left is None
-
 
 def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA) -> SteadyState:
     """Apply the rule to every window of a series, one value a round."""

@@ -76,16 +76,6 @@ class SearchConclusion(Conclusion):
     highest: float
     probes: Sequence[Probe]
 
-    @property
-    def everywhere(self) -> bool:
-        """Whether the conditions held at every value up to the highest that it may try."""
-        return self.value is not None and self.value >= self.highest
-
-    @property
-    def nowhere(self) -> bool:
-        """Whether they did not hold at any, down to the lowest."""
-        return self.fails_at is not None and self.fails_at <= self.lowest
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:

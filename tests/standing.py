@@ -1,0 +1,62 @@
+"""What tests make under a directory for real, what of it still stands, and sessions that are killed while it does."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from iosonde.target import cleanup, journal, loop_devices
+
+SESSION = """
+import sys
+from iosonde.run import resume
+
+print("ready", flush=True)
+sys.stdin.readline()
+resume(sys.argv[1], retry_failed=True)
+"""
+
+
+def standing(directory: Path) -> list[str]:
+    """Everything that was made there and still is. What is mounted keeps its loop device."""
+    attached = [str(device) for device in loop_devices.attached_to(directory)]
+    return [*attached, *(entry.path for entry in journal.entries()), *map(str, directory.iterdir())]
+
+
+@contextmanager
+def nothing_left(place: Path) -> Iterator[Path]:
+    """A directory where files stand for devices; nothing of them may be left."""
+    place.mkdir()
+    yield place
+    left = standing(place)
+    if left:
+        cleanup()
+    assert left == []
+
+
+def resumed_and_killed(results: Path, directory: Path, *, after_s: float) -> None:
+    """Resume a study in a process of its own, and kill that so long after something stands in the directory."""
+    session = subprocess.Popen(
+        [sys.executable, "-c", SESSION, str(results)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert session.stdin and session.stdout and session.stdout.readline() == "ready\n"
+    session.stdin.write("go\n")
+    session.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not standing(directory) and session.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(after_s)
+    session.send_signal(signal.SIGKILL)
+    session.communicate()
+
+
+def clean(directory: Path) -> None:
+    """Remove what a killed session has left there, all of it."""
+    cleaned = cleanup()
+    assert not any(each.failed for each in cleaned), cleaned
+    assert standing(directory) == []
