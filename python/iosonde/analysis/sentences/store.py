@@ -172,10 +172,10 @@ CACHED = 0.5
 
 
 def _cached(outcomes: pl.DataFrame) -> Iterator[Finding]:
-    """Warn of reads from a database that lay in memory already, without a limit that the study chose."""
+    """Warn of reads from a database that memory holds, without a limit that the study chose."""
     read = outcomes.filter(
         pl.col("memory_limit_bytes").is_null(), pl.col("values_checked") > 0, pl.col("database_bytes") > 0
-    ).with_columns(share=pl.col("cached_bytes_at_begin") / pl.col("database_bytes"))
+    ).with_columns(share=pl.col("cached_bytes_at_end") / pl.col("database_bytes"))
     cached = read.filter(pl.col("share") >= CACHED)
     if cached.is_empty():
         return
@@ -183,7 +183,7 @@ def _cached(outcomes: pl.DataFrame) -> Iterator[Finding]:
     yield Finding(
         kind="trust",
         title=f"In {len(cached)} of {wording.counted(len(read), 'run')} that read, {share} of the database was in "
-        "memory at the begin: they tell of memory, not of the device",
+        "memory at the end: they tell of memory more than of the device",
         evidence=f"median of what cachestat(2) tells; runs with {wording.percent_text(CACHED)} or more are counted; "
         "`--set memory_limit=...` makes the memory smaller than the database",
         strength="strong",
