@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Kind = Literal[
     "headline",
@@ -38,3 +41,8 @@ class Finding:
     strength: Strength
     case_ids: tuple[str, ...] = ()
     part: str = ""
+
+
+def cases_of(rows: pl.DataFrame) -> tuple[str, ...]:
+    """The cases that rows speak of, each once, in their order."""
+    return tuple(rows["case_id"].unique(maintain_order=True))

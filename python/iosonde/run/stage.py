@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import TargetError
 from iosonde.run import array_health
 from iosonde.study.plan import Case, JsonObject, Plan, Run
 from iosonde.target import Target, drive_state, journal
@@ -170,10 +169,5 @@ def _claims_of(target: Target) -> list[int]:
 def clear(plan: Plan) -> None:
     """Take apart what a session that was killed has left; nothing where nothing was made."""
     if plan.own and any(case.setup for case in plan.cases):
-        try:
+        with journal.undoing(f"take apart what was made on `{plan.target}`"):
             journal.clear(plan.own)
-        except OSError as error:
-            raise TargetError(
-                f"cannot take apart what was made on `{plan.target}`: {error.strerror or error}",
-                hint="`iosonde cleanup` tries again, once that is solved",
-            ) from error

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from iosonde import memory
 from iosonde.errors import StudyError, TargetError
 from iosonde.study.draft import Draft, in_case
 from iosonde.study.model import Study
@@ -14,10 +14,6 @@ from iosonde.workload import block
 
 if TYPE_CHECKING:
     from iosonde.target import Target
-
-
-MEMORY_SHARE = 0.75
-"""Most of the machine's memory that I/O buffers may take."""
 
 
 def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target) -> None:
@@ -64,10 +60,10 @@ def _refused(size_bytes: int, target: Target) -> TargetError | None:
 
 def check_memory(drafts: Sequence[Draft], study: Study) -> None:
     """Blocks in flight all have a buffer, which the kernel would otherwise make room for by killing somebody."""
-    memory_bytes = _memory_bytes()
+    memory_bytes = memory.total_bytes()
     hungry = max(drafts, key=_buffer_bytes)
     needed = _buffer_bytes(hungry)
-    if needed > memory_bytes * MEMORY_SHARE:
+    if needed > memory_bytes * memory.SHARE:
         error = StudyError(
             f"{format_bytes(needed)} of I/O buffers are too much for {format_bytes(memory_bytes)} of memory",
             hint="leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
@@ -78,7 +74,3 @@ def check_memory(drafts: Sequence[Draft], study: Study) -> None:
 
 def _buffer_bytes(draft: Draft) -> int:
     return max(draft.of.buffer_bytes(streams) for streams in (draft.streams, *draft.others))
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

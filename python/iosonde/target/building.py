@@ -65,17 +65,12 @@ class Building:
 
     def take_apart(self) -> None:
         """Undo what stands, the last first; may be called again."""
-        try:
+        with journal.undoing(f"take apart {self.target.setup.text} on `{self.target.ground.name}`"):
             self._claims.let_go(self.target.link)
             journal.undo(self.target.point)
             self._take_array_apart()
             self.target.ground.give_back()
             journal.clear(self.target.own)
-        except OSError as error:
-            raise TargetError(
-                f"cannot take apart {self.target.setup.text} on `{self.target.ground.name}`: {error.strerror or error}",
-                hint="`iosonde cleanup` tries again, once that is solved",
-            ) from error
 
     def _take_array_apart(self) -> None:
         """Also one that was being made when that failed, which only the journal knows."""

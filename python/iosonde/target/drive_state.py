@@ -42,13 +42,8 @@ def put_back(plan: Plan, directory: Path) -> None:
     path = directory / DIRECTORY
     if not _is_needed(plan) or not journal.is_ours(path):
         return
-    try:
+    with journal.undoing(f"remove `{path}`"):
         journal.remove(path)
-    except OSError as error:
-        raise TargetError(
-            f"cannot remove `{path}`: {error.strerror or error}",
-            hint="`iosonde cleanup` tries again, once that is solved",
-        ) from error
 
 
 def forget(directory: Path) -> None:

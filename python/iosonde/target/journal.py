@@ -14,6 +14,8 @@ import re
 import shutil
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -176,6 +178,18 @@ def undo(path: Path) -> None:
     if entry is not None:
         import_module(UNDO[entry.what]).undo(entry)
         removed(path)
+
+
+@contextmanager
+def undoing(what: str) -> Iterator[None]:
+    """Whatever keeps what was made from being removed is a `TargetError`; `what` is a clause as `remove PATH`."""
+    try:
+        yield
+    except OSError as error:
+        raise TargetError(
+            f"cannot {what}: {error.strerror or error}",
+            hint="`iosonde cleanup` tries again, once that is solved",
+        ) from error
 
 
 def remove(path: Path) -> None:

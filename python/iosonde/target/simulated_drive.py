@@ -8,12 +8,12 @@ state outlives a run: see `drive_state.py`.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from iosonde import memory
 from iosonde.errors import TargetError
 from iosonde.study.plan import Destroys, Purge, Setup
 from iosonde.target.drive_model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
@@ -26,8 +26,6 @@ LEVELS = {"0": 1, "1": 2, "10": 4, "5": 3, "6": 4}
 DRIVES_MAX = 64
 DEFAULT_CHUNK = 512 << 10
 """That of Linux md."""
-MEMORY_SHARE = 0.75
-"""Most of the machine's memory that the drives' tables may take."""
 
 
 def open_simulated(text: str) -> SimulatedDriveTarget:
@@ -96,10 +94,10 @@ class SimulatedDriveTarget(Target):
                 hint="make the span smaller with `--set span=...`, or the drive larger with `capacity=...`",
             )
         share = bytes_needed / self.free_bytes()
-        needed, memory = round(self.drives * self.model.memory_bytes() * share), _memory_bytes()
-        if needed > memory * MEMORY_SHARE:
+        needed, there = round(self.drives * self.model.memory_bytes() * share), memory.total_bytes()
+        if needed > there * memory.SHARE:
             raise TargetError(
-                f"so much of `{self.name}` takes {format_bytes(needed)} of {format_bytes(memory)} of memory",
+                f"so much of `{self.name}` takes {format_bytes(needed)} of {format_bytes(there)} of memory",
                 hint=f"scale the drive down, which keeps its ratios: `sim:{self.model_name},capacity=16GiB`",
             )
 
@@ -237,7 +235,3 @@ def _check_level(text: str, level: str, drives: int) -> None:
             where=f"by the target `{text}`",
             hint=f"say how many behind the model, as in {EXAMPLE}",
         )
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -66,17 +66,8 @@ def put_back(plan: Plan) -> None:
         if not os.path.lexists(path):
             journal.removed(path)
         elif not plan.keep and journal.take_over(path, keep=False):
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    try:
-        journal.remove(path)
-    except OSError as error:
-        raise TargetError(
-            f"cannot remove `{path}`: {error.strerror or error}",
-            hint="`iosonde cleanup` tries again, once that is solved",
-        ) from error
+            with journal.undoing(f"remove `{path}`"):
+                journal.remove(path)
 
 
 def _things(plan: Plan) -> list[Path]:

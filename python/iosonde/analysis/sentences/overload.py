@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from iosonde.analysis import wording
-from iosonde.analysis.finding import Finding
+from iosonde.analysis.finding import Finding, cases_of
 from iosonde.analysis.scopes import ALL
 
 KEPT_UP = 0.99
@@ -46,7 +46,7 @@ def _finding(part: str, group: pl.DataFrame, behind: pl.DataFrame) -> Finding:
         " the target did not keep up, so response latency grows for as long as the load lasts",
         evidence=f"achieved: {'; '.join(named)}{more}",
         strength="strong",
-        case_ids=tuple(behind["case_id"].unique(maintain_order=True)),
+        case_ids=cases_of(behind),
         part=part,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.analysis import wording
-from iosonde.analysis.finding import Finding
+from iosonde.analysis.finding import Finding, cases_of
 from iosonde.analysis.metrics import case_metrics
 from iosonde.analysis.reference import beside, of_part, published
 from iosonde.analysis.statistics import MARGIN
@@ -43,7 +43,7 @@ def _finding(reference: Reference, metric: str, group: pl.DataFrame) -> Finding:
         evidence=f"median of own / published over the cases that both have{_each(group, labels)}; "
         f"other hardware, other years",
         strength="moderate",
-        case_ids=tuple(group["case_id"].unique(maintain_order=True)),
+        case_ids=cases_of(group),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.analysis import wording
-from iosonde.analysis.finding import Finding
+from iosonde.analysis.finding import Finding, cases_of
 from iosonde.analysis.scopes import overall
 from iosonde.analysis.statistics import MINIMUM_REPEATS, median_interval
 from iosonde.units import format_bytes
@@ -97,7 +97,7 @@ def _background(loads: pl.DataFrame) -> Iterator[Finding]:
             evidence=f"{low:.0f} to {high:.0f} % in {wording.counted(len(group), 'case')}; a thread alone takes "
             f"{ONE_CPU} % at most",
             strength="moderate",
-            case_ids=tuple(group["case_id"]),
+            case_ids=cases_of(group),
         )
 
 
@@ -120,7 +120,7 @@ def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
         f"{wording.percent_text(float(worst['share']))} of the time ({worst['case_id']})",
         evidence="of all writers' time, as the store accounts for it: flushes and compactions did not keep up",
         strength="moderate",
-        case_ids=tuple(stalled["case_id"].unique(maintain_order=True)),
+        case_ids=cases_of(stalled),
     )
 
 
@@ -137,7 +137,7 @@ def _values(outcomes: pl.DataFrame) -> Iterator[Finding]:
             title=f"{corrupted:,} of {values:,} values read are not what their keys demand",
             evidence=f"in {wording.counted(len(wrong), 'run')}: store or device returned other data than was written",
             strength="strong",
-            case_ids=tuple(wrong["case_id"].unique(maintain_order=True)),
+            case_ids=cases_of(wrong),
         )
     else:
         yield Finding(
@@ -187,7 +187,7 @@ def _cached(outcomes: pl.DataFrame) -> Iterator[Finding]:
         evidence=f"median of what cachestat(2) tells; runs with {wording.percent_text(CACHED)} or more are counted; "
         "`--set memory_limit=...` makes the memory smaller than the database",
         strength="strong",
-        case_ids=tuple(cached["case_id"].unique(maintain_order=True)),
+        case_ids=cases_of(cached),
     )
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from iosonde.analysis import wording
 from iosonde.analysis.drift import drift
-from iosonde.analysis.finding import Finding
+from iosonde.analysis.finding import Finding, cases_of
 from iosonde.analysis.littles_law import LONGEST_CUT, littles_law
 from iosonde.analysis.scopes import overall
 from iosonde.analysis.sentences import verdict
@@ -66,7 +66,7 @@ def _holes(outcomes: pl.DataFrame) -> Iterator[Finding]:
             title=f"{len(group)} of {len(outcomes)} runs {verb}{holes}",
             evidence=listed or "they were ended before their limit",
             strength="strong",
-            case_ids=tuple(group["case_id"].unique(maintain_order=True)),
+            case_ids=cases_of(group),
         )
 
 
@@ -79,7 +79,7 @@ def _errors(runs: pl.DataFrame) -> Iterator[Finding]:
             title=f"{wording.counted(int(total), 'I/O')} failed in {wording.counted(len(failed), 'run')} that went on",
             evidence="failed and short I/Os are counted apart and are in no rate or latency",
             strength="strong",
-            case_ids=tuple(failed["case_id"].unique(maintain_order=True)),
+            case_ids=cases_of(failed),
         )
 
 
@@ -100,7 +100,7 @@ def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[Finding]:
                 title=f"In {len(bad)} of {wording.counted(len(telling), 'run')} {title}: {meaning}",
                 evidence=f"Little's law: mean in flight over concurrency {_range(bad['ratio'])}",
                 strength="strong",
-                case_ids=tuple(bad["case_id"].unique(maintain_order=True)),
+                case_ids=cases_of(bad),
             )
     if len(telling) and (telling["verdict"] == "holds").all():
         every = "the only run" if len(telling) == 1 else f"all {wording.counted(len(telling), 'run')}"
@@ -122,7 +122,7 @@ def _too_short(checked: pl.DataFrame) -> Iterator[Finding]:
             " their mean latency: begin and end weigh too much in their figures",
             evidence="a longer `duration`, or a larger `limit_bytes`, gives them time",
             strength="strong",
-            case_ids=tuple(short["case_id"].unique(maintain_order=True)),
+            case_ids=cases_of(short),
         )
 
 
@@ -139,7 +139,7 @@ def _busy_core(runs: pl.DataFrame) -> Iterator[Finding]:
             title=f"In {len(busy)} of {len(utilisation)} runs a thread kept its core busy: more jobs may give more",
             evidence=f"a job's thread used at least {100 * BUSY:.0f} % of a core",
             strength="moderate",
-            case_ids=tuple(busy["case_id"].unique(maintain_order=True)),
+            case_ids=cases_of(busy),
         )
 
 
@@ -178,7 +178,7 @@ def _few_repeats(runs: pl.DataFrame) -> Iterator[Finding]:
             title=f"{len(few)} of {len(repeats)} cases have fewer than {MINIMUM_REPEATS} repeats and so no interval",
             evidence=f"run with `--repeats {MINIMUM_REPEATS}` or more to learn how sure their figures are",
             strength="strong",
-            case_ids=tuple(few["case_id"]),
+            case_ids=cases_of(few),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import polars as pl
 
 from iosonde.analysis import wording
-from iosonde.analysis.finding import Finding
+from iosonde.analysis.finding import Finding, cases_of
 from iosonde.analysis.verdict import KINDS, MEANING, Kind
 from iosonde.analysis.warning_kinds import WARNINGS
 
@@ -26,7 +26,7 @@ def tell(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator[Find
         title=_title(counts, len(judged)),
         evidence=_reasons(others, warnings) or MEANING["disk"],
         strength="strong",
-        case_ids=tuple(others["case_id"].unique(maintain_order=True)),
+        case_ids=cases_of(others),
     )
 
 

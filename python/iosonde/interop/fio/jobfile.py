@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde import memory
 from iosonde.errors import StudyError
 
 _DEEPEST_INCLUDE = 16
@@ -159,7 +160,7 @@ def _machine(keyword: str) -> int:
         case "pagesize":
             return os.sysconf("SC_PAGE_SIZE")
         case "mb_memory":
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+            return memory.total_bytes() >> 20
         case _:
             return os.cpu_count() or 1
 
