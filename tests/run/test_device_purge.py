@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fills import fills
 from test_block_devices import MIB, Disk, _engine, consent, disks
 
 from iosonde.run import execute
-from iosonde.study import expand, parse
+from iosonde.study import expand
 from iosonde.target import open_target
 
 __all__ = ["_engine", "disks"]
@@ -20,35 +21,13 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices, to write to"
 )
 
-STUDY = """
-name = "device-purge"
-title = "Purge of a device"
-question = "What is left?"
-repeats = 1
-
-[measurement]
-access = "random"
-read_fraction = 0.0
-purge = "strongest"
-ramp = 0
-duration = "none"
-limit_bytes = "1MiB"
-
-[[parts]]
-name = "main"
-factors.fill = [75, 25]
-rounds.most = 1
-
-[profiles.standard]
-"""
-
 
 def test_a_lower_level_leaves_free_what_the_higher_one_before_it_wrote(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
     disk = disks(32 * MIB)
     disk.write(os.urandom(MIB), at=20 * MIB)
-    plan = expand(parse(STUDY), open_target(disk.path))
+    plan = expand(fills(75, 25), open_target(disk.path))
     result_set = execute(plan, tmp_path / "set", consent=consent(disk))
     records = result_set.records()
     assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 6

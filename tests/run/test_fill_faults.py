@@ -15,39 +15,18 @@ from typing import Any
 import pytest
 from command_line import CHECKOUT
 from engines import real_engine
+from fills import fills
 from mounted import LoopFileSystem
 
 from iosonde.errors import StudyError
 from iosonde.results import ResultSet
 from iosonde.run import execute, resume
-from iosonde.study import expand, parse
+from iosonde.study import expand
 from iosonde.study.plan import PREPARATION, Plan
 from iosonde.target import open_target
 from iosonde.target.purge import can_trim
 
 MIB = 1 << 20
-
-STUDY = """
-name = "faults"
-title = "Faults"
-question = "What then?"
-repeats = 1
-
-[measurement]
-access = "random"
-read_fraction = 0.0
-purge = "strongest"
-ramp = 0
-duration = "none"
-limit_bytes = "1MiB"
-
-[[parts]]
-name = "main"
-factors.fill = [90, 30]
-rounds.most = 1
-
-[profiles.quick]
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +35,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan_of(directory: Path, **settings: str) -> Plan:
-    return expand(parse(STUDY), open_target(str(directory)), profile="quick", settings=settings)
+    return expand(fills(90, 30), open_target(str(directory)), settings=settings)
 
 
 class Meanwhile:
