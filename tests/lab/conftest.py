@@ -68,7 +68,7 @@ def studies_said(machine_image: Image, tmp_path_factory: pytest.TempPathFactory)
         "IOSONDE_ENGINE": str(real_engine()),
     }
     guest = Path(__file__).with_name("guest_studies.py")
-    drives = ("--drives", "2", "--size", "512MiB")
+    drives = ("--drives", "3", "--size", "512MiB")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "iosonde", "lab", "run", *drives, "--results", str(results), "--"),

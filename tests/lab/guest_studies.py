@@ -9,9 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from guest_arrays import try_arrays, waiting_session
 from guest_memory import try_limits
 from guest_nvme import try_drive
 
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
-said = {"drive": try_drive(), "limits": try_limits()}
+sessions = waiting_session(), waiting_session()
+# What limits are tried on stays mounted.
+said = {"arrays": try_arrays(*sessions), "drive": try_drive(), "limits": try_limits()}
 Path(sys.argv[1]).write_text(json.dumps(said))

@@ -1,0 +1,203 @@
+"""Studies on md inside the lab's machine: a member that fails in the middle of one, and sessions that are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iosonde.analysis.findings import findings
+from iosonde.analysis.metrics import run_metrics
+from iosonde.results import ResultSet
+from iosonde.run import execute, resume
+from iosonde.study import expand, parse
+from iosonde.study.model import Study
+from iosonde.study.plan import Plan
+from iosonde.target import cleanup, journal, open_target
+from iosonde.target.arrays import md
+from iosonde.target.consent import Consent
+from iosonde.target.tools import call
+
+DEVICES = [Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].split(",")][:3]
+TARGET = ",".join(map(str, DEVICES))
+CONSENT = Consent(destroy=tuple(map(str, DEVICES)))
+FAILING = DEVICES[2]
+STANDS_WITHIN_S = 300.0
+STUDY = """
+name = "md"
+title = "md"
+question = "?"
+repeats = 1
+
+[measurement]
+span = "8MiB"
+block_size = "4KiB"
+access = "random"
+queue_depth = 8
+ramp = 0
+duration = "1s"
+interval = "100ms"
+devices = 3
+chunk = "64KiB"
+array_state = "clean"
+
+[[parts]]
+[parts.factors]
+{factors}
+
+[profiles.standard]
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A process that waits to be told which result set it is to go on with."""
+
+    pid: int
+    told: int
+    """Descriptor that it reads the directory from."""
+
+    def begin(self, directory: Path) -> None:
+        os.write(self.told, str(directory).encode())
+        os.close(self.told)
+
+    def kill_while_an_array_stands(self) -> bool:
+        """Kill it once its engine measures an array; False where it never got so far."""
+        deadline = time.monotonic() + STANDS_WITHIN_S
+        while not (is_measuring := self._is_measuring()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        return is_measuring
+
+    def _is_measuring(self) -> bool:
+        if not running_arrays():
+            return False
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        with contextlib.suppress(FileNotFoundError):  # One that has just ended is none.
+            return any("engine" in Path(f"/proc/{child}/comm").read_text() for child in children)
+        return False
+
+
+def waiting_session() -> Session:
+    """One that shares what this process has imported, which takes long here; to be asked for before threads begin."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(reading)
+        return Session(pid=pid, told=writing)
+    os.close(writing)
+    try:
+        resume(os.read(reading, 4096).decode(), consent=CONSENT)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def try_arrays(to_clean_up: Session, to_resume: Session) -> dict[str, Any]:
+    """What came of members that fail, and what killed sessions leave."""
+    return {
+        "failing": lose_a_member(),
+        "cleanup": after_a_kill(to_clean_up, lambda _: [str(each.failed) for each in cleanup() if each.failed]),
+        "resume": after_a_kill(
+            to_resume, lambda directory: [record.outcome for record in resume(directory, consent=CONSENT).records()]
+        ),
+    }
+
+
+def lose_a_member() -> dict[str, Any]:
+    """Two runs on each of two arrays, which lose a member in the first."""
+    observer = FailsAMember()
+    plan = planned(array=["raid1", "raid5"], read_fraction=[0.0, 0.5])
+    results = execute(plan, Path(tempfile.mkdtemp()) / "set", observer=observer, consent=CONSENT)
+    study = Study.model_validate(results.plan.study)
+    found = findings(study, results.cases, run_metrics(results), runs=results.runs, warnings=results.warnings)
+    return {
+        "member": FAILING.name,
+        "failed_in": observer.failed,
+        "notes": observer.notes,
+        "runs": [
+            {
+                "run_id": record.run_id,
+                "array": record.levels["array"],
+                "outcome": record.outcome,
+                "state": record.setup["state"],
+                "state_after": record.setup["state_after"],
+                "member_failed": record.setup.get("member_failed"),
+                "warnings": {warning.code: warning.message for warning in record.warnings},
+                "kernel": (record.result or {})["evidence"]["kernel"],
+            }
+            for record in sorted(results.records(), key=lambda record: record.started_at)
+        ],
+        "threads": results.runs["array_thread"].to_list(),
+        "findings": [finding.title for finding in found],
+        "left": left(),
+    }
+
+
+def after_a_kill(session: Session, put_right: Callable[[Path], list[str]]) -> dict[str, Any]:
+    """What stood when a session was killed, what putting it right came to, and what is left then."""
+    directory = Path(tempfile.mkdtemp()) / "set"
+    ResultSet.create(directory, planned(array=["raid5"], duration=["2s"]))
+    session.begin(directory)
+    was_measuring = session.kill_while_an_array_stands()
+    return {"was_measuring": was_measuring, "stood": left(), "said": put_right(directory), "left": left()}
+
+
+def planned(**factors: list[Any]) -> Plan:
+    text = "\n".join(f"{name} = {json.dumps(levels)}" for name, levels in factors.items())
+    return expand(parse(STUDY.replace("{factors}", text)), open_target(TARGET))
+
+
+class FailsAMember:
+    """Fails a member of each array in the middle of the first run on it."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.notes: list[str] = []
+
+    def run_started(self, *_: Any) -> None: ...
+
+    def event(self, run: Any, event: dict[str, Any]) -> None:
+        if event["event"] == "interval" and event["phase"] == "measure" and event["index"] == 2:
+            [array] = running_arrays()
+            if Path("/sys/block", array, "md/degraded").read_text().strip() == "0":
+                call("mdadm", f"/dev/{array}", "--fail", FAILING)
+                self.failed.append(run.run_id)
+
+    def run_ended(self, *_: Any) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def left() -> dict[str, Any]:
+    """What there is of any array."""
+    return {
+        "superblocks": [md.name_on(device) for device in DEVICES],
+        "running": running_arrays(),
+        "journal": [entry.path for entry in journal.entries()],
+        "free": [is_free(device) for device in DEVICES],
+    }
+
+
+def running_arrays() -> list[str]:
+    return [path.name for path in Path("/sys/block").glob("md*")]
+
+
+def is_free(device: Path) -> bool:
+    """Whether nobody holds it."""
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_EXCL))
+    except OSError:
+        return False
+    return True
