@@ -96,6 +96,31 @@ def test_the_engine_runs_on_and_is_ended_once_it_is_steady(tmp_path: Path) -> No
     assert found_rounds(result_set)[0].reached
 
 
+def test_the_study_says_what_steady_is_and_the_record_which_rule_was_applied(tmp_path: Path) -> None:
+    """Exponential service times: SNIA's rule holds with the fifth round, one of a tenth of a percent never does."""
+    target = "simulated:servers=1,write=100us,size=1GiB"
+    settings = {"duration": "30s", "service": "exponential"}
+    strict = STUDY.replace("hold = 3", "window = 3\nrange = 0.001\nslope = 0.001")
+    loose = execute(plan_of(target, STUDY.replace("hold = 3", ""), **settings), tmp_path / "loose")
+    missed = execute(plan_of(target, strict, **settings), tmp_path / "strict")
+    [record], [other] = loose.records(), missed.records()
+    assert (record.ended, other.ended) == ("it was steady", "")
+    said = [[each.parameters[f"rounds.{name}"] for name in ("window", "range", "slope")] for each in (record, other)]
+    assert said == [[5, 0.2, 0.1], [3, 0.001, 0.001]]
+    [course] = courses(Facts(missed))
+    assert (course.steady.measured, course.steady.criteria.window) == (None, 3)
+    assert any("not achieved" in title for title in titles(missed))
+    asked = missed.sql('SELECT "rounds.range" AS range FROM cases WHERE round_length IS NOT NULL')
+    assert asked["range"].to_list() == [0.001]
+
+
+def test_a_window_of_three_ends_a_run_sooner_than_one_of_five(tmp_path: Path) -> None:
+    listener = Listener()
+    plan = plan_of("simulated:servers=1,write=100us,size=1GiB", STUDY.replace("hold = 3", "window = 3"))
+    execute(plan, tmp_path / "set", observer=listener)
+    assert "steady state after 3 s, so the run is ended" in listener.notes
+
+
 def test_not_achieved_is_what_a_run_that_is_too_short_comes_to(tmp_path: Path) -> None:
     result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", duration="4s"), tmp_path / "set")
     [found] = found_rounds(result_set)

@@ -13,6 +13,7 @@ import duckdb
 import polars as pl
 
 from iosonde.results import ResultSet, connect, frame
+from iosonde.study.model import Rounds
 
 Results = ResultSet | Sequence[ResultSet] | duckdb.DuckDBPyConnection
 Per = Literal["run", "interval", "case"]
@@ -136,13 +137,17 @@ class Facts:
         return self._frame(" UNION ALL ".join([f"({empty})", *selects]))
 
     def rounds(self) -> pl.DataFrame:
-        """One row a case whose runs are to be judged for steady state: `case_id, round_length, tracking, active`."""
-        if not {"round_length", "tracking"} <= set(self._columns("cases")):
+        """One row a case whose runs are to be judged for steady state.
+
+        `case_id, round_length, tracking`, and where cases say so `active` and the criteria (`Rounds.criteria`).
+        """
+        known = set(self._columns("cases"))
+        if not {"round_length", "tracking"} <= known:
             return self._frame("SELECT '' AS result_set, '' AS case_id LIMIT 0")
-        active = "active" if "active" in self._columns("cases") else "NULL AS active"
+        said = [_identifier(name) for name in ("active", *Rounds().criteria) if name in known]
         return self._frame(
-            f"SELECT result_set, case_id, round_length, tracking, {active} FROM {self._view('cases')} "
-            "WHERE round_length IS NOT NULL AND NOT control"
+            f"SELECT {', '.join(['result_set', 'case_id', 'round_length', 'tracking', *said])} "
+            f"FROM {self._view('cases')} WHERE round_length IS NOT NULL AND NOT control"
         )
 
     def devices(self) -> pl.DataFrame:

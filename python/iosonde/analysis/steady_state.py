@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,6 +38,13 @@ class Criteria:
 
     def __post_init__(self) -> None:
         assert self.window >= 2 and self.range > 0 and self.slope > 0, "a window has a range and a slope"
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Criteria:
+        """Those that a case was made with (`Rounds.criteria`); SNIA's where it says nothing, as older records do."""
+        named = {"window": int, "range": float, "slope": float}
+        said = {name: parameters.get(f"rounds.{name}") for name in named}
+        return cls(**{name: named[name](value) for name, value in said.items() if value is not None})
 
 
 SNIA = Criteria()
@@ -137,6 +145,7 @@ class SteadyState:
     """What the rule says of a whole series."""
 
     rounds: int
+    criteria: Criteria
     measured: Window | None
     """The first steady window, out of which results are taken; None if it was not achieved."""
     latest: Window | None
@@ -161,6 +170,7 @@ def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA)
     later = [each for each in windows if measured and each.last > measured.last]
     return SteadyState(
         rounds=len(sample),
+        criteria=criteria,
         measured=measured,
         latest=windows[-1] if windows else None,
         left=next((each.last for each in later if not each.steady), None),

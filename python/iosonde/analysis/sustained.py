@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from iosonde.analysis.facts import Facts
 from iosonde.analysis.statistics import Estimate, Floats
-from iosonde.analysis.steady_state import SNIA, Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
+from iosonde.analysis.steady_state import Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
 from iosonde.workload.block.notation import active_window
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
@@ -61,8 +61,8 @@ class Course:
         return self.peak / level if self.tracking in LOWER_IS_BETTER else level / self.peak
 
 
-def courses(facts: Facts, *, criteria: Criteria = SNIA) -> list[Course]:
-    """Judge every run of which that is asked."""
+def courses(facts: Facts) -> list[Course]:
+    """Judge every run of which that is asked, by the criteria of its case."""
     asked = facts.rounds()
     if asked.is_empty():
         return []
@@ -78,7 +78,7 @@ def courses(facts: Facts, *, criteria: Criteria = SNIA) -> list[Course]:
     )
     by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
     found = (
-        _course(run, by_run[run["result_set"], run["run_id"]], criteria)
+        _course(run, by_run[run["result_set"], run["run_id"]])
         for run in runs.sort("order").to_dicts()
         if (run["result_set"], run["run_id"]) in by_run
     )
@@ -120,7 +120,7 @@ def _metrics(course: Course) -> Iterator[tuple[str, float | None]]:
         yield "gibibytes_to_cliff", course.cliff_bytes / (1 << 30)
 
 
-def _course(run: dict[str, object], intervals: pl.DataFrame, criteria: Criteria) -> Course | None:
+def _course(run: dict[str, object], intervals: pl.DataFrame) -> Course | None:
     intervals = _loaded(intervals, run.get("active"))
     if intervals.is_empty():
         return None
@@ -133,7 +133,7 @@ def _course(run: dict[str, object], intervals: pl.DataFrame, criteria: Criteria)
     values = rounds[tracking]
     if not values.max() > 0:
         return None
-    steady = steady_state(values, criteria=criteria)
+    steady = steady_state(values, criteria=Criteria.of(run))
     begin, end, moved = (np.asarray(each, dtype=np.float64) for each in (series.begin, series.end, series.moved))
     cliff = write_cliff(moved / ((end - begin) / 1e9))
     at = cliff.index if cliff else None

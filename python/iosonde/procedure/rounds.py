@@ -266,8 +266,12 @@ class _State:
         parameters = {**self.case.parameters, **load["parameters"]}
         if not self.case.procedure.settings.get("until_steady") or not parameters.get("round_length"):
             return None
-        hold = self.case.procedure.settings["hold"]
-        return {"round_ns": parameters["round_length"], "tracking": parameters["tracking"], "hold": hold}
+        return {
+            "round_ns": parameters["round_length"],
+            "tracking": parameters["tracking"],
+            "hold": self.case.procedure.settings["hold"],
+            "criteria": {name: value for name, value in self.case.parameters.items() if name.startswith("rounds.")},
+        }
 
     def measure_stage(self, place: int, load: JsonObject) -> Walk:
         """One stage, on the state that everything before it has left."""

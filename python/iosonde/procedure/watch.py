@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from iosonde.analysis.steady_state import SNIA, steady_state, steady_windows
+from iosonde.analysis.steady_state import Criteria, steady_state, steady_windows
 from iosonde.analysis.sustained import Series, gather
 from iosonde.study.plan import JsonObject
 from iosonde.units import format_duration
@@ -21,10 +21,11 @@ class Watch:
     """Takes the events of one run, and says when it has lasted long enough."""
 
     def __init__(self, until: JsonObject, *, note: Callable[[str], None] = lambda text: None) -> None:
-        """`until`: `round_ns`, `tracking`, and `hold`, the rounds for which it must stay steady."""
+        """`until`: `round_ns`, `tracking`, `hold`, the rounds for which it must stay steady, and the `criteria`."""
         self._round_ns: int = until["round_ns"]
         self._tracking: str = until["tracking"]
         self._hold: int = until["hold"]
+        self._criteria = Criteria.of(until["criteria"])
         self._note = note
         self._series = Series()
         self._judged = 0
@@ -55,11 +56,11 @@ class Watch:
 
     def _judge(self) -> bool:
         values = gather(self._series, self._round_ns)[self._tracking]
-        found = steady_state(values, criteria=SNIA)
+        found = steady_state(values, criteria=self._criteria)
         if found.left and not self._has_left:
             self._has_left = True
             self._note(f"steady state was left again in round {found.left}; the run goes on")
-        if steady_windows(values, criteria=SNIA) <= self._hold:
+        if steady_windows(values, criteria=self._criteria) <= self._hold:
             return False
         length = format_duration(len(values) * self._round_ns)
         self._note(f"steady state after {length}, so the run is ended")

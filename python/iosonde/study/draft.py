@@ -115,6 +115,7 @@ def _draft(
         levels={name: read_level(name, level, of) for name, level in levels.items()},
         parameters={
             **{name: value for name, value in _parameters(of, streams).items() if name not in decided},
+            **(part.rounds.criteria if part.rounds else {}),
             **(setup.model_dump() if setup else {}),
         },
         setup=setup,

@@ -98,6 +98,11 @@ class Rounds(_Strict):
         """Whether there can be enough rounds for a window at all."""
         return self.most >= self.window
 
+    @property
+    def criteria(self) -> dict[str, float]:
+        """The rule of steady state as parameters of a case: what its records say they were judged by."""
+        return {"rounds.window": self.window, "rounds.range": self.range, "rounds.slope": self.slope}
+
 
 class Found(_Strict):
     """Where a parameter's value comes from that an earlier part finds out."""

@@ -164,7 +164,7 @@ class Run(_Frozen):
     purges: bool = False
     """Whether the target gives up what it holds before the engine starts."""
     until: JsonObject | None = None
-    """The run ends once its intervals are steady (`procedure.watch`): `round_ns`, `tracking`, `hold`."""
+    """The run ends once its intervals are steady (`procedure.watch`): `round_ns`, `tracking`, `hold`, `criteria`."""
     restart: int = 0
     """How often what the run builds on had been destroyed by a pause, and was made again."""
 

@@ -12,6 +12,7 @@ from iosonde.analysis.convergence import Convergence, convergences
 from iosonde.analysis.finding import Finding
 from iosonde.analysis.question import Question
 from iosonde.analysis.statistics import MINIMUM_REPEATS
+from iosonde.analysis.steady_state import Criteria
 from iosonde.analysis.sustained import Course
 from iosonde.study.model import Part
 from iosonde.units import format_bytes, format_duration
@@ -81,10 +82,10 @@ def _of_run(course: Course, load: str) -> Finding:
         title = f"Steady state was not achieved by {load} within {length}"
         evidence = (
             f"in the last {len(latest.values)} rounds range {wording.percent_text(latest.range_share)} of the mean, "
-            f"slope {wording.percent_text(latest.slope_share)}; allowed {wording.percent_text(latest.criteria.range)} "
-            f"and {wording.percent_text(latest.criteria.slope)}"
+            f"slope {wording.percent_text(latest.slope_share)}; {_allowed(latest.criteria)}"
             if latest
-            else f"{wording.counted(course.steady.rounds, 'round')} are too few for a window of 5"
+            else f"{wording.counted(course.steady.rounds, 'round')} are too few for a window of "
+            f"{course.steady.criteria.window}"
         )
         return Finding(
             kind="steady",
@@ -115,7 +116,7 @@ def _of_run(course: Course, load: str) -> Finding:
         ),
         evidence=f"rounds {window.first} to {window.last} of {format_duration(course.round_s * 1e9)}: range "
         f"{wording.percent_text(window.range_share)}, slope {wording.percent_text(window.slope_share)} of the mean"
-        f"{interval}{left}",
+        f" ({_allowed(window.criteria)}){interval}{left}",
         strength="moderate" if left else "strong",
         case_ids=(course.case_id,),
         part=course.part,
@@ -147,6 +148,10 @@ def _of_pass(part: Part, each: Convergence) -> Finding:
         case_ids=tuple(each.case_ids[:1]),
         part=part.name,
     )
+
+
+def _allowed(criteria: Criteria) -> str:
+    return f"allowed {wording.percent_text(criteria.range)} and {wording.percent_text(criteria.slope)}"
 
 
 def _load(levels: Mapping[str, Any]) -> str:
