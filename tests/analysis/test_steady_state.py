@@ -71,14 +71,23 @@ def test_the_first_steady_window_is_the_measurement_window() -> None:
 
 def test_a_series_that_leaves_steady_state_again_is_noticed() -> None:
     found = steady_state([100, 100, 100, 100, 100, 100, 60, 60, 60, 60, 60])
-    assert found.achieved and found.measured and found.measured.last == 5
+    assert found.achieved and found.first and (found.first.last, found.first.mean) == (5, 100)
     assert found.left == 7
-    assert found.latest and found.latest.steady  # It came back, at another level.
+    # It came back, at another level, and results are taken from there: a fresh plateau is no steady state.
+    assert found.came_back and not found.lost
+    assert found.measured and (found.measured.first, found.measured.mean) == (7, 60)
+
+
+def test_one_that_leaves_and_does_not_come_back_is_lost() -> None:
+    found = steady_state([100] * 6 + [60, 50])
+    assert found.first and found.measured is found.first and found.first.last == 5
+    assert (found.left, found.came_back, found.lost) == (7, False, True)
 
 
 def test_one_that_stays_has_not_left() -> None:
     found = steady_state([300, 100, 100, 100, 100, 100, 101, 99, 100])
     assert (found.measured and found.measured.first, found.left) == (2, None)
+    assert not found.came_back and not found.lost
 
 
 def test_not_achieved_is_a_result() -> None:

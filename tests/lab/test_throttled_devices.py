@@ -20,8 +20,14 @@ from engines import real_engine
 from lab_load import SEQUENTIAL, Measured, measure
 from lab_needs import eventually, needs_tool
 
+from iosonde.analysis.facts import Facts
+from iosonde.analysis.lasting_drop import lasting_drops
 from iosonde.errors import LabError
 from iosonde.lab import Limits, ThrottledDevice, device, throttled_devices
+from iosonde.run import execute
+from iosonde.study import expand, load
+from iosonde.target import open_target
+from iosonde.target.consent import Consent
 
 MIB = 1 << 20
 IOPS = 250
@@ -258,3 +264,52 @@ def test_mistakes_on_the_command_line_are_told_apart(iosonde: Iosonde) -> None:
     assert (
         "cannot run `/no/such/program`" in iosonde("lab", "device", "--size", "1MiB", "--", "/no/such/program").stderr
     )
+
+
+def test_a_device_whose_credit_is_used_up_falls_and_a_short_run_says_when(tmp_path: Path) -> None:
+    """Four times the rate until the credit is gone: 2.7 s and 213 MB, from rest."""
+    limits = Limits(bandwidth=BANDWIDTH, burst_bandwidth=4 * BANDWIDTH, burst_length_s=2)
+    assert limits.burst_bytes == pytest.approx(213.3e6, rel=0.01)
+    (tmp_path / "falling.toml").write_text(FALLING)
+    with throttled_devices(limits, size_bytes=256 * MIB) as [device]:
+        target = open_target(str(device.path))
+        plan = expand(load(str(tmp_path / "falling.toml")), target, profile="quick")
+        result_set = execute(plan, tmp_path / "set", consent=Consent(destroy=(str(device.path),)))
+    [drop] = lasting_drops(Facts(result_set))
+    assert drop.moved_bytes == pytest.approx(limits.burst_bytes, rel=0.15)
+    assert drop.after == pytest.approx(BANDWIDTH, rel=0.1)
+    assert drop.fraction == pytest.approx(1 / 4, rel=0.2)
+
+
+FALLING = """
+name = "falling"
+title = "A device that falls"
+question = "When?"
+repeats = 1
+
+[measurement]
+access = "sequential"
+block_size = "128KiB"
+queue_depth = 4
+read_fraction = 0.0
+span = "200MiB"
+layout = "never"
+ramp = 0
+duration = "8s"
+interval = "200ms"
+
+[[parts]]
+name = "main"
+
+[profiles.quick]
+"""
+
+
+def test_a_burst_that_makes_no_sense_is_refused() -> None:
+    for limits in (
+        {"burst_bandwidth": 5},
+        {"bandwidth": 9, "burst_bandwidth": 5, "burst_length_s": 2},
+        {"bandwidth": 5, "burst_bandwidth": 9, "burst_length_s": 1},
+    ):
+        with pytest.raises(LabError, match="burst"):
+            Limits(**limits)

@@ -213,7 +213,7 @@ def test_parameters_that_do_not_fit_together_are_refused() -> None:
             "`rate` is for open loop: set `arrival` to `constant` or `poisson` as well",
             "the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)",
             '`completion_polling` needs `io_mode = "direct"`',
-            "it would never end: set `duration`, `limit_bytes` or `limit_operations`",
+            "it would never end: set `duration`, `limit_bytes`, `limit_spans` or `limit_operations`",
             "`ramp_bytes` needs a `ramp` above 0",
             "`limit_operations` is less than one for each job",
             "`limit_bytes` is less than one block for each job",

@@ -139,16 +139,23 @@ class Facts:
     def rounds(self) -> pl.DataFrame:
         """One row a case whose runs are to be judged for steady state.
 
-        `case_id, round_length, tracking`, and where cases say so `active` and the criteria (`Rounds.criteria`).
+        `case_id, round_length, tracking`; where cases say so what they address (`span, files, jobs`), `active` and the
+        criteria (`Rounds.criteria`).
         """
         known = set(self._columns("cases"))
         if not {"round_length", "tracking"} <= known:
             return self._frame("SELECT '' AS result_set, '' AS case_id LIMIT 0")
-        said = [_identifier(name) for name in ("active", *Rounds().criteria) if name in known]
+        said = [_identifier(name) for name in ("active", "span", "files", "jobs", *Rounds().criteria) if name in known]
         return self._frame(
             f"SELECT {', '.join(['result_set', 'case_id', 'round_length', 'tracking', *said])} "
             f"FROM {self._view('cases')} WHERE round_length IS NOT NULL AND NOT control"
         )
+
+    def alternating(self) -> pl.DataFrame:
+        """One row a case some of whose streams load the target for a part of the time: `result_set, case_id`."""
+        names = [name for name in self._columns("cases") if name.rpartition(".")[2] == "active"]
+        some = " OR ".join(f"{_identifier(name)} IS NOT NULL" for name in names) or "false"
+        return self._frame(f"SELECT result_set, case_id FROM {self._view('cases')} WHERE {some}")
 
     def devices(self) -> pl.DataFrame:
         """One row a run: bytes read and written by the block device under the target that moved most.

@@ -20,6 +20,7 @@ Kind = Literal[
     "tail",
     "flatness",
     "steady",
+    "recovery",
     "reference",
     "overload",
     "drift",

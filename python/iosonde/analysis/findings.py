@@ -10,6 +10,8 @@ from iosonde.analysis import wording
 from iosonde.analysis.catalogue import METRICS
 from iosonde.analysis.disturbance import Disturbance
 from iosonde.analysis.finding import Finding, Kind, Strength
+from iosonde.analysis.idle_recovery import IdleRecovery
+from iosonde.analysis.lasting_drop import LastingDrop
 from iosonde.analysis.question import Question
 from iosonde.analysis.sentences import (
     asymmetry,
@@ -17,6 +19,8 @@ from iosonde.analysis.sentences import (
     doubling,
     flatness,
     headline,
+    idle_recovery,
+    lasting_drop,
     media,
     overload,
     peak,
@@ -25,11 +29,13 @@ from iosonde.analysis.sentences import (
     saturation,
     search,
     steady,
+    stimulus,
     store,
     tail,
     trust,
 )
 from iosonde.analysis.sentences.search import Ended
+from iosonde.analysis.stimulus import changes
 from iosonde.analysis.sustained import Course
 from iosonde.study.model import AnalysisKind, Study
 from iosonde.study.plan import PREPARATION
@@ -50,6 +56,7 @@ _TELLERS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
 _ORDER: tuple[Kind, ...] = (
     "headline",
     "search",
+    "recovery",
     "steady",
     "disturbance",
     "promise",
@@ -80,12 +87,15 @@ def findings(
     procedures: Sequence[Ended] = (),
     courses: Sequence[Course] = (),
     disturbed: Sequence[Disturbance] = (),
+    recovered: Sequence[IdleRecovery] = (),
+    drops: Sequence[LastingDrop] = (),
 ) -> list[Finding]:
     """Answer the study's questions, the most important first.
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
     same, `procedures` from `procedure.evidence.conclusions`, `courses` from `sustained.courses`, `disturbed` from
-    `disturbance.disturbances`. What is not given is not spoken of.
+    `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
+    `lasting_drop.lasting_drops`. What is not given is not spoken of.
     """
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
     found = [
@@ -98,6 +108,9 @@ def findings(
         *overload.tell(cases, metrics),
         *(each for part in study.parts if part.rounds for each in steady.tell_rounds(part, cases, metrics)),
         *steady.tell_courses(courses, cases, study.parts),
+        *stimulus.tell(changes(study, courses, cases)),
+        *idle_recovery.tell(recovered),
+        *lasting_drop.tell(drops, measured=metrics["run_id"].n_unique()),
         *reference.tell(study, cases, metrics),
         *trust.tell(metrics, outcomes=runs, warnings=warnings, probes=search.probes(procedures)),
     ]

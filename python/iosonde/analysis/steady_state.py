@@ -146,8 +146,11 @@ class SteadyState:
 
     rounds: int
     criteria: Criteria
+    first: Window | None
+    """The first steady window; None if it was not achieved."""
     measured: Window | None
-    """The first steady window, out of which results are taken; None if it was not achieved."""
+    """The first window since which it was steady without a break, or was last: results are taken out of it. It is the
+    first one of all unless steady state was left and came back, at another level as a rule."""
     latest: Window | None
     """The last window there is; None with too few rounds for one."""
     left: int | None
@@ -158,6 +161,16 @@ class SteadyState:
         """Whether any window was steady."""
         return self.measured is not None
 
+    @property
+    def came_back(self) -> bool:
+        """Whether it was left and there again later."""
+        return self.measured is not self.first
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was achieved, and at the end is no more."""
+        return self.latest is not None and self.achieved and not self.latest.steady
+
 
 def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA) -> SteadyState:
     """Apply the rule to every window of a series, one value a round."""
@@ -166,12 +179,14 @@ def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA)
     windows = [
         window(sample[end - criteria.window : end], first=end - criteria.window + 1, criteria=criteria) for end in ends
     ]
-    measured = next((each for each in windows if each.steady), None)
-    later = [each for each in windows if measured and each.last > measured.last]
+    stretches = [list(group) for steady, group in itertools.groupby(windows, key=lambda each: each.steady) if steady]
+    first = stretches[0][0] if stretches else None
+    later = [each for each in windows if first and each.last > first.last]
     return SteadyState(
         rounds=len(sample),
         criteria=criteria,
-        measured=measured,
+        first=first,
+        measured=stretches[-1][0] if stretches else None,
         latest=windows[-1] if windows else None,
         left=next((each.last for each in later if not each.steady), None),
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from iosonde.analysis.facts import Facts
 from iosonde.analysis.statistics import Estimate, Floats
 from iosonde.analysis.steady_state import Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
+from iosonde.workload.block.footprint import active_range_bytes
 from iosonde.workload.block.notation import active_window
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
@@ -43,6 +44,10 @@ class Course:
     """Begin of the first interval after the cliff, since the begin of the measurement."""
     cliff_bytes: int | None
     """Moved until then."""
+    moved_bytes: int
+    """In the whole measurement."""
+    range_bytes: int | None
+    """What the load addresses: of a whole drive its capacity; None where streams have ranges of their own."""
     level: Estimate | None
     """Tracking variable over the intervals of the measurement window."""
 
@@ -152,6 +157,8 @@ def _course(run: dict[str, object], intervals: pl.DataFrame) -> Course | None:
         cliff=cliff,
         cliff_s=None if at is None else float(begin[at] - begin[0]) / 1e9,
         cliff_bytes=None if at is None else int(moved[:at].sum()),
+        moved_bytes=int(moved.sum()),
+        range_bytes=active_range_bytes(run),
         level=_level(steady, series.numbers(length), _of_intervals(tracking, series)),
     )
 

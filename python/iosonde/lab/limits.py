@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iosonde.errors import LabError
-from iosonde.units import format_bandwidth, format_count
+from iosonde.units import format_bandwidth, format_bytes, format_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,20 +20,45 @@ class Limits:
     """I/Os per second."""
     bandwidth: int | None = None
     """Bytes per second."""
+    burst_bandwidth: int | None = None
+    """Bytes per second while a credit lasts, as of a drive with a cache that fills; above `bandwidth`, to which it
+    falls."""
+    burst_length_s: int = 0
+    """The credit from rest: what it does at `burst_bandwidth` in so many seconds, and is given back at `bandwidth`. Two
+    or more: with one QEMU does not hold the burst to any rate."""
 
     def __post_init__(self) -> None:
         for name, value in (("iops", self.iops), ("bandwidth", self.bandwidth)):
             if value is not None and value < 1:
                 raise LabError(f"a device of the lab cannot be held to {name} {value}", hint="name 1 or more, or none")
 
+        if (self.burst_bandwidth is None) != (self.burst_length_s == 0):
+            raise LabError("a burst of the lab needs both a rate and a length", hint="name both, or none")
+        if self.burst_length_s == 1:
+            raise LabError("a burst of the lab cannot have a length of 1 s", hint="name 2 seconds or more")
+        if self.burst_bandwidth is not None and not 0 < (self.bandwidth or 0) < self.burst_bandwidth:
+            raise LabError(
+                "a burst of the lab must fall to a lower `bandwidth`", hint="name one below the burst's rate"
+            )
+
+    @property
+    def burst_bytes(self) -> float:
+        """What a full load moves from rest until it falls to `bandwidth`; the credit is given back meanwhile."""
+        if self.burst_bandwidth is None or self.bandwidth is None:
+            return 0.0
+        return self.burst_bandwidth**2 * self.burst_length_s / (self.burst_bandwidth - self.bandwidth)
+
     def throttle_group(self, name: str) -> str:
         """QEMU's `--object` for devices that are held to this together."""
         parts = [f"throttle-group,id={name}"]
         parts += [f"x-iops-total={self.iops}"] if self.iops is not None else []
         parts += [f"x-bps-total={self.bandwidth}"] if self.bandwidth is not None else []
+        if self.burst_bandwidth is not None:
+            parts += [f"x-bps-total-max={self.burst_bandwidth}", f"x-bps-total-max-length={self.burst_length_s}"]
         return ",".join(parts)
 
     def __str__(self) -> str:
         parts = [f"{format_count(self.iops)} IOPS"] if self.iops is not None else []
         parts += [format_bandwidth(self.bandwidth)] if self.bandwidth is not None else []
-        return " and ".join(parts) or "no limit"
+        burst = f" after {format_bytes(round(self.burst_bytes))} at more" if self.burst_bandwidth else ""
+        return (" and ".join(parts) or "no limit") + burst

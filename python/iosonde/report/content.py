@@ -210,6 +210,8 @@ def _findings(material: Material, source: Source) -> list[Finding]:
     from iosonde.analysis.disturbance import disturbances
     from iosonde.analysis.facts import Facts
     from iosonde.analysis.findings import findings
+    from iosonde.analysis.idle_recovery import idle_recoveries
+    from iosonde.analysis.lasting_drop import lasting_drops
     from iosonde.analysis.sustained import courses
 
     metrics = material.run_metrics.filter(pl.col("result_set") == source.label)
@@ -223,6 +225,8 @@ def _findings(material: Material, source: Source) -> list[Finding]:
         procedures=source.procedures,
         courses=courses(Facts(results)),
         disturbed=disturbances(results),
+        recovered=idle_recoveries(material.study, results),
+        drops=lasting_drops(Facts(results)),
     )
 
 

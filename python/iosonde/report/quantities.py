@@ -74,6 +74,11 @@ def factor_title(name: str) -> str:
     return f"{title} ({stream})" if stream else title
 
 
+def factor_column(name: str) -> str:
+    """Name a factor's levels in a CSV, with their unit."""
+    return f"{name}_bytes" if unit_of_factor(name) == "B" and not name.endswith("bytes") else name
+
+
 def level_text(name: str, level: Any) -> str:
     """Name a level for a reader."""
     from iosonde.units import format_bytes, format_duration

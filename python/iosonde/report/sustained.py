@@ -126,14 +126,15 @@ def _of_courses(source: Source, material: Material) -> Table:
         title=f"Steady state within the runs{of}",
         caption="Rounds are gathered out of the intervals of a run; x is the number of the round. The average has a "
         "95 % interval by block bootstrap over the intervals of the window. The write cliff is the change point across "
-        "which the bandwidth of the intervals drops most; a dash: nothing dropped by a fifth.",
+        "which the bandwidth of the intervals drops most; a dash: nothing dropped by a fifth. The active range is "
+        "what the load addresses, of a whole drive its user capacity.",
         heads=[
             *("Case", "Pass", "Tracked", "Rounds", "Window", "Steady", "Average", "Of the best round"),
             *("Range", "Range allowed", "Slope x rounds", "Slope allowed", "Linear fit", "Left again"),
-            *("Cliff after", "Written until then"),
+            *("Cliff after", "Written until then", "In active ranges", "Written in all"),
         ],
         labels=1,
-        rows=[_course_row(each) for each in found],
+        rows=[[*_course_row(each), *_in_ranges(each)] for each in found],
         keys=[f"{source.label}\n{each.case_id}" for each in found],
     )
 
@@ -172,9 +173,25 @@ def _course_row(course: Course) -> list[Cell]:
         Cell(text=f"{100 * fraction:.0f} %", number=fraction),
         *(Cell(text=metric_text(metric, value), number=value) for value in figures),
         Cell(text=window.line),
-        Cell(text=f"in round {left}" if left else "no", number=left),
+        Cell(text=_left_text(course), number=left),
         *cliff,
     ]
+
+
+def _left_text(course: Course) -> str:
+    """When steady state was left, if it was, and whether it came back."""
+    left, again = course.steady.left, " and came back" if course.steady.came_back else ""
+    if left is None:
+        return "no"
+    return f"after {format_duration((left - 1) * course.round_s * 1e9)}, in round {left}{again}"
+
+
+def _in_ranges(course: Course) -> list[Cell]:
+    """What was moved until the cliff and in all, as multiples of what the load addresses."""
+    if not course.range_bytes:
+        return [Cell(text="-"), Cell(text="-")]
+    shares = [each and each / course.range_bytes for each in (course.cliff_bytes, course.moved_bytes)]
+    return [Cell(text="-") if each is None else Cell(text=f"{each:.2f}", number=each) for each in shares]
 
 
 def _levels(factors: Any, levels: Mapping[str, Any]) -> list[Cell]:

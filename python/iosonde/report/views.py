@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from iosonde.report import charts
+from iosonde.report import charts, timeseries
 from iosonde.report.charts import Axis, Frame
 from iosonde.report.figure import Figure, Undrawn
 from iosonde.report.layout import (
@@ -26,6 +26,7 @@ from iosonde.report.layout import (
 from iosonde.report.material import Material, loop_text
 from iosonde.report.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
 from iosonde.report.quantities import (
+    factor_column,
     factor_title,
     is_percentile,
     level_text,
@@ -33,13 +34,11 @@ from iosonde.report.quantities import (
     metric_text,
     metric_title,
     metric_unit,
-    unit_of_factor,
 )
 from iosonde.report.sketch import Draw, Sketch, finish, has_mark
 from iosonde.report.subjects import Subject, Values, largest, metric_title_of, specs, subjects
-from iosonde.study.model import ROUND, STAGE, View
+from iosonde.study.model import View
 
-RUNS_TO_DRAW = 60
 BARS_APART = 50
 """Bars that are further apart, as a ratio, stand on a logarithmic axis, as ticks: the small ones would vanish."""
 MEDIAN = 0.301
@@ -59,7 +58,7 @@ def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | N
         "bars": _bars,
         "tradeoff": _tradeoff,
         "percentiles": _percentiles,
-        "timeseries": _timeseries,
+        "timeseries": timeseries.sketch,
     }
     make = makers.get(view.kind)
     found = subjects(view, material)
@@ -122,8 +121,8 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
     rows += cited
     heads = {
         "panel": "panel",
-        "x_level": _column(view.x or "x"),
-        "series": _column(layout.series_factor),
+        "x_level": factor_column(view.x or "x"),
+        "series": factor_column(layout.series_factor),
         "source": "result_set",
     }
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
@@ -159,8 +158,8 @@ def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
     )
     heads = {
         "panel": "panel",
-        "x_level": _column(view.x or "x"),
-        "series": _column(view.series or "series"),
+        "x_level": factor_column(view.x or "x"),
+        "series": factor_column(view.series or "series"),
         "source": "result_set",
     }
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
@@ -207,9 +206,9 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
     )
     heads = {
         "panel": "panel",
-        "series": _column(layout.series_factor),
+        "series": factor_column(layout.series_factor),
         "source": "result_set",
-        "label": _column(step or "step"),
+        "label": factor_column(step or "step"),
     }
     heads |= {
         "x": x_scale.column,
@@ -258,90 +257,13 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
     )
     heads = {
         "panel": "panel",
-        "series": _column(layout.series_factor),
+        "series": factor_column(layout.series_factor),
         "source": "result_set",
         "x_text": "percentile",
         "y": scale.column,
     }
     notes = ["A percentile is drawn only where at least ten samples lie beyond it; repeats are merged."]
     return Sketch(draw=charts.percentiles, rows=rows, frame=frame, heads=heads, notes=notes)
-
-
-def _timeseries(view: View, found: list[Subject], material: Material) -> Sketch | None:
-    from iosonde.analysis.scopes import overall
-
-    layout = Layout.of(view, found, material)
-    by_key = {s.key: s for s in found}
-    drawn = {key[:2] for key in by_key}
-    runs = [
-        (source.label, record.run_id, record.repeat)
-        for source in material.sources
-        for record in source.records
-        if (source.label, record.case_id) in drawn and record.outcome != "failed"
-    ]
-    notes = []
-    if len(runs) > RUNS_TO_DRAW:
-        runs, notes = (
-            [run for run in runs if run[2] == 1],
-            ["Only the first repeat of each case is drawn; every run is below."],
-        )
-    if not runs:
-        return None
-    chosen = {label: [run_id for of, run_id, _ in runs if of == label] for label, _, _ in runs}
-    table = material.intervals(view.y, chosen).filter(pl.col("phase") == "measure")
-    if any(s.operation is None for s in found):
-        table = overall(table).with_columns(stream=pl.lit(None), operation=pl.lit(None))
-    keys = ("result_set", "case_id", "stream", "operation")
-    measured = [
-        (row, by_key[key])
-        for row in table.sort("result_set", "run_id", "begin_ns").to_dicts()
-        if (key := tuple(row[name] for name in keys)) in by_key
-    ]
-    largest = max((row["value"] for row, _ in measured), default=1)
-    scale = metric_scale(view.y, largest, title=metric_title_of(view.y, found))
-    begin = _begins(table, material, end_to_end=view.x in (ROUND, STAGE))
-    rows = []
-    for r, subject in measured:
-        seconds = round((r["end_ns"] - begin[r["result_set"], r["run_id"]]) / 1e9, 3)
-        row = row_of(subject, layout, (r["value"], None, None, 0), view.y, scale, x=seconds)
-        rows.append({**row, "run": f"{r['run_id']}", "x_text": f"{seconds:g} s"})
-    frame = Frame(
-        x=Axis(
-            title="Time (s), one load after the other" if view.x in (ROUND, STAGE) else "Time in the measurement (s)",
-            domain=(0, max((row["x"] for row in rows), default=1)),
-        ),
-        y=Axis(
-            title=scale.title, kind="log" if scale.logarithmic else "linear", label=scale.label, format=scale.format
-        ),
-        series_title=layout.series_title,
-        series=layout.series,
-        graded=layout.graded,
-        sources=drawn_sources(layout, []),
-        tooltip=[*series_tooltip(layout), ("run", "Run"), ("x_text", "Time"), ("text", metric_title(view.y))],
-    )
-    heads = {
-        "panel": "panel",
-        "series": _column(layout.series_factor),
-        "source": "result_set",
-        "run": "run_id",
-        "x": "seconds",
-        "y": scale.column,
-    }
-    return Sketch(draw=charts.timeseries, rows=rows, frame=frame, heads=heads, notes=notes)
-
-
-def _begins(table: pl.DataFrame, material: Material, *, end_to_end: bool) -> dict[tuple[str, str], int]:
-    """The begin of each run's measurement on the axis: 0, or where the one before it ends."""
-    spans = table.group_by("result_set", "run_id").agg(pl.col("begin_ns").min(), pl.col("end_ns").max())
-    if not end_to_end:
-        return {(label, run_id): begin for label, run_id, begin, _ in spans.rows()}
-    order = {(source.label, each.run_id): each.order for source in material.sources for each in source.records}
-    begins: dict[tuple[str, str], int] = {}
-    elapsed: dict[str, int] = {}
-    for label, run_id, begin, end in sorted(spans.rows(), key=lambda row: order[row[0], row[1]]):
-        begins[label, run_id] = begin - elapsed.get(label, 0)
-        elapsed[label] = elapsed.get(label, 0) + end - begin
-    return begins
 
 
 def _step_factor(view: View, found: list[Subject]) -> str | None:
@@ -381,7 +303,3 @@ def _short(value: float | None, metric: str) -> str | None:
     if metric_unit(metric) == "ns":
         return metric_text(metric, value).replace(" ", "")
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _column(name: str) -> str:
-    return f"{name}_bytes" if unit_of_factor(name) == "B" and not name.endswith("bytes") else name

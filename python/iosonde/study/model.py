@@ -181,6 +181,8 @@ class View(_Strict):
     """Factor (or metric, for `tradeoff`) on the x axis."""
     metrics: list[str] = Field(default_factory=list)
     """`accounts`: the metrics that are its columns, of each case one row."""
+    over: Literal["time", "written"] = "time"
+    """`timeseries`: its x axis, seconds or what was written as a multiple of the active range."""
     y: str = "bandwidth"
     """Metric: a name of `docs/metrics.md`, such as `bandwidth`, `iops`, `completion_latency_ns_p99`."""
     series: str | None = None

@@ -34,6 +34,11 @@ def parse_size_or_none(value: Any) -> int | None:
     return None if value is None or value == "none" else not_zero(parse_size(value))
 
 
+def none_as_empty(value: Any) -> Any:
+    """What it is, or nothing for `none`."""
+    return None if value == "none" else value
+
+
 def parse_cpus(value: Any) -> Any:
     """A list of CPU numbers, or text such as `0-3`."""
     if not isinstance(value, str):

@@ -12,7 +12,7 @@ from iosonde.analysis.convergence import Convergence, convergences
 from iosonde.analysis.finding import Finding
 from iosonde.analysis.question import Question
 from iosonde.analysis.statistics import MINIMUM_REPEATS
-from iosonde.analysis.steady_state import Criteria
+from iosonde.analysis.steady_state import CLIFF, Criteria
 from iosonde.analysis.sustained import Course
 from iosonde.study.model import Part
 from iosonde.units import format_bytes, format_duration
@@ -34,12 +34,13 @@ def tell_courses(courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence
         levels = {name: level for name, level in found.items() if level is not None}
         load = _load(levels) or f"part `{course.part}`"
         yield _of_run(course, load)
+        yield from _leaving(course, load)
         if course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
             yield Finding(
                 kind="steady",
                 title=wording.sentence(
                     f"the write cliff of {load} comes after "
-                    f"{format_duration(course.cliff_s * 1e9)} and {format_bytes(course.cliff_bytes)}"
+                    f"{format_duration(course.cliff_s * 1e9)} and {format_bytes(course.cliff_bytes)}{_ranges(course)}"
                 ),
                 evidence=f"bandwidth falls from {wording.value_text('bandwidth', course.cliff.before)} to "
                 f"{wording.value_text('bandwidth', course.cliff.after)}, "
@@ -101,23 +102,41 @@ def _of_run(course: Course, load: str) -> Finding:
         if level and level.low is not None and level.high is not None
         else ""
     )
-    left = (
-        f"; it left steady state again in round {course.steady.left} of {course.steady.rounds}"
-        if course.steady.left
-        else ""
-    )
     end = format_duration(window.last * course.round_s * 1e9)
     fraction = wording.percent_text(course.fraction(window.mean))
     return Finding(
         kind="steady",
         title=wording.sentence(
             f"{load} is steady after {end} at {wording.value_text(metric, window.mean)}, {fraction} of its best round"
-            + (", and leaves that state again" if left else "")
+            + (", and leaves that state again" if course.steady.lost else "")
         ),
         evidence=f"rounds {window.first} to {window.last} of {format_duration(course.round_s * 1e9)}: range "
         f"{wording.percent_text(window.range_share)}, slope {wording.percent_text(window.slope_share)} of the mean"
-        f" ({_allowed(window.criteria)}){interval}{left}",
-        strength="moderate" if left else "strong",
+        f" ({_allowed(window.criteria)}){interval}",
+        strength="moderate" if course.steady.left else "strong",
+        case_ids=(course.case_id,),
+        part=course.part,
+    )
+
+
+def _leaving(course: Course, load: str) -> Iterator[Finding]:
+    """Say when a run that was steady was so no more, what it fell to or rose to, and whether it came to rest there."""
+    steady, metric = course.steady, course.tracking
+    if not (steady.left and steady.first and steady.measured and steady.latest):
+        return
+    before = steady.first.mean
+    after = steady.measured.mean if steady.came_back else float(course.values[-1])
+    rest = f"steady again since round {steady.measured.first}" if steady.came_back else "not steady again until the end"
+    yield Finding(
+        kind="steady",
+        title=wording.sentence(
+            f"{load} leaves steady state after {format_duration((steady.left - 1) * course.round_s * 1e9)}: from "
+            f"{wording.value_text(metric, before)} to {wording.value_text(metric, after)}"
+            + (", where it is steady again" if steady.came_back else "")
+        ),
+        evidence=f"rounds {steady.first.first} to {steady.first.last} were steady, and the window that ends with round "
+        f"{steady.left} of {steady.rounds} is not; {rest}",
+        strength="strong" if after / before < CLIFF or after / before > 1 / CLIFF else "moderate",
         case_ids=(course.case_id,),
         part=course.part,
     )
@@ -148,6 +167,13 @@ def _of_pass(part: Part, each: Convergence) -> Finding:
         case_ids=tuple(each.case_ids[:1]),
         part=part.name,
     )
+
+
+def _ranges(course: Course) -> str:
+    """What was moved until the cliff, in capacities: what SNIA's write saturation is drawn over."""
+    if not course.range_bytes or course.cliff_bytes is None:
+        return ""
+    return f" ({course.cliff_bytes / course.range_bytes:.2g} times the active range)"
 
 
 def _allowed(criteria: Criteria) -> str:

@@ -27,7 +27,7 @@ def cost(streams: Mapping[str, BlockParameters]) -> Cost:
 
 def _write_limit(stream: BlockParameters) -> int | None:
     """Bytes that a stream writes at most, ramp included; None where only time limits them."""
-    limits = [stream.limit_bytes, (stream.limit_operations or 0) * stream.largest_block, _due(stream, stream.duration)]
+    limits = [stream.byte_limit, (stream.limit_operations or 0) * stream.largest_block, _due(stream, stream.duration)]
     ramps = [stream.ramp_bytes, _due(stream, stream.ramp)]
     measured, ramp = (min((limit for limit in each if limit), default=None) for each in (limits, ramps))
     return None if measured is None or (ramp is None and stream.ramp) else measured + (ramp or 0)
@@ -49,4 +49,4 @@ def _duration_ns(stream: BlockParameters) -> int:
     if stream.limit_operations:
         rate = stream.offered_rate if isinstance(stream.rate, float) else ASSUMED_OPERATIONS_PER_SECOND
         return round(stream.limit_operations / rate * 10**9)
-    return round((stream.limit_bytes or 0) / ASSUMED_BYTES_PER_SECOND * 10**9)
+    return round((stream.byte_limit or 0) / ASSUMED_BYTES_PER_SECOND * 10**9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from iosonde.units import MIB
 from iosonde.workload.block.parameters import BlockParameters
@@ -33,6 +34,14 @@ def addressed_bytes(streams: Mapping[str, BlockParameters]) -> int:
     """Where the last span ends; streams must be settled."""
     begin = begins(streams)
     return max(begin[name] + stream.offset + stream.extent_bytes for name, stream in streams.items())
+
+
+def active_range_bytes(parameters: Mapping[str, Any]) -> int | None:
+    """What the load of a settled case addresses, by its parameters; None where streams have spans of their own."""
+    if not isinstance(parameters.get("span"), int):
+        return None
+    named = {name: parameters[name] for name in ("span", "jobs", "files") if parameters.get(name) is not None}
+    return BlockParameters.model_construct(**named).active_range_bytes
 
 
 def begins(streams: Mapping[str, BlockParameters]) -> dict[str, int]:

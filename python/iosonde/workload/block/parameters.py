@@ -18,6 +18,7 @@ from iosonde.workload.reading import (
     Interval,
     Size,
     SizeOrZero,
+    none_as_empty,
     parse_cpus,
     parse_duration_or_none,
 )
@@ -162,6 +163,11 @@ class BlockParameters(BaseModel):
         10 * 10**9, description="Length of the measurement at most; `none` where only a limit ends it."
     )
     limit_bytes: Size | None = Field(None, description="Bytes each stream issues at most in the measurement.")
+    limit_spans: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(none_as_empty)] = Field(
+        None,
+        description="The same as a multiple of what the stream addresses (of a whole drive its capacity); `none`: no "
+        "such limit.",
+    )
     limit_operations: int | None = Field(None, ge=1, description="I/Os each stream issues at most in the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
     round_length: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
@@ -228,6 +234,18 @@ class BlockParameters(BaseModel):
         """Bytes of one block for each job that has a part of the span."""
         parts = self.jobs if self.span_sharing == "split" and self.files == "shared" else 1
         return parts * self.largest_block
+
+    @property
+    def active_range_bytes(self) -> int:
+        """Bytes that its jobs address together, once it is settled: what SNIA calls the active range."""
+        return int(self.span) * (self.jobs if self.files == "per_job" else 1)
+
+    @property
+    def byte_limit(self) -> int | None:
+        """Bytes that it issues at most in the measurement, once it is settled; None without such a limit."""
+        if self.limit_spans is None:
+            return self.limit_bytes
+        return max(round(self.limit_spans * self.active_range_bytes), self.jobs * self.largest_block)
 
     @property
     def extent_bytes(self) -> int:

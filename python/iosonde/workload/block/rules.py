@@ -54,8 +54,11 @@ def _rules(stream: BlockParameters) -> list[Rule]:
          "`duplicate_fraction` counts blocks of 4 KiB: `block_size` must be a multiple of that"),
         *_verification_rules(stream),
         (stream.completion_polling and stream.io_mode != "direct", "`completion_polling` needs `io_mode = \"direct\"`"),
-        (stream.duration is None and stream.limit_bytes is None and stream.limit_operations is None,
-         "it would never end: set `duration`, `limit_bytes` or `limit_operations`"),
+        (stream.duration is None
+         and stream.limit_bytes is None and stream.limit_operations is None and stream.limit_spans is None,
+         "it would never end: set `duration`, `limit_bytes`, `limit_spans` or `limit_operations`"),
+        (stream.limit_bytes is not None and stream.limit_spans is not None,
+         "`limit_bytes` and `limit_spans` limit the same: set one of them"),
         (stream.fill > 0 and stream.purge == "none",
          "`fill` needs a `purge`, so that what it leaves is truly free"),
         (stream.fill > 0 and stream.offset > 0, "`fill` begins at the start, so it leaves no `offset`"),

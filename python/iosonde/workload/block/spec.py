@@ -154,7 +154,7 @@ def _stream(name: str, stream: BlockParameters, begin: int) -> JsonObject:
         "durability": _durability(stream.durability),
         "arrival": _arrival(stream),
         "payload": _payload(stream),
-        "limit_bytes": stream.limit_bytes,
+        "limit_bytes": stream.byte_limit,
         "limit_operations": stream.limit_operations,
         "active": active_window(stream.active) if stream.active else None,
         "spin_ns": stream.spin,
