@@ -156,7 +156,8 @@ class Bench:
         is_fill = load.phase == "fillseq"
         options = {
             **OPTIONS,
-            "block_cache": load.cache_bytes,
+            # db_bench keeps no part of it for blocks of high priority, a cache given as a number half of it.
+            "block_cache": f"{{capacity={load.cache_bytes};high_pri_pool_ratio=0}}",
             "use_direct_reads": load.direct_reads,
             "compression": "kNoCompression",
             "statistics": False,
@@ -190,6 +191,8 @@ class Bench:
             "compression_ratio": 0.5,
             "compression_type": "none",
             "cache_size": load.cache_bytes,
+            # RocksDB's own default; db_bench shortens successors too.
+            "index_shortening_mode": 1,
             "use_direct_reads": load.direct_reads,
             "use_existing_db": load.phase != "fillseq",
             "seed": 1,

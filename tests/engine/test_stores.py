@@ -195,6 +195,14 @@ class TestEveryStore:
         assert told.checks("missing") == told.checks("corrupted") == 0
         assert sorted(path.name for path in tmp_path.iterdir()) == ["database", MARK]
 
+    def test_a_database_with_contents_of_another_version_is_loaded_anew(self, store: str, tmp_path: Path) -> None:
+        carry_out(spec(store, tmp_path, reading_all()))
+        mark = json.loads((tmp_path / MARK).read_text())
+        mark["made_of"]["contents"] -= 1
+        (tmp_path / MARK).write_text(json.dumps(mark))
+        assert not carry_out(spec(store, tmp_path, reading_all())).store["kept"]
+        assert carry_out(spec(store, tmp_path, reading_all())).store["kept"]
+
     def test_a_run_is_stopped_while_it_loads(self, store: str, tmp_path: Path) -> None:
         run = spec(store, tmp_path, reading_all(), count=50_000_000)
         engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -14,6 +14,7 @@ use iosonde_protocol::{KvWorkload, PageCache, StoreTarget};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, KvError};
+use crate::records::CONTENTS_VERSION;
 use crate::store::{Opener, Place};
 
 /// The mark's name in a directory.
@@ -251,6 +252,7 @@ fn made_of(workload: &KvWorkload) -> serde_json::Value {
     serde_json::json!({
         "store": workload.store,
         "records": workload.records,
+        "contents": CONTENTS_VERSION,
         "separate_log": matches!(&workload.target, StoreTarget::Directory { log_path: Some(_), .. }),
     })
 }
