@@ -61,6 +61,11 @@ pub enum Translation {
         /// Room beyond `capacity_bytes` that collection works with, as a fraction of it; blocks that are being
         /// written and a reserve of free ones come on top.
         over_provisioning: f64,
+        /// Bytes that one entry of the map stands for and that move together, 4 KiB or a power of two times that, 256 KiB
+        /// at most. Of a write of less, what it leaves of the unit is read and written along, once more units are divided
+        /// than the spare room would hold.
+        #[serde(default = "page_bytes")]
+        mapping_bytes: u32,
         /// Programs that a block of one die takes (`program_bytes` each) before it must be erased.
         block_programs: u32,
         /// Time to erase a block, in nanoseconds.
@@ -74,6 +79,10 @@ pub enum Translation {
         /// Part of the media that is used with one bit a cell for fresh writes; absent: none.
         slc: Option<SlcModel>,
     },
+}
+
+fn page_bytes() -> u32 {
+    4096
 }
 
 /// Which block is collected next.

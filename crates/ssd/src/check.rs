@@ -10,6 +10,8 @@ const PHYSICAL_PAGES_MAX: u64 = (1 << 31) - 2;
 /// With fewer, what is being written would be a large part of the drive.
 const SUPERBLOCKS_MIN: u64 = 12;
 const DRIVES_MAX: u32 = 64;
+/// Pages of a unit are bits of a word.
+const UNIT_BYTES_MAX: u64 = 64 * PAGE_BYTES;
 
 /// What is wrong with a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +78,7 @@ fn check_translation(model: &DriveModel) -> Result<(), ModelError> {
         over_provisioning,
         block_programs,
         idle_free_fraction,
+        mapping_bytes,
         ..
     } = &model.translation
     else {
@@ -97,6 +100,12 @@ fn check_translation(model: &DriveModel) -> Result<(), ModelError> {
         "translation.block_programs",
         format!("blocks of {block_programs} programs, a free fraction of {idle_free_fraction}"),
         "a block takes at least one program, and `idle_free_fraction` lies below 1",
+    )?;
+    require(
+        mapping_bytes.is_power_of_two() && (PAGE_BYTES..=UNIT_BYTES_MAX).contains(&u64::from(*mapping_bytes)),
+        "translation.mapping_bytes",
+        format!("a mapping of {mapping_bytes} bytes"),
+        "it is 4 KiB, or a power of two times that, 256 KiB at most",
     )?;
     require(
         superblocks(model) >= SUPERBLOCKS_MIN,

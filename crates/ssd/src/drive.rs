@@ -18,6 +18,7 @@ use iosonde_protocol::{DeviceUsage, DriveModel, MediaUsage, Translation};
 use crate::die::{Die, NEVER, NO_PROGRAM};
 use crate::geometry::Geometry;
 use crate::translation::{Media, Origin, PageMap, Place, Untimed, WHOLE_PAGE};
+use crate::units::Units;
 use crate::{Action, PAGE_BYTES};
 
 const SECTOR_BYTES: u64 = 512;
@@ -69,6 +70,7 @@ pub(crate) struct Drive {
     model: DriveModel,
     geometry: Geometry,
     map: Option<PageMap>,
+    units: Units,
     hardware: Hardware,
     /// Commands by number, and the numbers that are free.
     commands: Vec<Active>,
@@ -116,6 +118,11 @@ impl Drive {
             model: model.clone(),
             geometry,
             map,
+            units: Units::new(
+                geometry.unit_pages,
+                geometry.pages,
+                units_in_spare_room(model, geometry),
+            ),
             commands: Vec::new(),
             vacant: Vec::new(),
             waiting: VecDeque::new(),
@@ -193,6 +200,12 @@ impl Drive {
             }
         }
         self.hardware.begin_anew();
+        let mut closed = Vec::new();
+        self.units.close(&mut closed);
+        if let Some(map) = &mut self.map {
+            map.carry(closed.iter().flat_map(|&unit| self.units.missing(unit)), &mut Untimed);
+            self.buffered_pages = map.gathered.len() as u64;
+        }
     }
 
     /// What host and media have seen so far.
@@ -387,9 +400,21 @@ impl Drive {
         }
         self.hardware.media.buffer_write_hits += u64::from(hits);
         self.buffered_pages += pages - u64::from(hits);
+        self.complete_units(first, pages as u32);
         let must_settle = command.durable && !self.model.buffer.power_loss_protection;
         let settled_ns = if must_settle { self.flush_buffer(now_ns) } else { now_ns };
         self.hardware.finish_write(number, settled_ns);
+    }
+
+    /// Carries along what must move with these pages, and with those of units that are kept divided no longer.
+    fn complete_units(&mut self, first: u32, count: u32) {
+        let mut closed = Vec::new();
+        self.units.write(first, count, &mut closed);
+        let Some(map) = &mut self.map else { return };
+        let missing = closed.iter().flat_map(|&unit| self.units.missing(unit));
+        let carried = map.carry(missing, &mut self.hardware);
+        self.buffered_pages += u64::from(carried);
+        self.hardware.media.copied_bytes += u64::from(carried) * PAGE_BYTES;
     }
 
     /// Without a map every program has its place; without a buffer a write is done when the media is.
@@ -716,6 +741,14 @@ impl Media for Hardware {
         self.dies[die as usize].plan(self.now_ns, erase_ns, NO_PROGRAM, suspend_ns, self.now_ns);
         self.media.erases += 1;
     }
+}
+
+/// Units that the spare room would hold.
+fn units_in_spare_room(model: &DriveModel, geometry: Geometry) -> u32 {
+    let Translation::PageMapped { over_provisioning, .. } = model.translation else {
+        return 0;
+    };
+    (over_provisioning * f64::from(geometry.pages / geometry.unit_pages)) as u32
 }
 
 fn slc_of(model: &DriveModel) -> Option<iosonde_protocol::SlcModel> {

@@ -22,6 +22,8 @@ pub(crate) struct Geometry {
     pub dies: u32,
     pub superblock_pages: u32,
     pub superblocks: u32,
+    /// Pages that one entry of the map stands for.
+    pub unit_pages: u32,
 }
 
 impl Geometry {
@@ -38,14 +40,20 @@ impl Geometry {
                 dies,
                 superblock_pages: program_pages * dies,
                 superblocks: 0,
+                unit_pages: 1,
             },
-            Translation::PageMapped { block_programs, .. } => Geometry {
+            Translation::PageMapped {
+                block_programs,
+                mapping_bytes,
+                ..
+            } => Geometry {
                 pages,
                 program_pages,
                 block_programs: *block_programs,
                 dies,
                 superblock_pages: superblock_pages(model) as u32,
                 superblocks: superblocks(model) as u32,
+                unit_pages: mapping_bytes / PAGE_BYTES as u32,
             },
         }
     }

@@ -25,6 +25,7 @@ pub mod sample;
 mod state;
 mod storage;
 mod translation;
+mod units;
 
 pub use check::ModelError;
 pub use state::StateError;

@@ -31,6 +31,7 @@ pub fn flash() -> DriveModel {
         },
         translation: Translation::PageMapped {
             over_provisioning: 0.2,
+            mapping_bytes: 4096,
             block_programs: 2,
             erase_ns: 2_000_000,
             collection: Collection::Greedy,

@@ -120,6 +120,12 @@ pub(crate) struct PageMap {
     pub(crate) erasures: Erasures,
 }
 
+fn sense(pages: Option<(u32, u32)>, media: &mut impl Media) {
+    if let Some((program, count)) = pages {
+        media.read(program, count);
+    }
+}
+
 impl PageMap {
     /// A drive as it leaves the factory.
     pub(crate) fn new(geometry: Geometry, collection: Collection) -> PageMap {
@@ -189,6 +195,29 @@ impl PageMap {
             }
         }
         hits
+    }
+
+    /// Reads and writes once more those pages that lie on the media; how many that were.
+    pub(crate) fn carry(&mut self, pages: impl Iterator<Item = u32>, media: &mut impl Media) -> u32 {
+        let mut carried = 0;
+        let mut sensed: Option<(u32, u32)> = None;
+        for page in pages {
+            let Place::Physical(physical) = self.locate(page) else {
+                continue;
+            };
+            let program = self.geometry.program_of(physical);
+            sensed = match sensed {
+                Some((open, count)) if open == program => Some((open, count + 1)),
+                other => {
+                    sense(other, media);
+                    Some((program, 1))
+                }
+            };
+            self.write(page, WHOLE_PAGE, media);
+            carried += 1;
+        }
+        sense(sensed, media);
+        carried
     }
 
     /// Forgets a page.

@@ -86,6 +86,11 @@ class Translation(_Part):
     over_provisioning: float | None = Field(
         None, gt=0, lt=10, description="Spare room for collection, as a fraction of the capacity."
     )
+    mapping: Size = Field(
+        PAGE_BYTES,
+        description="What one entry of the map stands for. Of a smaller write, the rest of the unit is read and "
+        "written along, once more units are divided than the spare room holds.",
+    )
     block: Size | None = Field(None, description="Bytes of one die's block, all planes: what is erased at once.")
     erase_time: Time | None = Field(None, description="Time to erase it.")
     collection: Literal["greedy", "least_recently_written"] = Field(
@@ -190,6 +195,7 @@ class DriveModel(_Part):
         return {
             "kind": "page_mapped",
             "over_provisioning": flash.over_provisioning,
+            **({"mapping_bytes": flash.mapping} if flash.mapping != PAGE_BYTES else {}),
             "block_programs": (flash.block or 0) // self.media.program,
             "erase_ns": flash.erase_time,
             "collection": flash.collection,
@@ -199,10 +205,11 @@ class DriveModel(_Part):
         }
 
     def memory_bytes(self) -> int:
-        """What simulating it takes once all of it was written: two tables of four bytes a page."""
+        """What simulating it takes once all of it was written: two tables of four bytes a page, eight bytes a unit."""
         if self.translation.kind == "in_place":
             return 0
-        return round(4 * (self.capacity / PAGE_BYTES) * (2 + (self.translation.over_provisioning or 0)))
+        units = 8 * self.capacity / self.translation.mapping if self.translation.mapping > PAGE_BYTES else 0
+        return round(4 * (self.capacity / PAGE_BYTES) * (2 + (self.translation.over_provisioning or 0)) + units)
 
 
 def models() -> dict[str, Path]:
