@@ -12,6 +12,7 @@ from iosonde.analysis.facts import Facts
 from iosonde.analysis.finding import Finding
 from iosonde.analysis.findings import findings
 from iosonde.analysis.idle_recovery import IdleRecovery, idle_recoveries
+from iosonde.analysis.lasting_drop import lasting_drops
 from iosonde.analysis.metrics import run_metrics
 from iosonde.analysis.stimulus import changes
 from iosonde.analysis.sustained import courses
@@ -85,6 +86,8 @@ stages = [
 
 def recoveries(target: str, directory: Path) -> tuple[list[IdleRecovery], list[str]]:
     result_set = carried_out(PAUSES, target, directory)
+    fallen = [each.case_id for each in lasting_drops(Facts(result_set))]
+    assert not any("stage" in case_id for case_id in fallen), "what a stage loses is told of the pass"
     found = idle_recoveries(study_of(result_set), result_set)
     return found, [each.title for each in told(result_set, "recovery")]
 
@@ -162,6 +165,8 @@ def test_random_writes_degrade_and_sequential_ones_recover_once_all_was_written_
     titles = [each.title for each in told(result_set, "recovery")]
     assert any("`random` after `sequential` degrades from" in title for title in titles)
     assert any("`sequential again` recovers from `random`: within 10 % of what" in title for title in titles)
+    cliffs = [each.title for each in told(result_set, "steady") if "write cliff" in each.title]
+    assert not any("random" in title or "again" in title for title in cliffs), "what the stage before left is no cliff"
 
 
 def test_what_has_no_time_to_recover_is_said_not_to(tmp_path: Path) -> None:

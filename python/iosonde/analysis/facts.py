@@ -13,7 +13,7 @@ import duckdb
 import polars as pl
 
 from iosonde.results import ResultSet, connect, frame
-from iosonde.study.model import Rounds
+from iosonde.study.model import STAGE, Rounds
 
 Results = ResultSet | Sequence[ResultSet] | duckdb.DuckDBPyConnection
 Per = Literal["run", "interval", "case"]
@@ -155,6 +155,11 @@ class Facts:
         """One row a case some of whose streams load the target for a part of the time: `result_set, case_id`."""
         names = [name for name in self._columns("cases") if name.rpartition(".")[2] == "active"]
         some = " OR ".join(f"{_identifier(name)} IS NOT NULL" for name in names) or "false"
+        return self._frame(f"SELECT result_set, case_id FROM {self._view('cases')} WHERE {some}")
+
+    def staged(self) -> pl.DataFrame:
+        """One row a case that is a stage of a pass: `result_set, case_id`. What it does is told of the pass."""
+        some = f"{_identifier(STAGE)} IS NOT NULL" if STAGE in self._columns("cases") else "false"
         return self._frame(f"SELECT result_set, case_id FROM {self._view('cases')} WHERE {some}")
 
     def devices(self) -> pl.DataFrame:

@@ -48,7 +48,8 @@ class LastingDrop:
 def lasting_drops(facts: Facts) -> list[LastingDrop]:
     """Every closed-loop run that falls below `CLIFF` of what it was and stays there, in the order of execution.
 
-    Left out are runs that are judged by rounds of their own, controls, and loads that change by themselves (`active`).
+    Left out are runs that are judged by rounds of their own, controls, stages (their pass is told of as one), and loads
+    that change by themselves (`active`).
     """
     judged = facts.rounds().select("result_set", "case_id").unique()
     runs = (
@@ -56,6 +57,7 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
         .filter(pl.col("workload") == "block", pl.col("loop") == "closed", ~pl.col("control"))
         .join(judged, on=["result_set", "case_id"], how="anti")
         .join(facts.alternating(), on=["result_set", "case_id"], how="anti")
+        .join(facts.staged(), on=["result_set", "case_id"], how="anti")
     )
     keys = ["result_set", "run_id"]
     intervals = (

@@ -14,7 +14,7 @@ from iosonde.analysis.question import Question
 from iosonde.analysis.statistics import MINIMUM_REPEATS
 from iosonde.analysis.steady_state import CLIFF, Criteria
 from iosonde.analysis.sustained import Course
-from iosonde.study.model import Part
+from iosonde.study.model import STAGE, Part
 from iosonde.units import format_bytes, format_duration
 
 
@@ -28,6 +28,7 @@ def tell_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator
 def tell_courses(courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence[Part]) -> Iterator[Finding]:
     """Say of every run that is judged by its own rounds when it was steady, and what was left of the peak."""
     names = {part.name: list(part.all_factors) for part in parts}
+    first = {(course.part, course.repeat): course.case_id for course in reversed(courses)}
     for course in courses:
         row = cases.row(by_predicate=pl.col("case_id") == course.case_id, named=True)
         found = {name: row.get(name, row.get(f"{name}_level")) for name in names.get(course.part, [])}
@@ -35,7 +36,9 @@ def tell_courses(courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence
         load = _load(levels) or f"part `{course.part}`"
         yield _of_run(course, load)
         yield from _leaving(course, load)
-        if course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
+        # A drop within a later stage is what the stage before has left, and no write cliff.
+        is_fresh = row.get(STAGE) is None or first[course.part, course.repeat] == course.case_id
+        if is_fresh and course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
             yield Finding(
                 kind="steady",
                 title=wording.sentence(
