@@ -206,7 +206,9 @@ def test_a_run_too_short_for_a_window_is_not_achieved(tmp_path: Path) -> None:
 def test_a_shipped_study_runs_to_its_report_on_a_simulated_drive(name: str, tmp_path: Path) -> None:
     from iosonde.report import write
 
-    settings = {"duration": "6s"} | ({"fill": "50,90"} if name.startswith("master") else {"span": "128MiB"})
+    settings = {"duration": "6s"} | (
+        {"fill": "50,90"} if name.startswith("master") else {"span": "128MiB", "limit_spans": "none"}
+    )
     plan = expand(load(name), open_target("sim:pm963,capacity=256MiB"), profile="quick", settings=settings)
     result_set = execute(plan, tmp_path / "set")
     assert {record.outcome for record in result_set.records()} == {"complete"}

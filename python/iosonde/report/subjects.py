@@ -96,16 +96,19 @@ class Values:
             (r["result_set"], r["case_id"], r["stream"], r["operation"]): tuple(r[c] for c in columns)
             for r in table.to_dicts()
         }
+        # A rate that is kept, say, is told of a stream and not of its operations.
+        self._only_of_streams = table["operation"].eq("all").all()
 
     def of(self, subject: Subject) -> tuple[float | None, float | None, float | None, int]:
         """Return median, low, high and repeats; None where there is no value."""
         if subject.in_window:
             return self._of_window.get(_window_key(subject.source.label, subject.case.levels), (None, None, None, 0))
-        found = (
-            self._of_case.get((subject.source.label, subject.case.case_id))
-            if subject.operation is None
-            else self._of_operation.get(subject.key)
-        )
+        label, case_id, stream, operation = subject.key
+        if operation is None:
+            found = self._of_case.get((label, case_id))
+        else:
+            told_of = "all" if self._only_of_streams else operation
+            found = self._of_operation.get((label, case_id, stream, told_of))
         return found or (None, None, None, 0)
 
     @cached_property
