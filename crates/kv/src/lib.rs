@@ -316,7 +316,7 @@ impl Stage<'_, '_> {
             (self.emit)(Event::Warning(Warning {
                 code: "assertions_enabled".into(),
                 message: format!(
-                    "{} {} was built with assertions, which cost time",
+                    "the library of `{}`, version {}, was built with assertions, which cost time",
                     self.run.workload.store.kind.name(),
                     about.version
                 ),
