@@ -68,7 +68,8 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
 
     yield make
     for each in made:
-        subprocess.run(["umount", each.directory], check=False, capture_output=True)
+        # Lazily: what a test has started may still read there, and ends only after this.
+        subprocess.run(["umount", "--lazy", each.directory], check=False, capture_output=True)
         subprocess.run(["losetup", "--detach", each.device], check=False, capture_output=True)
 
 
