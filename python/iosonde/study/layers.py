@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from iosonde import workload
 from iosonde.study.model import Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import without as without_setup
 from iosonde.workload.interface import Workload
-
-if TYPE_CHECKING:
-    pass
 
 
 def streams_of(

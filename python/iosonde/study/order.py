@@ -6,14 +6,10 @@ import hashlib
 import itertools
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from iosonde.study.draft import Draft
 from iosonde.study.model import Study
 from iosonde.study.plan import Case
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
