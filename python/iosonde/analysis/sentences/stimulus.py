@@ -28,15 +28,8 @@ def _of_course(change: Change) -> Finding:
         verb = "improves" if better else "degrades"
         when = f"within {format_duration((change.settled_s or 0) * 1e9)}" if change.settled_s else "in its first round"
         title = f"{stage} {verb} from {_text(change, first)} to {_text(change, level)} {when}"
-    return Finding(
-        kind="recovery",
-        title=wording.sentence(title),
-        evidence=f"{_text(change, first)} in the first round of {format_duration(change.course.round_s * 1e9)}, "
-        f"{_text(change, level)} {_settled(change)}",
-        strength="strong" if change.course.steady.achieved else "weak",
-        case_ids=(change.course.case_id,),
-        part=change.course.part,
-    )
+    length = format_duration(change.course.round_s * 1e9)
+    return _finding(change, title, f"{_text(change, first)} in the first round of {length}")
 
 
 def _of_recovery(change: Change, once: float) -> Finding:
@@ -57,19 +50,23 @@ def _of_recovery(change: Change, once: float) -> Finding:
             f"{stage} does not recover from `{change.before}` within {length}: at best "
             f"{wording.percent_text(ratio)} of what `{change.earlier}` was"
         )
-    return Finding(
-        kind="recovery",
-        title=wording.sentence(title),
-        evidence=f"{_text(change, once)} before, {_text(change, change.first)} in the first round after, "
-        f"{_text(change, change.level)} {_settled(change)}",
-        strength="strong" if change.course.steady.achieved else "weak",
-        case_ids=(change.course.case_id,),
-        part=change.course.part,
+    return _finding(
+        change, title, f"{_text(change, once)} before, {_text(change, change.first)} in the first round after"
     )
 
 
-def _settled(change: Change) -> str:
-    return "in steady state" if change.course.steady.achieved else "in the last rounds, which were not steady"
+def _finding(change: Change, title: str, begin: str) -> Finding:
+    """With the level that it came to as the end of its evidence."""
+    achieved = change.course.steady.achieved
+    settled = "in steady state" if achieved else "in the last rounds, which were not steady"
+    return Finding(
+        kind="recovery",
+        title=wording.sentence(title),
+        evidence=f"{begin}, {_text(change, change.level)} {settled}",
+        strength="strong" if achieved else "weak",
+        case_ids=(change.course.case_id,),
+        part=change.course.part,
+    )
 
 
 def _text(change: Change, value: float) -> str:
