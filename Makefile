@@ -26,6 +26,7 @@ test: setup-dev ## Pass every test
 lab: setup ## Measure arrays of throttled drives in a virtual machine (as root, an hour or more)
 	lab/run $(DEMO)/lab
 
+check: export PYTHONPATH := python
 check: setup-dev ## Format, lint, types, unit tests: the fast loop
 	cargo fmt --check
 	cargo clippy --quiet --all-targets -- -D warnings
@@ -33,7 +34,8 @@ check: setup-dev ## Format, lint, types, unit tests: the fast loop
 	ruff check python tests bench
 	mypy
 	cargo test --quiet --lib
-	pytest -q tests/study tests/analysis tests/results
+	lint-imports --no-cache
+	pytest -q tests/study tests/metrics tests/findings tests/results
 
 format: setup-dev ## Format the code
 	cargo fmt

@@ -28,8 +28,8 @@ from typing import Any
 from pairs import difference_of, interleaved, provenance, shown, table
 from runs import Measured, MeasurementError, random_read_spec, run_engine
 
-from iosonde.run.engine import find_engine
-from iosonde.run.environment import capture
+from iosonde.execution.engine import find_engine
+from iosonde.execution.environment import capture
 
 FILE_BYTES = 1 << 30
 QUEUE_DEPTH = 32

@@ -30,9 +30,9 @@ from runs import (
     run_events,
 )
 
-from iosonde.run.engine import find_engine
-from iosonde.run.environment import capture
-from iosonde.target import open_target
+from iosonde.execution.engine import find_engine
+from iosonde.execution.environment import capture
+from iosonde.storage import open_target
 from iosonde.workload import kv
 
 SPAN_BYTES = 1 << 30

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results import ResultSet
 from iosonde.results.histogram import bucket_of
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Record
-from iosonde.study.plan import Case, Cost, Plan, Run
 
 INTERVAL_COUNT = 60
 SAMPLES = 1000

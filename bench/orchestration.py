@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from iosonde.execution import execute
+from iosonde.plan import Case, Run
+from iosonde.planning import expand
 from iosonde.results.schema import Record
-from iosonde.run import execute
-from iosonde.study import expand
+from iosonde.storage import open_target
 from iosonde.study.model import Part, Profile, Study
-from iosonde.study.plan import Case, Run
-from iosonde.target import open_target
 
 
 class Stopwatch:

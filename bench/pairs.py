@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from iosonde.analysis.statistics import Estimate, median_interval, ratio
+from iosonde.metrics.statistics import Estimate, median_interval, ratio
 
 T = TypeVar("T")
 

@@ -24,10 +24,10 @@ from pathlib import Path
 
 import polars as pl
 
+from iosonde.execution import execute
+from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.run import execute
-from iosonde.study import expand, parse
-from iosonde.target import open_target
+from iosonde.storage import open_target
 from iosonde.units import compact_size, parse_size
 
 STUDY = """

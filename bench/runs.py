@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.analysis.histogram import percentiles
+from iosonde.metrics.histogram import percentiles
 
 SECOND_NS = 10**9
 BLOCK_BYTES = 4096

@@ -14,9 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.analysis.histogram import percentiles
-from iosonde.target import open_target
-from iosonde.target.simulated_drive import SimulatedDriveTarget
+from iosonde.metrics.histogram import percentiles
+from iosonde.storage import open_target
+from iosonde.storage.simulated_drive import SimulatedDriveTarget
 
 SECOND_NS = 10**9
 TAILS = {"p50": 500_000, "p99": 990_000, "p99_999": 999_990}

@@ -20,8 +20,8 @@ from published.steady_drives import steady
 from runs import MeasurementError, run_events
 from simulated import Figures, Load, figures, spec_of
 
-from iosonde.run.engine import find_engine
-from iosonde.run.environment import capture
+from iosonde.execution.engine import find_engine
+from iosonde.execution.environment import capture
 
 HEAD = ("load", "simulated I/Os in a second of CPU time", "of the drive's own time in one of CPU time")
 PRECONDITION_HEAD = ("drive", "written", "wall time (s)", "CPU time (s)", "peak memory (MB)")

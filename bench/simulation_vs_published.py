@@ -18,7 +18,7 @@ from published import davidovic2019, han2021, jo2024, master2010
 from published.points import Point
 from simulated import SimulationError
 
-from iosonde.run.engine import find_engine
+from iosonde.execution.engine import find_engine
 
 PAPERS: dict[str, ModuleType] = {
     "davidovic2019": davidovic2019,

@@ -28,10 +28,10 @@ from typing import Any
 
 from pairs import interleaved, provenance, ratio_of, shown, table
 
-from iosonde.run.engine import drive, find_engine
-from iosonde.run.environment import capture
-from iosonde.run.stop import Stop
-from iosonde.target import open_target
+from iosonde.execution.engine import drive, find_engine
+from iosonde.execution.environment import capture
+from iosonde.execution.stop import Stop
+from iosonde.storage import open_target
 from iosonde.workload import kv
 
 READERS = 4

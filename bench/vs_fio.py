@@ -41,8 +41,8 @@ from runs import (
     run_fio,
 )
 
-from iosonde.run.engine import find_engine
-from iosonde.run.environment import capture
+from iosonde.execution.engine import find_engine
+from iosonde.execution.environment import capture
 
 FILE_BYTES = 1 << 30
 

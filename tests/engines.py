@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import EngineError
-from iosonde.run.engine import find_engine
+from iosonde.execution.engine import find_engine
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 

@@ -18,11 +18,11 @@ import numpy as np
 import polars as pl
 from plans import a_failure, a_record, null_spec
 
+from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results import ResultSet
 from iosonde.results.histogram import bucket_of
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, RecordVerdict, RecordWarning
 from iosonde.study.model import Study
-from iosonde.study.plan import Case, Cost, Plan, Run
 
 KIB, MIB = 1 << 10, 1 << 20
 SECOND = 10**9

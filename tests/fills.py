@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.study import parse
+from iosonde.planning import parse
 from iosonde.study.model import Study
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iosonde.target.nvme.admin import Drive, StatusError
+from iosonde.storage.nvme.admin import Drive, StatusError
 
 OCP_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
 NO_SUCH_LOG = 0x4109

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.target import tools
-from iosonde.target.loop_devices import LoopDevice
+from iosonde.storage import tools
+from iosonde.storage.loop_devices import LoopDevice
 
 
 def needed() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results.histogram import bucket_of
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Failure, Record
-from iosonde.study.plan import Case, Cost, Plan, Run
 
 MIB = 1 << 20
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iosonde.target import cleanup, journal, loop_devices
+from iosonde.storage import cleanup, journal, loop_devices
 
 SESSION = """
 import sys
-from iosonde.run import resume
+from iosonde.execution import resume
 
 print("ready", flush=True)
 sys.stdin.readline()

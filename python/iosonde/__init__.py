@@ -14,17 +14,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from iosonde.execution.study import run
     from iosonde.results.result_set import load
-    from iosonde.run.study import run
 
 __all__ = ["load", "run"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        import iosonde.run
+        from iosonde.execution.study import run
 
-        return iosonde.run
+        return run
     if name == "load":
         from iosonde.results.result_set import load
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from pairs import interleaved, ratio_of, shown, table
 
-from iosonde.analysis.statistics import Estimate
+from iosonde.metrics.statistics import Estimate
 
 
 def test_members_of_a_pair_take_turns_in_going_first() -> None:

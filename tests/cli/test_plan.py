@@ -7,7 +7,7 @@ from pathlib import Path
 from command_line import Iosonde
 from inline_snapshot import snapshot
 
-from iosonde.study.plan import Plan
+from iosonde.plan import Plan
 
 
 def anonymous(text: str, target: Path) -> str:

@@ -16,9 +16,9 @@ import pytest
 from engines import real_engine
 from jsonschema import Draft202012Validator
 
+from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.stop import Stop
 from iosonde.results.histogram import bucket_of, lower_ns, midpoint_ns, width_ns
-from iosonde.run.engine import EngineRun, drive
-from iosonde.run.stop import Stop
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/protocol.md").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command_line import CHECKOUT
 
-from iosonde.study import shipped
+from iosonde.data import shipped
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import kv
 from iosonde.workload.kv.phases import PHASES

@@ -6,9 +6,9 @@ import re
 from functools import cached_property
 from pathlib import Path
 
-from iosonde.analysis.evidence import Evidence
-from iosonde.analysis.verdict import KINDS, MEANING
-from iosonde.analysis.warning_kinds import WARNINGS
+from iosonde.verdict.evidence import Evidence
+from iosonde.verdict.verdict import KINDS, MEANING
+from iosonde.verdict.warning_kinds import WARNINGS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/warnings.md").read_text()
@@ -39,7 +39,7 @@ def test_every_number_is_explained() -> None:
 
 
 def test_a_code_that_is_given_has_a_rule_and_every_rule_is_tested_by_provoking_it() -> None:
-    source = (ROOT / "python/iosonde/analysis/verdict.py").read_text()
+    source = (ROOT / "python/iosonde/verdict/verdict.py").read_text()
     given = set(re.findall(r'_told\(\s*"(\w+)"', source))
     assert given == set(WARNINGS)
     tests = "".join(path.read_text() for path in (ROOT / "tests/verdict").glob("test_*.py"))

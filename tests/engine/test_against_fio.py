@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from engines import real_engine
 
-from iosonde.run.engine import EngineRun, drive
-from iosonde.run.stop import Stop
-from iosonde.target import open_target
+from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.stop import Stop
+from iosonde.storage import open_target
 
 pytestmark = [
     pytest.mark.fio,

@@ -8,8 +8,8 @@ import pytest
 from engines import real_engine
 from plans import null_spec
 
-from iosonde.run.engine import EngineRun, drive
-from iosonde.run.stop import Stop
+from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.stop import Stop
 
 
 def carry_out(spec: dict[str, Any]) -> EngineRun:

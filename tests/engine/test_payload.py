@@ -15,9 +15,9 @@ import zstandard
 from engines import real_engine
 from plans import MIB
 
-from iosonde.run.engine import drive
-from iosonde.run.stop import Stop
-from iosonde.target import open_target
+from iosonde.execution.engine import drive
+from iosonde.execution.stop import Stop
+from iosonde.storage import open_target
 from iosonde.workload import block
 
 FILE_BYTES = 16 * MIB

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from engines import real_engine
 
+from iosonde.execution import execute
+from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.run import execute
-from iosonde.study import expand, parse
-from iosonde.target import open_target
+from iosonde.storage import open_target
 
 STUDY = """
 name = "both-loops"

@@ -16,11 +16,11 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from plans import a_failure, a_record, hand_plan, tables
 
-from iosonde.analysis.metrics import run_metrics
 from iosonde.interop.fio import bins
 from iosonde.interop.fio.given_back import job_options
 from iosonde.interop.hdr.encoding import HIGHEST_NS, encode, slot_of
 from iosonde.interop.hdr.log import values
+from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.results.histogram import midpoint_ns
 from iosonde.results.schema import Record

@@ -15,8 +15,8 @@ import pytest
 
 from iosonde.errors import StudyError
 from iosonde.interop.fio import Imported, import_job_file
-from iosonde.study import expand, parse
-from iosonde.target import open_target
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
 
 PLACES = (
     os.environ.get("IOSONDE_FIO_EXAMPLES", ""),

@@ -13,8 +13,8 @@ from inline_snapshot import snapshot
 
 from iosonde.errors import StudyError
 from iosonde.interop.fio import Imported, engines, import_job_file, options
-from iosonde.study import expand, parse
-from iosonde.target import open_target
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
 from iosonde.workload.block import BlockParameters
 
 JOBS = Path(__file__).with_name("jobs")

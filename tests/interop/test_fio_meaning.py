@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from engines import real_engine
 
+from iosonde.execution import execute
 from iosonde.interop.fio import import_job_file
-from iosonde.run import execute
-from iosonde.study import expand, parse
-from iosonde.target import open_target
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
 
 pytestmark = [
     pytest.mark.fio,

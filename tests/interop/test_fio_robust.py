@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from iosonde.errors import IosondeError, StudyError
 from iosonde.interop.fio import import_job_file
 from iosonde.interop.fio.options import OPTIONS
-from iosonde.study import expand, parse
-from iosonde.target import open_target
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
 
 NAMES = [option.name for option in OPTIONS]
 CARRIED = [option.name for option in OPTIONS if option.becomes]

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iosonde.analysis.findings import findings
-from iosonde.analysis.metrics import run_metrics
+from iosonde.execution import execute, resume
+from iosonde.findings.findings import findings
+from iosonde.metrics.metrics import run_metrics
+from iosonde.plan import Plan
+from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.run import execute, resume
-from iosonde.study import expand, parse
+from iosonde.storage import cleanup, journal, open_target
+from iosonde.storage.arrays import md
+from iosonde.storage.consent import Consent
+from iosonde.storage.tools import call
 from iosonde.study.model import Study
-from iosonde.study.plan import Plan
-from iosonde.target import cleanup, journal, open_target
-from iosonde.target.arrays import md
-from iosonde.target.consent import Consent
-from iosonde.target.tools import call
 
 DEVICES = [Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].split(",")][:3]
 TARGET = ",".join(map(str, DEVICES))

@@ -35,7 +35,7 @@ def try_guard() -> None:
 
 def ask(path: Path = DRIVE) -> list[str]:
     """Reasons never to write it."""
-    from iosonde.target.guard import look_at, number_of
+    from iosonde.storage.guard import look_at, number_of
 
     return look_at(number_of(path), node=path).refusals
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.study.plan import Setup
-from iosonde.target import journal
-from iosonde.target.arrays import md
+from iosonde.plan import Setup
+from iosonde.storage import journal
+from iosonde.storage.arrays import md
 
 NAME = "iosonde-0a0b0c0d"
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.execution import execute
+from iosonde.plan import Plan
+from iosonde.planning import expand, parse
 from iosonde.report.content import collect
-from iosonde.run import execute
-from iosonde.study import expand, parse
-from iosonde.study.plan import Plan
-from iosonde.target import cleanup, control_group, open_target
-from iosonde.target.journal import entries
+from iosonde.storage import cleanup, control_group, open_target
+from iosonde.storage.journal import entries
 
 STUDY = """
 name = "limited"

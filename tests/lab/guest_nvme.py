@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import StudyError
+from iosonde.execution import execute
+from iosonde.planning import expand, parse
 from iosonde.report.content import collect
-from iosonde.run import execute
-from iosonde.study import expand, parse
-from iosonde.target import open_target
-from iosonde.target.consent import Consent
-from iosonde.target.nvme import counters
-from iosonde.target.nvme.format import can_format
-from iosonde.target.nvme.sanitize import can_sanitize
+from iosonde.storage import open_target
+from iosonde.storage.consent import Consent
+from iosonde.storage.nvme import counters
+from iosonde.storage.nvme.format import can_format
+from iosonde.storage.nvme.sanitize import can_sanitize
 
 MIB = 1 << 20
 STUDY = """

@@ -13,7 +13,7 @@ import pytest
 from command_line import CHECKOUT
 
 from iosonde.lab.image import Image
-from iosonde.target.arrays import mdstat
+from iosonde.storage.arrays import mdstat
 
 
 @pytest.fixture(scope="module")

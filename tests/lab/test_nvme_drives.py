@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iosonde.target.nvme.format import can_format
+from iosonde.storage.nvme.format import can_format
 
 NO_SUCH_LOG = "has no log page of what it writes to its media"
 """What QEMU's drive is: it has the SMART log, and none that counts its media."""

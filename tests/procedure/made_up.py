@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iosonde.plan import Case, Run
+from iosonde.planning import expand
 from iosonde.procedure import Conclusion, Observation, progress
 from iosonde.procedure.search import SearchConclusion
-from iosonde.study import expand
+from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.study.plan import Case, Run
-from iosonde.target import open_target
 
 MS = 10**6
 

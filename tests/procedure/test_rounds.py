@@ -9,12 +9,12 @@ import pytest
 from made_up import Made, MadeUp
 
 from iosonde.errors import StudyError
+from iosonde.plan import PREPARATION, Case, Run
+from iosonde.planning import expand
 from iosonde.procedure import progress
 from iosonde.procedure.rounds import RoundsConclusion
-from iosonde.study import expand
+from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.study.plan import PREPARATION, Case, Run
-from iosonde.target import open_target
 
 Series = Callable[[Run], float]
 

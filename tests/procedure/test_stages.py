@@ -9,9 +9,9 @@ from made_up import Made
 from test_rounds import by_round, case_of, concluded, go_on, made
 
 from iosonde.errors import StudyError
-from iosonde.study import expand, parse
-from iosonde.study.plan import PREPARATION, Run
-from iosonde.target import open_target
+from iosonde.plan import PREPARATION, Run
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
 
 STAGES = [
     {"label": "random", "set": {"block_size": "8KiB"}},

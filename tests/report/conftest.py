@@ -10,8 +10,8 @@ import pytest
 from browser import Browser
 from fabricate import FAILED, SKIPPED, result_set
 
+from iosonde.plan import Run
 from iosonde.results import ResultSet
-from iosonde.study.plan import Run
 
 
 @pytest.fixture(scope="session")

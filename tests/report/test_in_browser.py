@@ -14,13 +14,13 @@ from browser import Browser
 from engines import real_engine
 from fabricate import FAILED, result_set, small_study
 
+from iosonde.execution import execute
+from iosonde.plan import Plan
+from iosonde.planning import expand
 from iosonde.report import figures, write
 from iosonde.results import ResultSet
-from iosonde.run import execute
-from iosonde.study import expand
+from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.study.plan import Plan
-from iosonde.target import open_target
 
 pytestmark = pytest.mark.browser
 Start = Callable[..., Browser]

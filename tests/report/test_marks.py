@@ -13,10 +13,10 @@ from rich.console import Console
 
 import iosonde.report as report
 from iosonde.errors import ResultsError
+from iosonde.execution import execute
+from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.run import execute
-from iosonde.study import expand, parse
-from iosonde.target import open_target
+from iosonde.storage import open_target
 
 STUDY = """
 name = "two-depths"

@@ -11,13 +11,13 @@ import pytest
 from fabricate import result_set
 from rich.console import Console
 
+from iosonde.plan import Run
 from iosonde.report import figures, terminal, write
 from iosonde.report.content import collect
 from iosonde.report.figure import Figure, draw
 from iosonde.report.tables import VERDICT, Table
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordVerdict
-from iosonde.study.plan import Run
 
 
 def verdict(run: Run) -> RecordVerdict:

@@ -15,7 +15,7 @@ from inline_snapshot import snapshot
 from jsonschema import Draft202012Validator
 
 from iosonde.errors import StudyError
-from iosonde.target import open_target
+from iosonde.storage import open_target
 from iosonde.units import compact_size
 from iosonde.workload import block
 from iosonde.workload.block.notation import mix_of

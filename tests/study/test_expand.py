@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from iosonde.errors import IosondeError
-from iosonde.study import expand, load, outline, parse
+from iosonde.plan import Plan
+from iosonde.planning import expand, load, outline, parse
+from iosonde.storage import open_target
 from iosonde.study.model import Control, Part, Profile, Study
-from iosonde.study.plan import Plan
-from iosonde.target import open_target
 
 NULL = open_target("null:1TiB")
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from iosonde.errors import StudyError
-from iosonde.study import expand
+from iosonde.plan import Capacity, Purge
+from iosonde.planning import expand
+from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.study.plan import Capacity, Purge
-from iosonde.target import open_target
 from iosonde.workload import block
 
 GIB = 1 << 30

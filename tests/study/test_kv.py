@@ -12,7 +12,7 @@ from engines import real_engine
 from jsonschema import Draft202012Validator
 
 from iosonde.errors import StudyError
-from iosonde.target import open_target
+from iosonde.storage import open_target
 from iosonde.workload import kv
 from iosonde.workload.kv.phases import LOADS, PHASES
 

@@ -8,7 +8,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from iosonde.errors import StudyError
-from iosonde.study import load, parse
+from iosonde.planning import load, parse
 from iosonde.study.place import StudyFile
 
 GOOD = """\

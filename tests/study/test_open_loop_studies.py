@@ -8,13 +8,13 @@ import pytest
 from engines import real_engine
 
 from iosonde import report
+from iosonde.execution import execute
+from iosonde.planning import expand, load
 from iosonde.procedure.evidence import conclusions
 from iosonde.procedure.search import SearchConclusion
 from iosonde.report.content import Chapter, collect
 from iosonde.results import ResultSet
-from iosonde.run import execute
-from iosonde.study import expand, load
-from iosonde.target import open_target
+from iosonde.storage import open_target
 
 TARGET = "simulated:servers=4,read=100us,write=200us,size=1TiB"
 
@@ -61,7 +61,7 @@ def test_act_finds_the_load_that_a_device_of_known_speed_passes(tmp_path: Path) 
 
 
 def test_act_rounds_records_up_to_what_direct_io_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from iosonde.target import direct_io
+    from iosonde.storage import direct_io
 
     monkeypatch.setattr(direct_io, "offset_alignment", lambda directory: 4096)
     plan = expand(load("act"), open_target(str(tmp_path)), profile="quick", settings={"span": "64MiB"})

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from iosonde.errors import IosondeError, StudyError, TargetError
-from iosonde.study import expand, outline
-from iosonde.study.load import parse
+from iosonde.plan import Plan, Setup
+from iosonde.planning import expand, outline
+from iosonde.storage import open_target
+from iosonde.planning.load import parse
 from iosonde.study.model import Study
-from iosonde.study.plan import Plan, Setup
 from iosonde.study.setup import settle, tolerated_failures
-from iosonde.target import open_target
 
 DRIVES = "sim:pm963*4,capacity=1GiB"
 

@@ -16,11 +16,12 @@ from command_line import CHECKOUT
 from engines import real_engine
 from jsonschema import Draft202012Validator
 
-from iosonde.study import expand, load, reference_file, shipped
+from iosonde.data import reference_file, shipped
+from iosonde.plan import Case, Plan, Setup
+from iosonde.planning import expand, load
+from iosonde.storage import open_target
+from iosonde.storage.target import VirtualTarget
 from iosonde.study.model import Reference, Study
-from iosonde.study.plan import Case, Plan, Setup
-from iosonde.target import open_target
-from iosonde.target.target import VirtualTarget
 
 GIB = 1 << 30
 
@@ -91,7 +92,7 @@ def test_a_study_is_named_like_its_file_and_has_all_profiles_that_make_sense(nam
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_figure_of_a_view_is_a_metric_that_the_analysis_knows(name: str) -> None:
-    from iosonde.analysis.catalogue import METRICS
+    from iosonde.metrics.catalogue import METRICS
 
     study = load(name)
     asked = {view.y for view in study.views} | {each.metric for each in study.analysis}
@@ -293,7 +294,7 @@ def test_an_installation_finds_them_beside_the_package(tmp_path: Path) -> None:
     """The wheel carries `studies/` and `reference/` next to the package (maturin's `include`)."""
     for source, place in (("python/iosonde", "iosonde"), ("studies", "studies"), ("reference", "reference")):
         shutil.copytree(CHECKOUT / source, tmp_path / place)
-    script = "from iosonde.study import load, shipped\nprint(*(load(name).name for name in shipped()))"
+    script = "from iosonde.data import shipped\nfrom iosonde.planning import load\nprint(*(load(name).name for name in shipped()))"
     asked = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(tmp_path)}
     )

@@ -10,11 +10,11 @@ from typing import Any, get_args
 import pytest
 from command_line import CHECKOUT, Iosonde
 
-from iosonde.study import expand, parse
+from iosonde.plan import Setup
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
 from iosonde.study.model import AnalysisKind, Found, Profile, Reference, Search, View, ViewKind
-from iosonde.study.plan import Setup
 from iosonde.study.setup import SetupParameters
-from iosonde.target import open_target
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import block
 

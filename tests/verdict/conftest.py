@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from engines import real_engine
 
+from iosonde.execution import execute
+from iosonde.planning import expand
 from iosonde.results.schema import Record
-from iosonde.run import execute
-from iosonde.study import expand
+from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.target import open_target
 
 Measure = Callable[..., Record]
 

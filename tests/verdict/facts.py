@@ -8,7 +8,7 @@ from typing import Any
 
 from plans import null_spec
 
-from iosonde.analysis.evidence import RunFacts, Total
+from iosonde.verdict.evidence import RunFacts, Total
 
 SECOND = 10**9
 GIB = 1 << 30

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from iosonde.analysis import warning_kinds
 from iosonde.results.schema import Record
+from iosonde.verdict import warning_kinds
 
 Measure = Callable[..., Record]
 
@@ -57,7 +57,7 @@ def disk(tmp_path: Path) -> Path:
     """A directory on a disk."""
     directory = tmp_path / "data"
     directory.mkdir()
-    from iosonde.target.describe import describe_path
+    from iosonde.storage.describe import describe_path
 
     if not describe_path(directory)["devices"]:
         pytest.skip("needs temporary files on a block device")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from facts import BLOCK, COUNT, GIB, SECOND, as_writes, device, job, sound, stream
 
-from iosonde.analysis.evidence import Evidence, RunFacts, Total
-from iosonde.analysis.verdict import Kind, judge, of_repeats
-from iosonde.analysis.warning_kinds import WARNINGS
+from iosonde.verdict.evidence import Evidence, RunFacts, Total
+from iosonde.verdict.verdict import Kind, judge, of_repeats
+from iosonde.verdict.warning_kinds import WARNINGS
 
 Change = Callable[[RunFacts], RunFacts | None]
 

@@ -14,7 +14,7 @@ def command(
 
     Only what iosonde noted before making it is touched, and only while it is still the same thing.
     """
-    from iosonde.target import cleanup
+    from iosonde.storage import cleanup
 
     cleaned = cleanup(kept=kept)
     for each in cleaned:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iosonde.target.devices import Device, Standing
+    from iosonde.storage.devices import Device, Standing
 
 
 def command() -> None:
@@ -15,7 +15,7 @@ def command() -> None:
     Nothing is written. A device that may be used is named as a target, and once more with `--destroy`.
     """
     from iosonde.pcie import shared_links
-    from iosonde.target.devices import devices
+    from iosonde.storage.devices import devices
 
     found = devices()
     for device in found:

@@ -71,7 +71,7 @@ def command() -> None:
 def engine_checks() -> Iterator[Check]:
     """The engine first: without it nothing runs. Then what it finds by trying."""
     from iosonde.errors import EngineError
-    from iosonde.run.engine import find_engine
+    from iosonde.execution.engine import find_engine
 
     try:
         engine = find_engine()
@@ -102,7 +102,7 @@ def machine_checks() -> Iterator[Check]:
 def _memory_limits() -> Check:
     """Whether a database can be held to a part of the memory."""
     from iosonde.errors import TargetError
-    from iosonde.target.control_group import hierarchy
+    from iosonde.storage.control_group import hierarchy
 
     try:
         found = hierarchy()
@@ -126,7 +126,7 @@ def _rocksdb() -> Check:
 
 def _simulated_drives() -> Check:
     """What can be measured without any device at hand."""
-    from iosonde.target.drive_model import models
+    from iosonde.storage.drive_model import models
 
     names = ", ".join(models())
     if not names:
@@ -235,7 +235,7 @@ def _mitigations() -> Check:
 
 
 def _room(directory: Path) -> Check:
-    from iosonde.target.mounts import mount_of
+    from iosonde.storage.mounts import mount_of
     from iosonde.units import format_bytes
 
     usage = shutil.disk_usage(directory)

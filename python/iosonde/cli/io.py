@@ -14,10 +14,10 @@ from iosonde.cli import options
 from iosonde.errors import IosondeError
 
 if TYPE_CHECKING:
+    from iosonde.plan import Case, Plan, Run
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
-    from iosonde.study.plan import Case, Plan, Run
-    from iosonde.target.consent import Consent
+    from iosonde.storage.consent import Consent
 
 LATENCY = ("mean", "p50", "p90", "p99", "p99_9", "max")
 
@@ -90,9 +90,9 @@ def command(
 
 def _plan(target: str, settings: dict[str, str], *, seed: int | None, keep: bool) -> Plan:
     """A study with one case, expanded as any other."""
-    from iosonde.study import expand
+    from iosonde.planning import expand
+    from iosonde.storage import open_target
     from iosonde.study.model import Part, Profile, Study
-    from iosonde.target import open_target
 
     study = Study(
         name="io",
@@ -115,7 +115,7 @@ def _directory(output: Path | None) -> Iterator[Path]:
 
 
 def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:
-    from iosonde.run import Interrupted, execute
+    from iosonde.execution import Interrupted, execute
 
     try:
         return execute(plan, directory, observer=_Intervals(), consent=consent)
@@ -154,7 +154,7 @@ def _print_table(result_set: ResultSet, record: Record) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from iosonde.analysis.metrics import run_metrics
+    from iosonde.metrics.metrics import run_metrics
 
     values = {
         (operation, metric): value

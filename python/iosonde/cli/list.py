@@ -23,7 +23,8 @@ def command(
 
 
 def _list_studies() -> None:
-    from iosonde.study import load, outline, shipped
+    from iosonde.data import shipped
+    from iosonde.planning import load, outline
     from iosonde.units import format_duration
 
     for name in shipped():
@@ -38,7 +39,7 @@ def _list_studies() -> None:
 
 
 def _list_drives() -> None:
-    from iosonde.target.drive_model import load_model, models
+    from iosonde.storage.drive_model import load_model, models
 
     width = max(map(len, models()))
     for name in models():

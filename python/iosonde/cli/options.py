@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from iosonde.study.plan import Plan
-    from iosonde.target.consent import Consent
+    from iosonde.plan import Plan
+    from iosonde.storage.consent import Consent
 
 StudyName = Annotated[
     str, typer.Argument(metavar="STUDY", help="Name of a study (see `iosonde list`), or a file of your own.")
@@ -53,7 +53,7 @@ Confirm = Annotated[
 
 def consent(destroy: list[str] | None, confirm: list[str] | None) -> Consent:
     """What the command line says may be destroyed."""
-    from iosonde.target.consent import Consent
+    from iosonde.storage.consent import Consent
 
     return Consent(destroy=tuple(destroy or ()), confirm=tuple(confirm or ()))
 
@@ -105,8 +105,8 @@ def make_plan(
     keep: bool,
 ) -> Plan:
     """The plan that a command line asks for."""
-    from iosonde.study import expand, load
-    from iosonde.target import open_target
+    from iosonde.planning import expand, load
+    from iosonde.storage import open_target
 
     given = read_settings(settings)
     return expand(

@@ -12,8 +12,8 @@ from iosonde import workload
 from iosonde.cli import options
 
 if TYPE_CHECKING:
+    from iosonde.plan import Case, Plan
     from iosonde.study.model import Part, Study
-    from iosonde.study.plan import Case, Plan
     from iosonde.workload.interface import Workload
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -155,7 +155,7 @@ def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
 
 def _shared(cases: Sequence[Case], of: Workload) -> dict[str, Any]:
     """Parameters that all cases have in common and that are not the default, and always those that matter most."""
-    from iosonde.study.plan import Setup
+    from iosonde.plan import Setup
 
     fields = {**of.PARAMETERS.model_fields, **Setup.model_fields}
     shared = {

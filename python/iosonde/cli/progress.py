@@ -17,14 +17,14 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from iosonde.analysis.histogram import percentiles
+from iosonde.metrics.histogram import percentiles
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 
 if TYPE_CHECKING:
+    from iosonde.execution import Observer
+    from iosonde.plan import Case, Run
+    from iosonde.procedure.agenda import Ahead
     from iosonde.results.schema import Record
-    from iosonde.run import Observer
-    from iosonde.run.agenda import Ahead
-    from iosonde.study.plan import Case, Run
 
 PHASES = {
     "layout": "writing the test file",

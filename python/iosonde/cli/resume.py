@@ -25,9 +25,9 @@ def command(
     """
     from rich.console import Console
 
+    from iosonde.execution import resume
+    from iosonde.procedure.agenda import Agenda
     from iosonde.results import ResultSet
-    from iosonde.run import resume
-    from iosonde.run.agenda import Agenda
 
     time_limit_s = options.read_time_limit(time_limit)
     result_set = ResultSet.open(directory)

@@ -37,8 +37,8 @@ def command(
     Ctrl-C stops it within a second and keeps what is done; `iosonde resume` goes on.
     """
     from iosonde.cli.plan import summary
-    from iosonde.run import default_directory, execute
-    from iosonde.run.agenda import Ahead
+    from iosonde.execution import default_directory, execute
+    from iosonde.procedure.agenda import Ahead
 
     time_limit_s = options.read_time_limit(time_limit)
     plan = options.make_plan(

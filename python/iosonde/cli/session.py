@@ -11,9 +11,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from iosonde.execution import Observer
+    from iosonde.procedure.agenda import Ahead
     from iosonde.results import ResultSet
-    from iosonde.run import Observer
-    from iosonde.run.agenda import Ahead
 
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Print the findings and write `report.html`.")]
 
@@ -23,7 +23,7 @@ def carry_out(ahead: Ahead, directory: Path, work: Callable[[Observer], ResultSe
     from rich.console import Console
 
     from iosonde.cli.progress import watch
-    from iosonde.run import Interrupted
+    from iosonde.execution import Interrupted
 
     talk = Console(stderr=True, highlight=False)
     try:
@@ -74,7 +74,7 @@ def _say_ended(result_set: ResultSet, directory: Path, talk: Console) -> None:
 
 def _total(result_set: ResultSet) -> str:
     """How many runs there are to be; procedures that are not at their end add at least one each."""
-    from iosonde.run.agenda import open_runs
+    from iosonde.procedure.agenda import open_runs
 
     open_ends = len(open_runs(result_set))
     return f"at least {len(result_set.known_runs()) + open_ends}" if open_ends else str(len(result_set.known_runs()))

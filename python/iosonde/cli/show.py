@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def command(study: options.StudyName) -> None:
     """Show a study: its question, its factors and profiles, and where it comes from."""
-    from iosonde.study import load, shipped
+    from iosonde.data import shipped
+    from iosonde.planning import load
 
     print("\n".join(_lines(load(study))))
     if study in shipped():
@@ -58,7 +59,7 @@ def _level_text(level: Scalar | Level) -> str:
 
 
 def _profile_lines(study: Study) -> Iterator[str]:
-    from iosonde.study import outline
+    from iosonde.planning import outline
     from iosonde.units import format_duration
 
     for name, profile in study.profiles.items():

@@ -53,7 +53,7 @@ def _places(target: Path) -> list[Path]:
         raise TargetError(f"there is no `{target}`", hint="name a file or a directory that a run with `verify` left")
     if not target.is_dir():
         return [target]
-    from iosonde.target.workspace import OWN_DIRECTORY
+    from iosonde.storage.workspace import OWN_DIRECTORY
 
     own = sorted(path for path in target.iterdir() if OWN_DIRECTORY.fullmatch(path.name) and path.is_dir())
     places = [place for place in [target, *own] if any(_journals(place))]
@@ -72,8 +72,8 @@ def _journals(directory: Path) -> Iterator[Path]:
 
 def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
     """Let the engine read it; progress goes to standard error."""
-    from iosonde.run.engine import find_engine
-    from iosonde.target.workspace import journal_directory
+    from iosonde.execution.engine import find_engine
+    from iosonde.storage.workspace import journal_directory
     from iosonde.units import format_bytes
 
     command = [str(find_engine()), "--verify", str(place)]

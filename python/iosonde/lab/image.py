@@ -7,8 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde.data import data_folder
 from iosonde.errors import LabError
-from iosonde.study.shipped import data_folder
 
 
 @dataclass(frozen=True, kw_only=True)

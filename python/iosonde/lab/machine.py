@@ -31,7 +31,7 @@ from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
 from iosonde.lab.image import Image
 from iosonde.lab.limits import Limits
 from iosonde.lab.shared_folder import SharedFolder, read_only_root, read_write
-from iosonde.target.mounts import mount_of
+from iosonde.storage.mounts import mount_of
 from iosonde.units import format_bytes
 
 Stream = Literal["console", "out", "err"]
@@ -315,7 +315,7 @@ def qemu_command(
 def mount_points_of_programs() -> list[Path]:
     """Where file systems are mounted that hold Python, the engine and iosonde, besides the root."""
     from iosonde.errors import EngineError
-    from iosonde.run.engine import find_engine
+    from iosonde.execution.engine import find_engine
 
     needed = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, Path.cwd()]
     with suppress(EngineError):  # What runs in the guest may need none.

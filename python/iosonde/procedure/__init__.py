@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from iosonde.errors import StudyError
+from iosonde.plan import Case, Run
 from iosonde.procedure import found, rounds, search
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.evidence import Evidence, Observation, ResultEvidence
 from iosonde.procedure.outlook import Outlook
 from iosonde.study.model import Part, Study
-from iosonde.study.plan import Case, Run
 
 __all__ = [
     "KINDS",

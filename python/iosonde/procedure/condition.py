@@ -153,7 +153,7 @@ def _scope(name: str, text: str, streams: Sequence[str]) -> tuple[str, str, str]
 
 
 def _bound(metric: str, bound: str, text: str) -> float:
-    from iosonde.analysis.catalogue import METRICS
+    from iosonde.metrics.catalogue import METRICS
 
     if metric not in METRICS:
         import difflib
@@ -190,6 +190,6 @@ def _canonical(text: str) -> str:
 
 
 def _value_text(metric: str, value: float) -> str:
-    from iosonde.analysis.wording import value_text
+    from iosonde.metrics.wording import value_text
 
     return value_text(metric, value)

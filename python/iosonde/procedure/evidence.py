@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from iosonde.plan import Case, Run
 from iosonde.procedure.conclusion import Conclusion
-from iosonde.study.plan import Case, Run
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,7 +80,7 @@ class RecordObservation:
     @cached_property
     def metrics(self) -> pl.DataFrame:
         """`analysis.metrics.run_metrics` of the run."""
-        from iosonde.analysis.metrics import run_metrics
+        from iosonde.metrics.metrics import run_metrics
 
         return run_metrics(self.results)
 
@@ -88,7 +88,7 @@ class RecordObservation:
         """The metric as every report has it."""
         import polars as pl
 
-        from iosonde.analysis.scopes import ALL, overall
+        from iosonde.metrics.scopes import ALL, overall
 
         rows = self.metrics.filter(pl.col("metric") == metric)
         if stream:
@@ -104,7 +104,7 @@ class RecordObservation:
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
     ) -> list[tuple[int, int]]:
         """Out of the histograms of the intervals."""
-        from iosonde.analysis.slices import slow_shares
+        from iosonde.metrics.slices import slow_shares
 
         asked = (latency, threshold_ns, slice_ns, stream, operation)
         if asked not in self._shares:
@@ -169,9 +169,9 @@ def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
 def _best_median(results: ResultSet, metric: str) -> float | None:
     import polars as pl
 
-    from iosonde.analysis.catalogue import METRICS
-    from iosonde.analysis.metrics import case_metrics, run_metrics
-    from iosonde.analysis.scopes import overall
+    from iosonde.metrics.catalogue import METRICS
+    from iosonde.metrics.metrics import case_metrics, run_metrics
+    from iosonde.metrics.scopes import overall
 
     if not results.records():
         return None

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Generator, Mapping
 
 from iosonde.errors import StudyError
+from iosonde.plan import Case, JsonObject, Run
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.evidence import Evidence, Observation
 from iosonde.procedure.outlook import Outlook
 from iosonde.procedure.probe import probe, rounded
 from iosonde.study.model import Found, Part, Study
-from iosonde.study.plan import Case, JsonObject, Run
 from iosonde.workload import block
 
 INTERLEAVED = True

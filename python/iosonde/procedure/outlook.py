@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from iosonde.plan import JsonObject
 from iosonde.study.model import Parameters
-from iosonde.study.plan import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)

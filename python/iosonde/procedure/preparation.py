@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.study.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
 from iosonde.units import MIB
 from iosonde.workload import block
 from iosonde.workload.block import BlockParameters

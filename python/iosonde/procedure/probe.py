@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from iosonde.study.plan import Case, JsonObject, Run, Scalar
+from iosonde.plan import Case, JsonObject, Run, Scalar
 from iosonde.workload import block
 
 

@@ -20,15 +20,15 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from iosonde.analysis.steady_state import Criteria, SteadyState, Window, steady_state
 from iosonde.errors import StudyError
+from iosonde.metrics.steady_state import Criteria, SteadyState, Window, steady_state
+from iosonde.plan import PREPARATION, Case, JsonObject, Run
 from iosonde.procedure import preparation
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.evidence import Evidence, Observation
 from iosonde.procedure.outlook import Outlook
 from iosonde.procedure.probe import probe
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
-from iosonde.study.plan import PREPARATION, Case, JsonObject, Run
 from iosonde.workload import block
 
 INTERLEAVED = False
@@ -355,7 +355,7 @@ class _Failed:
 
 
 def _window(track: Track, first: int, last: int) -> Window:
-    from iosonde.analysis.steady_state import window
+    from iosonde.metrics.steady_state import window
 
     criteria = track.steady.latest.criteria if track.steady.latest else Criteria()
     return window(track.values[first - 1 : last], first=first, criteria=criteria)
@@ -436,7 +436,7 @@ def _check_loads(rounds: Rounds) -> None:
 
 
 def _check_metric(metric: str) -> None:
-    from iosonde.analysis.catalogue import METRICS
+    from iosonde.metrics.catalogue import METRICS
 
     if metric not in METRICS:
         raise StudyError(f"there is no metric `{metric}` to be tracked", hint="docs/metrics.md lists them")

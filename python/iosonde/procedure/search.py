@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from iosonde.errors import StudyError
+from iosonde.plan import Case, Run, Scalar
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.condition import Condition, Judgement, parse
 from iosonde.procedure.evidence import Evidence, Observation
 from iosonde.procedure.outlook import Outlook
 from iosonde.procedure.probe import level_text, probe, rounded
 from iosonde.study.model import Part, Study
-from iosonde.study.plan import Case, Run, Scalar
 from iosonde.workload import block
 
 INTERLEAVED = False

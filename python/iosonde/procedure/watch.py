@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from iosonde.analysis.steady_state import Criteria, steady_state, steady_windows
-from iosonde.analysis.sustained import Series, gather
-from iosonde.study.plan import JsonObject
+from iosonde.metrics.steady_state import Criteria, steady_state, steady_windows
+from iosonde.metrics.sustained import Series, gather
+from iosonde.plan import JsonObject
 from iosonde.units import format_duration
 
 _OPERATIONS = ("read", "write", "trim")

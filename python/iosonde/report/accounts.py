@@ -62,7 +62,7 @@ def _cell(metric: str, value: tuple[float | None, float | None, float | None, in
 
 def _published(view: View, material: Material, factors: Sequence[str]) -> list[list[Cell]]:
     """One row for each case that was published, in the order of the publication."""
-    from iosonde.analysis.reference import published
+    from iosonde.findings.reference import published
 
     reference = reference_of(view, material)
     if reference is None:

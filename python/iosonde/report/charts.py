@@ -19,7 +19,7 @@ from iosonde.report.figure import PAPER_WIDTH, Chart
 from iosonde.report.quantities import NINES_LABEL
 
 if TYPE_CHECKING:
-    from iosonde.analysis.verdict import Kind
+    from iosonde.verdict.verdict import Kind
 
 HEIGHT = 300
 BREAK = " · "

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from iosonde.analysis.comparison import COMPARED, compare
-from iosonde.analysis.scopes import overall
 from iosonde.errors import ResultsError
+from iosonde.findings.comparison import COMPARED, compare
+from iosonde.metrics.scopes import overall
+from iosonde.plan import Case
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import case_name, level_text, metric_text, metric_title
 from iosonde.report.tables import Cell, Table
-from iosonde.study.plan import Case
 
 VERDICTS = ("better", "worse", "same", "unclear")
 
@@ -58,8 +58,8 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
 
 def recommendations(material: Material) -> list[str]:
     """Say which of the two to choose for which workload, and by what evidence."""
-    from iosonde.analysis.recommendation import recommend
-    from iosonde.analysis.sentences.recommendation import tell
+    from iosonde.findings.recommendation import recommend
+    from iosonde.findings.sentences.recommendation import tell
 
     baseline, contender = _two(material)
     runs = overall(material.run_metrics)
@@ -73,8 +73,8 @@ def recommendations(material: Material) -> list[str]:
 
 def _workload(case: Case) -> str:
     """Name what a case has in common with others that only quantities and layouts tell from it."""
-    from iosonde.analysis.promise import LAYOUT
-    from iosonde.analysis.wording import load_words, phrase
+    from iosonde.findings.promise import LAYOUT
+    from iosonde.metrics.wording import load_words, phrase
 
     text = {name: level for name, level in case.levels.items() if isinstance(level, str) and name not in LAYOUT}
     labels = [level for name, level in text.items() if name not in ("operation", "access")]

@@ -22,7 +22,7 @@ from iosonde.report.tables import Table, case_tables, cross_table, search_tables
 from iosonde.study.model import Study
 
 if TYPE_CHECKING:
-    from iosonde.analysis.findings import Finding
+    from iosonde.findings.findings import Finding
     from iosonde.report.figure import Figure, Undrawn
     from iosonde.results import ResultSet
 
@@ -207,12 +207,12 @@ def incomplete(source: Source) -> str:
 
 
 def _findings(material: Material, source: Source) -> list[Finding]:
-    from iosonde.analysis.disturbance import disturbances
-    from iosonde.analysis.facts import Facts
-    from iosonde.analysis.findings import findings
-    from iosonde.analysis.idle_recovery import idle_recoveries
-    from iosonde.analysis.lasting_drop import lasting_drops
-    from iosonde.analysis.sustained import courses
+    from iosonde.findings.disturbance import disturbances
+    from iosonde.findings.findings import findings
+    from iosonde.findings.idle_recovery import idle_recoveries
+    from iosonde.findings.lasting_drop import lasting_drops
+    from iosonde.metrics.facts import Facts
+    from iosonde.metrics.sustained import courses
 
     metrics = material.run_metrics.filter(pl.col("result_set") == source.label)
     results = source.results

@@ -15,7 +15,7 @@ from iosonde.report.sketch import as_frame
 
 def drift(material: Material) -> Figure | None:
     """Draw the control case through the study, each run against the median of all."""
-    from iosonde.analysis.scopes import overall
+    from iosonde.metrics.scopes import overall
 
     table = overall(material.run_metrics.filter(pl.col("control") & (pl.col("metric") == "iops")))
     table = table.with_columns(relative=100 * pl.col("value") / pl.col("value").median().over("result_set"))

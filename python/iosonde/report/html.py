@@ -163,7 +163,7 @@ def _runs_of(chapter: Chapter, source: Source) -> dict[str, Any]:
 
 def _series(source: Source) -> Iterator[tuple[str, str]]:
     """Return each run's intervals as compressed JSON, in base 64: columns of operation, second and metrics."""
-    from iosonde.analysis.metrics import interval_metrics
+    from iosonde.metrics.metrics import interval_metrics
 
     run_ids = [record.run_id for record in source.records if record.outcome != "failed"]
     for first in range(0, len(run_ids), RUNS_AT_ONCE):

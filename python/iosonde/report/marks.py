@@ -15,7 +15,7 @@ import polars as pl
 from iosonde.errors import ResultsError
 
 if TYPE_CHECKING:
-    from iosonde.analysis.finding import Finding
+    from iosonde.findings.finding import Finding
     from iosonde.report.figure import Figure
     from iosonde.report.material import Source
     from iosonde.report.tables import Table

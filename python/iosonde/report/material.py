@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.evidence import conclusions
 from iosonde.results.schema import Record
 from iosonde.study.model import Study
-from iosonde.study.plan import Case, Plan, Run
 
 if TYPE_CHECKING:
-    from iosonde.analysis.verdict import Kind
     from iosonde.results import ResultSet
+    from iosonde.verdict.verdict import Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Source:
 
     def verdict(self, case_id: str) -> Kind | None:
         """The verdict on the median of a case; None where no run has one."""
-        from iosonde.analysis.verdict import of_repeats
+        from iosonde.verdict.verdict import of_repeats
 
         return of_repeats(self.verdicts.get(case_id, []))
 
@@ -127,27 +127,27 @@ class Material:
     @cached_property
     def run_metrics(self) -> pl.DataFrame:
         """`analysis.metrics.run_metrics` of all result sets, under their labels."""
-        from iosonde.analysis.metrics import run_metrics
+        from iosonde.metrics.metrics import run_metrics
 
         return self._labelled(run_metrics)
 
     @cached_property
     def summary(self) -> pl.DataFrame:
         """`analysis.metrics.case_metrics`: medians over repeats, with their intervals."""
-        from iosonde.analysis.metrics import case_metrics
+        from iosonde.metrics.metrics import case_metrics
 
         return case_metrics(self.run_metrics)
 
     @cached_property
     def curves(self) -> pl.DataFrame:
         """`analysis.metrics.percentile_curves` of all result sets."""
-        from iosonde.analysis.metrics import percentile_curves
+        from iosonde.metrics.metrics import percentile_curves
 
         return self._labelled(percentile_curves)
 
     def intervals(self, metric: str, runs: Mapping[str, Sequence[str]]) -> pl.DataFrame:
         """Return one metric of `analysis.metrics.interval_metrics`, of runs given by the label of their result set."""
-        from iosonde.analysis.metrics import interval_metrics
+        from iosonde.metrics.metrics import interval_metrics
 
         frames = [
             interval_metrics(source.results, run_ids=runs[source.label], metrics=(metric,)).with_columns(
@@ -175,9 +175,9 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 
     Raises `ResultsError` where some are simulated and others measured, unless that is asked for.
     """
+    from iosonde.procedure.agenda import open_runs
     from iosonde.report import marks
     from iosonde.results.query import labels
-    from iosonde.run.agenda import open_runs
 
     if not mix_simulated:
         marks.require_one_kind(result_sets)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from iosonde.analysis.convergence import Convergence, Tracked, convergences
-from iosonde.analysis.steady_state import Window
+from iosonde.findings.convergence import Convergence, Tracked, convergences
+from iosonde.metrics.steady_state import Window
 from iosonde.report import charts
 from iosonde.report.charts import Axis, Frame
 from iosonde.report.figure import Figure, Panel

@@ -34,8 +34,8 @@ class Promises:
 
     @cached_property
     def _loads(self) -> Any:
-        from iosonde.analysis.loads import Loads
-        from iosonde.analysis.question import Question
+        from iosonde.findings.loads import Loads
+        from iosonde.findings.question import Question
 
         results = self.source.results
         metrics = self.material.run_metrics.filter(pl.col("result_set") == self.source.label)
@@ -199,7 +199,7 @@ def _table(found: Promises) -> Table:
 
 
 def _table_row(row: Mapping[str, Any], factors: Sequence[str], metric: str) -> list[Cell]:
-    from iosonde.analysis.promise import BOUND_WORDS
+    from iosonde.findings.promise import BOUND_WORDS
 
     def rate(name: str) -> Cell:
         return Cell(text=metric_text(metric, row[name]), number=row[name])
@@ -283,7 +283,7 @@ def _load(found: Promises, row: Mapping[str, Any]) -> str:
 
 
 def _level(row: Mapping[str, Any]) -> str:
-    from iosonde.analysis.expected import level_words
+    from iosonde.findings.expected import level_words
 
     kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
     state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""

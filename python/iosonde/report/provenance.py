@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from iosonde.analysis.wording import counted
+from iosonde.metrics.wording import counted
+from iosonde.plan import PREPARATION
 from iosonde.report.marks import WARNING
 from iosonde.report.material import Source, loop_text
-from iosonde.study.plan import PREPARATION
 from iosonde.units import format_bytes
 
 

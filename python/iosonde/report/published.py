@@ -22,7 +22,7 @@ def published_rows(view: View, material: Material, layout: Layout, scale: Scale,
 
     Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
     """
-    from iosonde.analysis.reference import published
+    from iosonde.findings.reference import published
 
     reference = reference_of(view, material)
     if reference is None or view.x is None:

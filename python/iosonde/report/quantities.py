@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iosonde.study.plan import Case
+    from iosonde.plan import Case
 
 BYTES_LABEL = (
     "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.4~r') + ' GiB'"
@@ -114,7 +114,7 @@ def is_number(level: Any) -> bool:
 
 def metric_title(metric: str) -> str:
     """Name a metric for a reader, without its unit."""
-    from iosonde.analysis.catalogue import METRICS
+    from iosonde.metrics.catalogue import METRICS
 
     known = METRICS.get(metric)
     return known.title if known else metric.replace("_", " ")
@@ -122,14 +122,14 @@ def metric_title(metric: str) -> str:
 
 def is_percentile(metric: str) -> bool:
     """Whether a metric is a percentile, which takes samples beyond it."""
-    from iosonde.analysis.histogram import PERCENTILES
+    from iosonde.metrics.histogram import PERCENTILES
 
     return any(metric.endswith(f"_{percentile}") for percentile in PERCENTILES)
 
 
 def metric_unit(metric: str) -> str:
     """Return the unit of a metric: `1/s`, `B/s`, `B`, `ns`, `s` or nothing."""
-    from iosonde.analysis.catalogue import METRICS
+    from iosonde.metrics.catalogue import METRICS
 
     known = METRICS.get(metric)
     if known:

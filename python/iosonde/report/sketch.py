@@ -18,7 +18,7 @@ from iosonde.report.quantities import is_percentile
 from iosonde.study.model import View
 
 if TYPE_CHECKING:
-    from iosonde.analysis.verdict import Kind
+    from iosonde.verdict.verdict import Kind
 
 PANELS_AT_MOST = 24
 Draw = Callable[[Frame], Chart]

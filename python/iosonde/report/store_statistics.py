@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from iosonde.analysis.wording import store_name
+from iosonde.metrics.wording import store_name
 from iosonde.report.material import Material, Source
 from iosonde.report.tables import Cell, Table
 from iosonde.results.schema import Record

@@ -10,10 +10,10 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.plan import Case
 from iosonde.report.material import Material, Source, loop_text
 from iosonde.report.quantities import level_text, metric_title, metric_unit
 from iosonde.study.model import ROUND, STAGE, View
-from iosonde.study.plan import Case
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Values:
     """Medians with their intervals, by subject."""
 
     def __init__(self, material: Material, metric: str) -> None:
-        from iosonde.analysis.scopes import overall
+        from iosonde.metrics.scopes import overall
 
         self._material, self._metric = material, metric
         table = material.summary.filter(pl.col("metric") == metric)
@@ -114,7 +114,7 @@ class Values:
     @cached_property
     def _of_window(self) -> dict[WindowKey, tuple[float | None, float | None, float | None, int]]:
         """Means over the measurement window, the median of them over repeats."""
-        from iosonde.analysis.convergence import window_means
+        from iosonde.findings.convergence import window_means
 
         runs, passes = self._material.run_metrics, dict[WindowKey, list[float]]()
         for source in self._material.sources:

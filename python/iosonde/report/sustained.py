@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.analysis.convergence import Convergence, Tracked, convergences, window_means
-from iosonde.analysis.sustained import Course
+from iosonde.findings.convergence import Convergence, Tracked, convergences, window_means
+from iosonde.metrics.sustained import Course
 from iosonde.report.material import Material, Source
 from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.tables import Cell, Table
@@ -117,8 +117,8 @@ def _window(part: Part, means: pl.DataFrame, of: str) -> Table:
 
 def _of_courses(source: Source, material: Material) -> Table:
     """The course of every run that is judged by its own rounds: steady state, the plateau, the cliff before it."""
-    from iosonde.analysis.facts import Facts
-    from iosonde.analysis.sustained import courses
+    from iosonde.metrics.facts import Facts
+    from iosonde.metrics.sustained import courses
 
     of = f" of {source.label}" if len(material.sources) > 1 else ""
     found = courses(Facts(source.results))

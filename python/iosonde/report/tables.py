@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.plan import PREPARATION, Case
 from iosonde.report.material import Material, Source, loop_text
 from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.study.model import View
-from iosonde.study.plan import PREPARATION, Case
 
 if TYPE_CHECKING:
     from iosonde.procedure.condition import Judgement

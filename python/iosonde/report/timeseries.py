@@ -108,7 +108,7 @@ def _measured(material: Material, metric: str, chosen: dict[str, list[str]]) -> 
 
 
 def _whole_load(table: pl.DataFrame) -> pl.DataFrame:
-    from iosonde.analysis.scopes import overall
+    from iosonde.metrics.scopes import overall
 
     return overall(table).with_columns(stream=pl.lit(None), operation=pl.lit(None))
 

@@ -48,7 +48,7 @@ def verdict_tables(material: Material) -> list[Table]:
 
 
 def _counts(material: Material, judged: list[tuple[Source, Record]]) -> Table:
-    from iosonde.analysis.verdict import KINDS, MEANING
+    from iosonde.verdict.verdict import KINDS, MEANING
 
     several = len(material.sources) > 1
     rows = []
@@ -72,7 +72,7 @@ def _counts(material: Material, judged: list[tuple[Source, Record]]) -> Table:
 
 def _codes(records: list[Record]) -> str:
     """Name the warnings that decide, with the number of runs that have them."""
-    from iosonde.analysis.warning_kinds import WARNINGS
+    from iosonde.verdict.warning_kinds import WARNINGS
 
     counts = Counter(warning.code for record in records for warning in record.warnings)
     listed = [f"{code} ({n})" for code, n in counts.most_common() if code in WARNINGS]

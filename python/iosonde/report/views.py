@@ -281,7 +281,7 @@ def _curve_points(
     material: Material, latency: str
 ) -> dict[tuple[str, str, str | None, str | None], list[tuple[float, float, float]]]:
     """Return fraction, nines and nanoseconds of every curve; under no stream and operation, those of the whole load."""
-    from iosonde.analysis.scopes import overall
+    from iosonde.metrics.scopes import overall
 
     table = material.curves.filter(pl.col("latency") == latency).sort("nines")
     points: dict[tuple[str, str, str | None, str | None], list[tuple[float, float, float]]] = {}

@@ -12,10 +12,10 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.plan import Case
 from iosonde.results import array_facts, drive_facts, store_facts
 from iosonde.results.columns import COLUMNS
 from iosonde.results.schema import Record
-from iosonde.study.plan import Case
 
 CASES = pl.Schema(
     {
@@ -45,7 +45,7 @@ SCHEDULE_FIELDS = ("due", "started", "start_lag_ns_sum", "start_lag_ns_max", "sp
 """The protocol's `ScheduleResult`."""
 
 CHILD_FIELDS = (*USAGE_FIELDS, "max_rss_bytes", "exit_status")
-"""The kernel's account of the engine process (run/engine.py)."""
+"""The kernel's account of the engine process (execution/engine.py)."""
 
 RUNS = pl.Schema(
     {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from iosonde.plan import Case, Plan, Run
 from iosonde.results.schema import Record
-from iosonde.study.plan import Case, Plan, Run
 
 
 def cases(plan: Plan, records: Sequence[Record]) -> list[Case]:

@@ -24,9 +24,9 @@ import polars as pl
 from pydantic import ValidationError
 
 from iosonde.errors import ResultsError
+from iosonde.plan import Case, Plan, Run
 from iosonde.results import files, frames, known
 from iosonde.results.schema import ADDED, FORMAT, HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE, Record
-from iosonde.study.plan import Case, Plan, Run
 
 if TYPE_CHECKING:
     import duckdb
@@ -161,7 +161,7 @@ class ResultSet:
     def missing_runs(self, *, retry_failed: bool = False) -> list[Run]:
         """Runs of the plan that a resumed study has yet to carry out, in the order of execution.
 
-        What procedures will decide on is not among them: `run/agenda.py` asks them.
+        What procedures will decide on is not among them: `procedure/agenda.py` asks them.
         """
         done = {
             run_id

@@ -2,7 +2,7 @@
 
     DIR/
       format.json                     {"format": 1}: what this directory is
-      plan.json                       the Plan (study/plan.py), written before the first run
+      plan.json                       the Plan (plan), written before the first run
       environments/HASH.json          machine and software, once for each state they were found in
       records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
         record.json                   `Record`
@@ -136,7 +136,7 @@ class RecordWarning(BaseModel):
 
 
 class RecordVerdict(BaseModel):
-    """The disk or the tool? What set the figures of a run, and the numbers that say so (analysis/verdict.py)."""
+    """The disk or the tool? What set the figures of a run, and the numbers that say so (verdict/verdict.py)."""
 
     model_config = ConfigDict(frozen=True)
     kind: Literal["disk", "tool", "cache", "unclear"]
@@ -201,7 +201,7 @@ class Record(BaseModel):
     """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
     temperature where the device tells (target/describe.py)."""
     setup: dict[str, Any] = {}
-    """What stood between the target and the workload (run/stage.py): `asked` (the case's `Setup`), `on` (the target
+    """What stood between the target and the workload (execution/stage.py): `asked` (the case's `Setup`), `on` (the target
     under it), when and for which run it was made, in how many seconds and by which commands, and what came of it;
     of an array `state` and `state_after`, how it was before and after the run. Empty where the workload had the target
     as it is."""
@@ -214,15 +214,15 @@ class Record(BaseModel):
     target_after: dict[str, Any] = {}
     """Temperatures of the target's devices after the run, where they tell."""
     harness: dict[str, Any] | None = None
-    """What an I/O of each stream's shape costs on the null backend, and on what it was measured (run/harness.py)."""
+    """What an I/O of each stream's shape costs on the null backend, and on what it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None
     """What the control group of its memory limit counted (target/control_group.py); None without a limit."""
     device_totals: list[dict[str, Any]] = []
     """Key-value workloads: what each block device did from before the start until all was durable
-    (run/device_totals.py)."""
+    (execution/device_totals.py)."""
     drives: list[dict[str, Any]] = []
     """What each drive under the target told of its media, wear and temperature before and after the run, or why it told
-    nothing, and what the kernel handed it meanwhile (run/drives.py)."""
+    nothing, and what the kernel handed it meanwhile (execution/drives.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from iosonde import workload
+from iosonde.data import reference_file
 from iosonde.errors import StudyError
 from iosonde.study import setup
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study
 from iosonde.study.place import Keys, StudyFile
-from iosonde.study.shipped import reference_file
 from iosonde.workload.interface import Workload
 
 OF_RESULTS = ("operation", "stream")
@@ -72,28 +72,8 @@ def _check_parts(study: Study, source: StudyFile) -> None:
                 hint=f"each part has a name of its own, not `{CONTROL}`, without `/`",
             )
         _check_part(part, source, at, of)
-    _check_outlooks(study, source)
     if study.control:
         check_parameters(study.control.measurement, source, ("control", "measurement"), of=of)
-
-
-def _check_outlooks(study: Study, source: StudyFile) -> None:
-    """What procedures are to do can be done, as far as it can be known without a target."""
-    from iosonde.procedure import KINDS, kind_of
-
-    for index, part in enumerate(study.parts):
-        kind = kind_of(part)
-        if kind and study.workload != "block":
-            raise StudyError(
-                f"`{kind}` is for block I/O, and this is a study of {workload.of(study.workload).TITLE}",
-                where=source.where("parts", index, kind),
-                hint="name the levels that are to be measured as a factor",
-            )
-        try:
-            if kind:
-                KINDS[kind].outlook(part, study)
-        except StudyError as error:
-            raise StudyError(error.what, where=source.where("parts", index, kind), hint=error.hint) from None
 
 
 def _check_part(part: Part, source: StudyFile, at: Keys, of: Workload) -> None:

@@ -11,33 +11,37 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from iosonde.data import shipped
 from iosonde.errors import StudyError
 from iosonde.study.check import check
 from iosonde.study.model import Study
 from iosonde.study.place import StudyFile, in_data
-from iosonde.study.shipped import shipped
 
 
-def load(name_or_path: str | Path) -> Study:
-    """The study of that name that comes with iosonde, or in that file."""
+def read(name_or_path: str | Path) -> StudyFile:
+    """The text of the study of that name that comes with iosonde, or of that file."""
     file = shipped().get(str(name_or_path)) or Path(name_or_path)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(str(name_or_path), error) from None
-    return parse(text, name=file.name if file.stem in shipped() else str(file))
+    return read_text(text, name=file.name if file.stem in shipped() else str(file))
 
 
-def parse(text: str, *, name: str = "") -> Study:
-    """A study from its text; `name` is what errors call it."""
+def read_text(text: str, *, name: str = "") -> StudyFile:
+    """The text of a study as TOML; errors refer to it as `name`."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         where = f"in `{name}`" if name else ""
         raise StudyError(f"the study is not TOML: {error}", where=where, hint="see docs/studies.md") from None
-    source = StudyFile(name=name, text=text, data=data)
+    return StudyFile(name=name, text=text, data=data)
+
+
+def validate(source: StudyFile) -> Study:
+    """The study in a file, with every check that needs neither a target nor its procedures."""
     try:
-        study = Study.model_validate(data)
+        study = Study.model_validate(source.data)
     except ValidationError as error:
         raise _misfit(error, source) from None
     check(study, source)

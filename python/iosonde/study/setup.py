@@ -1,7 +1,7 @@
 """What stands between the user's target and the workload: an array, a file system, and how often they are made anew.
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
-`SetupParameters` is the one list of what a study may say, with its meaning; `Setup` (study/plan.py) is what it comes to
+`SetupParameters` is the one list of what a study may say, with its meaning; `Setup` (plan) is what it comes to
 on a target, with everything decided. What a level needs of its devices stands here and nowhere else.
 """
 
@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from iosonde.errors import StudyError
-from iosonde.study.plan import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
+from iosonde.plan import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
 from iosonde.units import format_bytes, parse_size
 
 FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}

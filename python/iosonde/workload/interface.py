@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel
 
-from iosonde.study.plan import Capacity, Cost, JsonObject, Purge
+from iosonde.plan import Capacity, Cost, JsonObject, Purge
 
 if TYPE_CHECKING:
-    from iosonde.target import Target
+    from iosonde.storage import Target
 
 Streams = Mapping[str, Any]
 Layout = Literal["missing", "always", "never"]

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.analysis.facts import Facts
-from iosonde.analysis.metrics import interval_metrics, run_metrics
 from iosonde.interop.fio import bins
 from iosonde.interop.fio.given_back import job_options
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.results.histogram import midpoint_ns
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record

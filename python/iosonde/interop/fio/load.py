@@ -70,7 +70,7 @@ def _views(part: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _check(text: str, path: Path) -> None:
     """What fits in each stream and does not fit together is found here."""
-    from iosonde.study import outline, parse
+    from iosonde.planning import outline, parse
 
     try:
         outline(parse(text), profile="standard")

@@ -14,8 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.analysis.facts import Facts
 from iosonde.interop.hdr.encoding import encode
+from iosonde.metrics.facts import Facts
 from iosonde.results.histogram import midpoint_ns
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from iosonde.study.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.workload.block.parameters import BlockParameters
 
 ASSUMED_OPERATIONS_PER_SECOND = 20_000

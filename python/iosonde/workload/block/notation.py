@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.study.plan import JsonObject
+from iosonde.plan import JsonObject
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_rate, parse_size
 from iosonde.workload.reading import not_zero
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.errors import StudyError
-from iosonde.study.plan import Capacity
+from iosonde.plan import Capacity
 from iosonde.units import MIB, compact_size, format_bytes
 from iosonde.workload.block import rules
 from iosonde.workload.block.footprint import prepares

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from iosonde import protocol
-from iosonde.study.plan import JsonObject
-from iosonde.target.workspace import journal_directory
+from iosonde.plan import JsonObject
+from iosonde.storage.workspace import journal_directory
 from iosonde.workload.block.footprint import addressed_bytes, begins
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.settling import settle
 
 if TYPE_CHECKING:
-    from iosonde.target import Target
+    from iosonde.storage import Target
 
 
 HOW = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iosonde.study.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import WRITES

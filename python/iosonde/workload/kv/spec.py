@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
-from iosonde.study.plan import JsonObject
+from iosonde.plan import JsonObject
 from iosonde.workload.kv.footprint import addressed_bytes, identity
 from iosonde.workload.kv.notation import operations_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.settling import settle
 
 if TYPE_CHECKING:
-    from iosonde.target import Target
+    from iosonde.storage import Target
 
 
 def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec. A limit of memory that cannot be set here raises now."""
     if any(stream.memory_limit for stream in streams.values()) and target.backend() is None:
-        from iosonde.target import control_group
+        from iosonde.storage import control_group
 
         control_group.hierarchy()
     streams = settle(streams, target, room_bytes=target.free_bytes())
@@ -79,7 +79,7 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
     devices = target.block_devices()
     place: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
     if whole.log == "apart" and whole.log_target:
-        from iosonde.target import open_target
+        from iosonde.storage import open_target
 
         second = open_target(whole.log_target)
         if second.kind != "directory":

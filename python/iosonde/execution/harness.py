@@ -1,0 +1,177 @@
+"""What the harness itself costs for each I/O, measured on the null backend once for each machine, engine and shape.
+
+A *shape* is what the cost depends on: how blocks are chosen, how many I/Os are in flight, whether operations and sizes
+are mixed. A study has a handful; each takes a fifteenth of a second, and is remembered in
+`$XDG_CACHE_HOME/iosonde/harness/`. The cost is CPU time and not real time, so that other work does not make it dearer.
+It is what choosing, timing and recording an I/O take; filling the blocks that are written is not in it. For buffered
+I/O the speed at which memory is copied stands beside it (`memory_copy.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import EngineError
+from iosonde.execution.engine import ENGINE, Patience, drive
+from iosonde.execution.stop import Stop
+
+DURATION_NS = 60_000_000
+INTERVAL_NS = 100_000_000
+DEPTHS = (1, 4, 16, 64)
+"""Queue depths that are told apart: the largest that a stream's own reaches stands for it."""
+
+_VIRTUAL = ("null", "simulated", "ssd")
+"""Backends without a device: there is nothing that the harness could take time from."""
+
+_PATIENCE = Patience(hello_s=5, silence_s=5, exit_s=2)
+
+Json = Mapping[str, Any]
+
+
+class Harness:
+    """The costs on this machine, with this engine."""
+
+    def __init__(self, *, engine: Path, environment: Json, stop: Stop) -> None:
+        self._engine = engine
+        self._stop = stop
+        self._who = {
+            "engine_sha256": (environment.get("software") or {}).get("engine_sha256"),
+            "cpu": (environment.get("cpu") or {}).get("model"),
+        }
+        self._is_ours = str((environment.get("software") or {}).get("engine")).startswith(ENGINE)
+        self._known: dict[str, Json | None] = {}
+
+    def learn(self, specs: Iterable[Json]) -> None:
+        """Measure now whatever these specs need and nobody has measured, so that no run waits for it."""
+        for spec in specs:
+            if self._stop.is_set():
+                return
+            self.of(spec)
+
+    def of(self, spec: Json) -> dict[str, Any] | None:
+        """What an I/O of each stream costs, for the record; None where there is no harness of ours to measure."""
+        workload = spec["workload"]
+        if not self._is_ours or workload["kind"] != "block" or workload["backend"]["kind"] in _VIRTUAL:
+            return None
+        costs = {stream["name"]: self._cost(spec, stream) for stream in workload["streams"]}
+        if not any(costs.values()):
+            return None
+        return {**self._who, "streams": costs, **self._copying(spec)}
+
+    def _copying(self, spec: Json) -> dict[str, float]:
+        """What copying through the page cache can reach, where the load does that."""
+        from iosonde.execution import memory_copy
+
+        speed = memory_copy.bytes_per_second(spec, str(self._who["cpu"]))
+        return {} if speed is None else {"memory_copy_bytes_per_second": round(speed)}
+
+    def _cost(self, spec: Json, stream: Json) -> Json | None:
+        shape = shape_of(stream)
+        if shape not in self._known:
+            self._known[shape] = self._remembered(shape) or self._measure(shape, spec, stream)
+        return self._known[shape]
+
+    def _measure(self, shape: str, spec: Json, stream: Json) -> Json | None:
+        try:
+            done = drive(
+                null_spec(spec, stream), on_event=lambda _: None, stop=self._stop, engine=self._engine,
+                patience=_PATIENCE,
+            )  # fmt: skip
+        except (EngineError, OSError):
+            return None
+        if done.result is None or done.result["outcome"] != "complete":
+            return None
+        (job,) = done.result["jobs"]
+        if not job["operations"]:
+            return None
+        cpu_ns = job["usage"]["user_ns"] + job["usage"]["system_ns"]
+        cost = {
+            "shape": shape,
+            "ns_per_io": round(cpu_ns / job["operations"], 2),
+            "operations": job["operations"],
+            "measured_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+        }
+        self._remember(shape, cost)
+        return cost
+
+    def _remembered(self, shape: str) -> Json | None:
+        with suppress(OSError, ValueError):
+            found = json.loads(self._path(shape).read_bytes())
+            if found["shape"] == shape and found["ns_per_io"] > 0:
+                return {name: found[name] for name in ("shape", "ns_per_io", "operations", "measured_at")}
+        return None
+
+    def _remember(self, shape: str, cost: Json) -> None:
+        """A cost that cannot be kept is measured again next time."""
+        path = self._path(shape)
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".tmp-", delete=False) as file:
+                json.dump({**self._who, **cost}, file, indent=1)
+            Path(file.name).replace(path)
+
+    def _path(self, shape: str) -> Path:
+        key = json.dumps([self._who, shape], sort_keys=True)
+        return cache_directory() / "harness" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+
+def shape_of(stream: Json) -> str:
+    """What the cost of an I/O depends on, in words."""
+    access = stream["access"]
+    chosen = [access["kind"]]
+    if access["kind"] == "random":
+        chosen += [access["distribution"]["kind"], access["coverage"]]
+    depth = max(each for each in DEPTHS if each <= stream["queue_depth"])
+    is_mixed = any(0 < stream["mix"][name] < 1 for name in ("read_fraction", "trim_fraction"))
+    flush = stream["durability"]["kind"] == "flush"
+    return ", ".join(
+        [
+            " ".join(chosen),
+            f"queue depth {depth}",
+            "mixed operations" if is_mixed else "one operation",
+            "mixed sizes" if len(stream["block_sizes"]) > 1 else "one size",
+            *(["flushes"] if flush else []),
+        ]
+    )
+
+
+def null_spec(spec: Json, stream: Json) -> dict[str, Any]:
+    """The spec that measures a stream's shape: one closed-loop job of it on nothing."""
+    depth = max(each for each in DEPTHS if each <= stream["queue_depth"])
+    job = copy.deepcopy(dict(stream)) | {
+        "jobs": 1,
+        "queue_depth": depth,
+        "arrival": {"kind": "closed"},
+        "limit_bytes": None,
+        "limit_operations": None,
+        "cpus": [],
+    }
+    if "active" in job:
+        job["active"] = None
+    workload = copy.deepcopy(dict(spec["workload"])) | {
+        "target": {"kind": "virtual", "size_bytes": stream["span"]["offset_bytes"] + stream["span"]["bytes"]},
+        "backend": {"kind": "null"},
+        "layout": "never",
+        "page_cache": "keep",
+        "verify": None,
+        "streams": [job],
+        "ramp": {"duration_ns": 0, "bytes": None},
+        "duration_ns": DURATION_NS,
+        "interval_ns": INTERVAL_NS,
+    }
+    return {**spec, "run_id": "harness", "workload": workload, "observe": {"block_devices": []}}
+
+
+def cache_directory() -> Path:
+    """Where iosonde keeps what it can measure again."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "iosonde"

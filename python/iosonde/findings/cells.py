@@ -1,0 +1,110 @@
+"""Cells: what the questions are asked of. One cell is one combination of levels with its repeats.
+
+A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat. The analyses take
+such a frame and do not care whether it was measured here or published (`reference.py`), where each cell has one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from iosonde.errors import StudyError
+from iosonde.metrics.scopes import ALL, overall
+from iosonde.metrics.statistics import Floats
+from iosonde.study.model import ROUND, STAGE
+
+OF_RESULTS = ("operation", "stream")
+"""What results are separated by besides the study's factors."""
+
+
+def cells(
+    runs: pl.DataFrame,
+    cases: pl.DataFrame,
+    *,
+    part: str,
+    metric: str,
+    factors: Sequence[str],
+    where: Mapping[str, Any] | None = None,
+) -> pl.DataFrame:
+    """Return the cells of one metric in one part of a study.
+
+    `runs` are run metrics and `cases` the view of that name, of one result set. The whole load is taken (all streams,
+    operation `all`) unless the factors name `operation` or `stream` and the study has no factor of that name. A value
+    of zero (nothing completed) takes no part: it has no ratio to anything, and is told as a failure.
+    """
+    wanted = dict(where or {})
+    names = list(dict.fromkeys([*factors, *wanted]))
+    of_part = under_own_names(cases.filter(pl.col("part") == part))
+    apart = separated_by_results(of_part, names)
+    levels = of_part.select("case_id", *(name for name in names if name not in apart))
+    measured = runs.filter(pl.col("part") == part, ~pl.col("control"), pl.col("metric") == metric, pl.col("value") > 0)
+    chosen = in_scope(measured, apart).select("case_id", "repeat", "value", *apart)
+    joined = levels.join(chosen, on="case_id", maintain_order="left_right")
+    matching = [pl.col(name) == _level(name, level, joined.schema[name]) for name, level in wanted.items()]
+    # Rounds and the stages after them are cases of one part, and what is asked of the ones is not asked of the others.
+    matching += [pl.col(name).is_not_null() for name in names if name in (ROUND, STAGE)]
+    return (
+        joined.filter(*matching)
+        .group_by([*factors, "case_id"], maintain_order=True)
+        .agg(values=pl.col("value").sort_by("repeat"))
+        .sort([name for name in factors if joined.schema[name].is_numeric()], maintain_order=True)
+    )
+
+
+def separated_by_results(cases: pl.DataFrame, factors: Sequence[str]) -> list[str]:
+    """Return which of these factors are no factors of the study but what results are separated by anyway."""
+    named = under_own_names(cases)
+    return [name for name in OF_RESULTS if name in factors and (name not in named or named[name].is_null().all())]
+
+
+def under_own_names(cases: pl.DataFrame) -> pl.DataFrame:
+    """Return the view with factors under the names that the study gives them.
+
+    The view calls a factor `NAME_level` where some table has a column of that name, `operation` most of all.
+    """
+    renamed = {name: name.removesuffix("_level") for name in cases.columns if name.endswith("_level")}
+    return cases.rename({level: name for level, name in renamed.items() if name not in cases.columns})
+
+
+def groups(frame: pl.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
+    """Yield each combination of levels of `by` with its cells."""
+    if not by:
+        yield {}, frame
+        return
+    for key, group in frame.group_by(by, maintain_order=True):
+        yield dict(zip(by, key, strict=True)), group
+
+
+def along(group: pl.DataFrame, factor: str) -> tuple[list[Any], list[Floats]]:
+    """Return the levels of a factor with the repeats at each. The caller has separated cells that differ otherwise."""
+    levels = group[factor].to_list()
+    assert len(set(levels)) == len(levels), f"several cells at one level of `{factor}`: name all factors in `by`"
+    return levels, [values.to_numpy() for values in group["values"]]
+
+
+def in_scope(metrics: pl.DataFrame, apart: Sequence[str]) -> pl.DataFrame:
+    """Keep the rows for the whole load, or those of each operation or stream if they are to be told apart."""
+    if "stream" in apart:
+        streams = metrics.filter(pl.col("stream") != ALL)
+        return streams.filter((pl.col("operation") != ALL) == ("operation" in apart))
+    if "operation" not in apart:
+        return overall(metrics)
+    each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
+    several = (pl.col("stream") == ALL).any().over(each)
+    return metrics.filter((pl.col("operation") != ALL) & ((pl.col("stream") == ALL) | ~several))
+
+
+def _level(factor: str, level: Any, dtype: pl.DataType) -> Any:
+    """Return a level as the results have it: a study file may say `4KiB` for 4096."""
+    from iosonde.study.check import read_parameter
+    from iosonde.workload import block
+
+    if not isinstance(level, str) or not dtype.is_numeric():
+        return level
+    try:
+        return read_parameter(block, factor.rpartition(".")[2], level)
+    except StudyError:
+        return None

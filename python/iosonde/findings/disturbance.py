@@ -1,0 +1,165 @@
+"""How one stream slows others, and how soon that is over: streams with a time of their own (`active`) against the rest.
+
+A measurement has three parts then: before, during and after. Intervals that lie across a border belong to none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from iosonde.metrics.histogram import percentiles
+from iosonde.metrics.metrics import interval_metrics
+from iosonde.metrics.scopes import ALL
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.units import parse_duration
+
+RECOVERED = 1.5
+"""A stream has recovered when its mean latency is at most so many times what it was before,"""
+STAYS = 3
+"""and stays there for so many intervals."""
+PERCENTILE = {"p99": 990_000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """One run."""
+
+    before_ns: float | None
+    """p99 latency; None where too few samples stand behind it."""
+    during_ns: float | None
+    recovered_after_ns: float | None
+    """From the end of the disturbance to the first interval from which on it has recovered; None if it did not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbance:
+    """A case in which some streams load the target for a part of the measurement only."""
+
+    case_id: str
+    part: str
+    levels: Mapping[str, Any]
+    disturbing: Sequence[str]
+    disturbed: str
+    latency: str
+    """`response_latency`, or `completion_latency` in a closed loop."""
+    interval_ns: int
+    rest_ns: int
+    """Time from the end of the disturbance to that of the measurement."""
+    runs: Sequence[Recovery]
+
+
+def disturbances(results: ResultSet) -> list[Disturbance]:
+    """Every case with a stream that is disturbed by others, with all of its complete runs."""
+    records = [record for record in results.records() if record.outcome == "complete" and _windows(record)]
+    cases = dict.fromkeys(record.case_id for record in records)
+    return [
+        disturbance
+        for case_id in cases
+        for disturbance in _of_case(results, [record for record in records if record.case_id == case_id])
+    ]
+
+
+def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Disturbance]:
+    first = records[0]
+    windows = _windows(first)
+    streams = [stream for stream in first.spec["workload"]["streams"] if stream["name"] not in windows]
+    run_ids = [record.run_id for record in records]
+    for stream in streams:
+        latency = "completion_latency" if stream["arrival"]["kind"] == "closed" else "response_latency"
+        timed = _timed(results, run_ids, stream["name"], latency, first)
+        yield Disturbance(
+            case_id=first.case_id,
+            part=first.part,
+            levels=first.levels,
+            disturbing=list(windows),
+            disturbed=stream["name"],
+            latency=latency,
+            interval_ns=first.spec["workload"]["interval_ns"],
+            rest_ns=timed["rest_ns"].max() or 0,  # type: ignore[arg-type]
+            runs=list(_recoveries(results, run_ids, stream["name"], latency, timed)),
+        )
+
+
+def _windows(record: Record) -> Mapping[str, tuple[int, int]]:
+    """Begin and end of each stream's time, in nanoseconds of the measurement; of those that come to an end once."""
+    parameters: Mapping[str, Any] = record.parameters
+    names = [stream["name"] for stream in record.spec["workload"]["streams"]]
+    texts = {name: parameters.get(f"{name}.active", parameters.get("active")) for name in names}
+    windows = {name: text.split("-") for name, text in texts.items() if text and " every " not in text}
+    return {name: (parse_duration(begin), parse_duration(end)) for name, (begin, end) in windows.items() if end}
+
+
+def _timed(results: ResultSet, run_ids: Sequence[str], stream: str, latency: str, record: Record) -> pl.DataFrame:
+    """The intervals of a stream in order: mean latency, where they lie, and how long after the end they begin."""
+    windows = _windows(record).values()
+    begin, end = min(begin for begin, _ in windows), max(end for _, end in windows)
+    table = interval_metrics(results, run_ids=run_ids, metrics=(f"{latency}_ns_mean", "operations"))
+    begins = {run["run_id"]: run["measure_begin_ns"] for run in results.runs.to_dicts()}
+    return (
+        table.filter(pl.col("phase") == "measure", pl.col("stream") == stream, pl.col("operation") == ALL)
+        .pivot(on="metric", index=["run_id", "interval", "begin_ns", "end_ns"], values="value")
+        .with_columns(zero=pl.col("run_id").replace_strict(begins, return_dtype=pl.Int64))
+        .with_columns(since_end=pl.col("begin_ns") - pl.col("zero") - end)
+        .with_columns(
+            moment=pl.when(pl.col("end_ns") - pl.col("zero") <= begin)
+            .then(pl.lit("before"))
+            .when((pl.col("begin_ns") - pl.col("zero") >= begin) & (pl.col("end_ns") - pl.col("zero") <= end))
+            .then(pl.lit("during"))
+            .when(pl.col("since_end") >= 0)
+            .then(pl.lit("after")),
+            rest_ns=(pl.col("end_ns") - pl.col("zero") - end).clip(lower_bound=0),
+        )
+        .sort("run_id", "interval")
+    )
+
+
+def _recoveries(
+    results: ResultSet, run_ids: Sequence[str], stream: str, latency: str, timed: pl.DataFrame
+) -> Iterator[Recovery]:
+    tails = _tails(results, run_ids, stream, latency, timed)
+    mean = f"{latency}_ns_mean"
+    for run_id in run_ids:
+        own = timed.filter(pl.col("run_id") == run_id)
+        before = own.filter(pl.col("moment") == "before")[mean].drop_nulls()
+        after = own.filter(pl.col("moment") == "after").select("since_end", mean).rows()
+        usual = before.median()
+        yield Recovery(
+            before_ns=tails.get((run_id, "before")),
+            during_ns=tails.get((run_id, "during")),
+            recovered_after_ns=recovered_after(after, float(usual)) if isinstance(usual, float) else None,
+        )
+
+
+def recovered_after(after: Sequence[tuple[int, float | None]], usual_ns: float) -> float | None:
+    """When latency is back for good: `after` holds each interval's begin and mean, None where nothing completed."""
+    is_back = [mean is not None and mean <= RECOVERED * usual_ns for _, mean in after]
+    for index, (since_end, _) in enumerate(after):
+        held = is_back[index : index + STAYS]
+        if len(held) == STAYS and all(held):
+            return float(since_end)
+    return None
+
+
+def _tails(
+    results: ResultSet, run_ids: Sequence[str], stream: str, latency: str, timed: pl.DataFrame
+) -> dict[tuple[str, str], float]:
+    """p99 latency of each run before and during, out of the merged histograms of the intervals."""
+    buckets = results.only(run_ids).histograms.filter(
+        pl.col("phase") == "measure",
+        pl.col("stream") == stream,
+        pl.col("latency") == latency.removesuffix("_latency"),
+        pl.col("operation") != "flush",
+    )
+    moments = timed.select("run_id", pl.col("interval").cast(pl.UInt32), "moment").drop_nulls("moment")
+    merged = (
+        buckets.join(moments, on=["run_id", "interval"])
+        .group_by("run_id", "moment", "bucket")
+        .agg(pl.col("count").sum())
+    )
+    found = percentiles(merged, by=["run_id", "moment"], parts=PERCENTILE).drop_nulls("p99")
+    return {(row["run_id"], row["moment"]): float(row["p99"]) for row in found.to_dicts()}

@@ -1,0 +1,44 @@
+"""Drift: what the control case, measured again and again through the study, says of the machine.
+
+If the same case gives more or less as the study goes on, so may every other, and differences between cases measured at
+different times are not all theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from iosonde.metrics.scopes import overall
+from iosonde.metrics.statistics import Estimate, slope
+
+MINIMUM_CONTROLS = 4
+"""Fewer control runs say nothing of a trend."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """What a metric of the control case did in the course of the study."""
+
+    change: Estimate
+    """Change from the first run of the study to the last, as a fraction of the median (Theil-Sen slope x runs)."""
+    spread: float
+    """(largest - smallest) / median."""
+    controls: int
+
+
+def drift(runs: pl.DataFrame, *, metric: str) -> Drift | None:
+    """Return the drift of the control case; None where it was run too seldom."""
+    control = overall(runs.filter(pl.col("control"), pl.col("metric") == metric)).sort("order")
+    values = control["value"].to_numpy()
+    if len(values) < MINIMUM_CONTROLS or (values <= 0).any():
+        return None
+    median = float(control["value"].median())  # type: ignore[arg-type]  # not empty, so a number
+    order = control["order"].cast(pl.Float64).to_numpy()
+    course = (order - order[0]) / (order[-1] - order[0])
+    return Drift(
+        change=slope(course, values / median),
+        spread=float((values.max() - values.min()) / median),
+        controls=len(values),
+    )

@@ -1,0 +1,163 @@
+"""What pauses give back: stages of alternating load and pause, and the load without pauses that follows each.
+
+SNIA's host idle recovery in numbers. The base line is the steady state of the rounds before; the gain of a length of
+pause is the load's rate in its bursts over that base line; how long the gain lasts is seen in the load that goes on
+without a pause afterwards. A drive that collects garbage while nobody writes has a gain, and loses it again as it uses
+up the blocks that it has freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from iosonde.findings.convergence import Convergence, convergences
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.statistics import Floats
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.study.model import STAGE, Study
+from iosonde.workload.block.notation import active_window
+
+NEAR = 0.10
+"""A rate is back at the base line when it is at most so much above it, and has gained when it is more."""
+SMOOTHED = 3
+"""Intervals whose mean rate is taken for the rate at the first of them: single ones jump as collection does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decay:
+    """The load without pauses that follows: how a gain is lost."""
+
+    case_id: str
+    first: float
+    """IOPS at its begin."""
+    last: float
+    """IOPS at its end."""
+    back_s: float | None
+    """When it was within `NEAR` of the base line; None if it never was."""
+    back_bytes: int | None
+    """Moved until then."""
+    length_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleRecovery:
+    """One length of pause."""
+
+    case_id: str
+    part: str
+    stage: str
+    burst_s: float
+    pause_s: float
+    base: float
+    """IOPS of the rounds' measurement window."""
+    base_is_steady: bool
+    bursts: Floats
+    """IOPS of every burst, pauses left out."""
+    decay: Decay | None
+    """None where no load without pauses follows."""
+
+    @property
+    def gain(self) -> float:
+        """How many times the base line a burst is, the median of all of them."""
+        return float(np.median(self.bursts)) / self.base
+
+
+def idle_recoveries(study: Study, results: ResultSet) -> list[IdleRecovery]:
+    """Every stage with pauses that follows rounds which were judged, in the order in which they were carried out."""
+    parts = {part.name: part for part in study.parts if part.rounds and part.rounds.sought}
+    records = [each for each in results.records() if each.outcome == "complete" and STAGE in each.levels]
+    pausing = [each for each in records if each.part in parts and _cycle(each)]
+    if not pausing:
+        return []
+    metrics = run_metrics(results)
+    bases = {name: convergences(part, results.cases, metrics) for name, part in parts.items()}
+    intervals = _intervals(results, [each.run_id for each in records])
+    found = (_of_stage(each, _follower(each, records), bases[each.part], intervals) for each in pausing)
+    return [each for each in found if each is not None]
+
+
+def _cycle(record: Record) -> tuple[int, int] | None:
+    """Nanoseconds of load, and from one begin of it to the next; None where load and pause do not alternate."""
+    active = record.parameters.get("active")
+    window = active_window(active) if isinstance(active, str) else {}
+    return (window["end_ns"] - window["begin_ns"], window["every_ns"]) if window.get("every_ns") else None
+
+
+def _follower(record: Record, records: Sequence[Record]) -> Record | None:
+    """The stage after it, if that has no pauses."""
+    later = (each for each in records if each.order > record.order and each.repeat == record.repeat)
+    after = min(later, key=lambda each: each.order, default=None)
+    return after if after and after.part == record.part and not after.parameters.get("active") else None
+
+
+def _intervals(results: ResultSet, run_ids: Sequence[str]) -> dict[str, pl.DataFrame]:
+    """Of each run `begin_ns, end_ns` since its measurement began, `count, bytes`."""
+    frame = (
+        Facts(results, run_ids=run_ids)
+        .counts(per="interval")
+        .filter(pl.col("phase") == "measure", pl.col("operation").is_in(["read", "write", "trim"]))
+        .group_by("run_id", "begin_ns", "end_ns")
+        .agg(pl.col("count", "bytes").sum())
+        .sort("run_id", "begin_ns")
+        .with_columns(pl.col("begin_ns", "end_ns") - pl.col("begin_ns").min().over("run_id"))
+    )
+    return {str(key[0]): group for key, group in frame.group_by("run_id", maintain_order=True)}
+
+
+def _of_stage(
+    record: Record, follower: Record | None, bases: Sequence[Convergence], intervals: Mapping[str, pl.DataFrame]
+) -> IdleRecovery | None:
+    cycle = _cycle(record)
+    base = next((each for each in bases if each.repeat == record.repeat), None)
+    window = next((each.window for each in base.tracked if each.window), None) if base else None
+    if not (cycle and base and window and window.mean > 0 and record.run_id in intervals):
+        return None
+    bursts = np.fromiter(_bursts(intervals[record.run_id], *cycle), dtype=np.float64)
+    if not len(bursts):
+        return None
+    after = intervals.get(follower.run_id) if follower else None
+    return IdleRecovery(
+        case_id=record.case_id,
+        part=record.part,
+        stage=str(record.levels[STAGE]),
+        burst_s=cycle[0] / 1e9,
+        pause_s=(cycle[1] - cycle[0]) / 1e9,
+        base=window.mean,
+        base_is_steady=base.achieved,
+        bursts=bursts,
+        decay=_decay(follower.case_id, after, window.mean) if follower and after is not None else None,
+    )
+
+
+def _bursts(intervals: pl.DataFrame, burst_ns: int, every_ns: int) -> Iterator[float]:
+    """I/Os per second of each burst that was measured whole; what ends after it counts with it."""
+    cycles = intervals.group_by(pl.col("begin_ns") // every_ns, maintain_order=True).agg(
+        pl.col("end_ns").max().alias("end_ns"), pl.col("count").sum().alias("count")
+    )
+    for cycle, end_ns, count in cycles.iter_rows():
+        if end_ns >= cycle * every_ns + burst_ns:
+            yield count / burst_ns * 1e9
+
+
+def _decay(case_id: str, intervals: pl.DataFrame, base: float) -> Decay:
+    lengths = (intervals["end_ns"] - intervals["begin_ns"]).to_numpy() / 1e9
+    counts = intervals["count"].to_numpy()
+    width = min(SMOOTHED, len(counts))
+    window = np.ones(width)
+    rates = np.convolve(counts, window, "valid") / np.convolve(lengths, window, "valid")
+    near = np.flatnonzero(rates <= (1 + NEAR) * base)
+    at = int(near[0]) if len(near) else None
+    return Decay(
+        case_id=case_id,
+        first=float(rates[0]),
+        last=float(rates[-1]),
+        back_s=None if at is None else float(intervals["begin_ns"][at]) / 1e9,
+        back_bytes=None if at is None else int(intervals["bytes"][:at].sum()),
+        length_s=float(lengths.sum()),
+    )

@@ -1,0 +1,174 @@
+"""Questions about arrays: their layouts apart from their loads, and loads that came out alike said together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from iosonde.findings.promise import LAYOUT, promises
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.study.model import Level
+
+Row = Mapping[str, Any]
+LOSSES = (
+    "member_ios_per_operation",
+    "member_reads_per_operation",
+    "member_bytes_per_byte",
+    "member_utilisation",
+    "member_imbalance",
+    "cpu_ns_per_byte",
+    "core_utilisation",
+    "array_thread_utilisation",
+    "array_cpu_ns_per_byte",
+    "busiest_core_utilisation",
+)
+"""Metrics that say where a promise was lost."""
+_OF_PROCESSOR = LOSSES[LOSSES.index("cpu_ns_per_byte") :]
+_VIRTUAL = ("ssd", "simulated", "null")
+"""Backends without a device."""
+EVERYTHING = "all loads"
+ALIKE = 0.10
+"""Loads whose shares differ by no more than this are said in one sentence."""
+
+
+class Loads:
+    """The factors of a question about arrays."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+
+    @cached_property
+    def factors(self) -> list[str]:
+        """Those of the load: all that say nothing of what the array is."""
+        named = [self.question.analysis.over, *self.question.by]
+        return [name for name in named if not self._is_layout(name)]
+
+    @cached_property
+    def apart(self) -> list[str]:
+        """Those of them whose levels are no quantities: each combination is a load of its own."""
+        schema = self.question.cells().schema
+        return [name for name in self.factors if not schema[name].is_numeric() or name == "read_fraction"]
+
+    @cached_property
+    def quantities(self) -> list[str]:
+        """The others."""
+        return [name for name in self.factors if name not in self.apart]
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Return the rows of `promise.promises`, each with the medians of `LOSSES` that were measured.
+
+        And with `array_thread`, the name of the kernel's thread that `array_thread_utilisation` is of.
+        """
+        question = self.question
+        found = promises(
+            question.cells(),
+            question.cases,
+            factors=self.factors,
+            runs=question.outcomes,
+            metric=question.analysis.metric,
+        )
+        losses = {name: self._medians(name) for name in LOSSES}
+        return [
+            {
+                **row,
+                **{name: self._loss(name, row, values) for name, values in losses.items()},
+                "array_thread": self._threads.get(row["case_id"]),
+            }
+            for row in found.to_dicts()
+        ]
+
+    def _loss(self, name: str, row: Row, values: Mapping[str, float]) -> float | None:
+        """Processor time says nothing of arrays on virtual time."""
+        return None if name in _OF_PROCESSOR and row["case_id"] in self._virtual else values.get(row["case_id"])
+
+    @cached_property
+    def _threads(self) -> dict[str, str]:
+        """By case the kernel's thread that did most for its array; the numbers of arrays may differ between repeats."""
+        outcomes = self.question.outcomes
+        if outcomes is None or "array_thread" not in outcomes.columns:
+            return {}
+        return dict(outcomes.drop_nulls("array_thread").select("case_id", "array_thread").iter_rows())
+
+    @cached_property
+    def _virtual(self) -> set[str]:
+        outcomes = self.question.outcomes
+        if outcomes is None or "backend_in_effect" not in outcomes.columns:
+            return set()
+        return set(outcomes.filter(pl.col("backend_in_effect").is_in(_VIRTUAL))["case_id"])
+
+    def _medians(self, metric: str) -> dict[str, float]:
+        cells = self.question.cells(metric)
+        return {case_id: values.median() for case_id, values in zip(cells["case_id"], cells["values"], strict=True)}
+
+    def _is_layout(self, factor: str) -> bool:
+        levels = self.question.part.factors.get(factor, [])
+        sets = {name for level in levels if isinstance(level, Level) for name in level.set}
+        return factor in LAYOUT or bool(sets & set(LAYOUT))
+
+    def divide(self, rows: Sequence[Row]) -> list[tuple[dict[str, Any], list[Row]]]:
+        """Return each load with its rows, in the order of the rows."""
+        found: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            found.setdefault(tuple(row[name] for name in self.apart), []).append(row)
+        return [(dict(zip(self.apart, key, strict=True)), group) for key, group in found.items()]
+
+    def words(self, key: Mapping[str, Any], case_id: str) -> str:
+        """Name a load by the levels that are left in `key`: `direct random writes`."""
+        case = self.question.case(case_id)
+        hidden = [name for name in self.factors if name not in key]
+        words = self.question.words(case_id, without=[*hidden, *self._unvaried])
+        direct = "io_mode" in key and case.get("io_mode") == "direct"
+        rest = [wording.level_words(name, level) for name, level in key.items() if not self.question.is_worded(name)]
+        text = ("direct " if direct else "") + wording.phrase(words)
+        text += f" ({', '.join(rest)})" if rest else ""
+        return EVERYTHING if text == "I/O" else text
+
+    @cached_property
+    def _unvaried(self) -> list[str]:
+        """Words that every load of the part has in common and that its title says."""
+        sets = {
+            name
+            for factor in self.factors
+            for level in self.question.part.factors.get(factor, [])
+            for name in (level.set if isinstance(level, Level) else [factor])
+        }
+        return [name for name in ("block_size", "access", "io_mode") if name not in sets or name in self.quantities]
+
+    def quantities_words(self, row: Row) -> str:
+        """Name the quantities of a row, with a preposition: ` with 4 KiB blocks and queue depth 1`."""
+        if not self.quantities:
+            return ""
+        return f" with {wording.listing([wording.level_words(name, row[name]) for name in self.quantities])}"
+
+    def together(
+        self, loads: Sequence[tuple[dict[str, Any], list[Row]]], value: Callable[[Row], float]
+    ) -> list[tuple[dict[str, Any], list[Row]]]:
+        """Merge loads along each factor where all of its levels came out alike."""
+        merged = list(loads)
+        for factor in self.apart:
+            levels = {key[factor] for key, _ in loads if factor in key}
+            merged = self._along(factor, levels, merged, value) if len(levels) > 1 else merged
+        return merged
+
+    @staticmethod
+    def _along(
+        factor: str,
+        levels: set[Any],
+        loads: Sequence[tuple[dict[str, Any], list[Row]]],
+        value: Callable[[Row], float],
+    ) -> list[tuple[dict[str, Any], list[Row]]]:
+        alike: dict[tuple[Any, ...], list[tuple[dict[str, Any], list[Row]]]] = {}
+        for key, rows in loads:
+            rest = tuple((name, level) for name, level in key.items() if name != factor)
+            alike.setdefault(rest, []).append((key, rows))
+        found = []
+        for rest, members in alike.items():
+            middles = [median(value(row) for row in rows) for _, rows in members]
+            whole = len(members) == len(levels) and max(middles) - min(middles) <= ALIKE
+            found += [(dict(rest), [row for _, rows in members for row in rows])] if whole else members
+        return found

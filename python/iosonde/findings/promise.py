@@ -1,0 +1,291 @@
+"""The promise of an array: what each layout should deliver by one device of the same study, and what it does.
+
+For each cell that is an array there is a cell with one device and the same load. Two figures stand beside what was
+measured. The *promise* is the expected model of the level (`expected.py`), times the device. The *bound* is sharper:
+the work that requests of this size bring to the members (`stripes.py`), shared out evenly among as many of them as this
+load can keep busy, at the speed at which one device reads and writes; and no more than a link that all members share,
+or than the memory's copying where everything passes through the page cache. An array that stays below its bound loses
+to something else, and the members' counters say to what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from iosonde.findings.expected import SINGLE, Expected, expected
+from iosonde.findings.stripes import Work, request
+from iosonde.metrics.statistics import Estimate, Floats, ratio
+
+LAYOUT = ("array", "array_kind", "devices", "chunk", "array_state", "failed_members")
+"""Parameters that say what an array is, and so are not matched with the one device's."""
+DEFAULT_CHUNK = 512 << 10
+"""That of Linux md."""
+BTRFS_CHUNK = 64 << 10
+"""Stripe length of btrfs, which cannot be chosen."""
+BOUND_WORDS = {
+    "members": "the members' own speed",
+    "parallelism": "members that this load keeps busy at once",
+    "link": "the link that all members share",
+    "pcie": "the PCIe link that members share",
+    "memory": "copying through the page cache",
+}
+
+_SCHEMA: dict[str, Any] = {
+    "array": pl.String,
+    "array_kind": pl.String,
+    "state": pl.String,
+    "devices": pl.Int64,
+    "measured": pl.Float64,
+    "baseline": pl.Float64,
+    "multiple": pl.Float64,
+    "promised": pl.Float64,
+    "efficiency": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "overhead": pl.Float64,
+    "speedup": pl.Float64,
+    "speedup_low": pl.Float64,
+    "speedup_high": pl.Float64,
+    "bound": pl.Float64,
+    "bound_by": pl.String,
+    "of_bound": pl.Float64,
+    "writes_only": pl.Boolean,
+    "needed_ios": pl.Float64,
+    "needed_bytes": pl.Float64,
+    "members_in_use": pl.Float64,
+    "capacity": pl.Float64,
+    "promised_capacity": pl.Float64,
+    "repeats": pl.Int64,
+    "case_id": pl.String,
+    "baseline_case_id": pl.String,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the promise of a case depends on; sizes are bytes."""
+
+    array: str
+    array_kind: str
+    state: str
+    devices: int
+    failed: int
+    chunk: int
+    block: int | None
+    read_fraction: float
+    sequential: bool
+    buffered: bool
+    concurrency: int
+
+    @classmethod
+    def of(cls, case: Mapping[str, Any]) -> Setting:
+        """Read it off a row of the view `cases`."""
+        kind = str(case.get("array_kind") or "md")
+        block = case.get("block_size")
+        return cls(
+            array=str(case.get("array") or SINGLE),
+            array_kind=kind,
+            state=str(case.get("array_state") or ""),
+            devices=int(case.get("devices") or 1),
+            failed=int(case.get("failed_members") or 0),
+            chunk=BTRFS_CHUNK if kind == "btrfs" else int(case.get("chunk") or DEFAULT_CHUNK),
+            block=int(block) if isinstance(block, int | float) else None,
+            read_fraction=float(1 if case.get("read_fraction") is None else case["read_fraction"]),
+            sequential=case.get("access") == "sequential",
+            buffered=case.get("io_mode") == "buffered",
+            concurrency=int(case.get("jobs") or 1) * int(case.get("queue_depth") or 1),
+        )
+
+    @property
+    def is_single(self) -> bool:
+        """Whether this is one device by itself."""
+        return self.array == SINGLE or self.devices == 1
+
+    @property
+    def copies(self) -> int | None:
+        """How often a mirror of btrfs holds each block."""
+        return 2 if self.array_kind == "btrfs" else None
+
+    @property
+    def expected(self) -> Expected | None:
+        """The expected model of its level."""
+        return expected(self.array, self.devices, copies=self.copies)
+
+    def work(self, *, writes: bool) -> Work | None:
+        """What its requests bring to the members; None where members are missing, or sizes differ."""
+        if self.block is None or self.failed:
+            return None
+        merged = self.sequential or self.buffered
+        return request(
+            self.array, self.devices, self.chunk, self.block, writes=writes, merged=merged, copies=self.copies
+        )
+
+
+def promises(
+    cells: pl.DataFrame,
+    cases: pl.DataFrame,
+    *,
+    factors: Sequence[str],
+    runs: pl.DataFrame | None = None,
+    metric: str = "bandwidth",
+) -> pl.DataFrame:
+    """Return what each array was promised and delivered.
+
+    `cells` hold the repeats of a rate (`cells.cells`), `cases` is the view of that name, `factors` are the cells'
+    columns that must be the same for the one device (all but those of the layout), and `runs`, the view, tells
+    capacities and ceilings where the target did. `metric` is the rate: `bandwidth`, or I/Os per second.
+
+    Columns: those of `factors`; `array, array_kind, state, devices`; `measured, baseline` (medians), `multiple` (of the
+    level), `promised`, `efficiency` with `low, high`, `overhead` (1 - efficiency), `speedup` (over one device) with its
+    interval; `bound, bound_by` (see `BOUND_WORDS`), `of_bound`; `writes_only`; `needed_ios, needed_bytes` (of members,
+    for each I/O and byte of the host), `members_in_use`; `capacity, promised_capacity` (bytes); `repeats, case_id,
+    baseline_case_id`. A cell without a single device of the same load has no row.
+    """
+    settings = {row["case_id"]: Setting.of(row) for row in cases.iter_rows(named=True)}
+    facts = _facts(runs, cases, per_io=metric != "bandwidth")
+    singles: dict[tuple[Any, ...], tuple[str, Floats]] = {}
+    for row in cells.iter_rows(named=True):
+        if settings[row["case_id"]].is_single:
+            singles.setdefault(_key(row, factors), (row["case_id"], np.asarray(row["values"], dtype=np.float64)))
+    rows = []
+    for row in cells.iter_rows(named=True):
+        setting, single = settings[row["case_id"]], singles.get(_key(row, factors))
+        if setting.is_single or single is None or (model := setting.expected) is None:
+            continue
+        other = _other_way(row, singles, factors, settings, setting)
+        levels = {name: row[name] for name in factors}
+        rows.append({**levels, **_row(row, setting, model, single, other, facts)})
+    schema = {name: cells.schema[name] for name in factors} | _SCHEMA
+    return pl.DataFrame(rows, schema=schema)
+
+
+def _key(row: Mapping[str, Any], factors: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in factors)
+
+
+def _row(
+    row: Mapping[str, Any],
+    setting: Setting,
+    model: Expected,
+    single: tuple[str, Floats],
+    other: float | None,
+    facts: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, Any]:
+    values, (single_id, base) = np.asarray(row["values"], dtype=np.float64), single
+    multiple = model.mixed(setting.read_fraction)
+    speedup = ratio(values, base)
+    efficiency = _divided(speedup, multiple)
+    baseline, measured = float(np.median(base)), float(np.median(values))
+    known = facts.get(row["case_id"], {})
+    bound, bound_by, members = _bound(setting, baseline, other, known)
+    work = setting.work(writes=setting.read_fraction < 0.5)
+    one = facts.get(single_id, {}).get("target_bytes")
+    return {
+        "array": setting.array,
+        "array_kind": setting.array_kind,
+        "state": setting.state,
+        "devices": setting.devices,
+        "measured": measured,
+        "baseline": baseline,
+        "multiple": multiple,
+        "promised": multiple * baseline,
+        "efficiency": efficiency.value,
+        "low": efficiency.low,
+        "high": efficiency.high,
+        "overhead": 1 - efficiency.value,
+        "speedup": speedup.value,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
+        "bound": bound,
+        "bound_by": bound_by,
+        "of_bound": None if bound is None else measured / bound,
+        "writes_only": setting.read_fraction == 0,
+        "needed_ios": work.ios if work and setting.read_fraction in (0, 1) else None,
+        "needed_bytes": work.bytes if work and setting.read_fraction in (0, 1) else None,
+        "members_in_use": members,
+        "capacity": known.get("target_bytes"),
+        "promised_capacity": None if one is None else model.capacity * one,
+        "repeats": min(len(values), len(base)),
+        "case_id": row["case_id"],
+        "baseline_case_id": single_id,
+    }
+
+
+def _divided(estimate: Estimate, by: float) -> Estimate:
+    low, high = (None if end is None else end / by for end in (estimate.low, estimate.high))
+    return Estimate(estimate.value / by, low, high)
+
+
+def _other_way(
+    row: Mapping[str, Any],
+    singles: Mapping[tuple[Any, ...], tuple[str, Floats]],
+    factors: Sequence[str],
+    settings: Mapping[str, Setting],
+    setting: Setting,
+) -> float | None:
+    """Return how fast one device reads where this cell writes, all else being equal: parity is read before written.
+
+    None where the study has no such cell, or the load is no write.
+    """
+    if setting.read_fraction != 0:
+        return None
+    for key, (case_id, values) in singles.items():
+        differing = [name for name, level in zip(factors, key, strict=True) if level != row[name]]
+        if len(differing) == 1 and settings[case_id].read_fraction == 1 and settings[case_id].block == setting.block:
+            same_path = settings[case_id].buffered == setting.buffered
+            if same_path and settings[case_id].sequential == setting.sequential:
+                return float(np.median(values))
+    return None
+
+
+def _bound(
+    setting: Setting, single: float, reading: float | None, known: Mapping[str, float | None]
+) -> tuple[float | None, str | None, float | None]:
+    """Return the bound, what sets it, and how many members are busy at it.
+
+    `single` is what one device gives under this load and `reading` what it reads under it; where that is not known,
+    reading is taken to be as fast.
+    """
+    if setting.read_fraction not in (0, 1):
+        return None, None, None
+    writes = setting.read_fraction == 0
+    work = setting.work(writes=writes)
+    if work is None:
+        return None, None, None
+    busy = float(setting.devices)
+    if not setting.buffered:
+        # What waits for its completion is all that is in flight.
+        busy = min(busy, setting.concurrency * work.members)
+    write_speed, read_speed = (single, reading or single) if writes else (single, single)
+    # A device may read and write at the same time, at full speed each: many links and some media do.
+    seconds = max(work.read_bytes / read_speed, work.write_bytes / write_speed)
+    bounds = {"members" if busy == setting.devices else "parallelism": busy / seconds}
+    if link := known.get("link_bytes_per_second"):
+        bounds["link"] = link / max(work.bytes, 1)
+    if pcie := known.get("pcie_bytes_per_second"):  # It carries as much in either direction at the same time.
+        bounds["pcie"] = pcie / max(work.read_bytes, work.write_bytes)
+    if setting.buffered and (copying := known.get("memory_copy_bytes_per_second")):
+        bounds["memory"] = copying
+    by = min(bounds, key=lambda name: bounds[name])
+    return bounds[by], by, busy
+
+
+_FACTS = ("target_bytes", "link_bytes_per_second", "pcie_bytes_per_second", "memory_copy_bytes_per_second")
+
+
+def _facts(runs: pl.DataFrame | None, cases: pl.DataFrame, *, per_io: bool) -> dict[str, dict[str, float | None]]:
+    """Return by case what its runs tell of their target; ceilings in I/Os per second if so asked."""
+    names = [name for name in _FACTS if runs is not None and name in runs.columns]
+    if runs is None or not names:
+        return {}
+    medians = runs.group_by("case_id").agg(pl.col(name).cast(pl.Float64).median() for name in names)
+    if per_io and "block_size" in cases.columns and cases.schema["block_size"].is_numeric():
+        ceilings = [name for name in names if name != "target_bytes"]
+        sizes = medians.join(cases.select("case_id", "block_size"), on="case_id")
+        medians = sizes.with_columns(pl.col(name) / pl.col("block_size") for name in ceilings)
+    return {row["case_id"]: {name: row[name] for name in names} for row in medians.iter_rows(named=True)}

@@ -1,0 +1,150 @@
+"""A study's question with what is needed to answer it: the part it is about, the cells, and words for its loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results
+from iosonde.findings.convergence import window_cells
+from iosonde.metrics import wording
+from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
+
+_WORDED = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "store", "sync", "phase")
+"""Parameters that `wording.load_words` names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One entry of a study's `analysis`, and the results it is asked of."""
+
+    study: Study
+    analysis: Analysis
+    cases: pl.DataFrame
+    runs: pl.DataFrame
+    outcomes: pl.DataFrame | None = None
+    """The view `runs`, for what it tells besides metrics."""
+
+    @cached_property
+    def part(self) -> Part:
+        """The part of the study that it is about."""
+        return next(part for part in self.study.parts if part.name == self.analysis.part)
+
+    @cached_property
+    def by(self) -> list[str]:
+        """What cells are told apart by besides `over`: factors that the analysis names, and those it does not."""
+        named = [self.analysis.over, *self.analysis.where]
+        within = self.part.rounds.factors if self.part.rounds and self._is_of_window else {}
+        names = [*self.part.factors, *within]
+        return list(dict.fromkeys([*self.analysis.by, *(name for name in names if name not in named)]))
+
+    @cached_property
+    def _is_of_window(self) -> bool:
+        """Whether it is asked of the measurement window of rounds, and not of single rounds, stages or operations."""
+        names = {self.analysis.over, *self.analysis.by, *self.analysis.where}
+        return bool(self.part.rounds and self.part.rounds.sought and not names & {ROUND, STAGE, *OF_RESULTS})
+
+    def cells(self, metric: str | None = None) -> pl.DataFrame:
+        """Return the cells of the analysis' metric, or of another."""
+        if self._is_of_window:
+            return window_cells(
+                self.part,
+                self.cases,
+                self.runs,
+                metric or self.analysis.metric,
+                factors=[self.analysis.over, *self.by],
+                where=self.analysis.where,
+            )
+        return cells(
+            self.runs,
+            self.cases,
+            part=self.part.name,
+            metric=metric or self.analysis.metric,
+            factors=[self.analysis.over, *self.by],
+            where=self.analysis.where,
+        )
+
+    @cached_property
+    def axis(self) -> str | None:
+        """Return the factor that neighbours are grouped along into one sentence: numbers, and the most of them."""
+        frame = self.cells()
+        longest = max(self.numeric, key=lambda name: frame[name].n_unique(), default=None)
+        return longest if longest and frame[longest].n_unique() > 1 else None
+
+    @cached_property
+    def apart_in_results(self) -> list[str]:
+        """Return what results are told apart by (`operation`, `stream`) without being a factor of this part."""
+        of_part = self.cases.filter(pl.col("part") == self.part.name)
+        return separated_by_results(of_part, [self.analysis.over, *self.by])
+
+    @property
+    def apart(self) -> list[str]:
+        """Factors whose combinations each get a sentence of their own."""
+        return [name for name in self.by if name != self.axis]
+
+    @cached_property
+    def numeric(self) -> list[str]:
+        """Factors of `by` whose levels are numbers: the axis and its like."""
+        schema = self.cells().schema
+        return [name for name in self.by if schema[name].is_numeric()]
+
+    def along_axis(self, answers: pl.DataFrame) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
+        """Yield the answers that differ only along the axis, in its order."""
+        for key, group in self._groups(answers, self.apart):
+            yield key, group.sort(self.axis, maintain_order=True) if self.axis else group
+
+    def over_numbers(self, answers: pl.DataFrame) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
+        """Yield the answers that differ only in levels that are numbers, in their order."""
+        apart = [name for name in self.by if name not in self.numeric]
+        for key, group in self._groups(answers, apart):
+            yield key, group.sort(self.numeric, maintain_order=True) if self.numeric else group
+
+    def numbers(self, row: Mapping[str, Any]) -> str:
+        """Name the numeric levels of an answer: `32 KiB blocks and queue depth 4`."""
+        return wording.listing([wording.level_words(name, row[name]) for name in self.numeric])
+
+    def _groups(self, answers: pl.DataFrame, apart: Sequence[str]) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
+        return iter(()) if answers.is_empty() else groups(answers, apart)
+
+    def case(self, case_id: str) -> dict[str, Any]:
+        """Return a case's factors and parameters."""
+        return self.cases.row(by_predicate=pl.col("case_id") == case_id, named=True)
+
+    def words(self, case_id: str, *, without: Sequence[str] = ()) -> dict[str, str]:
+        """Name the load of a case, leaving out factors that a sentence names otherwise."""
+        return wording.load_words(self.case(case_id), without=[*without, *self._set_by(without)])
+
+    def load(self, key: Mapping[str, Any], case_id: str, *, without: Sequence[str] = ()) -> str:
+        """Name what a sentence is about: the load, and the levels that tell it from its like."""
+        hidden = [*without, self.analysis.over, *(name for name in self.numeric if name not in key)]
+        words = self.words(case_id, without=hidden)
+        if "operation" in key and "operation" in self.apart_in_results:
+            words["read_fraction"] = self._one_operation(key["operation"], case_id)
+        rest = [
+            wording.level_words(name, level)
+            for name, level in key.items()
+            if name not in hidden and (not self.is_worded(name) or name == "stream")
+        ]
+        return wording.phrase(words) + (f" ({', '.join(rest)})" if rest else "")
+
+    def _one_operation(self, operation: str, case_id: str) -> str:
+        """Name one operation of a mix: `reads in the 70/30 mix`."""
+        fraction = self.case(case_id).get("read_fraction")
+        if fraction is None or fraction in (0, 1):
+            return f"{operation}s"
+        return f"{operation}s in the {100 * fraction:.0f}/{100 * (1 - fraction):.0f} mix"
+
+    def is_worded(self, factor: str) -> bool:
+        """Return whether the words of a load tell a factor's levels apart."""
+        levels = self.part.all_factors.get(factor, [])
+        names = [name for level in levels if isinstance(level, Level) for name in level.set] or [factor]
+        return factor in self.apart_in_results or any(name in _WORDED for name in names)
+
+    def _set_by(self, factors: Sequence[str]) -> list[str]:
+        """Return the parameters that compound levels of these factors set."""
+        levels = [level for factor in factors for level in self.part.all_factors.get(factor, [])]
+        return [name for level in levels if isinstance(level, Level) for name in level.set]

@@ -1,0 +1,175 @@
+"""From the sums of a run's scopes to its metrics: one expression a metric."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from iosonde.metrics import store_accounts, sustained
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.histogram import PERCENTILES
+from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
+
+
+def derived(table: pl.DataFrame) -> pl.DataFrame:
+    """Add every metric of a run's scope."""
+    closed_loop = pl.col("response_count") == 0
+    members = _at_their_scope(table).with_columns(
+        member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes"),
+        device_bytes_per_second=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),
+    )
+    whole = store_accounts.over_the_run(members).with_columns(*store_accounts.derived())
+    return derived_counts(whole).with_columns(
+        mean_in_flight=pl.col("in_flight_sum_ns") / 1e9 / pl.col("seconds"),
+        concurrency=pl.col("stream_concurrency"),
+        littles_law_ratio=pl.when(closed_loop & (pl.col("workload") != "kv")).then(
+            _over("in_flight_sum_ns", "stream_concurrency") / 1e9 / pl.col("seconds")
+        ),
+        achieved_rate_fraction=_over("started", "due"),
+        cpu_user_ns_per_operation=_over("process_user_ns", "count"),
+        cpu_system_ns_per_operation=_over("process_system_ns", "count"),
+        cpu_ns_per_operation=(_over("process_user_ns", "count") + _over("process_system_ns", "count")),
+        cpu_ns_per_byte=(_over("process_user_ns", "bytes") + _over("process_system_ns", "bytes")),
+        busiest_core_utilisation=pl.col("busiest_core_share"),
+        kernel_cpu_ns_per_byte=_over("kernel_cpu_ns", "bytes"),
+        array_cpu_ns_per_byte=_over("array_cpu_ns", "bytes"),
+        array_thread_utilisation=pl.col("array_thread_share"),
+        member_ios_per_operation=(_over("member_reads", "count") + _over("member_writes", "count")),
+        rebuild_seconds=_over("rebuild_share_seconds", "rebuild_share"),
+        member_reads_per_operation=_over("member_reads", "count"),
+        member_bytes_per_byte=_over("member_bytes", "bytes"),
+        member_utilisation=pl.col("member_busy_ns") / 1e9 / pl.col("seconds"),
+        member_imbalance=_over("member_most_bytes", "member_bytes") * pl.col("member_count"),
+        device_read_amplification=_over("device_read_bytes", "read_bytes"),
+        device_write_amplification=_over("device_write_bytes", "write_bytes"),
+        media_write_amplification=_over("media_write_bytes", "media_taken_bytes"),
+    )
+
+
+def derived_counts(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the metrics that counts, sums and percentiles over `seconds` give."""
+    is_store = pl.col("workload") == "kv"
+    exact = [
+        _clipped(f"{kind}_latency_ns_{part}", f"{kind}_min_ns", f"{kind}_max_ns")
+        for kind in ("completion", "response")
+        for part in PERCENTILES
+        if f"{kind}_latency_ns_{part}" in table.columns
+    ]
+    return table.with_columns(
+        *exact,
+        iops=pl.when(~is_store).then(_over("count", "seconds")),
+        ops_per_sec=pl.when(is_store).then(_over("count", "seconds")),
+        bandwidth=_over("bytes", "seconds"),
+        operations=pl.col("count"),
+        completion_latency_ns_mean=_over("completion_sum_ns", "count"),
+        completion_latency_ns_min=pl.col("completion_min_ns"),
+        completion_latency_ns_max=pl.col("completion_max_ns"),
+        response_latency_ns_mean=_over("response_sum_ns", "response_count"),
+        response_latency_ns_min=pl.col("response_min_ns"),
+        response_latency_ns_max=pl.col("response_max_ns"),
+    )
+
+
+def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
+    """Keep what belongs to a stream at its operation `all`, and what belongs to the run at its widest scope."""
+    whole_stream = pl.col("operation") == ALL
+    several = (pl.col("stream") == ALL).any().over(RUN_KEYS)
+    whole_run = whole_stream & ((pl.col("stream") == ALL) | ~several)
+    of_stream = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")
+    of_run = (
+        *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
+        *("media_write_bytes", "media_taken_bytes"),
+        *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
+        *(
+            "member_most_bytes",
+            "rebuild_share",
+            "rebuild_share_seconds",
+            *("array_thread_share", "array_cpu_ns", "kernel_cpu_ns", "busiest_core_share"),
+            "verified_bytes",
+            "wrong_sectors",
+            *sustained.METRICS,
+            *store_accounts.FACTS,
+        ),
+    )
+    # Half of what is read, modified and written was read.
+    halved = pl.when(pl.col("operation") == "read_modify_write").then(pl.col("bytes") / 2).otherwise("bytes")
+    reads, writes = (
+        halved.filter(pl.col("operation").is_in(operations) & ((pl.col("stream") == ALL) | ~several)).sum()
+        for operations in (("read", "scan", "read_modify_write"), ("write", "read_modify_write"))
+    )
+    written = pl.col("count").filter(
+        pl.col("operation").is_in(("write", "read_modify_write")) & ((pl.col("stream") == ALL) | ~several)
+    )
+    return table.with_columns(
+        *(pl.when(whole_stream).then(name).alias(name) for name in of_stream),
+        *(pl.when(whole_run).then(name).alias(name) for name in of_run),
+        read_bytes=reads.over(RUN_KEYS),
+        write_bytes=writes.over(RUN_KEYS),
+        write_count=written.sum().over(RUN_KEYS),
+    )
+
+
+def of_streams(facts: Facts, counts: pl.DataFrame) -> pl.DataFrame:
+    """Return what is said of a stream as a whole: time in flight, concurrency, busiest thread, I/Os due and started.
+
+    Also for stream `all` where there are several.
+    """
+    in_flight = counts.group_by([*RUN_KEYS, "stream"]).agg(in_flight_sum_ns=pl.col("completion_sum_ns").sum())
+    each = in_flight.join(_concurrency(facts), on=[*RUN_KEYS, "stream"], how="left")
+    together = each.group_by(RUN_KEYS).agg(
+        pl.lit(ALL).alias("stream"),
+        pl.col("in_flight_sum_ns").sum(),
+        pl.col("stream_concurrency").sum(),
+        pl.col("core_utilisation").max(),
+        pl.col("due", "started").sum(),
+    )
+    return pl.concat([each, together])
+
+
+def _concurrency(facts: Facts) -> pl.DataFrame:
+    """Return concurrency, busiest thread, and I/Os due and started of each run's streams."""
+    depths = facts.queue_depths()
+    common = depths.filter(pl.col("stream").is_null()).drop("stream")
+    own = depths.rename({"queue_depth": "own_queue_depth"})
+    depth = pl.coalesce("own_queue_depth", "queue_depth")
+    alone = pl.len().over(RUN_KEYS) == 1
+    return (
+        facts.streams()
+        .join(facts.runs().select(*RUN_KEYS, "case_id", "concurrency"), on=RUN_KEYS)
+        .join(common, on=["result_set", "case_id"], how="left")
+        .join(own, on=["result_set", "case_id", "stream"], how="left")
+        .with_columns(stream_concurrency=pl.when(alone).then("concurrency").otherwise(pl.col("stream_jobs") * depth))
+        .select(*RUN_KEYS, "stream", "stream_concurrency", "core_utilisation", "due", "started")
+    )
+
+
+MINIMUM_INTERVALS = 3
+"""Fewer intervals say nothing of variation."""
+
+
+def iops_variation(facts: Facts) -> pl.DataFrame:
+    """Return the coefficient of variation of IOPS over the intervals of each run's scopes.
+
+    An interval shorter than half of the usual (the last one) is left out.
+    """
+    counts = facts.counts(per="interval").filter(pl.col("phase") == "measure")
+    keys = (*RUN_KEYS, "interval", "begin_ns", "end_ns")
+    seconds = seconds_between("begin_ns", "end_ns")
+    rate = pl.col("rate")
+    return (
+        sums(counts, scopes_of(counts, keys=keys))
+        .with_columns(seconds=seconds)
+        .filter(of_usual_length(RUN_KEYS))
+        .with_columns(rate=pl.col("count") / pl.col("seconds"))
+        .group_by([*RUN_KEYS, *SCOPE_KEYS], maintain_order=True)
+        .agg(iops_variation=pl.when((pl.len() >= MINIMUM_INTERVALS) & (rate.mean() > 0)).then(rate.std() / rate.mean()))
+    )
+
+
+def _over(numerator: str, denominator: str) -> pl.Expr:
+    """Divide, and say nothing where there is nothing to divide by."""
+    return pl.when(pl.col(denominator) > 0).then(pl.col(numerator) / pl.col(denominator))
+
+
+def _clipped(percentile: str, minimum: str, maximum: str) -> pl.Expr:
+    """A bucket's midpoint may lie beyond the exact extremes; no sample does."""
+    return pl.col(percentile).clip(pl.col(minimum), pl.col(maximum))

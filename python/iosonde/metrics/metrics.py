@@ -1,0 +1,197 @@
+"""Facts become metrics here, and nowhere else. Every metric is defined in docs/metrics.md.
+
+Facts are summed and histograms merged per scope (`scopes.py`), then every metric of the `catalogue.py` is one
+expression over that table (`derivation.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import polars as pl
+
+from iosonde.metrics import media, store_accounts, sustained
+from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.derivation import derived, derived_counts, iops_variation, of_streams
+from iosonde.metrics.facts import Facts, Results
+from iosonde.metrics.histogram import MILLION, PERCENTILES
+from iosonde.metrics.scopes import (
+    RUN_KEYS,
+    SCOPE_KEYS,
+    latency_percentiles,
+    of_usual_length,
+    scopes_of,
+    seconds_between,
+    sums,
+)
+from iosonde.metrics.statistics import block_bootstrap, median_intervals
+
+_RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
+
+
+def run_metrics(results: Results) -> pl.DataFrame:
+    """Return one row per completed run, stream, operation and metric, from the measurement alone.
+
+    Columns: `result_set, run_id, case_id, part, repeat, order, control, stream, operation, metric, value`. `operation`
+    is `read`, `write`, `trim`, `flush`, or `all` for the first three together; `stream` is `all` for all streams
+    together where there are several. What cannot be said of a scope (a percentile without samples, CPU time of a single
+    operation) has no row. `results` is a `ResultSet`, several of them, or a connection with their views.
+    """
+    facts = Facts(results)
+    counts = facts.counts(per="run")
+    scopes = scopes_of(counts, keys=RUN_KEYS)
+    table = (
+        sums(counts, scopes)
+        .join(store_accounts.accounts(_with_media(facts)), on=RUN_KEYS)
+        .with_columns(seconds=seconds_between("measure_begin_ns", "measure_end_ns"))
+        .join(latency_percentiles(scopes, facts.histograms(per="run")), on="scope", how="left")
+        .join(iops_variation(facts), on=[*RUN_KEYS, *SCOPE_KEYS], how="left")
+        .join(of_streams(facts, counts), on=[*RUN_KEYS, "stream"], how="left")
+        .join(facts.devices(), on=RUN_KEYS, how="left")
+        .join(facts.members(), on=RUN_KEYS, how="left")
+        .join(sustained.metrics(facts), on=RUN_KEYS, how="left")
+    )
+    return _long(derived(table), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=METRICS)
+
+
+def _with_media(facts: Facts) -> pl.DataFrame:
+    return media.judged(facts.runs().join(facts.simulated_media(), on=RUN_KEYS, how="left"))
+
+
+def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
+    """Summarise the repeats of each case.
+
+    Columns: `result_set, case_id, part, control, stream, operation, metric, median, low, high, repeats, minimum,
+    maximum`. `low` and `high` are the 95 % bootstrap interval of the median; null with fewer than three repeats.
+    """
+    keys = ("result_set", "case_id", "part", "control", *SCOPE_KEYS, "metric")
+    summary = runs.group_by(keys, maintain_order=True).agg(
+        pl.col("value"),
+        median=pl.col("value").median(),
+        repeats=pl.len(),
+        minimum=pl.col("value").min(),
+        maximum=pl.col("value").max(),
+    )
+    intervals = pl.concat(
+        [_intervals(group) for _, group in summary.group_by("repeats")]
+        or [summary.select(*keys, low="median", high="median")]
+    )
+    return summary.join(intervals, on=keys, maintain_order="left").select(
+        *keys, "median", "low", "high", "repeats", "minimum", "maximum"
+    )
+
+
+INTERVAL_METRICS = (
+    *("iops", "bandwidth", "operations", "errors", "backlog_max"),
+    *(f"{kind}_latency_ns_{it}" for kind in ("completion", "response") for it in ("mean", "max", "p50", "p99")),
+)
+"""What `interval_metrics` gives unless asked for less, or for other percentiles."""
+
+
+RATES = ("iops", "ops_per_sec", "bandwidth")
+
+
+def interval_metrics(
+    results: Results, *, run_ids: Sequence[str] | None = None, metrics: Sequence[str] = INTERVAL_METRICS
+) -> pl.DataFrame:
+    """Return metrics of each interval of `warmup` and `measure`, for time series.
+
+    Columns: `result_set, run_id, case_id, part, repeat, order, control, phase, interval, begin_ns, end_ns, stream,
+    operation, metric, value`. An interval in which nothing completed is there, with zeros: it is a stall. One shorter
+    than half of the usual (the last one) has no rates. Percentiles are what costs time here; without any in `metrics`
+    the histograms are not read.
+    """
+    facts = Facts(results, run_ids=run_ids)
+    counts = facts.counts(per="interval")
+    scopes = scopes_of(counts, keys=(*RUN_KEYS, "phase", "interval", "begin_ns", "end_ns"))
+    table = (
+        sums(counts, scopes).join(facts.runs(), on=RUN_KEYS).with_columns(seconds=seconds_between("begin_ns", "end_ns"))
+    )
+    parts = {name: part for name, part in PERCENTILES.items() if any(metric.endswith(f"_{name}") for metric in metrics)}
+    if parts:
+        latencies = latency_percentiles(scopes, facts.histograms(per="interval"), parts=parts)
+        table = table.join(latencies, on="scope", how="left")
+    keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
+    long_enough = of_usual_length([*RUN_KEYS, "phase"])
+    counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
+    return _long(counted, keys=keys, metrics=metrics)
+
+
+def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return the mean of each interval metric over the measurement of a run, with its block-bootstrap interval.
+
+    Columns: `result_set, run_id, case_id, stream, operation, metric, mean, low, high, intervals`. It says how steady a
+    run was, not what the next run would give: that takes repeats. Null with fewer than six intervals.
+    """
+    keys = ("result_set", "run_id", "case_id", *SCOPE_KEYS, "metric")
+    rows = []
+    measured = intervals.filter(pl.col("phase") == "measure").sort("interval", maintain_order=True)
+    for key, group in measured.group_by(keys, maintain_order=True):
+        estimate = block_bootstrap(group["value"].to_numpy())
+        rows.append((*key, estimate.value, estimate.low, estimate.high, len(group)))
+    schema = {name: intervals.schema[name] for name in keys}
+    schema |= {"mean": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "intervals": pl.Int64()}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+CURVE_PARTS = (
+    *(
+        MILLION - tail * 10 ** (5 - nines)
+        for nines in range(6)
+        for tail in (10, 8, 6, 5, 4, 3, 2)
+        if nines or tail < 10
+    ),
+    MILLION - 1,
+)
+"""Points of a percentile curve in parts per million: seven a decade, from the 20th percentile to six nines."""
+
+
+def percentile_curves(results: Results) -> pl.DataFrame:
+    """Return the latency distribution of each case (repeats merged) at the points of a nines axis.
+
+    Columns: `result_set, case_id, part, control, stream, operation, latency` (`completion`, `response`), `fraction`
+    (0.5, 0.9, 0.99 ..), `nines` (-log10(1 - fraction)), `latency_ns`; a point only where ten samples lie beyond it.
+    """
+    facts = Facts(results)
+    counts = facts.counts(per="case")
+    keys = ("result_set", "case_id", "part", "control")
+    scopes = scopes_of(counts, keys=keys)
+    parts = {str(part): part for part in CURVE_PARTS}
+    table = latency_percentiles(scopes, facts.histograms(per="case"), parts=parts)
+    fraction = pl.col("point").str.extract(r"(\d+)$").cast(pl.Int64) / MILLION
+    return (
+        scopes.unique("scope", maintain_order=True)
+        .select("scope", *keys, *SCOPE_KEYS)
+        .join(table, on="scope")
+        .unpivot(index=["scope", *keys, *SCOPE_KEYS], variable_name="point", value_name="latency_ns")
+        .drop_nulls("latency_ns")
+        .with_columns(latency=pl.col("point").str.extract("^([a-z]+)_"), fraction=fraction)
+        .with_columns(nines=-(1 - pl.col("fraction")).log10())
+        .sort("scope", "latency", "fraction")
+        .select(*keys, *SCOPE_KEYS, "latency", "fraction", "nines", "latency_ns")
+    )
+
+
+def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -> pl.DataFrame:
+    """Turn one column a metric into one row a metric; a metric that cannot be said has no row."""
+    return (
+        table.select(*keys, *(pl.col(name).cast(pl.Float64) for name in metrics))
+        .unpivot(index=keys, variable_name="metric", value_name="value")
+        .drop_nulls("value")
+    )
+
+
+def _intervals(summary: pl.DataFrame) -> pl.DataFrame:
+    """Return the intervals of the medians of rows that all have the same number of repeats."""
+    low, high = median_intervals(np.stack([values.to_numpy() for values in summary["value"]]))
+    return summary.select(
+        "result_set",
+        "case_id",
+        "part",
+        "control",
+        *SCOPE_KEYS,
+        "metric",
+        low=pl.Series(low, nan_to_null=True),
+        high=pl.Series(high, nan_to_null=True),
+    )

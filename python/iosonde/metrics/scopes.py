@@ -1,0 +1,104 @@
+"""Scopes: what a row of metrics speaks of, and facts summed and histograms merged for each.
+
+A scope is one operation of one stream, operation `all` of a stream, or stream `all` where there are several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import polars as pl
+
+from iosonde.metrics.histogram import PERCENTILES, percentiles
+
+ALL = "all"
+
+MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write")
+"""The operations that make up `all`: those of the mix. A flush follows from writes and is counted apart."""
+
+RUN_KEYS = ("result_set", "run_id")
+
+SCOPE_KEYS = ("stream", "operation")
+
+
+def overall(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Keep each run's (or case's) rows for the whole load: its only stream, or stream `all`; operation `all`."""
+    each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
+    several = (pl.col("stream") == ALL).any().over(each)
+    return metrics.filter((pl.col("operation") == ALL) & ((pl.col("stream") == ALL) | ~several))
+
+
+def scopes_of(counts: pl.DataFrame, *, keys: Sequence[str]) -> pl.DataFrame:
+    """Return which rows of `counts` make up which scope: `scope, *keys, stream, operation, member`."""
+    own = counts.select(*keys, *SCOPE_KEYS, "member")
+    several = own.filter(pl.col("stream").n_unique().over(keys) > 1).with_columns(stream=pl.lit(ALL))
+    streams = pl.concat([own, several])
+    mixed = streams.filter(pl.col("operation").is_in(MIXED)).with_columns(operation=pl.lit(ALL))
+    scope = pl.struct(*keys, *SCOPE_KEYS).rank("dense").cast(pl.Int64)
+    return pl.concat([streams, mixed]).with_columns(scope=scope).sort("scope")
+
+
+def sums(counts: pl.DataFrame, scopes: pl.DataFrame) -> pl.DataFrame:
+    """Add up the counts of each scope. A trim moves no data, so its bytes do not count in operation `all`."""
+    moved = pl.when((pl.col("operation") == ALL) & (pl.col("member_operation") == "trim")).then(0).otherwise("bytes")
+    facts = ("count", "bytes", "errors", "completion_sum_ns", "completion_min_ns", "completion_max_ns")
+    response = ("response_sum_ns", "response_min_ns", "response_max_ns", "backlog_max")
+    members = counts.select("member", pl.col("operation").alias("member_operation"), *facts, *response)
+    open_loop = pl.col("response_sum_ns").is_not_null()
+    return (
+        scopes.join(members, on="member")
+        .with_columns(bytes=moved)
+        .group_by([name for name in scopes.columns if name != "member"], maintain_order=True)
+        .agg(
+            pl.col("count", "bytes", "errors", "completion_sum_ns", "response_sum_ns").sum(),
+            pl.col("completion_min_ns", "response_min_ns").min(),
+            pl.col("completion_max_ns", "response_max_ns").max(),
+            response_count=pl.col("count").filter(open_loop).sum(),
+            backlog_max=pl.col("backlog_max").filter(open_loop).max(),
+        )
+    )
+
+
+def latency_percentiles(
+    scopes: pl.DataFrame, histograms: Iterable[pl.DataFrame], *, parts: Mapping[str, int] = PERCENTILES
+) -> pl.DataFrame:
+    """Return `scope` and a column `LATENCY_latency_ns_PERCENTILE` for each latency and percentile.
+
+    A scope with a single member takes the member's own percentiles, so only the others are merged.
+    """
+    shared = pl.len().over("scope") > 1
+    groups = scopes.select("scope", "member", group=pl.when(shared).then(-pl.col("scope")).otherwise("member"))
+    shared_members = groups.filter(pl.col("group") < 0).select("member", "group")
+    tables = [
+        _both_latencies(
+            pl.concat(
+                [
+                    histogram.select(pl.col("member").alias("group"), "response", "bucket", "count"),
+                    histogram.join(shared_members, on="member").select("group", "response", "bucket", "count"),
+                ]
+            ),
+            parts,
+        )
+        for histogram in histograms
+    ]
+    return groups.select("scope", "group").unique().join(pl.concat(tables), on="group").drop("group")
+
+
+def _both_latencies(histogram: pl.DataFrame, parts: Mapping[str, int]) -> pl.DataFrame:
+    completion, response = (
+        percentiles(histogram.filter(pl.col("response") == response), by=["group"], parts=parts).rename(
+            {part: f"{name}_latency_ns_{part}" for part in parts}
+        )
+        for name, response in (("completion", False), ("response", True))
+    )
+    return completion.join(response, on="group", how="left")
+
+
+def of_usual_length(keys: Sequence[str]) -> pl.Expr:
+    """Whether an interval is at least half as long as the usual one of `keys`: other rates are mostly chance."""
+    return pl.col("seconds") >= pl.col("seconds").median().over(keys) / 2
+
+
+def seconds_between(begin: str, end: str) -> pl.Expr:
+    """Seconds from one column of nanoseconds to another."""
+    return (pl.col(end) - pl.col(begin)) / 1e9

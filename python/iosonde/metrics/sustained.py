@@ -1,0 +1,238 @@
+"""Steady state within runs: their intervals are gathered into rounds, and the rounds judged by `steady_state`.
+
+Only runs whose case sets a `round_length` are judged. A round is as many whole intervals as begin in it; what is left
+at the end and shorter than a round is left out. The write cliff is sought in the intervals themselves. A load that
+begins after a pause (`active = "10s-"`) is judged from its begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.statistics import Estimate, Floats
+from iosonde.metrics.steady_state import Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
+from iosonde.workload.block.footprint import active_range_bytes
+from iosonde.workload.block.notation import active_window
+
+LOWER_IS_BETTER = ("completion_latency_ns_mean",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """The course of one run."""
+
+    result_set: str
+    run_id: str
+    case_id: str
+    part: str
+    repeat: int
+    tracking: str
+    round_s: float
+    values: Floats
+    """The tracking variable in every round."""
+    iops: Floats
+    bandwidth: Floats
+    steady: SteadyState
+    cliff: Cliff | None
+    cliff_s: float | None
+    """Begin of the first interval after the cliff, since the begin of the measurement."""
+    cliff_bytes: int | None
+    """Moved until then."""
+    moved_bytes: int
+    """In the whole measurement."""
+    range_bytes: int | None
+    """What the load addresses: of a whole drive its capacity; None where streams have ranges of their own."""
+    level: Estimate | None
+    """Tracking variable over the intervals of the measurement window."""
+
+    @property
+    def peak(self) -> float:
+        """The best round."""
+        return float(self.values.min() if self.tracking in LOWER_IS_BETTER else self.values.max())
+
+    @property
+    def final(self) -> float | None:
+        """Mean of the last window, steady or not; None with too few rounds for one."""
+        return self.steady.latest.mean if self.steady.latest else None
+
+    def fraction(self, level: float) -> float:
+        """A level as a fraction of the best round; of a latency, how many times faster the best round was, inverted."""
+        return self.peak / level if self.tracking in LOWER_IS_BETTER else level / self.peak
+
+
+def courses(facts: Facts) -> list[Course]:
+    """Judge every run of which that is asked, by the criteria of its case."""
+    asked = facts.rounds()
+    if asked.is_empty():
+        return []
+    keys = ["result_set", "run_id"]
+    runs = facts.runs().join(asked, on=["result_set", "case_id"])
+    intervals = (
+        facts.counts(per="interval")
+        .filter(pl.col("phase") == "measure", pl.col("operation").is_in(["read", "write", "trim"]))
+        .join(runs.select(keys), on=keys, how="semi")
+        .group_by(*keys, "interval", "begin_ns", "end_ns")
+        .agg(pl.col("count", "bytes", "completion_sum_ns").sum())
+        .sort(*keys, "begin_ns")
+    )
+    by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
+    found = (
+        _course(run, by_run[run["result_set"], run["run_id"]])
+        for run in runs.sort("order").to_dicts()
+        if (run["result_set"], run["run_id"]) in by_run
+    )
+    return [course for course in found if course is not None]
+
+
+def metrics(facts: Facts) -> pl.DataFrame:
+    """Return one row a judged run with the metrics of kind `sustained` of docs/metrics.md; null where unsaid."""
+    rows = [{"result_set": each.result_set, "run_id": each.run_id, **dict(_metrics(each))} for each in courses(facts)]
+    schema = {"result_set": pl.String, "run_id": pl.String, **dict.fromkeys(METRICS, pl.Float64)}
+    return pl.DataFrame(rows, schema=schema)
+
+
+METRICS = (
+    "peak_iops",
+    "steady_iops",
+    "steady_bandwidth",
+    "steady_fraction",
+    "final_fraction",
+    "seconds_to_steady_state",
+    "seconds_to_cliff",
+    "gibibytes_to_cliff",
+)
+
+
+def _metrics(course: Course) -> Iterator[tuple[str, float | None]]:
+    window = course.steady.measured
+    yield "peak_iops", float(course.iops.max())
+    if course.final:
+        yield "final_fraction", course.fraction(course.final)
+    if window:
+        rounds = slice(window.first - 1, window.last)
+        yield "steady_iops", float(course.iops[rounds].mean())
+        yield "steady_bandwidth", float(course.bandwidth[rounds].mean())
+        yield "steady_fraction", course.fraction(window.mean)
+        yield "seconds_to_steady_state", window.last * course.round_s
+    if course.cliff_s is not None and course.cliff_bytes is not None:
+        yield "seconds_to_cliff", course.cliff_s
+        yield "gibibytes_to_cliff", course.cliff_bytes / (1 << 30)
+
+
+def _course(run: dict[str, object], intervals: pl.DataFrame) -> Course | None:
+    intervals = _loaded(intervals, run.get("active"))
+    if intervals.is_empty():
+        return None
+    series = Series.of(intervals)
+    length = float(run["round_length"])  # type: ignore[arg-type]
+    if series.whole_rounds(length) < 1:
+        return None
+    rounds = gather(series, length)
+    tracking = str(run["tracking"])
+    values = rounds[tracking]
+    if not values.max() > 0:
+        return None
+    steady = steady_state(values, criteria=Criteria.of(run))
+    begin, end, moved = (np.asarray(each, dtype=np.float64) for each in (series.begin, series.end, series.moved))
+    cliff = write_cliff(moved / ((end - begin) / 1e9))
+    at = cliff.index if cliff else None
+    return Course(
+        result_set=str(run["result_set"]),
+        run_id=str(run["run_id"]),
+        case_id=str(run["case_id"]),
+        part=str(run["part"]),
+        repeat=int(run["repeat"]),  # type: ignore[call-overload]
+        tracking=tracking,
+        round_s=length / 1e9,
+        values=values,
+        iops=rounds["iops"],
+        bandwidth=rounds["bandwidth"],
+        steady=steady,
+        cliff=cliff,
+        cliff_s=None if at is None else float(begin[at] - begin[0]) / 1e9,
+        cliff_bytes=None if at is None else int(moved[:at].sum()),
+        moved_bytes=int(moved.sum()),
+        range_bytes=active_range_bytes(run),
+        level=_level(steady, series.numbers(length), _of_intervals(tracking, series)),
+    )
+
+
+@dataclass
+class Series:
+    """The intervals of a measurement: times in nanoseconds, I/Os, bytes, and the sum of their latencies."""
+
+    begin: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+    count: list[float] = field(default_factory=list)
+    moved: list[float] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, intervals: pl.DataFrame) -> Series:
+        """The intervals of one run, in their order."""
+        names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns")
+        return cls(*(intervals[name].cast(pl.Float64).to_list() for name in names))
+
+    def add(self, *, begin_ns: int, end_ns: int, count: int, moved: int, latency_ns: int) -> None:
+        """Append an interval."""
+        self.begin.append(begin_ns)
+        self.end.append(end_ns)
+        self.count.append(count)
+        self.moved.append(moved)
+        self.latency.append(latency_ns)
+
+    def whole_rounds(self, length_ns: float) -> int:
+        """How many rounds of that length are over; a shortfall of 5 % of one is forgiven."""
+        return int((self.end[-1] - self.begin[0] + 0.05 * length_ns) // length_ns)
+
+    def numbers(self, length_ns: float) -> NDArray[np.int64]:
+        """Round of each interval, from 0: that in which its middle lies."""
+        begin, end = np.asarray(self.begin, dtype=np.float64), np.asarray(self.end, dtype=np.float64)
+        numbers: NDArray[np.int64] = ((begin - begin[0] + (end - begin) / 2) // length_ns).astype(np.int64)
+        return numbers
+
+
+def gather(series: Series, length_ns: float) -> dict[str, Floats]:
+    """Return what may be tracked, in every whole round: IOPS, bytes per second, mean latency in nanoseconds."""
+    number, whole = series.numbers(length_ns), series.whole_rounds(length_ns)
+    lengths = np.asarray(series.end, dtype=np.float64) - np.asarray(series.begin, dtype=np.float64)
+    seconds, counts, moved, latency = (
+        np.bincount(number, weights=np.asarray(each, dtype=np.float64))[:whole]
+        for each in (lengths / 1e9, series.count, series.moved, series.latency)
+    )
+    return {
+        "iops": counts / seconds,
+        "bandwidth": moved / seconds,
+        "completion_latency_ns_mean": np.divide(latency, counts, out=np.zeros(whole), where=counts > 0),
+    }
+
+
+def _loaded(intervals: pl.DataFrame, active: object) -> pl.DataFrame:
+    """The intervals since the load began; where load and pause alternate, all of them."""
+    if not isinstance(active, str) or " every " in active:
+        return intervals
+    begin_ns = active_window(active)["begin_ns"] + intervals["begin_ns"].min()
+    return intervals.filter(pl.col("begin_ns") >= begin_ns)
+
+
+def _of_intervals(tracking: str, series: Series) -> Floats:
+    begin, end, counts, moved, latency = (
+        np.asarray(each, dtype=np.float64)
+        for each in (series.begin, series.end, series.count, series.moved, series.latency)
+    )
+    if tracking in LOWER_IS_BETTER:
+        return np.divide(latency, counts, out=np.zeros(len(counts)), where=counts > 0)
+    return (counts if tracking == "iops" else moved) / ((end - begin) / 1e9)
+
+
+def _level(steady: SteadyState, number: NDArray[np.int64], values: Floats) -> Estimate | None:
+    window = steady.measured
+    if window is None:
+        return None
+    return plateau(values[(number >= window.first - 1) & (number <= window.last - 1)])

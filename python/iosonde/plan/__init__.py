@@ -1,0 +1,35 @@
+"""What a study will do on a target: every case, every run, every default.
+
+A `Plan` is what `iosonde plan` prints, `iosonde run` carries out and `plan.json` keeps. It holds resolved engine specs,
+so a run can be repeated by hand: `iosonde-engine < spec.json`.
+"""
+
+from iosonde.plan.base import JsonObject, Scalar
+from iosonde.plan.case import PREPARATION, Case, Procedure, Run
+from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.plan.plan import Plan
+from iosonde.plan.setup import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
+from iosonde.plan.target import OF_WHOLE_DEVICE, Capacity, Destroys, Purge
+
+__all__ = [
+    "ASSUMED_BYTES_PER_SECOND",
+    "OF_WHOLE_DEVICE",
+    "PREPARATION",
+    "ArrayKind",
+    "ArrayLevel",
+    "ArrayState",
+    "Capacity",
+    "Case",
+    "Cost",
+    "Destroys",
+    "FileSystem",
+    "Fresh",
+    "Journal",
+    "JsonObject",
+    "Plan",
+    "Procedure",
+    "Purge",
+    "Run",
+    "Scalar",
+    "Setup",
+]

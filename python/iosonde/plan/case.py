@@ -1,0 +1,98 @@
+"""Cases, the procedures that decide their runs, and runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from iosonde.plan.base import Frozen, JsonObject, Scalar
+from iosonde.plan.cost import Cost
+from iosonde.plan.setup import Setup
+
+
+class Procedure(Frozen):
+    """How the runs of a case are decided while it is carried out: each by the records so far (`iosonde.procedure`)."""
+
+    kind: str
+    settings: JsonObject
+    """What the kind needs to know, resolved: everything that a decision depends on besides records."""
+    most_runs: int
+    """It never takes more."""
+    text: str
+    """What it does and how far it goes at most, for a reader."""
+    spec: JsonObject
+    """What the specs of all its runs are made from. Its `run_id` is what theirs begin with."""
+    preparing: int = 0
+    """How many of these runs prepare the target or are stages after it; what those take is not the case's cost but
+    `preparation`."""
+    preparation: Cost = Cost(seconds=0, write_bytes=0)
+    """Of the target, and of the stages after its rounds, on top of what its runs take."""
+
+    @property
+    def stem(self) -> str:
+        """What the ids of its runs begin with: `c0012`."""
+        return str(self.spec["run_id"])
+
+
+class Case(Frozen):
+    """One parameter set; with a procedure, all those that it tries."""
+
+    case_id: str
+    """Stable and readable: `PART/FACTOR=LEVEL/...`, or `control`."""
+    part: str
+    control: bool
+    """Whether this is the control case, repeated through the study to show drift."""
+    levels: dict[str, Scalar]
+    """The factors' levels as a reader sees them; a compound level by its label. Bytes are ints."""
+    parameters: dict[str, Any]
+    """Every parameter of the workload with its value, defaults written out; `STREAM.NAME` where streams differ.
+    Sizes are bytes, times nanoseconds. What a procedure decides is not among them."""
+    cost: Cost
+    """Of one run."""
+    procedure: Procedure | None = None
+    """None where all runs are known beforehand and stand in the plan."""
+    setup: Setup | None = None
+    """What is made on the target for it; None where it takes the target as it is."""
+
+    @property
+    def stands_on(self) -> tuple[str, ...]:
+        """What must stand when one of its runs begins: runs with the same can follow each other on it.
+
+        Empty where nothing is made. (`fresh = "run"` asks for more: see `Setup.fresh`.)
+        """
+        if self.setup is None:
+            return ()
+        made = self.setup.model_dump_json(exclude={"fresh"})
+        return (made,) if self.setup.fresh == "study" else (made, self.case_id)
+
+
+PREPARATION = "preparation"
+"""Part that the records of steps of preparation belong to: what is asked of the study leaves them out."""
+
+
+class Run(Frozen):
+    """One repeat of a case."""
+
+    run_id: str
+    """`c0012-r2`: case number and repeat, both from 1 (the control case is c0000); `c0012-p07-r2` for the second run of
+    the seventh probe of a procedure."""
+    case_id: str
+    """Its case; for a probe, the procedure's case and what it tries: `PART/FACTOR=LEVEL/.../rate=12800`."""
+    repeat: int
+    order: int
+    """Position in the execution order, from 0."""
+    spec: JsonObject
+    """The engine's spec, ready to be sent."""
+    levels: dict[str, Scalar] = Field(default_factory=dict)
+    """What a procedure tries, on top of the case's levels."""
+    parameters: JsonObject = Field(default_factory=dict)
+    """What a procedure decided, on top of the case's parameters."""
+    part: str = ""
+    """Part that its record belongs to, where that is not the case's: `preparation`."""
+    purges: bool = False
+    """Whether the target gives up what it holds before the engine starts."""
+    until: JsonObject | None = None
+    """The run ends once its intervals are steady (`procedure.watch`): `round_ns`, `tracking`, `hold`, `criteria`."""
+    restart: int = 0
+    """How often what the run builds on had been destroyed by a pause, and was made again."""

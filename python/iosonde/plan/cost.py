@@ -1,0 +1,17 @@
+"""What runs cost in time and bytes written."""
+
+from __future__ import annotations
+
+from iosonde.plan.base import Frozen
+
+ASSUMED_BYTES_PER_SECOND = 500 * 10**6
+"""Speed at which layout, and a run that only bytes limit, are assumed to go when a plan estimates time."""
+
+
+class Cost(Frozen):
+    """What something takes: upper bounds where the study sets limits, estimates where it does not."""
+
+    seconds: float
+    """Time of ramp and measurement together, without layout."""
+    write_bytes: int | None
+    """Bytes written at most; None when only time limits them."""

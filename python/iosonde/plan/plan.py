@@ -1,0 +1,66 @@
+"""The plan of a study on a target."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pydantic import Field
+
+from iosonde.plan.base import Frozen, JsonObject
+from iosonde.plan.case import Case, Run
+from iosonde.plan.cost import Cost
+from iosonde.plan.target import Destroys
+
+
+class Plan(Frozen):
+    """What a study will do on a target."""
+
+    format: int = 1
+    study: JsonObject
+    """The study as read, with profile and settings applied (`Study.model_dump(mode="json")`)."""
+    study_name: str
+    profile: str
+    target: str
+    """What the user named, resolved to an absolute path or `null:`, `simulated:`."""
+    engine: str = "iosonde-engine"
+    seed: int
+    repeats: int
+    cases: list[Case]
+    runs: list[Run]
+    destroys: list[Destroys]
+    layout_bytes: int
+    """Bytes that layout writes at most."""
+    cost: Cost
+    """Sum over all runs plus layout; procedures with the most that they can take."""
+    settings: dict[str, str]
+    """`--set` as given, so that the plan can be rerun."""
+    keep: bool = False
+    """Whether the test file stays after the study (`--keep`)."""
+    notes: list[str] = Field(default=[], exclude=True)
+    """What a user should know before it begins."""
+    asks: list[str] = Field(default=[], exclude=True)
+    """Options without which it is not carried out; not kept, for serial numbers may stand there."""
+    own: str = ""
+    """Name of what is made on the target (`iosonde-XXXXXXXX`), where anything is."""
+
+    @property
+    def adaptive(self) -> list[Case]:
+        """Cases whose runs a procedure decides."""
+        return [case for case in self.cases if case.procedure]
+
+    def specs(self) -> list[JsonObject]:
+        """Every spec that is known beforehand, those that procedures start from included."""
+        return [run.spec for run in self.runs] + [case.procedure.spec for case in self.cases if case.procedure]
+
+    def case_of(self, run_id: str) -> Case | None:
+        """The case that a run with that id belongs to, if there is one."""
+        return self._cases_by_run.get(run_id) or self._cases_by_stem.get(run_id.partition("-")[0])
+
+    @cached_property
+    def _cases_by_run(self) -> dict[str, Case]:
+        cases = {case.case_id: case for case in self.cases}
+        return {run.run_id: cases[run.case_id] for run in self.runs}
+
+    @cached_property
+    def _cases_by_stem(self) -> dict[str, Case]:
+        return {case.procedure.stem: case for case in self.cases if case.procedure}

@@ -1,0 +1,32 @@
+"""What a plan states about its target: what it destroys, how it purges, and how much fits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from iosonde.plan.base import Frozen
+
+
+class Destroys(Frozen):
+    """Something that existing data could be lost from, or that is made and removed again."""
+
+    path: str
+    what: str
+    """A clause: `creates a file of 1 GiB and removes it at the end`."""
+
+
+Purge = Literal["format", "sanitize", "trim", "overwrite"]
+"""A means of giving up what a target holds."""
+
+OF_WHOLE_DEVICE: tuple[Purge, ...] = ("format", "sanitize")
+"""Means that take all of a device, and not only what is measured."""
+
+
+class Capacity(Frozen):
+    """What a fill level is a share of."""
+
+    bytes: int
+    used: int = 0
+    """By others, and not to be given up."""
+    reserved: int = 0
+    """Kept back from this user by the file system."""

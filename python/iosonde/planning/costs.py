@@ -1,0 +1,55 @@
+"""What a plan takes: time, and bytes written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Case, Cost, Run
+from iosonde.planning.draft import Draft
+from iosonde.planning.files import files_of
+from iosonde.study.model import Study
+
+RUN_OVERHEAD_SECONDS = 0.2
+"""What a run takes besides ramp and measurement: start, open, drain, record."""
+
+
+def total_cost(drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:
+    """Everything together: runs, what procedures can ask for, preparation and layout."""
+    costs = {draft.case.case_id: draft.case.cost for draft in drafts}
+    decided = [draft.case.cost for draft in drafts for _ in range(draft.most_measured)]
+    prepared = [case.procedure.preparation for case in whole if case.procedure]
+    measured = [costs[run.case_id] for run in runs] + decided
+    each = [*measured, *prepared]
+    written = [cost.write_bytes for cost in each]
+    seconds = sum(cost.seconds for cost in each) + RUN_OVERHEAD_SECONDS * len(measured)
+    return Cost(
+        seconds=round(seconds + layout_bytes / ASSUMED_BYTES_PER_SECOND, 3),
+        write_bytes=None if None in written else sum(size or 0 for size in written) + layout_bytes,
+    )
+
+
+def laid_out_bytes(drafts: Sequence[Draft], order: Sequence[Draft]) -> int:
+    """What is missing is written once to whatever is made, and what is always written at every run."""
+    always = 0
+    missing: dict[tuple[Any, ...], list[Draft]] = {}
+    for number, draft in enumerate([*order, *(each for each in drafts for _ in range(each.most_runs))]):
+        layout = draft.of.layout(draft.streams)
+        if layout == "always":
+            always += sum(draft.of.files(draft.streams).values())
+        elif layout == "missing":
+            is_own = draft.case.setup is not None and draft.case.setup.fresh == "run"
+            missing.setdefault((*draft.case.stands_on, number if is_own else None), []).append(draft)
+    return always + sum(sum(files_of(group).values()) for group in missing.values())
+
+
+def preparation_cost(draft: Draft, study: Study) -> Cost:
+    """What preparation and what follows the rounds take, in all repeats."""
+    from iosonde.procedure import preparation
+
+    each = [preparation.cost(draft.streams), *map(draft.of.cost, draft.following)]
+    written = None if any(cost.write_bytes is None for cost in each) else sum(cost.write_bytes or 0 for cost in each)
+    return Cost(
+        seconds=sum(cost.seconds for cost in each) * study.repeats,
+        write_bytes=None if written is None else written * study.repeats,
+    )

@@ -1,0 +1,240 @@
+"""Cases with the streams that run in them, settled for what they run on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from iosonde import workload
+from iosonde.errors import IosondeError, StudyError
+from iosonde.plan import Case, Cost, Setup
+from iosonde.planning.stages import Stages
+from iosonde.study.check import CONTROL
+from iosonde.study.effective import read_level
+from iosonde.study.layers import streams_of, whole_case
+from iosonde.study.model import Level, Parameters, Part, Scalar, Study
+from iosonde.study.setup import SIZES as SETUP_SIZES
+from iosonde.study.setup import settle as settle_setup
+from iosonde.units import compact_duration, compact_size
+from iosonde.workload.interface import Room, Workload
+
+if TYPE_CHECKING:
+    from iosonde.procedure import Outlook
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A case and the streams that run in it."""
+
+    case: Case
+    number: int
+    of: Workload
+    streams: Mapping[str, Any]
+    """Their parameters. With a procedure, those of the largest load that it may try."""
+    others: Sequence[Mapping[str, Any]] = ()
+    """Those of everything else that its procedure may try."""
+    following: Sequence[Mapping[str, Any]] = ()
+    """Those of what follows its rounds."""
+    kind: str = ""
+    """The kind of its procedure, if it has one."""
+    outlook: Outlook | None = None
+
+    @property
+    def most_runs(self) -> int:
+        """How many runs its procedure can ask for."""
+        return self.outlook.most_runs if self.outlook else 0
+
+    @property
+    def most_measured(self) -> int:
+        """Those of them that take as long as the case does."""
+        return self.outlook.most_runs - self.outlook.preparing if self.outlook else 0
+
+    def varies(self, name: str) -> bool:
+        """Whether a parameter takes several values: as a factor, or by the procedure."""
+        return name in self.case.levels or (self.outlook is not None and name in self.outlook.decided)
+
+
+def drafts_of(study: Study, stages: Stages[Any]) -> list[Draft]:
+    """Every case, the control first; their numbers are those of the runs."""
+    cases = [(part, levels) for part in study.parts for levels in _combinations(part, workload.of(study.workload))]
+    if not cases:
+        raise StudyError(
+            f"the study `{study.name}` has no cases",
+            hint="every combination of levels is excluded: look at `exclude`, and at what `--set` leaves",
+        )
+    drafts = [_draft(study, part, levels, number, stages) for number, (part, levels) in enumerate(cases, start=1)]
+    if study.control:
+        control = Part(name=CONTROL, measurement=study.control.measurement)
+        drafts.insert(0, _draft(study, control, {}, 0, stages))
+    _check_distinct(drafts)
+    return drafts
+
+
+def _combinations(part: Part, of: Workload) -> Iterator[dict[str, Scalar | Level]]:
+    """The product of the factors' levels in order, without what is excluded."""
+    for levels in itertools.product(*part.factors.values()):
+        combination = dict(zip(part.factors, levels, strict=True))
+        read = {name: read_level(name, level, of) for name, level in combination.items()}
+        if not any(excluded.items() <= read.items() for excluded in part.exclude):
+            yield combination
+
+
+def _draft(
+    study: Study,
+    part: Part,
+    levels: Mapping[str, Scalar | Level],
+    number: int,
+    stages: Stages[Any],
+) -> Draft:
+    of = workload.of(study.workload)
+    case_id = "/".join([part.name, *(f"{name}={_level_text(of, name, level)}" for name, level in levels.items())])
+    try:
+        setup = settle_setup(whole_case(study, part, levels), devices=stages.base.device_count())
+        target: Room = stages.on(setup)
+        room_bytes = target.free_bytes()
+        kind, outlook = _outlook(part, study)
+        _check_fresh(setup, kind)
+        extremes, following = (
+            [_settled(of, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
+            for each in ((outlook.extremes, outlook.stages) if outlook else ([{}], []))
+        )
+    except IosondeError as error:
+        raise in_case(error, case_id, study) from None
+    streams = extremes[-1]
+    _check_prepared(of, streams, kind, case_id, study)
+    if kind == "rounds":
+        _check_judged(part, streams, case_id, study)
+        _check_filled(of, streams, case_id, study)
+    decided = outlook.decided if outlook else ()
+    case = Case(
+        case_id=case_id,
+        part=part.name,
+        control=number == 0,
+        levels={name: read_level(name, level, of) for name, level in levels.items()},
+        parameters={
+            **{name: value for name, value in _parameters(of, streams).items() if name not in decided},
+            **(part.rounds.criteria if part.rounds else {}),
+            **(setup.model_dump() if setup else {}),
+        },
+        setup=setup,
+        cost=_most([of.cost(each) for each in extremes], outlook),
+    )
+    return Draft(
+        case=case,
+        number=number,
+        of=of,
+        streams=streams,
+        others=(*extremes[:-1], *following),
+        following=following,
+        kind=kind,
+        outlook=outlook,
+    )
+
+
+def _most(extremes: Sequence[Cost], outlook: Outlook | None) -> Cost:
+    """The most that any of them takes."""
+    written = [cost.write_bytes for cost in extremes]
+    writes = any(size != 0 for size in written)
+    is_known = None not in written and (outlook is None or outlook.rates_known)
+    return Cost(
+        seconds=max(cost.seconds for cost in extremes),
+        write_bytes=max(size or 0 for size in written) if is_known or not writes else None,
+    )
+
+
+def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id: str, study: Study) -> None:
+    """What is prepared for is a procedure, since other runs come in an order that leaves no state as it was."""
+    if kind != "rounds" and any(of.prepares(stream) for stream in streams.values()):
+        error = StudyError(
+            "`purge`, `fill` and `precondition` are for parts with `rounds`",
+            hint="write `[parts.rounds]` with `most = 1` for a single run after each preparation",
+        )
+        raise in_case(error, case_id, study)
+
+
+def _check_filled(of: Workload, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
+    """Steps of preparation write the files of one stream."""
+    prepared = [each for each in streams.values() if of.prepares(each)]
+    if len(streams) > 1 and any(each.files == "per_job" and (each.fill or each.precondition) for each in prepared):
+        error = StudyError(
+            "`fill` and `precondition` of files for each job are for a single stream",
+            hint='leave out `streams`, or let them share one file with `files = "shared"`',
+        )
+        raise in_case(error, case_id, study)
+
+
+def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
+    """What ends once it is steady has rounds by which that is seen."""
+    if (
+        part.rounds
+        and part.rounds.until_steady
+        and not all(getattr(each, "round_length", None) for each in streams.values())
+    ):
+        error = StudyError(
+            "`until_steady` needs a `round_length`: by these rounds of its own a run is judged",
+            hint='set `round_length = "60s"` in the measurement, a multiple of `interval`',
+        )
+        raise in_case(error, case_id, study)
+
+
+def _check_fresh(setup: Setup | None, kind: str) -> None:
+    """What is prepared once must not be made anew before every run."""
+    if setup and setup.fresh == "run" and kind == "rounds":
+        raise StudyError(
+            '`fresh = "run"` would undo before every round what the rounds build on',
+            hint="set `fresh` to `case`: every case then has a setup of its own",
+        )
+
+
+def _outlook(part: Part, study: Study) -> tuple[str, Outlook | None]:
+    from iosonde.procedure import KINDS, kind_of
+
+    kind = kind_of(part)
+    return kind, KINDS[kind].outlook(part, study) if kind else None
+
+
+def _settled(of: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:
+    built = {name: of.build(parameters) for name, parameters in streams.items()}
+    return of.settle(built, target, room_bytes=room_bytes)
+
+
+def in_case(error: IosondeError, case_id: str, study: Study) -> IosondeError:
+    """The same error, with the case that it was found in."""
+    where = "\n  ".join(part for part in (error.where, f"in case `{case_id}` of the study `{study.name}`") if part)
+    return type(error)(error.what, where=where, hint=error.hint)
+
+
+def _parameters(of: Workload, streams: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter once, or once for each stream where they differ."""
+    parameters: dict[str, Any] = {}
+    for name in of.PARAMETERS.model_fields:
+        values = {stream: getattr(parameter, name) for stream, parameter in streams.items()}
+        first = next(iter(values.values()))
+        if all(value == first for value in values.values()):
+            parameters[name] = first
+        else:
+            parameters |= {f"{stream}.{name}": value for stream, value in values.items()}
+    return parameters
+
+
+def _level_text(of: Workload, factor: str, level: Scalar | Level) -> str:
+    """A level as it stands in the name of a case."""
+    if isinstance(level, Level):
+        return level.label.replace("/", "-")
+    parameter = factor.rpartition(".")[2]
+    if isinstance(level, bool):
+        return str(level).lower()
+    if isinstance(level, int) and parameter in (*of.SIZES, *SETUP_SIZES):
+        return compact_size(level)
+    if isinstance(level, int) and parameter in of.DURATIONS:
+        return compact_duration(level)
+    return f"{level:g}" if isinstance(level, float) else str(level).replace("/", "-")
+
+
+def _check_distinct(drafts: Sequence[Draft]) -> None:
+    ids = [draft.case.case_id for draft in drafts]
+    twice = next((case_id for index, case_id in enumerate(ids) if case_id in ids[:index]), None)
+    if twice:
+        raise StudyError(f"two cases are called `{twice}`", hint="give their levels labels that differ")

@@ -1,0 +1,125 @@
+"""From a study and a target to a plan: every case, every run in its order, every default, and what it all costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iosonde.plan import Case, Plan, Procedure, Run
+from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
+from iosonde.planning.draft import Draft, drafts_of
+from iosonde.planning.feasible import check_direct, check_memory, check_room
+from iosonde.planning.files import beside_each_other, destroyed, files_of
+from iosonde.planning.order import run_order, seed_of_run
+from iosonde.planning.stages import Nowhere, Stages
+from iosonde.study.effective import effective
+from iosonde.study.model import Study
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+
+def expand(
+    study: Study,
+    target: Target,
+    *,
+    profile: str = "standard",
+    repeats: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    seed: int | None = None,
+    keep: bool = False,
+) -> Plan:
+    """What the study will do on that target. Nothing is written, and what could not be done raises now."""
+    whole = effective(study, profile=profile, settings=settings or {})
+    whole = whole.model_copy(update={"repeats": repeats or whole.repeats, "seed": whole.seed if seed is None else seed})
+    stages = Stages(target)
+    drafts = drafts_of(whole, stages)
+    check_memory(drafts, whole)
+    for group in beside_each_other(drafts):
+        place = stages.on(group[0].case.setup)
+        check_room(group, files_of(group), place)
+        check_direct(group, place)
+    order = run_order(whole, drafts)
+    runs = _runs(whole, order, stages)
+    cases = [_with_procedure(draft, whole, stages) for draft in drafts]
+    layout_bytes = laid_out_bytes(drafts, order)
+    return Plan(
+        study=whole.model_dump(mode="json"),
+        study_name=whole.name,
+        profile=profile,
+        target=target.name,
+        seed=whole.seed,
+        repeats=whole.repeats,
+        cases=cases,
+        runs=runs,
+        destroys=destroyed(drafts, stages, keep=keep),
+        layout_bytes=layout_bytes,
+        cost=total_cost(drafts, cases, runs, layout_bytes),
+        settings=dict(settings or {}),
+        keep=keep,
+        notes=target.notes(),
+        asks=target.asks(),
+        own=target.own,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """How large a study is, whatever the target."""
+
+    cases: int
+    runs: int
+    """With those of the control, and as many as procedures can take."""
+    seconds: float
+    """Ramps, measurements and starts, without layout."""
+    bounded: bool = False
+    """Whether runs and time are an upper bound, because procedures decide how many there are."""
+
+
+def outline(study: Study, *, profile: str) -> Outline:
+    """How large a study is with a profile, without the work of planning it."""
+    whole = effective(study, profile=profile, settings={})
+    drafts = drafts_of(whole, Stages(Nowhere()))
+    order = run_order(whole, drafts)
+    decided = [draft for draft in drafts for _ in range(draft.most_measured)]
+    staged = [draft.of.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
+    measured = [*(draft.case.cost.seconds for draft in [*order, *decided]), *staged]
+    seconds = sum(measured) + RUN_OVERHEAD_SECONDS * len(measured)
+    return Outline(
+        cases=sum(not draft.case.control for draft in drafts),
+        runs=len(order) + sum(draft.most_runs for draft in drafts),
+        seconds=seconds,
+        bounded=any(draft.outlook and draft.outlook.uncertain for draft in drafts),
+    )
+
+
+def _runs(study: Study, drafts: Sequence[Draft], stages: Stages[Target]) -> list[Run]:
+    repeats: dict[int, int] = {}
+    runs = []
+    for order, draft in enumerate(drafts):
+        repeat = repeats[draft.number] = repeats.get(draft.number, 0) + 1
+        run_id = f"c{draft.number:04}-r{repeat}"
+        target = stages.on(draft.case.setup)
+        spec = draft.of.resolve(
+            draft.streams, target, seed=seed_of_run(study.seed, draft.case.case_id, repeat), run_id=run_id
+        )
+        runs.append(Run(run_id=run_id, case_id=draft.case.case_id, repeat=repeat, order=order, spec=spec))
+    return runs
+
+
+def _with_procedure(draft: Draft, study: Study, stages: Stages[Target]) -> Case:
+    """The case as the plan has it; its procedure with the spec that the specs of its runs are made from."""
+    if not draft.outlook:
+        return draft.case
+    seed = seed_of_run(study.seed, draft.case.case_id, 0)
+    procedure = Procedure(
+        kind=draft.kind,
+        settings=dict(draft.outlook.settings),
+        most_runs=draft.outlook.most_runs,
+        text=draft.outlook.text,
+        spec=draft.of.resolve(draft.streams, stages.on(draft.case.setup), seed=seed, run_id=f"c{draft.number:04}"),
+        preparing=draft.outlook.preparing,
+        preparation=preparation_cost(draft, study),
+    )
+    return draft.case.model_copy(update={"procedure": procedure})

@@ -1,0 +1,76 @@
+"""Whether a target and this machine can do what a study asks, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from iosonde import memory
+from iosonde.errors import StudyError, TargetError
+from iosonde.planning.draft import Draft, in_case
+from iosonde.study.model import Study
+from iosonde.units import compact_size, format_bytes
+from iosonde.workload import block
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+
+def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target) -> None:
+    """The target has room for files that lie there together; `TargetError` names what needs most."""
+    is_virtual = target.backend() is not None
+    needed = max(draft.of.addressed_bytes(draft.streams) for draft in drafts) if is_virtual else sum(files.values())
+    largest = max(drafts, key=lambda draft: sum(draft.of.files(draft.streams).values()))
+    try:
+        target.check(needed, [], "buffered")
+    except TargetError as error:
+        where = f"{largest.of.room_by(len(files))}, as in case `{largest.case.case_id}`"
+        hint = error.hint.replace(block.SMALLER, largest.of.SMALLER)
+        raise TargetError(error.what, where=where, hint=hint) from None
+
+
+def check_direct(drafts: Sequence[Draft], target: Target) -> None:
+    """Direct I/O can do all its sizes here; else the first case that it cannot do is named, and what it could."""
+    wanted: dict[tuple[str, int], Draft] = {}
+    for draft in drafts:
+        for stream in (stream for streams in (*draft.others, draft.streams) for stream in streams.values()):
+            for parameter, sizes in draft.of.must_align(stream).items():
+                wanted |= {(parameter, size): draft for size in sizes if (parameter, size) not in wanted}
+    refused = {place: error for place in wanted if (error := _refused(place[1], target))}
+    if not refused:
+        return
+    (parameter, size), error = next(iter(refused.items()))
+    possible = [
+        compact_size(each)
+        for (name, each), draft in wanted.items()
+        if name == parameter and draft.varies(name) and (name, each) not in refused
+    ]
+    hint = f"leave out what cannot be done: `--set {parameter}={','.join(possible)}`" if possible else error.hint
+    where = f"{error.where}\n  in case `{wanted[parameter, size].case.case_id}`, by the parameter `{parameter}`"
+    raise TargetError(error.what, where=where, hint=hint)
+
+
+def _refused(size_bytes: int, target: Target) -> TargetError | None:
+    try:
+        target.check(0, [size_bytes], "direct")
+    except TargetError as error:
+        return error
+    return None
+
+
+def check_memory(drafts: Sequence[Draft], study: Study) -> None:
+    """Blocks in flight all have a buffer, which the kernel would otherwise make room for by killing somebody."""
+    memory_bytes = memory.total_bytes()
+    hungry = max(drafts, key=_buffer_bytes)
+    needed = _buffer_bytes(hungry)
+    if needed > memory_bytes * memory.SHARE:
+        error = StudyError(
+            f"{format_bytes(needed)} of I/O buffers are too much for {format_bytes(memory_bytes)} of memory",
+            hint="leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
+            "`--set queue_depth=...` or `--set jobs=...`",
+        )
+        raise in_case(error, hungry.case.case_id, study)
+
+
+def _buffer_bytes(draft: Draft) -> int:
+    return max(draft.of.buffer_bytes(streams) for streams in (draft.streams, *draft.others))

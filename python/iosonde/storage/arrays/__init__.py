@@ -1,0 +1,52 @@
+"""Arrays that a setup asks for: built from devices, brought to the state that it names, taken apart again.
+
+Each kind is a module with `check_possible()`, `build(devices, setup, name) -> Built`, `mounted(built, point)` for what
+can only be done once a file system is mounted, `state(built) -> facts`, `health(built) -> facts` (of these what a
+member that fails changes, cheap enough to be asked while a run goes on), and `take_apart(built)`. What a kind is about
+to make is in the journal first; `undo` takes apart what a killed iosonde has left, and touches a device only where it
+finds the name that it was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from iosonde.plan import Setup
+from iosonde.storage import journal
+
+JOURNALED = "array"
+"""What the journal calls one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """An array that stands."""
+
+    device: Path
+    """What a file system is made on, or is mounted by; what is measured raw."""
+    members: list[Path]
+    key: Path
+    """What the journal knows it by."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the record: commands, sizes, state."""
+    mount_options: str = ""
+    """That mounting it needs."""
+
+
+def announce(key: Path, kind: str, members: list[Path], **facts: Any) -> None:
+    """Note an array before its first command."""
+    journal.created(key, JOURNALED, facts={"kind": kind, "members": [str(each) for each in members], **facts})
+
+
+def check_possible(setup: Setup) -> None:
+    """`TargetError` where this machine cannot make the array that a setup asks for."""
+    if setup.array != "single":
+        import_module(f"iosonde.storage.arrays.{setup.array_kind}").check_possible()
+
+
+def undo(entry: journal.Entry) -> None:
+    """Take apart what an entry of the journal tells of; `OSError` where something still uses it."""
+    import_module(f"iosonde.storage.arrays.{entry.facts['kind']}").undo(entry)

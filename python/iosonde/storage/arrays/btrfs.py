@@ -1,0 +1,175 @@
+"""Arrays inside a btrfs file system: its profiles over several devices.
+
+Data has the profile that is asked for, and so has metadata, but where that is RAID 5 or 6: there it is RAID 1 with two
+or three copies, as its makers advise. Its chunk is 64 KiB whatever is asked. The file system carries the name of what
+iosonde makes for the study as its label; after a kill only devices with that label are wiped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.plan import Setup
+from iosonde.storage import file_systems, journal
+from iosonde.storage.arrays import Built, announce, members
+from iosonde.storage.mounts import mounts
+from iosonde.storage.tools import call, require
+from iosonde.storage.workspace import MADE
+
+METADATA = {"raid5": "raid1", "raid6": "raid1c3"}
+"""Profile of metadata where it is not that of data."""
+SYS = Path("/sys/fs/btrfs")
+BEGIN_S = 10.0
+
+
+def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
+    """Make the file system over the devices, and take members away if the state asks for it."""
+    check_possible()
+    used = list(devices[: setup.devices])
+    sizes = members.check(used, setup)
+    key, identity = MADE / name / "array", str(uuid.uuid4())
+    announce(key, "btrfs", used, name=name, uuid=identity)
+    steps = [call(*create_command(used, setup, name, identity)), call("btrfs", "device", "scan", *used)]
+    failed = members.failing(used, setup)
+    for member in failed:
+        steps += _take_away(member)
+    left = [member for member in used if member not in failed]
+    facts = {
+        "kind": "btrfs",
+        "name": name,
+        "uuid": identity,
+        "profile": setup.array,
+        "metadata_profile": METADATA.get(setup.array, setup.array),
+        "members": [str(each) for each in used],
+        "failed": [str(each) for each in failed],
+        "member_bytes": sizes,
+        **members.unequal(sizes),
+        "rebuild": setup.array_state == "rebuilding",
+        "steps": steps,
+    }
+    return Built(
+        device=left[0], members=used, key=key, facts=facts, mount_options="degraded" if failed else ""
+    )  # fmt: skip
+
+
+def check_possible() -> None:
+    """`TargetError` where this machine makes no btrfs arrays."""
+    file_systems.check_possible(Setup(file_system="btrfs"))
+    require("btrfs", "make an array (btrfs)")
+
+
+def mounted(built: Built, point: Path) -> None:
+    """Begin to rebuild what was taken away, if the state asks for it."""
+    if built.facts.get("rebuild"):
+        for member in built.facts["failed"]:
+            number = built.facts["members"].index(member) + 1  # mkfs numbers them in the order of its arguments.
+            built.facts["steps"].append(call("btrfs", "replace", "start", "-f", str(number), member, point))
+            _wait_until_begun(point)
+
+
+def _wait_until_begun(point: Path) -> None:
+    """The command leaves a process behind that begins a moment later."""
+    deadline = time.monotonic() + BEGIN_S
+    while time.monotonic() < deadline:
+        if "Never started" not in call("btrfs", "replace", "status", "-1", point)["output"]:
+            return
+        time.sleep(0.05)
+
+
+def state(built: Built) -> dict[str, Any]:
+    """How it is now: members that are missing, errors, a replacement under way."""
+    point = _mount_point(built)
+    facts: dict[str, Any] = {
+        "at": time.time(),
+        "level": built.facts["profile"],
+        "raid_disks": len(built.members),
+        **health(built),
+    }
+    if point and built.facts.get("rebuild"):
+        facts |= replacement(call("btrfs", "replace", "status", "-1", point)["output"])
+    return facts
+
+
+def health(built: Built) -> dict[str, int]:
+    """How many members are missing, and how many I/Os failed."""
+    folder = SYS / built.facts["uuid"]
+    missing = [file for file in folder.glob("devinfo/*/missing") if _text(file) == "1"]
+    return {"degraded": len(missing), "errors": _errors(folder)}
+
+
+def replacement(status: str) -> dict[str, Any]:
+    """Read what `btrfs replace status` tells: `sync_action` and `sync_done` (share from 0 to 1)."""
+    text = status.strip()
+    if "% done" in text:
+        return {"sync_action": "recover", "sync_done": float(text.partition("%")[0]) / 100}
+    return {"sync_action": "idle"} if "finished" in text else {"sync_action": text.split(",")[0]}
+
+
+def take_apart(built: Built) -> None:
+    """Wipe its members; `OSError` where it is in use."""
+    journal.undo(built.key)
+
+
+def create_command(devices: Sequence[Path], setup: Setup, name: str, identity: str) -> list[str]:
+    """The command that makes it."""
+    metadata = METADATA.get(setup.array, setup.array)
+    return [
+        "mkfs.btrfs", "-q", "-f", "-L", name, "-U", identity, "-d", setup.array, "-m", metadata, *map(str, devices)
+    ]  # fmt: skip
+
+
+def undo(entry: journal.Entry) -> None:
+    """Unmount it, and wipe every member that carries our label."""
+    name = str(entry.facts["name"])
+    for member in map(Path, entry.facts["members"]):
+        if member.exists() and _label(member) == name:
+            _release(member)
+            call("wipefs", "--all", "--quiet", member)
+            with contextlib.suppress(TargetError):
+                call("btrfs", "device", "scan", "--forget", member)
+
+
+def _release(member: Path) -> None:
+    for mount in mounts():
+        if mount.kind == "btrfs" and Path(mount.source).resolve() == member.resolve():
+            try:
+                file_systems.unmount(Path(mount.point))
+            except TargetError as error:
+                raise OSError(str(error.what)) from None
+
+
+def _take_away(member: Path) -> list[dict[str, Any]]:
+    """Make the kernel forget a member, and the member that it was one."""
+    wiped = call("wipefs", "--all", "--quiet", member)
+    return [wiped, call("btrfs", "device", "scan", "--forget", member)]
+
+
+def _label(member: Path) -> str:
+    with contextlib.suppress(TargetError):
+        return str(call("btrfs", "filesystem", "label", member)["output"]).strip()
+    return ""
+
+
+def _mount_point(built: Built) -> Path | None:
+    names = {member.resolve() for member in built.members}
+    found = [mount.point for mount in mounts() if mount.kind == "btrfs" and Path(mount.source).resolve() in names]
+    return Path(found[0]) if found else None
+
+
+def _errors(folder: Path) -> int:
+    """Errors of all members since the file system was made."""
+    counted = [line.split() for file in folder.glob("devinfo/*/error_stats") for line in _text(file).splitlines()]
+    return sum(int(words[1]) for words in counted if len(words) == 2 and words[1].isdigit())
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

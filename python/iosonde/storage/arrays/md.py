@@ -1,0 +1,235 @@
+"""Arrays of Linux md, made by mdadm.
+
+An array has the name of what iosonde makes for the study, and so has every member in its superblock: taking apart after
+a kill erases a superblock only where it finds that name, so a device that changed its own name, or hands, stays as it
+is. Without a bitmap, which would be written along with the data, and which mdadm adds by itself to large arrays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.plan import Setup
+from iosonde.storage import block_stack, journal
+from iosonde.storage.arrays import Built, announce, mdstat, members
+from iosonde.storage.tools import call, find, require, require_root
+
+NODES = Path("/dev/md")
+SYS = Path("/sys/block")
+LEVELS = {"raid0": "0", "raid1": "1", "raid10": "10", "raid5": "5", "raid6": "6"}
+REDUNDANT = ("raid1", "raid10", "raid5", "raid6")
+SYNC_POLL_S = 0.2
+SYNC_LIMIT_S = 24 * 3600
+"""The first synchronisation of large disks takes hours; longer than this it hangs."""
+BUSY_S = 10.0
+FASTEST_KIB = 10_000_000
+"""KiB/s: nothing else is done while a study waits for a synchronisation."""
+
+Run = Callable[..., dict[str, Any]]
+
+
+def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
+    """Make the array and bring it to the state that is asked for; whoever fails half-way calls `undo`."""
+    check_possible()
+    node = NODES / name
+    _check_name(node)
+    used = list(devices[: setup.devices])
+    sizes = members.check(used, setup)
+    announce(node, "md", used, name=name)
+    steps = [call(*create_command(node, used, setup))]
+    folder = _folder(node)
+    waited = _bring_to_state(node, folder, used, setup, steps)
+    facts = {
+        "kind": "md",
+        "name": name,
+        "device": str(node),
+        "members": [str(each) for each in used],
+        "member_bytes": sizes,
+        **members.unequal(sizes),
+        "steps": steps,
+        "synchronisation_seconds": waited,
+        "state": mdstat.state_of(folder),
+    }
+    return Built(device=node.resolve(), members=used, key=node, facts=facts)
+
+
+def mounted(built: Built, point: Path) -> None:
+    """Nothing: a file system on md knows nothing of it."""
+
+
+def state(built: Built) -> dict[str, Any]:
+    """How it is now."""
+    return {"at": time.time(), **mdstat.state_of(_folder(built.key))}
+
+
+def health(built: Built) -> dict[str, int]:
+    """How many members are missing; nothing of a level that cannot do without one."""
+    return mdstat.health_of(SYS / built.device.name / "md")
+
+
+def take_apart(built: Built) -> None:
+    """Stop it, and erase what says that its members were members; `OSError` where it is in use."""
+    journal.undo(built.key)
+
+
+def check_possible() -> None:
+    """`TargetError` where this machine makes no md arrays."""
+    require_root("make an array (md)")
+    require("mdadm", "make an array (md)")
+    if not Path("/proc/mdstat").exists():
+        with contextlib.suppress(TargetError):
+            call("modprobe", "md_mod")
+    if not Path("/proc/mdstat").exists():
+        raise TargetError(
+            "this kernel has no md",
+            where='by the parameter `array_kind = "md"`',
+            hint="use a kernel that has it, or `iosonde lab`, or btrfs with `--set array_kind=btrfs`",
+        )
+
+
+def create_command(node: Path, devices: Sequence[Path], setup: Setup) -> list[str]:
+    """The command that makes the array; its first synchronisation begins by itself unless it is assumed clean."""
+    return [
+        "mdadm",
+        "--create",
+        str(node),
+        "--run",
+        f"--name={node.name}",
+        "--homehost=any",
+        "--metadata=1.2",
+        f"--level={LEVELS[setup.array]}",
+        f"--raid-devices={len(devices)}",
+        *([] if setup.array == "raid1" else [f"--chunk={setup.chunk // 1024}K"]),
+        *(["--bitmap=none"] if setup.array in REDUNDANT else []),
+        *(["--assume-clean"] if setup.array in REDUNDANT and setup.array_state == "clean" else []),
+        *map(str, devices),
+    ]
+
+
+def undo(entry: journal.Entry) -> None:
+    """Stop the array that carries our name, if it runs, and erase our superblocks; nothing else."""
+    name, node = str(entry.facts["name"]), Path(entry.path)
+    ours = [Path(each) for each in entry.facts["members"] if name_on(Path(each)) == name]
+    for running in _standing_on(ours):
+        _stop(running)
+    for member in ours:
+        call("mdadm", "--zero-superblock", member)
+    if node.is_symlink() and not _runs(node):  # Without udev nobody else removes it.
+        node.unlink(missing_ok=True)
+
+
+def name_on(device: Path, *, run: Run = call) -> str:
+    """The name of the array in a device's superblock, without the host; nothing where it has none."""
+    if not device.exists() or find("mdadm") is None:
+        return ""
+    try:
+        told = run("mdadm", "--examine", "--export", device)["output"]
+    except TargetError:
+        return ""  # mdadm fails on a device without superblock.
+    named = [line.partition("=")[2] for line in told.splitlines() if line.startswith(("MD_NAME=", "MD_DEVNAME="))]
+    return named[0].rpartition(":")[2] if named else ""
+
+
+def _bring_to_state(node: Path, folder: Path, devices: list[Path], setup: Setup, steps: list[dict[str, Any]]) -> float:
+    """Wait, fail members, give one back -> seconds that the first synchronisation took."""
+    waited = 0.0
+    if setup.array in REDUNDANT and setup.array_state != "clean":
+        waited = wait_until_idle(folder)
+    failed = members.failing(devices, setup)
+    for member in failed:
+        steps.append(call("mdadm", node, "--fail", member))
+        steps.append(_patiently(lambda member=member: call("mdadm", node, "--remove", member)))  # type: ignore[misc]
+    if setup.array_state == "rebuilding":
+        for member in failed:
+            steps.append(call("mdadm", "--zero-superblock", member))
+            steps.append(call("mdadm", node, "--add", member))
+    return waited
+
+
+def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
+    """Let it synchronise as fast as the devices can -> seconds that it took."""
+    began = time.monotonic()
+    pace = folder / "sync_speed_min"
+    with contextlib.suppress(OSError):
+        pace.write_text(str(FASTEST_KIB))
+    while mdstat.is_synchronising(mdstat.state_of(folder)):
+        if time.monotonic() - began > limit_s:
+            raise TargetError(
+                f"the array did not synchronise within {limit_s:.0f} s",
+                hint="measure it without with `--set array_state=clean`, or look into `/proc/mdstat`",
+            )
+        time.sleep(SYNC_POLL_S)
+    with contextlib.suppress(OSError):
+        pace.write_text("system")
+    return round(time.monotonic() - began, 3)
+
+
+def _check_name(node: Path) -> None:
+    """Nobody's array is taken for ours."""
+    if os.path.lexists(node) and _runs(node):
+        raise TargetError(
+            f"there is an array `{node}` already, and it is not iosonde's",
+            hint=f"stop it with `mdadm --stop {node}` if it is not needed, and try again",
+        )
+
+
+def _folder(node: Path) -> Path:
+    """The array's directory in `/sys`; it and its node appear a moment after mdadm has made it."""
+    deadline = time.monotonic() + BUSY_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            number = node.stat().st_rdev
+            folder = SYS / block_stack.name_of(f"{os.major(number)}:{os.minor(number)}") / "md"
+            if folder.is_dir():
+                return folder
+        time.sleep(0.05)
+    raise TargetError(f"`{node}` did not appear", hint="the kernel log (`dmesg`) may say why")
+
+
+def _runs(node: Path) -> bool:
+    """Whether an array stands behind a node; a link to one that was stopped may stay."""
+    return _text(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
+
+
+def _standing_on(devices: Sequence[Path]) -> list[Path]:
+    """The md arrays that run on any of these devices."""
+    names = {device.resolve().name for device in devices}
+    return [
+        Path("/dev", folder.parent.name)
+        for folder in sorted(SYS.glob("md*/md"))
+        if names & {slave.name for slave in (folder.parent / "slaves").iterdir()}
+        or names & {member.name.removeprefix("dev-") for member in folder.glob("dev-*")}
+    ]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _stop(array: Path) -> None:
+    try:
+        _patiently(lambda: call("mdadm", "--stop", array))
+    except TargetError as error:
+        raise OSError(errno.EBUSY, str(error.what)) from None
+
+
+def _patiently(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Again for a while: what has just ended still holds the device for a moment."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return act()
+        except TargetError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

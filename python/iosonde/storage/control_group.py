@@ -1,0 +1,186 @@
+"""A memory limit around an engine: a control group of its own, of version 1 or 2, page cache charged to it.
+
+What the kernel counts in it is the proof that a database larger than the limit was read from the device and not from
+memory (kernel `Documentation/admin-guide/cgroup-v1/memory.rst`, `cgroup-v2.rst`). The group is noted in the journal
+before it is made, so that `iosonde cleanup` finds it after a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.storage import journal
+from iosonde.storage.mounts import mounts
+
+STATISTICS = {
+    1: ("cache", "rss", "mapped_file", "pgpgin", "pgpgout", "pgfault", "pgmajfault"),
+    2: ("file", "anon", "file_mapped", "pgfault", "pgmajfault", "workingset_refault_file", "pgscan", "pgsteal"),
+}
+"""Lines of `memory.stat` that are kept, by version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hierarchy:
+    """Where memory can be limited on this machine."""
+
+    directory: Path
+    version: int
+
+
+def hierarchy() -> Hierarchy:
+    """The hierarchy that has the memory controller and lets us make groups; `TargetError` says why there is none."""
+    for mount in mounts():
+        directory = Path(mount.point)
+        if mount.kind == "cgroup" and "memory" in mount.options:
+            return _writable(Hierarchy(directory=directory, version=1))
+        if mount.kind == "cgroup2" and "memory" in _words(directory / "cgroup.controllers"):
+            return _writable(Hierarchy(directory=directory, version=2))
+    raise TargetError(
+        "memory cannot be limited here: no control group hierarchy with the memory controller is mounted",
+        where="by the parameter `memory_limit`",
+        hint="measure without a limit with `--set memory_limit=none`, and a database larger than the memory",
+    )
+
+
+def _writable(found: Hierarchy) -> Hierarchy:
+    if not os.access(found.directory, os.W_OK):
+        raise TargetError(
+            f"memory cannot be limited: you may not make control groups in `{found.directory}`",
+            where="by the parameter `memory_limit`",
+            hint="run as root, or measure without a limit with `--set memory_limit=none`",
+        )
+    return found
+
+
+class MemoryGroup:
+    """A control group with a limit, from `make` to `remove`."""
+
+    def __init__(self, path: Path, version: int, limit_bytes: int) -> None:
+        self._path = path
+        self._version = version
+        self._limit_bytes = limit_bytes
+
+    @classmethod
+    def make(cls, limit_bytes: int, *, within: Hierarchy | None = None) -> MemoryGroup:
+        """Make a group with that limit, swap included."""
+        within = within or hierarchy()
+        path = within.directory / f"iosonde-{secrets.token_hex(4)}"
+        journal.created(path, journal.CONTROL_GROUP)
+        group = cls(path, within.version, limit_bytes)
+        try:
+            if within.version == 2:
+                _enable(within.directory)
+            path.mkdir()
+            journal.identify(path)
+            group._limit()
+        except OSError as error:
+            group.remove()
+            raise TargetError(
+                f"cannot limit memory to {limit_bytes} bytes in `{path}`: {error.strerror}",
+                hint=_way_out(error),
+            ) from error
+        return group
+
+    def add(self, pid: int) -> None:
+        """From now on that process is under the limit."""
+        (self._path / "cgroup.procs").write_text(str(pid))
+
+    def facts(self) -> dict[str, Any]:
+        """What the kernel counted: the limit, the peak, how often the limit was met, kills, and `memory.stat`.
+
+        `devices` is what the group itself read from and wrote to each block device (`io.stat`), where that is told.
+        """
+        peak, kills = ("memory.max_usage_in_bytes", "memory.oom_control")
+        if self._version == 2:
+            peak, kills = ("memory.peak", "memory.events")
+        events = _table(self._path / kills)
+        at_limit = _number(self._path / "memory.failcnt") if self._version == 1 else events.get("max")
+        statistics = _table(self._path / "memory.stat")
+        return {
+            "version": self._version,
+            "limit_bytes": self._limit_bytes,
+            "peak_bytes": _number(self._path / peak),
+            "at_limit": at_limit,
+            "oom_kills": events.get("oom_kill", 0),
+            "statistics": {name: statistics[name] for name in STATISTICS[self._version] if name in statistics},
+            "devices": _devices(self._path / "io.stat"),
+        }
+
+    def remove(self) -> None:
+        """Give back what is charged to the group, so that no later run finds it in memory, and remove it."""
+        with suppress(OSError):
+            if self._version == 1:
+                (self._path / "memory.force_empty").write_text("0")
+            elif (self._path / "memory.reclaim").exists():
+                (self._path / "memory.reclaim").write_text(str(self._limit_bytes))
+        with suppress(FileNotFoundError):
+            self._path.rmdir()
+        journal.removed(self._path)
+
+    def _limit(self) -> None:
+        names = {1: "memory.limit_in_bytes", 2: "memory.max"}
+        (self._path / names[self._version]).write_text(str(self._limit_bytes))
+        with suppress(OSError):  # A kernel without accounting of swap has none of these.
+            if self._version == 1:
+                (self._path / "memory.memsw.limit_in_bytes").write_text(str(self._limit_bytes))
+            else:
+                (self._path / "memory.swap.max").write_text("0")
+
+
+def _way_out(error: OSError) -> str:
+    without = "measure without a limit with `--set memory_limit=none`"
+    if error.errno != errno.EBUSY:
+        return without
+    # Version 2: "no internal processes", of any group but the root of all.
+    return f"the processes of this container stand in the way: run iosonde outside of it, or {without}"
+
+
+def _enable(parent: Path) -> None:
+    """Give groups in `parent` the controller of memory and, if it can be had, that of I/O, which counts bytes."""
+    control = parent / "cgroup.subtree_control"
+    enabled, offered = _words(control), _words(parent / "cgroup.controllers")
+    if "io" in offered and "io" not in enabled:
+        with suppress(OSError):
+            control.write_text("+io")
+    if "memory" not in enabled:
+        control.write_text("+memory")
+
+
+def _words(file: Path) -> list[str]:
+    return " ".join(_lines(file)).split()
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _table(file: Path) -> dict[str, int]:
+    """Lines of a name and a number."""
+    pairs = [line.split() for line in _lines(file)]
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _devices(file: Path) -> list[dict[str, Any]]:
+    """Lines of `MAJOR:MINOR rbytes=N wbytes=N ...`; one without numbers is a device that nothing was done to."""
+    found = []
+    for line in _lines(file):
+        device, *pairs = line.split()
+        counts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if "rbytes" in counts and "wbytes" in counts:
+            found.append({"device": device, "read_bytes": int(counts["rbytes"]), "write_bytes": int(counts["wbytes"])})
+    return found
+
+
+def _number(file: Path) -> int | None:
+    words = _words(file)
+    return int(words[0]) if words and words[0].isdigit() else None

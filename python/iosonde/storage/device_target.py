@@ -1,0 +1,381 @@
+"""Block devices that the user named: one that is measured raw, or several under a setup.
+
+They pass the guard (`guard.py`) when the target is opened and again when a session begins, which also needs the user's
+consent (`consent.py`). From then to its end each is claimed (`claims.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from iosonde import pcie
+from iosonde.errors import TargetError
+from iosonde.plan import Destroys, Purge, Setup
+from iosonde.storage import arrays, block_stack, consent, file_systems, guard, journal, signatures
+from iosonde.storage.claims import Claims
+from iosonde.storage.consent import Consent
+from iosonde.storage.made import MadeTarget, Provided
+from iosonde.storage.nvme.format import can_format
+from iosonde.storage.nvme.sanitize import can_sanitize
+from iosonde.storage.target import Files, IoMode, Target
+from iosonde.storage.workspace import MADE
+from iosonde.units import format_bytes
+
+
+def open_devices(names: list[str]) -> DeviceTarget:
+    """The target that is these devices; `TargetError` for the first that must not be written."""
+    devices = [Path(name).expanduser().absolute() for name in names]
+    numbers = [guard.number_of(device) for device in devices]
+    for name, number in zip(names, numbers, strict=True):
+        if not number:
+            raise TargetError(
+                f"`{name}` is no block device",
+                hint="several targets with commas between them are block devices; `iosonde devices` shows them",
+            )
+    _check_different(names, numbers)
+    target = DeviceTarget(devices=tuple(devices))
+    target.look()
+    return target
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTarget(Target):
+    """Block devices. Without a setup there is one, and it is measured raw."""
+
+    devices: tuple[Path, ...]
+    """As the user named them, absolute."""
+    own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
+    claims: Claims = field(default_factory=Claims, compare=False, repr=False)
+    kind: Literal["device"] = "device"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The devices with commas between them."""
+        return ",".join(map(str, self.devices))
+
+    @property
+    def device_bytes(self) -> int:
+        """Size of the smallest, which is what counts in an array."""
+        return min(self._sizes())
+
+    @property
+    def sector_bytes(self) -> int:
+        """The largest of their logical sectors."""
+        facts = [block_stack.describe(block_stack.disk_of(number)) for number in self._numbers()]
+        return max(int(each.get("logical_block_bytes", 512)) for each in facts)
+
+    def look(self) -> list[guard.Findings]:
+        """What stands against writing each; `TargetError` for one that must not be."""
+        found = []
+        kernel = guard.Kernel()
+        for device, number in zip(self.devices, self._numbers(), strict=True):
+            if not number:
+                raise TargetError(f"`{device}` is gone", hint="`iosonde devices` shows what is there")
+            if not os.access(device, os.R_OK | os.W_OK):
+                raise TargetError(f"you may not write to `{device}`", hint="run iosonde as root")
+            findings = guard.look_at(number, kernel=kernel, node=device)
+            if findings.refusals:
+                raise TargetError(
+                    f"`{device}` must not be written: {findings.refusals[0]}",
+                    where="; ".join(findings.refusals[1:]),
+                    hint=_instead(findings),
+                )
+            found.append(findings)
+        return found
+
+    @contextmanager
+    def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
+        """Claim all of them, if the user has said what must be said and the guard still has nothing against it.
+
+        At the end what was written to gets zeros at its edges, unless it is to be kept.
+        """
+        numbers = self._numbers()
+        _check_different(list(map(str, self.devices)), numbers)
+        with self.claims.lasting(list(self.devices)):
+            # Whatever else uses them cannot begin to any more; who has claimed them now is us.
+            kernel = guard.Kernel()
+            for device, number in zip(self.devices, numbers, strict=True):
+                self.claims.let_go(device)
+                findings = guard.look_at(number, kernel=kernel, node=device)
+                self.claims.take(device)
+                if findings.refusals:
+                    raise TargetError(f"`{device}` must not be written: {findings.refusals[0]}")
+                consent.require(str(device), findings, given)
+            before = [_written_sectors(number) for number in numbers]
+            try:
+                yield
+            finally:
+                for device, number, sectors in zip(self.devices, numbers, before, strict=True):
+                    if not keep and _written_sectors(number) != sectors:
+                        self.claims.take(device)
+                        self.wipe(device)
+
+    def called(self, own: str) -> DeviceTarget:
+        """Mount points and links have that name."""
+        return replace(self, own=own or self.own)
+
+    def device_count(self) -> int:
+        """Devices."""
+        return len(self.devices)
+
+    def notes(self) -> list[str]:
+        """What a user should know before it begins."""
+        found = []
+        sizes = self._sizes()
+        if len(set(sizes)) > 1:
+            listed = ", ".join(f"`{each}` {format_bytes(size)}" for each, size in zip(self.devices, sizes, strict=True))
+            found.append(f"the devices differ in size ({listed}): in an array the smallest counts")
+        for device, findings in zip(self.devices, self.look(), strict=True):
+            held = consent.holdings(findings)
+            found += [f"`{device}` holds {held}"] if held else []
+        disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self._numbers())}
+        return [*found, *(str(link) for link in pcie.shared_links(list(disks.values())) if link.is_narrow)]
+
+    def asks(self) -> list[str]:
+        """The device by name, and its serial number or size where it holds something."""
+        looked = zip(self.devices, self.look(), strict=True)
+        return [consent.missing(str(device), findings, consent.NO_CONSENT) for device, findings in looked]
+
+    def with_setup(self, setup: Setup) -> Target:
+        """What a setup makes of the first of them."""
+        arrays.check_possible(setup)
+        file_systems.check_possible(setup)
+        return MadeTarget(ground=DeviceGround(target=self), setup=setup, own=self.own)
+
+    def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
+        """Its size, and what direct I/O can do."""
+        self._single().check(bytes_needed, block_sizes, io_mode)
+
+    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        """The device itself."""
+        if files == "per_job":
+            self._single().spec_target(files, size_bytes)
+        return {"kind": "device", "path": str(self._only()), "size_bytes": size_bytes}
+
+    def backend(self) -> None:
+        """The workload chooses."""
+        return
+
+    def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
+        """The part of the device that is measured, and its edges, so that nothing is left that looks like something."""
+        return [_range(self._only(), size_bytes, self.device_bytes)]
+
+    def free_bytes(self) -> int:
+        """All of it; of several devices the smallest."""
+        return self.device_bytes
+
+    def purges(self) -> list[Purge]:
+        """A format, of one NVMe namespace, and a sanitize, if it has its drive for itself; discards, where every one
+        takes them."""
+        can = all(
+            block_stack.describe(block_stack.disk_of(number)).get("discard_max_bytes") for number in self._numbers()
+        )
+        found: list[Purge] = ["trim", "overwrite"] if can else ["overwrite"]
+        if len(self.devices) > 1:
+            return found
+        own: dict[Purge, bool] = {"format": can_format(self.devices[0]), "sanitize": can_sanitize(self.devices[0])}
+        return [*(means for means, is_offered in own.items() if is_offered), *found]
+
+    def direct_unit(self) -> int:
+        """Sectors."""
+        return self.sector_bytes
+
+    def block_devices(self) -> list[str]:
+        """Each with what lies under it."""
+        stacks = [block_stack.stack_under(number) for number in self._numbers()]
+        return block_stack.watched(list(dict.fromkeys(device for stack in stacks for device in stack)))
+
+    def describe(self) -> dict[str, Any]:
+        """The devices."""
+        stacks = [block_stack.stack_under(number) for number in self._numbers()]
+        found = list(dict.fromkeys(device for stack in stacks for device in stack))
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "size_bytes": self.device_bytes,
+            "devices": [block_stack.describe(device) for device in found],
+        }
+
+    def wipe(self, device: Path) -> None:
+        """Give back a claimed device with zeros at its edges."""
+        signatures.wipe_edges(self.claims.descriptor(device))
+
+    def _single(self) -> MadeTarget:
+        self._only()
+        return MadeTarget(ground=DeviceGround(target=self), setup=Setup(), own=self.own)
+
+    def _only(self) -> Path:
+        if len(self.devices) > 1:
+            raise TargetError(
+                f"the study measures one device, and the target is {len(self.devices)}",
+                hint="name one, or make an array of them with `--set array=raid0`",
+            )
+        return self.devices[0]
+
+    def _numbers(self) -> list[str]:
+        return [guard.number_of(device) for device in self.devices]
+
+    def _sizes(self) -> list[int]:
+        return [block_stack.size_bytes(number) for number in self._numbers()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceGround:
+    """The first devices of a target, for a setup."""
+
+    target: DeviceTarget
+    _given: list[Path] = field(default_factory=list, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The devices."""
+        return self.target.name
+
+    @property
+    def device_bytes(self) -> int:
+        """Of the smallest."""
+        return self.target.device_bytes
+
+    @property
+    def sector_bytes(self) -> int:
+        """The largest."""
+        return self.target.sector_bytes
+
+    @property
+    def purges(self) -> list[Purge]:
+        """Those of all."""
+        return self.target.purges()
+
+    @property
+    def is_exclusive(self) -> bool:
+        """They are the user's."""
+        return True
+
+    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+        """What is measured of a raw device, and all of every device that something is made on."""
+        sizes = {device: _size_of(device) for device in self._used(setup)}
+        return [_range(device, measured_bytes or size, size) for device, size in sizes.items()]
+
+    def provide(self, setup: Setup) -> Provided:
+        """Let go of the devices, so that whatever stands on them can claim them."""
+        used = self._used(setup)
+        for device in used:
+            _announce(device, self.target.own)
+            self.target.claims.let_go(device)
+            self._given.append(device)
+        return Provided(
+            devices=used[: setup.devices],
+            journal_device=used[setup.devices] if setup.journal == "external" else None,
+            facts=[{"device": str(device), "kind": "device", "size_bytes": _size_of(device)} for device in used],
+        )
+
+    def give_back(self) -> None:
+        """Claim them again, and wipe what the setup has left on them."""
+        while self._given:
+            device = self._given.pop()
+            self.target.claims.take(device)
+            self.target.wipe(device)
+            journal.removed(_entry(device, self.target.own))
+
+    def _used(self, setup: Setup) -> list[Path]:
+        count = setup.devices + (setup.journal == "external")
+        if count > len(self.target.devices):
+            raise TargetError(
+                f"{setup.text} needs {count} devices, and the target has {len(self.target.devices)}",
+                hint="a journal apart takes one device more: name it last",
+            )
+        return list(self.target.devices[:count])
+
+
+def undo(entry: journal.Entry) -> None:
+    """After a kill: wipe a device that a setup was on, if it is still that one, free, and holds what we made there.
+
+    What we made is known by the identity that it was given; anything else is left as it is.
+    """
+    device = Path(entry.facts["device"])
+    number = guard.number_of(device)
+    if not number or _identity(number) != entry.facts["identity"]:
+        return
+    if guard.is_held(device):
+        raise OSError(errno.EBUSY, f"`{device}` is still in use")
+    findings = guard.look_at(number, node=device)
+    uuids = {each.uuid for each in findings.signatures}
+    if findings.refusals or not uuids or not uuids <= set(entry.facts["uuids"]):
+        return
+    claims = Claims()
+    with claims.lasting([device]):
+        signatures.wipe_edges(claims.descriptor(device))
+
+
+def _instead(findings: guard.Findings) -> str:
+    """What to do where a device must not be written."""
+    if findings.mounted_at:
+        return f"name a directory on it, such as `{findings.mounted_at[0]}`, to measure files there"
+    return "`iosonde devices` shows what stands on each device; nothing was written"
+
+
+def _announce(device: Path, own: str) -> None:
+    facts = {
+        "own": own,
+        "device": str(device),
+        "identity": _identity(guard.number_of(device)),
+        "uuids": [file_systems.uuid_of(own, part) for part in ("data", "journal")],
+    }
+    journal.created(_entry(device, own), "device", facts=facts)
+
+
+def _entry(device: Path, own: str) -> Path:
+    """Under which name the journal has it: there is nothing of that name."""
+    return MADE / own / f"on-{device.name}"
+
+
+def _identity(number: str) -> str:
+    """What a device keeps through a restart, other than its name."""
+    facts = [block_stack.model(number), block_stack.serial(number), str(block_stack.size_bytes(number))]
+    return " / ".join(facts)
+
+
+def _size_of(device: Path) -> int:
+    return block_stack.size_bytes(guard.number_of(device))
+
+
+def _written_sectors(number: str) -> int:
+    """Since the machine started (kernel `Documentation/block/stat.rst`)."""
+    try:
+        return int(Path("/sys/dev/block", number, "stat").read_text().split()[6])
+    except (OSError, IndexError, ValueError):
+        return -1
+
+
+def _range(device: Path, size_bytes: int, device_bytes: int) -> Destroys:
+    size_bytes = max(size_bytes, signatures.EDGE_BYTES)  # So much is wiped at the end in any case.
+    whole = "all of it" if size_bytes >= device_bytes else f"{format_bytes(size_bytes)} of {format_bytes(device_bytes)}"
+    edges = (
+        ""
+        if size_bytes >= device_bytes
+        else f", and zeros go to bytes {device_bytes - signatures.EDGE_BYTES} to {device_bytes - 1}"
+    )
+    return Destroys(path=str(device), what=f"bytes 0 to {min(size_bytes, device_bytes) - 1} are lost ({whole}){edges}")
+
+
+def _check_different(names: list[str], numbers: list[str]) -> None:
+    kernel = guard.Kernel()
+    for index, (name, number) in enumerate(zip(names, numbers, strict=True)):
+        for other, earlier in zip(names[:index], numbers[:index], strict=True):
+            same = number == earlier or _same_wwid(kernel, number, earlier)
+            if same or kernel.disk(number) == earlier or kernel.disk(earlier) == number:
+                why = "are the same device" if same else "overlap: one is a part of the other"
+                raise TargetError(f"`{other}` and `{name}` {why}", hint="name each device once")
+
+
+def _same_wwid(kernel: guard.Kernel, one: str, other: str) -> bool:
+    """Whether two paths lead to one disk (multipath)."""
+    wwids = [block_stack.wwid(number) for number in (one, other) if not kernel.is_partition(number)]
+    return len(wwids) == 2 and wwids[0] != "" and wwids[0] == wwids[1]

@@ -1,0 +1,282 @@
+"""Models of simulated drives: TOML with units, read, checked and turned into what the engine's spec holds.
+
+Those that come with iosonde lie in `models/`; one of a user's own is named by its path. A model says what a drive is
+made of, and where each figure comes from; how it behaves is the engine's business (`crates/ssd`), which also refuses
+what could not be built. docs/simulation.md explains the fields.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from iosonde.data import data_folder
+from iosonde.errors import TargetError
+from iosonde.units import format_bytes, parse_duration, parse_size
+
+PAGE_BYTES = 4096
+BLOCKS_MIN = 256
+"""Of each die, before a smaller capacity makes them smaller: what is being written stays a small part of the drive."""
+
+
+def parse_bandwidth(value: Any) -> int:
+    """Bytes per second of `530MB/s`."""
+    text = str(value)
+    if not text.endswith("/s"):
+        raise ValueError(f"`{value}` is not a speed; write it like `530MB/s`")
+    return parse_size(text.removesuffix("/s"))
+
+
+def _positive(value: int) -> int:
+    if value <= 0:
+        raise ValueError("it must be above 0")
+    return value
+
+
+Size = Annotated[int, BeforeValidator(lambda value: _positive(parse_size(value)))]
+SizeOrZero = Annotated[int, BeforeValidator(parse_size)]
+Time = Annotated[int, BeforeValidator(lambda value: _positive(parse_duration(value)))]
+TimeOrZero = Annotated[int, BeforeValidator(parse_duration)]
+Bandwidth = Annotated[int, BeforeValidator(lambda value: _positive(parse_bandwidth(value)))]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Media(_Part):
+    """Dies behind channels."""
+
+    channels: int = Field(ge=1, description="Channels; the dies are spread evenly over them.")
+    dies: int = Field(ge=1, description="Dies of the whole drive.")
+    channel_bandwidth: Bandwidth = Field(description="Speed of one channel.")
+    program: Size = Field(description="What one die reads or programs at once: page times planes.")
+    read_time: Time = Field(description="Time to sense any part of that.")
+    program_time: Time = Field(description="Time to program it.")
+    time_spread: Share = Field(0.0, description="Both vary uniformly by up to this fraction.")
+    retry_fraction: float = Field(
+        0.0, ge=0, le=1, description="Fraction of reads (and of writes made in place) that are repeated."
+    )
+    retry_time: TimeOrZero = Field(0, description="Time that a repetition takes.")
+    suspend_time: Time | None = Field(
+        None, description="A read interrupts a program after this time; absent: it waits for its end."
+    )
+    erase_suspend_time: Time | None = Field(None, description="The same for an erasure.")
+
+
+class Slc(_Part):
+    """Fast cells for fresh writes."""
+
+    size: Size = Field(description="Room for data in fast cells.")
+    program_time: Time = Field(description="Time to program `media.program` there.")
+
+
+class Translation(_Part):
+    """How logical pages find their place."""
+
+    kind: Literal["page_mapped", "in_place"] = Field(
+        description="Flash with garbage collection, or media that are overwritten in place (3D XPoint)."
+    )
+    over_provisioning: float | None = Field(
+        None, gt=0, lt=10, description="Spare room for collection, as a fraction of the capacity."
+    )
+    mapping: Size = Field(
+        PAGE_BYTES,
+        description="What one entry of the map stands for. Of a smaller write, the rest of the unit is read and "
+        "written along, once more units are divided than the spare room holds.",
+    )
+    block: Size | None = Field(None, description="Bytes of one die's block, all planes: what is erased at once.")
+    erase_time: Time | None = Field(None, description="Time to erase it.")
+    collection: Literal["greedy", "least_recently_written"] = Field(
+        "greedy", description="Which block is collected next: the one with least data, or the oldest."
+    )
+    idle_after: Time | None = Field(None, description="Once idle so long, the drive collects ahead of need.")
+    idle_free_fraction: Share = Field(0.0, description="It stops when this share of the blocks is free.")
+    slc: Slc | None = Field(None, description="Fast cells for fresh writes, folded while idle.")
+
+
+class Buffer(_Part):
+    """Memory that acknowledges writes."""
+
+    size: SizeOrZero = Field(0, description="Its size; 0 only for `in_place`, where a write is done on the media.")
+    power_loss_protection: bool = Field(False, description="Whether it survives a power cut, so that flushes are free.")
+
+
+class Interface(_Part):
+    """Host interface and controller."""
+
+    read_bandwidth: Bandwidth = Field(description="From the drive to the host.")
+    write_bandwidth: Bandwidth = Field(description="From the host to the drive.")
+    half_duplex: bool = Field(False, description="Both share one link (SATA).")
+    transfer_time: TimeOrZero = Field(0, description="Time each command takes on the link besides its data.")
+    read_command_time: TimeOrZero = Field(0, description="Controller time for a read, one after the other.")
+    write_command_time: TimeOrZero = Field(0, description="The same for a write or a trim.")
+    read_latency: TimeOrZero = Field(0, description="What a read takes besides all that: host, driver, firmware.")
+    write_latency: TimeOrZero = Field(0, description="The same for a write, a trim or a flush.")
+    queue_depth: int = Field(1024, ge=1, description="Commands worked on at a time (SATA: 32).")
+    command: Size = Field(128 << 10, description="The host divides larger I/Os into commands of this size.")
+
+
+class DriveModel(_Part):
+    """A simulated drive."""
+
+    title: str = Field(description="What it stands for.")
+    class_: str = Field("", alias="class", description="The class of devices.")
+    capacity: Size = Field(description="What the host sees.")
+    sources: str = Field("", description="Where each figure comes from.")
+    media: Media
+    translation: Translation
+    buffer: Buffer
+    interface: Interface
+
+    def scaled(self, capacity: int) -> DriveModel:
+        """The same drive with another capacity: as many dies, as fast, and the same share of spare room.
+
+        First there are fewer blocks; below `BLOCKS_MIN` of them on each die they shrink, down to one program, and the
+        time of an erasure with them, so that as much time goes into erasing as before. The buffer stays, since it holds
+        what is under way, and not a share.
+        """
+        translation = self.translation
+        if translation.block:
+            ratio = capacity / self.capacity
+            block, of_die = translation.block, capacity // self.media.dies
+            programs = min(block, max(of_die // BLOCKS_MIN, self.media.program)) // self.media.program
+            shrunk = programs * self.media.program
+            slc = translation.slc and translation.slc.model_copy(update={"size": round(translation.slc.size * ratio)})
+            erase_time = max(1, round((translation.erase_time or 0) * shrunk / block))
+            translation = translation.model_copy(update={"block": shrunk, "erase_time": erase_time, "slc": slc})
+        return self.model_copy(update={"capacity": capacity, "translation": translation})
+
+    def for_engine(self, name: str) -> dict[str, Any]:
+        """The spec's `model`."""
+        media, interface = self.media, self.interface
+        return {
+            "name": name,
+            "capacity_bytes": self.capacity // PAGE_BYTES * PAGE_BYTES,
+            "media": {
+                "channels": media.channels,
+                "dies": media.dies,
+                "channel_bytes_per_second": media.channel_bandwidth,
+                "program_bytes": media.program,
+                "read_ns": media.read_time,
+                "program_ns": media.program_time,
+                "time_spread": media.time_spread,
+                "retry_fraction": media.retry_fraction,
+                "retry_ns": media.retry_time,
+                "suspend_ns": media.suspend_time,
+                **({"erase_suspend_ns": media.erase_suspend_time} if media.erase_suspend_time else {}),
+            },
+            "translation": self._translation(),
+            "buffer": {"bytes": self.buffer.size, "power_loss_protection": self.buffer.power_loss_protection},
+            "interface": {
+                "read_bytes_per_second": interface.read_bandwidth,
+                "write_bytes_per_second": interface.write_bandwidth,
+                "half_duplex": interface.half_duplex,
+                "transfer_ns": interface.transfer_time,
+                "read_command_ns": interface.read_command_time,
+                "write_command_ns": interface.write_command_time,
+                "read_latency_ns": interface.read_latency,
+                "write_latency_ns": interface.write_latency,
+                "queue_depth": interface.queue_depth,
+                "command_bytes": interface.command,
+            },
+        }
+
+    def _translation(self) -> dict[str, Any]:
+        flash = self.translation
+        if flash.kind == "in_place":
+            return {"kind": "in_place"}
+        return {
+            "kind": "page_mapped",
+            "over_provisioning": flash.over_provisioning,
+            **({"mapping_bytes": flash.mapping} if flash.mapping != PAGE_BYTES else {}),
+            "block_programs": (flash.block or 0) // self.media.program,
+            "erase_ns": flash.erase_time,
+            "collection": flash.collection,
+            "idle_ns": flash.idle_after,
+            "idle_free_fraction": flash.idle_free_fraction,
+            "slc": flash.slc and {"bytes": flash.slc.size, "program_ns": flash.slc.program_time},
+        }
+
+    def memory_bytes(self) -> int:
+        """What simulating it takes once all of it was written: two tables of four bytes a page, eight bytes a unit."""
+        if self.translation.kind == "in_place":
+            return 0
+        units = 8 * self.capacity / self.translation.mapping if self.translation.mapping > PAGE_BYTES else 0
+        return round(4 * (self.capacity / PAGE_BYTES) * (2 + (self.translation.over_provisioning or 0)) + units)
+
+
+def models() -> dict[str, Path]:
+    """The models that come with iosonde, by name."""
+    return {file.stem: file for file in sorted(data_folder("models").glob("*.toml"))}
+
+
+def load_model(name: str, *, target: str) -> DriveModel:
+    """The model of that name, or in that file; `target` is what the user wrote."""
+    is_path = "/" in name or name.endswith(".toml")
+    file = Path(name).expanduser() if is_path else models().get(name)
+    if file is None:
+        raise _unknown(name, target)
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise TargetError(f"cannot read the model `{name}`: {reason}", where=f"by the target `{target}`") from None
+    except tomllib.TOMLDecodeError as error:
+        raise TargetError(f"the model `{name}` is not TOML: {error}", hint="see docs/simulation.md") from None
+    return parse_model(data, name=name)
+
+
+def parse_model(data: Mapping[str, Any], *, name: str) -> DriveModel:
+    """A model from its data; what is wrong is named with its place."""
+    try:
+        model = DriveModel.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        text = first["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+        given = f" cannot be `{first['input']}`" if isinstance(first["input"], str | int | float) else ""
+        raise TargetError(
+            f"`{place}`{given or ' is wrong'}: {text}",
+            where=f"in the model `{name}`",
+            hint="docs/simulation.md lists the fields of a model; those in `models/` are examples",
+        ) from None
+    _check_flash(model, name)
+    return model
+
+
+def _check_flash(model: DriveModel, name: str) -> None:
+    flash = model.translation
+    if flash.kind == "in_place":
+        return
+    for field in ("over_provisioning", "block", "erase_time"):
+        if getattr(flash, field) is None:
+            raise TargetError(
+                f"`translation.{field}` is missing",
+                where=f"in the model `{name}`",
+                hint='flash needs it; only `kind = "in_place"` does without',
+            )
+    if (flash.block or 0) % model.media.program:
+        raise TargetError(
+            f"`translation.block` is {format_bytes(flash.block or 0)}, not a multiple of `media.program`, "
+            f"{format_bytes(model.media.program)}",
+            where=f"in the model `{name}`",
+            hint="a block is erased as a whole, so it holds whole programs",
+        )
+
+
+def _unknown(name: str, target: str) -> TargetError:
+    known = models()
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    guess = f"did you mean `sim:{near[0]}`? " if near else ""
+    return TargetError(
+        f"there is no simulated drive `{name}`",
+        where=f"by the target `{target}`",
+        hint=f"{guess}there are {', '.join(f'`{each}`' for each in known)}; a model of your own is named by its path",
+    )

@@ -1,0 +1,166 @@
+"""File systems that a setup asks for: made fresh, mounted, unmounted.
+
+Nothing is left to be done in the background that would be measured along: ext4 writes its inode tables and its journal
+when it is made, not lazily at the first mount. ext4 keeps no blocks back for root, and has blocks of 4 KiB whatever its
+size, as a journal on a device of its own needs them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Literal
+
+from iosonde.errors import TargetError
+from iosonde.plan import Setup
+from iosonde.storage import guard, journal
+from iosonde.storage.mounts import mounts
+from iosonde.storage.tools import call, require, require_root
+from iosonde.units import MIB
+
+EXT4 = ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+
+JOURNAL_DEVICE = ("-q", "-F", "-b", "4096", "-O", "journal_dev")
+
+BUSY_S = 10.0
+
+DIRECT_UNIT = {"btrfs": 4096}
+"""Multiples that direct I/O takes where they are not the device's: btrfs serves others through the page cache."""
+
+
+def check_possible(setup: Setup) -> None:
+    """`TargetError` where this machine cannot make, or mount, what is asked for."""
+    if setup.file_system == "none":
+        return
+    require_root(f"make and mount a file system ({setup.file_system})")
+    require(f"mkfs.{setup.file_system}", f"make a file system ({setup.file_system})")
+    if not is_known_to_kernel(setup.file_system):
+        raise TargetError(
+            f"this kernel has no {setup.file_system}",
+            where="by the parameter `file_system`",
+            hint="leave it out with `--set file_system=...`, or use a kernel that has it",
+        )
+
+
+def is_known_to_kernel(file_system: str) -> bool:
+    """Whether it is built in or loaded, or there is a module of it."""
+    known = Path("/proc/filesystems").read_text().split()
+    if file_system in known:
+        return True
+    modules = Path("/lib/modules", os.uname().release, "modules.dep")
+    try:
+        return f"/{file_system}.ko" in modules.read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def make(device: Path, setup: Setup, journal_device: Path | None = None, *, own: str = "") -> list[dict[str, Any]]:
+    """Make the file system on a device -> the commands, as `tools.call` tells of them.
+
+    Of its identity, which is `uuid_of(own, "data")`, whoever finds it knows that it is ours.
+    """
+    identity = uuid_of(own, "data")
+    match setup.file_system:
+        case "ext4":
+            return _make_ext4(device, setup, journal_device, own)
+        case "xfs":
+            return [call("mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}", device)]
+        case "btrfs":
+            return [call("mkfs.btrfs", "-q", "-f", "-U", identity, device)]
+        case _:
+            return []
+
+
+def uuid_of(own: str, part: Literal["data", "journal"]) -> str:
+    """The identity of a file system, or of its journal, that is made under that name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{own}/{part}"))
+
+
+def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str) -> list[dict[str, Any]]:
+    named = ("-U", uuid_of(own, "data"))
+    match setup.journal:
+        case "off":
+            return [call("mkfs.ext4", *EXT4, *named, "-O", "^has_journal", device)]
+        case "external":
+            assert journal_device, "whoever asks for an external journal provides its device"
+            return [
+                call("mke2fs", *JOURNAL_DEVICE, "-U", uuid_of(own, "journal"), journal_device),
+                call("mkfs.ext4", *EXT4, *named, "-J", f"device={journal_device}", device),
+            ]
+        case _:
+            return [call("mkfs.ext4", *EXT4, *named, device)]
+
+
+def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
+    """Mount it; its root belongs to us alone, as everything under it."""
+    options = ["-o", setup.mount_options] if setup.mount_options else []
+    step = call("mount", "-t", setup.file_system, *options, device, point)
+    point.chmod(0o700)
+    return step
+
+
+def unmount(point: Path) -> None:
+    """Unmount whatever is mounted there, were it several times; `TargetError` where it is in use."""
+    while _is_mounted(point):
+        call("umount", point)
+
+
+def undo(entry: journal.Entry) -> None:
+    """Unmount, and remove the directory that it was mounted at.
+
+    An engine that lost its iosonde needs a moment to end, and mkfs goes on alone until it is done.
+    """
+    point, device = Path(entry.path), Path(entry.facts["device"])
+    deadline = time.monotonic() + BUSY_S
+    while problem := _problem(point, device):
+        if time.monotonic() > deadline:
+            raise OSError(problem)
+        time.sleep(0.05)
+    with contextlib.suppress(FileNotFoundError):
+        point.rmdir()
+
+
+def _problem(point: Path, device: Path) -> str:
+    """Unmount; what still stands in the way, if anything does."""
+    try:
+        unmount(point)
+    except TargetError as error:
+        return error.what
+    is_busy = device.is_block_device() and guard.is_held(device)
+    return f"`{device}` is still in use" if is_busy else ""
+
+
+def room(setup: Setup, device_bytes: int) -> int:
+    """Bytes that a fresh file system of that size leaves to files, by what mkfs was seen to take: rather too few."""
+    match setup.file_system:
+        case "ext4":
+            tables = device_bytes // (16 if device_bytes < 512 * MIB else 64)
+            held_back = min(device_bytes // 50, 16 * MIB)
+            inside = _ext4_journal_bytes(device_bytes) if setup.journal == "on" else 0
+            left = device_bytes - tables - held_back - inside - device_bytes // 100
+        case "xfs":
+            left = device_bytes - device_bytes // 40 - 96 * MIB
+        case "btrfs":
+            # What is overwritten is first written elsewhere.
+            left = (device_bytes - min(device_bytes * 13 // 100, 4 << 30) - 64 * MIB) * 3 // 4
+        case _:
+            left = device_bytes
+    return max(0, left // MIB * MIB)
+
+
+def journal_bytes(device_bytes: int) -> int:
+    """Size of a device for an external journal."""
+    return 2 * _ext4_journal_bytes(device_bytes)
+
+
+def _ext4_journal_bytes(device_bytes: int) -> int:
+    """As mke2fs chooses it by the number of blocks."""
+    steps = ((128, 4), (1 << 10, 16), (2 << 10, 32), (16 << 10, 64), (32 << 10, 128), (64 << 10, 256), (128 << 10, 512))
+    return next((journal for below, journal in steps if device_bytes < below * MIB), 1024) * MIB
+
+
+def _is_mounted(point: Path) -> bool:
+    return any(mount.point == str(point) for mount in mounts())

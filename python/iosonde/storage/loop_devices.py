@@ -1,0 +1,159 @@
+"""Loop devices: files that stand for block devices.
+
+Attached through the kernel's own interface (`loop(4)`, `linux/loop.h`) with `LO_FLAGS_AUTOCLEAR`, so that a device
+detaches by itself once nobody holds it: this process through an open descriptor, or a mount. Past the page cache of
+the file (`LO_FLAGS_DIRECT_IO`) where its file system can do that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from iosonde.errors import TargetError
+from iosonde.storage import journal
+from iosonde.storage.tools import require_root
+
+CONTROL = Path("/dev/loop-control")
+
+_CTL_GET_FREE = 0x4C82
+_CONFIGURE = 0x4C0A
+_CLR_FD = 0x4C01
+_AUTOCLEAR = 4
+_DIRECT_IO = 16
+_CONFIG = struct.Struct("=II QQQQQ IIII 64s64s32s QQ 64x")
+"""`struct loop_config`: descriptor, block size, then `struct loop_info64`, whose ninth field holds the flags."""
+
+_ATTEMPTS = 20
+_DETACH_S = 10.0
+
+
+class LoopDevice:
+    """A block device over a file, held until `close`."""
+
+    def __init__(self, image: Path, *, sector_bytes: int = 512) -> None:
+        backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.path, self._descriptor = _attach(backing, image, sector_bytes)
+        finally:
+            os.close(backing)
+        self.image = image
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it goes past the page cache of its file."""
+        return _attribute(self.path.name, "dio") == "1"
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it still stands on a file: ours, as long as anybody holds it."""
+        return _attribute(self.path.name, "backing_file") != ""
+
+    def close(self) -> bool:
+        """Let go and wait until the kernel has detached it, so that whoever looks next does not see it.
+
+        Whether it has: not while somebody else holds it. It may be closed again, to wait again.
+        """
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        return _wait_until(lambda: not self.is_attached)
+
+
+def check_possible() -> None:
+    """`TargetError` where loop devices cannot be made."""
+    require_root("make a loop device")
+    if not os.access(CONTROL, os.R_OK | os.W_OK):
+        raise TargetError(
+            f"loop devices cannot be made: `{CONTROL}` is missing or may not be opened",
+            hint="load the module with `modprobe loop`; in a container, give it the device",
+        )
+
+
+def attached_to(image: Path) -> list[Path]:
+    """The loop devices that stand on a file, or on any file of a directory."""
+    found = []
+    for entry in sorted(Path("/sys/block").glob("loop*")):
+        backing = _attribute(entry.name, "backing_file").removesuffix(" (deleted)")
+        if backing and Path(backing).is_relative_to(image):
+            found.append(Path("/dev", entry.name))
+    return found
+
+
+def undo(entry: journal.Entry) -> None:
+    """Detach what stands on the file that an entry names; `OSError` where something still uses it."""
+    image = Path(entry.facts["image"])
+    for device in attached_to(image):
+        _detach(device)
+    _wait_until(lambda: not attached_to(image))
+    left = attached_to(image)
+    if left:
+        raise OSError(errno.EBUSY, f"`{left[0]}` is still in use")
+
+
+def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int]:
+    control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_ATTEMPTS):
+            path = Path(f"/dev/loop{fcntl.ioctl(control, _CTL_GET_FREE)}")
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _configure(descriptor, backing, image, sector_bytes)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno != errno.EBUSY:  # Busy: somebody else was faster, and the next one may be free.
+                    raise
+            else:
+                return path, descriptor
+    except OSError as error:
+        raise TargetError(
+            f"cannot make a loop device on `{image}`: {error.strerror}", hint="the kernel log (`dmesg`) may say more"
+        ) from error
+    finally:
+        os.close(control)
+    raise TargetError("cannot get a free loop device: others always take it first", hint="try again")
+
+
+def _configure(descriptor: int, backing: int, image: Path, sector_bytes: int) -> None:
+    try:
+        fcntl.ioctl(descriptor, _CONFIGURE, _configuration(backing, image, sector_bytes, _AUTOCLEAR | _DIRECT_IO))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # A file system without direct I/O, such as tmpfs.
+        fcntl.ioctl(descriptor, _CONFIGURE, _configuration(backing, image, sector_bytes, _AUTOCLEAR))
+
+
+def _configuration(backing: int, image: Path, sector_bytes: int, flags: int) -> bytes:
+    name = str(image).encode()[:63]
+    return _CONFIG.pack(backing, sector_bytes, 0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
+
+
+def _detach(device: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, _CLR_FD)
+        finally:
+            os.close(descriptor)
+
+
+def _wait_until(is_detached: Callable[[], bool]) -> bool:
+    """The kernel detaches a little after the last one has let go; others that only look (udev) delay it."""
+    deadline = time.monotonic() + _DETACH_S
+    while not (detached := is_detached()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return detached
+
+
+def _attribute(name: str, attribute: str) -> str:
+    try:
+        return Path("/sys/block", name, "loop", attribute).read_text().strip()
+    except OSError:
+        return ""

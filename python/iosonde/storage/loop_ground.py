@@ -1,0 +1,142 @@
+"""Files in a directory of the user's that stand for block devices, through loop devices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.plan import Destroys, Purge, Setup
+from iosonde.storage import arrays, file_systems, journal, loop_devices
+from iosonde.storage.loop_devices import LoopDevice
+from iosonde.storage.made import MadeTarget, Provided
+from iosonde.storage.target import DirectoryTarget
+from iosonde.units import format_bytes
+
+LARGEST_DEFAULT = 16 << 30
+"""Size of the file where the study names none and there is room for more."""
+
+FREE_SHARE = 0.8
+"""Most of what is free that it takes then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopGround:
+    """Files of one size in a fresh directory."""
+
+    directory: Path
+    """The user's."""
+    own: str
+    device_bytes: int
+    sector_bytes: int
+    _attached: list[LoopDevice] = field(default_factory=list, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The user's directory."""
+        return str(self.directory)
+
+    @property
+    def is_exclusive(self) -> bool:
+        """The files are our own."""
+        return False
+
+    @property
+    def purges(self) -> list[Purge]:
+        """Whether a loop device takes discards is not known before there is one."""
+        return ["overwrite"]
+
+    @property
+    def images(self) -> Path:
+        """The directory with the files."""
+        return self.directory / f"{self.own}-setup"
+
+    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+        """Nothing that exists."""
+        files = f"{setup.devices} files of" if setup.devices > 1 else "a file of"
+        files += f" {format_bytes(self.device_bytes)}"
+        if setup.journal == "external":
+            files += f" and one of {format_bytes(file_systems.journal_bytes(self.device_bytes))} for the journal"
+        what = f"creates a directory with {files}, on loop devices, and removes it at the end"
+        return [Destroys(path=str(self.images), what=what)]
+
+    def provide(self, setup: Setup) -> Provided:
+        """Make the files, and loop devices on them."""
+        _make_directory(self.images)
+        devices = [self._attach(f"device-{number}", self.device_bytes) for number in range(setup.devices)]
+        apart = None
+        if setup.journal == "external":
+            apart = self._attach("journal", file_systems.journal_bytes(self.device_bytes))
+        return Provided(
+            devices=[device.path for device in devices],
+            journal_device=apart.path if apart else None,
+            facts=[_facts(device) for device in self._attached],
+        )
+
+    def give_back(self) -> None:
+        """Let go of the loop devices; the journal knows them and their files."""
+        while self._attached:
+            self._attached.pop().close()
+
+    def _attach(self, name: str, size_bytes: int) -> LoopDevice:
+        image = self.images / name
+        journal.created(image, "loop device", facts={"image": str(image)})
+        try:
+            with image.open("xb") as file:
+                os.truncate(file.fileno(), size_bytes)
+        except OSError as error:
+            raise TargetError(f"cannot make `{image}`: {error.strerror}") from error
+        device = LoopDevice(image, sector_bytes=self.sector_bytes)
+        self._attached.append(device)
+        return device
+
+
+def on_loop_devices(target: DirectoryTarget, setup: Setup) -> MadeTarget:
+    """What a setup makes of files in that directory; `TargetError` where it cannot be made here. Nothing is written."""
+    if setup.array != "single" and setup.setup_size is None:
+        raise TargetError(
+            f"`{target.name}` is a directory, and {setup.text} needs devices",
+            where="by the parameter `array`",
+            hint="name block devices or simulated drives (`sim:p900*4`) as the target; or have files stand for "
+            "devices, which shows how an array behaves but not how fast it would be, with `--set setup_size=4GiB`",
+        )
+    loop_devices.check_possible()
+    file_systems.check_possible(setup)
+    arrays.check_possible(setup)
+    free = target.free_bytes()
+    size = setup.setup_size or min(LARGEST_DEFAULT, int(free * FREE_SHARE))
+    needed = size * setup.devices
+    if needed > free:
+        raise TargetError(
+            f"no room in `{target.name}`: {format_bytes(needed)} are needed for {setup.text}, and {format_bytes(free)} "
+            "are free",
+            where="by the parameter `setup_size`",
+            hint="make it smaller with `--set setup_size=...`, or name another target",
+        )
+    ground = LoopGround(
+        directory=Path(target.name),
+        own=target.own,
+        device_bytes=size >> 20 << 20,
+        sector_bytes=max(512, target.direct_unit() or 512),
+    )
+    return MadeTarget(ground=ground, setup=setup, own=target.own)
+
+
+def _make_directory(path: Path) -> None:
+    journal.created(path, "directory")
+    try:
+        path.mkdir()
+    except OSError as error:
+        journal.removed(path)
+        raise TargetError(f"cannot make `{path}`: {error.strerror}") from error
+    journal.identify(path)
+
+
+def _facts(device: LoopDevice) -> dict[str, Any]:
+    facts: dict[str, Any] = {"device": str(device.path), "kind": "loop", "direct_io": device.is_direct}
+    with contextlib.suppress(OSError):
+        facts["size_bytes"] = device.image.stat().st_size
+    return facts

@@ -1,0 +1,201 @@
+"""A target as the workload sees it once its setup stands: a file system mounted for it, or a raw device.
+
+It is planned before anything is made, so its names are those of links and mount points that iosonde will make, and its
+room is an estimate that errs on the small side. `building.py` makes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from iosonde.errors import TargetError
+from iosonde.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
+from iosonde.storage import block_stack, file_systems
+from iosonde.storage.describe import describe_path, stack_of
+from iosonde.storage.target import DirectoryTarget, Files, IoMode, Target
+from iosonde.storage.workspace import MADE
+from iosonde.units import compact_size, format_bytes
+
+COPIES = {"single": 1, "raid0": 1, "raid1": 1, "raid10": 2}
+"""How often an array holds what it is given; the others lose one or two members to parity."""
+
+
+@dataclass
+class Provided:
+    """Devices that a setup may use, until they are given back."""
+
+    devices: list[Path]
+    journal_device: Path | None
+    """For an external journal."""
+    facts: list[dict[str, Any]]
+    """Of each device, for the record."""
+
+
+class Ground(Protocol):
+    """Where a setup's devices come from."""
+
+    @property
+    def name(self) -> str:
+        """The target that the user named."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Size of the smallest."""
+
+    @property
+    def sector_bytes(self) -> int:
+        """The largest of their logical sectors."""
+
+    @property
+    def purges(self) -> list[Purge]:
+        """Means to give up what they hold, raw."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether its devices are claimed as long as they are not under something."""
+
+    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+        """What existing data could be lost, and what is made and removed again.
+
+        `measured_bytes` are those of a single raw device; None where anything on the devices may be written.
+        """
+
+    def provide(self, setup: Setup) -> Provided:
+        """Make or open the devices of a setup."""
+
+    def give_back(self) -> None:
+        """Undo that; may be called again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeTarget(Target):
+    """What a setup makes of a ground."""
+
+    ground: Ground
+    setup: Setup
+    own: str
+    """Name of what iosonde makes for the study: `iosonde-XXXXXXXX`."""
+
+    @property
+    def kind(self) -> Literal["directory", "device"]:  # type: ignore[override]
+        """A directory on the file system, or a raw device."""
+        return "device" if self.setup.file_system == "none" else "directory"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Where it will be found."""
+        return str(self.link if self.kind == "device" else self.point)
+
+    @property
+    def place(self) -> Path:
+        """The directory that holds mount point and link."""
+        return MADE / self.own
+
+    @property
+    def point(self) -> Path:
+        """Where its file system is mounted."""
+        return self.place / "mounted"
+
+    @property
+    def link(self) -> Path:
+        """Leads to the raw device."""
+        return self.place / "device"
+
+    def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
+        """Its size is limited, and so is what direct I/O can do."""
+        if bytes_needed > self.free_bytes():
+            raise TargetError(
+                f"no room on `{self.ground.name}` as {self.setup.text}: {format_bytes(bytes_needed)} are needed, and "
+                f"there will be {format_bytes(self.free_bytes())}",
+                hint="make the span smaller with `--set span=...`, or the devices larger (`--set setup_size=...` where "
+                "they are files)",
+            )
+        unit = self.direct_unit()
+        for size in block_sizes if io_mode == "direct" else ():
+            if size % unit:
+                raise TargetError(
+                    f"direct I/O of {format_bytes(size)} cannot be done on `{self.ground.name}` as {self.setup.text}: "
+                    f"it takes multiples of {format_bytes(unit)}",
+                    hint=f"begin at that with `--set block_size={compact_size(unit)},...`, or measure through the page "
+                    "cache with `--set io_mode=buffered`",
+                )
+
+    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        """Files in a fresh directory of the file system, or the raw device."""
+        if self.kind == "directory":
+            return DirectoryTarget(name=str(self.point), own=self.own).spec_target(files, size_bytes)
+        if files == "per_job":
+            raise TargetError(
+                f"`{self.ground.name}` as {self.setup.text} is one device, and every job needs a file of its own",
+                where='by the parameter `files = "per_job"`',
+                hint="give each job a part of it with `--set files=shared` and `--set span_sharing=split`, or choose a "
+                "`file_system`",
+            )
+        return {"kind": "device", "path": str(self.link), "size_bytes": size_bytes}
+
+    def backend(self) -> None:
+        """The workload chooses."""
+        return
+
+    def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
+        """That of its ground."""
+        if keep:
+            raise TargetError(
+                f"the files on `{self.ground.name}` as {self.setup.text} cannot be kept: it is taken apart at the end",
+                hint="leave out `--keep`",
+            )
+        is_bounded = self.kind == "device" and self.setup.array == "single"
+        return self.ground.destroys(self.setup, size_bytes if is_bounded else None)
+
+    def device_bytes(self) -> int:
+        """Size of the device, or array, that the file system is made on."""
+        setup, member = self.setup, self.ground.device_bytes
+        if setup.array == "single":
+            return member
+        # Metadata and alignment of md, which grow with the members (mdadm's `data_offset` is 128 MiB at most).
+        usable = (member - min(member // 16, 160 << 20)) // setup.chunk * setup.chunk
+        parity = {"raid5": 1, "raid6": 2}.get(setup.array, 0)
+        members = 1 if setup.array == "raid1" else (setup.devices - parity) // COPIES.get(setup.array, 1)
+        return usable * members
+
+    def free_bytes(self) -> int:
+        """What a fresh file system leaves, or all of a raw device."""
+        return file_systems.room(self.setup, self.device_bytes())
+
+    def capacity(self) -> Capacity:
+        """That room."""
+        return Capacity(bytes=self.free_bytes())
+
+    def purges(self) -> list[Purge]:
+        """A file system frees the blocks of its files; a raw device does what it can."""
+        if self.kind == "directory":
+            return ["trim", "overwrite"]
+        return [each for each in self.ground.purges if each not in OF_WHOLE_DEVICE or self.setup.array == "single"]
+
+    def direct_unit(self) -> int:
+        """Sectors, or what the file system needs."""
+        return max(self.ground.sector_bytes, file_systems.DIRECT_UNIT.get(self.setup.file_system, 1))
+
+    def block_devices(self) -> list[str]:
+        """The stack under it, once it stands."""
+        return block_stack.watched(self._stack())
+
+    def describe(self) -> dict[str, Any]:
+        """What stands there."""
+        if self.kind == "directory":
+            return {"kind": self.kind, "name": self.name, **describe_path(self.point)}
+        devices = [block_stack.describe(device) for device in self._stack()]
+        size = {"size_bytes": devices[0]["size_bytes"]} if devices else {}
+        return {"kind": self.kind, "name": self.name, **size, "devices": devices}
+
+    def _stack(self) -> list[str]:
+        if self.kind == "directory":
+            return stack_of(self.point) if self.point.exists() else []
+        if not self.link.is_block_device():
+            return []
+        number = self.link.stat().st_rdev
+        return block_stack.stack_under(f"{os.major(number)}:{os.minor(number)}")

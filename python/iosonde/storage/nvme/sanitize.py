@@ -1,0 +1,91 @@
+"""NVMe's strongest purge: the command Sanitize, which leaves nothing of what the media ever held.
+
+It goes to all namespaces of a drive, so it is offered only where the drive has no other. Fields: NVM Express Base
+Specification, Sanitize command (84h), Sanitize Status log page (81h) and SANICAP, as libnvme's `nvme/types.h` has them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from iosonde.storage.nvme import admin, logs
+
+_SANITIZE = 0x84
+_EXIT_FAILURE_MODE, _BLOCK_ERASE, _CRYPTO_ERASE = 1, 2, 4
+_ALLOW_EXIT = 1 << 3
+"""AUSE: should it fail, the drive can be told to work again without another sanitize."""
+
+_CAN_CRYPTO_ERASE, _CAN_BLOCK_ERASE = 1 << 0, 1 << 1
+_MANAGES_NAMESPACES = 1 << 3
+_STATUS_LOG = 0x81
+_ACCEPT_MS = 60_000
+_LONGEST_S = 24 * 3600
+
+
+def can_sanitize(device: Path) -> bool:
+    """Whether the device is the only namespace of an NVMe drive that erases its blocks, or its keys, when told to."""
+    try:
+        with admin.opened(device) as drive:
+            controller = drive.identify_controller()
+            return _action(controller) is not None and _is_alone(drive, controller)
+    except OSError:
+        return False
+
+
+def sanitize(device: Path, tell: Callable[[str], None], *, poll_s: float = 1.0) -> None:
+    """Sanitize the drive and wait until it is done; `OSError` if it refuses or fails. All of it is lost.
+
+    `tell` hears of every tenth of the way.
+    """
+    with admin.opened(device) as drive:
+        controller = drive.identify_controller()
+        action = _action(controller)
+        if action is None:
+            raise OSError(0, "the drive has neither block erase nor crypto erase")
+        if not _is_alone(drive, controller):  # Looked at for the plan as well, which may be long ago.
+            raise OSError(0, "the drive has other namespaces, which would be lost")
+        drive.command(_SANITIZE, 0, cdw10=action | _ALLOW_EXIT, wait_ms=_ACCEPT_MS)
+        _await_end(drive, tell, poll_s)
+        fcntl.ioctl(drive.descriptor, admin.FLUSH_BUFFERS)
+
+
+def _await_end(drive: admin.Drive, tell: Callable[[str], None], poll_s: float) -> None:
+    deadline, told = time.monotonic() + _LONGEST_S, 0
+    while (status := _status(drive)).state == "in progress":
+        if time.monotonic() > deadline:
+            raise OSError(0, f"the drive has sanitized itself for {_LONGEST_S // 3600} hours, and is not done")
+        if (tenths := int(10 * status.progress)) > told:
+            told = tenths
+            tell(f"the drive has sanitized {10 * tenths} % of itself")
+        time.sleep(poll_s)
+    if status.state != "done":
+        with suppress(OSError):
+            drive.command(_SANITIZE, 0, cdw10=_EXIT_FAILURE_MODE, wait_ms=_ACCEPT_MS)
+        raise OSError(0, f"the drive says of its sanitize: {status.state}")
+
+
+def _status(drive: admin.Drive) -> logs.Sanitize:
+    try:
+        return logs.sanitize(drive.log_page(_STATUS_LOG, logs.PAGE_BYTES))
+    except logs.LogError as error:
+        raise OSError(0, str(error)) from error
+
+
+def _action(controller: bytes) -> int | None:
+    """Block erase before crypto erase, since it leaves the media erased, as new."""
+    (capabilities,) = struct.unpack_from("<I", controller, 328)  # SANICAP
+    if capabilities & _CAN_BLOCK_ERASE:
+        return _BLOCK_ERASE
+    return _CRYPTO_ERASE if capabilities & _CAN_CRYPTO_ERASE else None
+
+
+def _is_alone(drive: admin.Drive, controller: bytes) -> bool:
+    """Whether no other namespace would be lost: none that is active, nor one that is allocated and not attached."""
+    (commands,) = struct.unpack_from("<H", controller, 256)  # OACS
+    own = [drive.namespace]
+    return drive.namespaces() == own and (not commands & _MANAGES_NAMESPACES or drive.namespaces(allocated=True) == own)

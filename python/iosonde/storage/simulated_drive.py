@@ -1,0 +1,237 @@
+"""Targets `sim:...`: simulated drives and arrays of them.
+
+    sim:NAME[*DRIVES][,raid=LEVEL][,chunk=SIZE][,capacity=SIZE][,bandwidth=SPEED][,parity=SPEED]
+
+NAME is a model of `models/` or the path of a TOML file. Whatever is measured on one is marked as simulated. A drive's
+state outlives a run: see `drive_state.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from iosonde import memory
+from iosonde.errors import TargetError
+from iosonde.plan import Destroys, Purge, Setup
+from iosonde.storage.drive_model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
+from iosonde.storage.target import Files, IoMode, Target
+from iosonde.units import compact_size, format_bytes, parse_size
+
+EXAMPLE = "`sim:pm963,capacity=8GiB` or `sim:p900*4,raid=5,chunk=64KiB`"
+LEVELS = {"0": 1, "1": 2, "10": 4, "5": 3, "6": 4}
+"""RAID level -> fewest drives."""
+DRIVES_MAX = 64
+DEFAULT_CHUNK = 512 << 10
+"""That of Linux md."""
+
+
+def open_simulated(text: str) -> SimulatedDriveTarget:
+    """The target that a user named with `sim:...`."""
+    whole, *settings = text.removeprefix("sim:").split(",")
+    name, star, count = whole.partition("*")
+    if not name:
+        raise TargetError(f"`{text}` names no model", hint=f"write it like {EXAMPLE}")
+    given = _settings(text, settings)
+    drives = _drives(text, count) if star else 1
+    model = load_model(name, target=text)
+    if "capacity" in given:
+        model = model.scaled(given["capacity"])
+    level = given.get("raid", "0")
+    _check_level(text, level, drives)
+    target = SimulatedDriveTarget(
+        model_name=name,
+        model=model,
+        drives=drives,
+        level=level,
+        chunk_bytes=given.get("chunk", DEFAULT_CHUNK),
+        bytes_per_second=given.get("bandwidth"),
+        parity_bytes_per_second=given.get("parity"),
+        own_capacity="capacity" in given,
+    )
+    if target.free_bytes() < PAGE_BYTES:
+        raise TargetError(f"`{text}` has no room: a chunk is larger than a drive", hint=f"write it like {EXAMPLE}")
+    return target
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedDriveTarget(Target):
+    """One simulated drive, or an array of alike ones."""
+
+    model_name: str
+    model: DriveModel
+    drives: int = 1
+    level: str = "0"
+    chunk_bytes: int = DEFAULT_CHUNK
+    bytes_per_second: int | None = None
+    parity_bytes_per_second: int | None = None
+    """What the host writes with parity, of data."""
+    own_capacity: bool = False
+    kind: Literal["simulated"] = "simulated"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """As the user may write it again."""
+        parts = [f"sim:{self.model_name}" + (f"*{self.drives}" if self.drives > 1 else "")]
+        if self.drives > 1:
+            parts += [f"raid={self.level}", f"chunk={compact_size(self.chunk_bytes)}"]
+        if self.own_capacity:
+            parts.append(f"capacity={compact_size(self.model.capacity)}")
+        if self.bytes_per_second:
+            parts.append(f"bandwidth={compact_size(self.bytes_per_second)}/s")
+        if self.parity_bytes_per_second:
+            parts.append(f"parity={compact_size(self.parity_bytes_per_second)}/s")
+        return ",".join(parts)
+
+    def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
+        """Its size is limited, and so is the memory for its tables."""
+        if bytes_needed > self.free_bytes():
+            raise TargetError(
+                f"`{self.name}` is too small: {format_bytes(self.free_bytes())}, and {format_bytes(bytes_needed)} are "
+                "needed",
+                hint="make the span smaller with `--set span=...`, or the drive larger with `capacity=...`",
+            )
+        share = bytes_needed / self.free_bytes()
+        needed, there = round(self.drives * self.model.memory_bytes() * share), memory.total_bytes()
+        if needed > there * memory.SHARE:
+            raise TargetError(
+                f"so much of `{self.name}` takes {format_bytes(needed)} of {format_bytes(there)} of memory",
+                hint=f"scale the drive down, which keeps its ratios: `sim:{self.model_name},capacity=16GiB`",
+            )
+
+    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        """No path."""
+        return {"kind": "virtual", "size_bytes": size_bytes}
+
+    def backend(self) -> dict[str, Any]:
+        """The drive, completely described; whoever carries out a run adds where its state lies."""
+        return {
+            "kind": "ssd",
+            "model": self.model.for_engine(self.model_name),
+            "array": {
+                "level": f"raid{self.level}",
+                "drives": self.drives,
+                "chunk_bytes": self.chunk_bytes,
+                "bytes_per_second": self.bytes_per_second,
+                **({"parity_bytes_per_second": parity} if (parity := self.parity_bytes_per_second) else {}),
+            },
+            "state_path": None,
+        }
+
+    def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
+        """Nothing."""
+        return []
+
+    def free_bytes(self) -> int:
+        """What the array's level leaves."""
+        drive = self.model.capacity // PAGE_BYTES * PAGE_BYTES
+        if self.drives > 1 and self.level != "1":
+            drive = drive // self.chunk_bytes * self.chunk_bytes
+        data = {"0": self.drives, "1": 1, "10": self.drives // 2, "5": self.drives - 1, "6": self.drives - 2}
+        return drive * data[self.level]
+
+    def device_count(self) -> int:
+        """Drives."""
+        return self.drives
+
+    def with_setup(self, setup: Setup) -> SimulatedDriveTarget:
+        """An array of the first drives. It holds no file system, and its members neither fail nor synchronise."""
+        self._check_setup(setup)
+        level = "0" if setup.array == "single" else setup.array.removeprefix("raid")
+        made = replace(self, drives=setup.devices, level=level, chunk_bytes=setup.chunk)
+        if made.free_bytes() < PAGE_BYTES:
+            raise TargetError(
+                f"`{self.name}` has no room for {setup.text}: a chunk is larger than a drive",
+                hint="make the drives larger with `capacity=...`, or the `chunk` smaller",
+            )
+        return made
+
+    def _check_setup(self, setup: Setup) -> None:
+        reasons = {
+            "file_system": (setup.file_system != "none", "the parameter to `none`"),
+            "array_kind": (setup.array_kind == "btrfs", "the parameter to `md`"),
+            "array_state": (setup.array_state not in ("clean", "synced"), "the parameter to `synced`"),
+        }
+        for name, (is_beyond, remedy) in reasons.items():
+            if is_beyond:
+                raise TargetError(
+                    f"a simulated array cannot have `{name} = {getattr(setup, name)}`",
+                    where=f"on the target `{self.name}`",
+                    hint=f"set {remedy}, or name block devices as the target",
+                )
+
+    def purges(self) -> list[Purge]:
+        """A drive that was never written, or the same by commands."""
+        return ["format", "trim", "overwrite"]
+
+    def block_devices(self) -> list[str]:
+        """None of the kernel's."""
+        return []
+
+    def describe(self) -> dict[str, Any]:
+        """The model, and that it is one."""
+        device = {
+            "kind": "simulated",
+            "name": self.model_name,
+            "model": f"{self.model.title} (simulated)",
+            "size_bytes": self.model.capacity,
+        }
+        return {
+            "kind": self.kind,
+            "simulated": True,
+            "name": self.name,
+            "size_bytes": self.free_bytes(),
+            "class": self.model.class_,
+            "array": {"level": f"raid{self.level}", "drives": self.drives, "chunk_bytes": self.chunk_bytes},
+            "devices": [{"device": f"drive{number}", **device} for number in range(self.drives)],
+        }
+
+
+def _settings(text: str, settings: list[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in ("raid", "chunk", "capacity", "bandwidth", "parity"):
+            raise TargetError(
+                f"`{text}` has no setting `{name}`",
+                hint=f"there are `raid`, `chunk`, `capacity`, `bandwidth` and `parity`; write it like {EXAMPLE}",
+            )
+        given[name] = _value(text, name, value)
+    return given
+
+
+def _value(text: str, name: str, value: str) -> Any:
+    if name == "raid":
+        return value.removeprefix("raid")
+    try:
+        number = parse_bandwidth(value) if name in ("bandwidth", "parity") else parse_size(value)
+    except ValueError as error:
+        raise TargetError(
+            f"the {name} of `{text}` cannot be `{value}`: {error}", hint=f"write it like {EXAMPLE}"
+        ) from None
+    if number < PAGE_BYTES or (name == "chunk" and number % PAGE_BYTES):
+        raise TargetError(
+            f"the {name} of `{text}` cannot be `{value}`",
+            hint="it is 4 KiB at least, and a chunk is a multiple of that",
+        )
+    return number
+
+
+def _drives(text: str, count: str) -> int:
+    if not re.fullmatch("[0-9]+", count) or not 1 <= int(count) <= DRIVES_MAX:
+        raise TargetError(f"`{text}` has no number of drives after `*`", hint=f"1 to {DRIVES_MAX}, as in {EXAMPLE}")
+    return int(count)
+
+
+def _check_level(text: str, level: str, drives: int) -> None:
+    if level not in LEVELS:
+        raise TargetError(f"there is no RAID level `{level}`", where=f"by the target `{text}`", hint="0, 1, 10, 5 or 6")
+    if drives < LEVELS[level] or (level == "10" and drives % 2):
+        even = " and an even number" if level == "10" else ""
+        raise TargetError(
+            f"RAID {level} needs at least {LEVELS[level]} drives{even}, not {drives}",
+            where=f"by the target `{text}`",
+            hint=f"say how many behind the model, as in {EXAMPLE}",
+        )

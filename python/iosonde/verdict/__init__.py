@@ -1,0 +1,1 @@
+"""Whether a run measured its device, the harness or a cache, with the evidence and every warning."""

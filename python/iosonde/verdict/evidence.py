@@ -1,0 +1,466 @@
+"""What the facts of one run say of its figures, as numbers: shares of time, of bytes, of places in the queue.
+
+Pure arithmetic over a record; what a number means for the verdict is decided in `verdict.py`. A number that cannot be
+told, because the engine or the kernel did not tell what it is made of, is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from iosonde.results import array_threads
+from iosonde.verdict.warning_kinds import SOME
+
+Json = Mapping[str, Any]
+
+MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
+COPYING_FILE_SYSTEMS = ("btrfs", "zfs", "bcachefs", "overlay", "nilfs2")
+"""File systems that write elsewhere than they read, or through another file system."""
+FS_INPUT_BYTES = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """One operation of one stream over the measurement."""
+
+    stream: str
+    operation: str
+    count: int
+    bytes: int
+    completion_latency_ns_sum: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What is known of one run, as its record holds it."""
+
+    spec: Json
+    result: Json
+    engine: Json
+    totals: Sequence[Total]
+    target: Json = field(default_factory=dict)
+    target_after: Json = field(default_factory=dict)
+    environment: Json = field(default_factory=dict)
+    harness: Json | None = None
+    tail: str | None = None
+    """The farthest percentile that the study asks of this case, such as `p99_9`."""
+
+
+class Evidence:
+    """The numbers of one run."""
+
+    def __init__(self, facts: RunFacts) -> None:
+        self.facts = facts
+        self.streams: dict[str, Json] = {stream["name"]: stream for stream in facts.spec["workload"]["streams"]}
+        self.jobs: list[Json] = list(facts.result["jobs"])
+        self.told: Json = facts.result.get("evidence") or {}
+
+    def numbers(self) -> dict[str, float | None]:
+        """Every number by name, for the record; rounded to what a reader can use."""
+        names = [name for name, value in vars(type(self)).items() if isinstance(value, cached_property)]
+        found = {name: getattr(self, name) for name in names}
+        return {name: None if value is None else float(f"{value:.4g}") for name, value in found.items()}
+
+    # Time
+
+    @property
+    def wall_ns(self) -> int:
+        """Length of the measurement."""
+        return int(self.facts.result["end_ns"]) - int(self.facts.result["begin_ns"])
+
+    @cached_property
+    def in_flight_share(self) -> float | None:
+        """Of the places in the queues of closed loops, the share of time that they held an I/O."""
+        held = sum(t.completion_latency_ns_sum for t in self.facts.totals if self._is_closed(t.stream))
+        return _ratio(held, self._places_ns)
+
+    @cached_property
+    def turnaround_share(self) -> float | None:
+        """The share that they were free while the tool made the next I/O ready."""
+        waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
+        return _ratio(sum(waits), self._places_ns) if waits else None
+
+    @cached_property
+    def turnaround_ns_per_io(self) -> float | None:
+        """What making the next I/O ready took, on average."""
+        waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
+        return _ratio(sum(waits), sum(job["operations"] for job in self._closed_jobs)) if waits else None
+
+    @cached_property
+    def edge_share(self) -> float | None:
+        """The share that they were free at most because the load began late or had reached its limit."""
+        return _ratio(sum(self._edges_ns(job) for job in self._closed_jobs), self._places_ns)
+
+    @cached_property
+    def unexplained_share(self) -> float | None:
+        """What is left: places that were free and nobody knows why."""
+        if self.in_flight_share is None or self.turnaround_share is None or self.edge_share is None:
+            return None
+        return max(0.0, 1 - self.in_flight_share - self.turnaround_share - self.edge_share)
+
+    @cached_property
+    def mean_latency_share(self) -> float | None:
+        """Mean completion latency as a share of the measurement."""
+        count = sum(t.count for t in self.facts.totals)
+        total = sum(t.completion_latency_ns_sum for t in self.facts.totals)
+        return _ratio(total, count * self.wall_ns)
+
+    # Processor
+
+    @cached_property
+    def core_utilisation(self) -> float | None:
+        """Of the busiest job's thread: CPU time over real time."""
+        return max((_busy(job) for job in self.jobs), default=None)
+
+    @cached_property
+    def core_taken(self) -> float | None:
+        """Of the job worst off: CPU time and waiting for one, over real time; of closed loops and overloaded ones."""
+        limited = [job for job in self.jobs if self._could_do_more(job)]
+        return max((_busy(job) + (_waited(job) or 0.0) for job in limited), default=None)
+
+    @cached_property
+    def array_thread_share(self) -> float | None:
+        """Of the array's busiest kernel thread: CPU time over real time."""
+        share: float | None = self.array_threads["array_thread_share"]
+        return share
+
+    @cached_property
+    def busiest_core_share(self) -> float | None:
+        """Of the busiest core: the share of time that it was not idle, whoever used it."""
+        return array_threads.busiest_core_share(self.told)
+
+    @cached_property
+    def cpu_wait_share(self) -> float | None:
+        """Of the job worst off: the share of time that it was ready to run and had no CPU."""
+        return max((wait for job in self.jobs if (wait := _waited(job)) is not None), default=None)
+
+    @cached_property
+    def involuntary_switches_per_second(self) -> float | None:
+        """Of the job worst off: how often its CPU was taken from it."""
+        rates = [_ratio(1e9 * job["usage"]["involuntary_switches"], job["usage"]["wall_ns"]) for job in self.jobs]
+        return max((rate for rate in rates if rate is not None), default=None)
+
+    @cached_property
+    def steal_share(self) -> float | None:
+        """Share of all CPUs' time that the hypervisor gave to others."""
+        machine = self.told.get("machine")
+        return _ratio(machine["steal_ns"], machine["cpus"] * self.wall_ns) if machine else None
+
+    @cached_property
+    def interrupts_per_second(self) -> float | None:
+        """Of the pinned CPU that served most: interrupts beyond three for each of its own I/Os."""
+        return max((self._foreign_interrupts(cpu) for cpu in self.told.get("pinned") or []), default=None)
+
+    @cached_property
+    def harness_ns_per_io(self) -> float | None:
+        """What an I/O of this shape costs on the null backend, of the dearest stream."""
+        costs = self._harness_costs()
+        return max(costs.values(), default=None)
+
+    @cached_property
+    def harness_share(self) -> float | None:
+        """Of the busiest job: time that the harness itself took, over real time."""
+        costs = self._harness_costs()
+        shares = [
+            _ratio(job["operations"] * costs[job["stream"]], self.wall_ns)
+            for job in self.jobs
+            if job["stream"] in costs
+        ]
+        return max((share for share in shares if share is not None), default=None)
+
+    @cached_property
+    def clock_share(self) -> float | None:
+        """Of the busiest job: time spent reading the clock, twice for each I/O at most."""
+        cost = self.facts.engine.get("clock_read_ns")
+        most = max((job["operations"] for job in self.jobs), default=0)
+        return None if cost is None else _ratio(2 * cost * most, self.wall_ns)
+
+    # Bytes
+
+    @cached_property
+    def counted_share(self) -> float | None:
+        """Of the measurement, how much the counters of process and devices cover: less where they were read late."""
+        return _ratio(self.facts.result["process"]["wall_ns"], self.wall_ns)
+
+    @cached_property
+    def read_from_memory_share(self) -> float | None:
+        """Of the bytes read, the share that this process did not have to ask a device for."""
+        read = self._bytes("read")
+        if not read or not (self.facts.target.get("devices") or self.is_in_memory) or self._is_counted_late:
+            return None
+        return max(0.0, 1 - self._asked_bytes / read)
+
+    @cached_property
+    def written_to_memory_share(self) -> float | None:
+        """Of the bytes written, the share that had not reached the device when the measurement ended."""
+        written = self._bytes("write")
+        if not written:
+            return None
+        if self.is_in_memory:
+            return 1.0
+        top = self.top_devices
+        arrived = sum(int(device["write_bytes"]) for device in top)
+        return max(0.0, 1 - arrived / written) if top and not self._is_counted_late else None
+
+    @cached_property
+    def below_cache_share(self) -> float | None:
+        """Of the bytes that a stacked device moved, the share that never reached what lies under it."""
+        shares = [self._absorbed(device) for device in self.devices]
+        return max((share for share in shares if share is not None), default=None)
+
+    @cached_property
+    def other_bytes_share(self) -> float | None:
+        """Of the bytes that the device moved, the share that was not this run's."""
+        top = self.top_devices
+        moved = sum(device["read_bytes"] + device["write_bytes"] for device in top)
+        return _ratio(self.other_bytes, moved) if self.other_bytes is not None else None
+
+    @cached_property
+    def other_bytes(self) -> float | None:
+        """Bytes that the device under the target moved for others, as far as they can be told from this run's."""
+        top = self.top_devices
+        if not top:
+            return None
+        # Its own that were in flight at either end are the device's in the measurement, and not the run's.
+        in_flight = self.mean_latency_share or 0.0
+        read = sum(device["read_bytes"] for device in top) - self._asked_bytes - in_flight * self._bytes("read")
+        own = (1 + in_flight) * self._bytes("write")
+        written = sum(device["write_bytes"] for device in top) - own if self._writes_are_plain else 0
+        return float(max(0, read) + max(0, written))
+
+    @cached_property
+    def missing_share(self) -> float | None:
+        """Of the bytes that are read, the share in holes and in extents that were never written, before or after."""
+        looks = [look for name in ("extents_before", "extents_after") if (look := self.told.get(name))]
+        return max((_ratio(look["missing_bytes"], look["addressed_bytes"]) or 0.0 for look in looks), default=None)
+
+    @cached_property
+    def encoded_share(self) -> float | None:
+        """Of the bytes that are read, the share that the file system stores compressed or encrypted."""
+        look = self.told.get("extents_before")
+        return _ratio(look["encoded_bytes"], look["addressed_bytes"]) if look else None
+
+    @cached_property
+    def shared_share(self) -> float | None:
+        """Of the bytes that are read, the share in extents that other files share: a write there is copied."""
+        look = self.told.get("extents_before")
+        return _ratio(look["shared_bytes"], look["addressed_bytes"]) if look else None
+
+    @cached_property
+    def cached_before_share(self) -> float | None:
+        """Of the bytes addressed, the share that lay in the page cache before the first I/O."""
+        pages = self.told.get("page_cache")
+        return _ratio(pages["before_bytes"], pages["addressed_bytes"]) if pages else None
+
+    @cached_property
+    def cached_after_share(self) -> float | None:
+        """The same after the last."""
+        pages = self.told.get("page_cache")
+        return _ratio(pages["after_bytes"], pages["addressed_bytes"]) if pages else None
+
+    @cached_property
+    def passes(self) -> float | None:
+        """How often the span was gone over, on average."""
+        moved = self._bytes("read") + self._bytes("write")
+        return _ratio(moved, self.addressed_bytes)
+
+    # Device
+
+    @cached_property
+    def temperature_celsius(self) -> float | None:
+        """The hottest device, before or after the run."""
+        return max((value for _, value, _ in self.temperatures), default=None)
+
+    # What the numbers are made of, and what rules ask besides
+
+    @property
+    def array_threads(self) -> Json:
+        """What the kernel's threads did for the array under the run."""
+        return array_threads.of(self.facts.target, self.told)
+
+    @property
+    def backend(self) -> str:
+        """How I/O was really done."""
+        return str(self.facts.result.get("backend", {}).get("kind", ""))
+
+    @property
+    def is_polling(self) -> bool:
+        """Whether threads are busy by design: they watch for completions, or the kernel's watches for submissions."""
+        return bool(
+            {"completion_polling", "submission_polling"} & set(self.facts.result["backend"].get("features", []))
+        )
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the file system has nothing but memory under it."""
+        return self.file_system.get("kind") in MEMORY_FILE_SYSTEMS
+
+    @property
+    def file_system(self) -> Json:
+        """What the target's files lie on."""
+        return self.facts.target.get("file_system") or {}
+
+    @property
+    def is_buffered(self) -> bool:
+        """Whether any stream goes through the page cache."""
+        return any(stream["io_mode"] == "buffered" for stream in self.streams.values())
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything was written."""
+        return self._bytes("write") > 0
+
+    @property
+    def iops(self) -> float:
+        """I/Os per second of all streams."""
+        return 1e9 * sum(total.count for total in self.facts.totals) / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def concurrency(self) -> int:
+        """I/Os in flight at most."""
+        return sum(stream["jobs"] * stream["queue_depth"] for stream in self.streams.values())
+
+    @property
+    def addressed_bytes(self) -> int:
+        """The range that all streams address: as the engine found it, else the largest span."""
+        pages = self.told.get("page_cache")
+        return (
+            int(pages["addressed_bytes"]) if pages else max(stream["span"]["bytes"] for stream in self.streams.values())
+        )
+
+    @property
+    def devices(self) -> list[Json]:
+        """What each watched device did, with what it is."""
+        known = {device.get("device"): device for device in self.facts.target.get("devices") or []}
+        done = self.facts.result.get("devices") or []
+        return [{**known.get(usage["device"], {}), **usage} for usage in done]
+
+    @property
+    def top_devices(self) -> list[Json]:
+        """The devices directly under the file system, a partition's disk for the partition."""
+        below = {name for device in self.facts.target.get("devices") or [] for name in self._under(device)}
+        return [device for device in self.devices if device.get("name") not in below]
+
+    @property
+    def temperatures(self) -> list[tuple[str, float, float | None]]:
+        """Name, temperature and what the device calls too hot, before and after."""
+        devices = [*(self.facts.target.get("devices") or []), *(self.facts.target_after.get("devices") or [])]
+        return [
+            (device["name"], device["temperature_celsius"], device.get("temperature_max_celsius"))
+            for device in devices
+            if "temperature_celsius" in device
+        ]
+
+    @property
+    def _closed_jobs(self) -> list[Json]:
+        return [job for job in self.jobs if self._is_closed(job["stream"])]
+
+    @property
+    def _is_counted_late(self) -> bool:
+        """Whether so much is missing in the counters that bytes would seem to have been answered by memory."""
+        return self.counted_share is not None and self.counted_share < 1 - SOME
+
+    @property
+    def _asked_bytes(self) -> int:
+        """Bytes that this process asked devices for, whatever came between."""
+        return int(self.facts.result["process"]["fs_inputs"]) * FS_INPUT_BYTES
+
+    @property
+    def _places_ns(self) -> float:
+        """Places in queues times the time that they were to be used."""
+        return float(
+            sum(self.streams[job["stream"]]["queue_depth"] * self._active_ns(job) for job in self._closed_jobs)
+        )
+
+    @property
+    def _writes_are_plain(self) -> bool:
+        """Whether every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
+        plain = all(s["durability"]["kind"] == "none" and s["io_mode"] == "direct" for s in self.streams.values())
+        return plain and self.file_system.get("kind") not in COPYING_FILE_SYSTEMS
+
+    def _is_closed(self, stream: str) -> bool:
+        return bool(self.streams[stream]["arrival"]["kind"] == "closed")
+
+    def _could_do_more(self, job: Json) -> bool:
+        """A closed loop always; an open one only where it fell behind its schedule."""
+        due = job.get("schedule") or {"due": 0, "started": 0}
+        is_behind = due["due"] - due["started"] > 0.01 * due["due"]
+        return self._is_closed(job["stream"]) or is_behind
+
+    def _window(self, job: Json) -> tuple[int, int]:
+        """When the job's stream was to load the target."""
+        begin, end = self.facts.result["begin_ns"], self.facts.result["end_ns"]
+        active = self.streams[job["stream"]].get("active") or {"begin_ns": 0, "end_ns": None}
+        last = end if active["end_ns"] is None else min(end, begin + active["end_ns"])
+        return min(begin + active["begin_ns"], last), last
+
+    def _active_ns(self, job: Json) -> int:
+        begin, end = self._window(job)
+        return end - begin
+
+    def _edges_ns(self, job: Json) -> float:
+        pacing, (begin, end) = job.get("pacing"), self._window(job)
+        if not pacing:
+            return 0.0
+        first, exhausted = pacing["first_start_ns"], pacing["exhausted_ns"]
+        late = (end - begin) if first is None else max(0, min(first, end) - begin)
+        early = 0 if exhausted is None else max(0, end - exhausted)
+        return float(min(end - begin, late + early) * self.streams[job["stream"]]["queue_depth"])
+
+    def _foreign_interrupts(self, pinned: Json) -> float:
+        own = sum(job["operations"] for job in self.jobs if self._cpu_of(job) == pinned["cpu"])
+        return max(0.0, 1e9 * (pinned["interrupts"] - 3 * own) / self.wall_ns) if self.wall_ns else 0.0
+
+    def _cpu_of(self, job: Json) -> int | None:
+        cpus = self.streams[job["stream"]].get("cpus")
+        return cpus[job["job"] % len(cpus)] if cpus else None
+
+    def _harness_costs(self) -> dict[str, float]:
+        streams = (self.facts.harness or {}).get("streams", {})
+        return {name: cost["ns_per_io"] for name, cost in streams.items() if cost}
+
+    def _absorbed(self, device: Json) -> float | None:
+        """Bytes that a loop device answered from memory; other stacked devices pass on what they get."""
+        moved = device["read_bytes"] + device["write_bytes"]
+        if device.get("kind") != "loop" or moved < 1 << 20:
+            return None
+        under = self._under(device)
+        lower = [other for other in self.devices if other.get("name") in under]
+        passed = sum(min(device[kind], sum(other[kind] for other in lower)) for kind in ("read_bytes", "write_bytes"))
+        return _ratio(moved - passed, moved)
+
+    def _under(self, device: Json) -> list[str]:
+        """Names of the devices that a device stands on: of a partition none, since its disk stands for it."""
+        if device.get("kind") == "partition":
+            return []
+        disks = {
+            d["name"]: d.get("under", []) for d in self.facts.target.get("devices") or [] if d["kind"] == "partition"
+        }
+        return [disk for name in device.get("under", []) for disk in disks.get(name, [name])]
+
+    def _bytes(self, operation: str) -> int:
+        return sum(total.bytes for total in self.facts.totals if total.operation == operation)
+
+
+def _busy(job: Json) -> float:
+    usage = job["usage"]
+    return _ratio(usage["user_ns"] + usage["system_ns"], usage["wall_ns"]) or 0.0
+
+
+def _waited(job: Json) -> float | None:
+    wait = (job.get("pacing") or {}).get("cpu_wait_ns")
+    return None if wait is None else _ratio(wait, job["usage"]["wall_ns"])
+
+
+def is_reducible(payload: Json) -> bool:
+    """Whether a device could compress what is written, or recognise it."""
+    if payload["kind"] == "reducible":
+        return bool(payload["compression_ratio"] > 1 or payload["duplicate_fraction"] > 0)
+    return bool(payload["kind"] != "random")
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None

@@ -1,0 +1,153 @@
+"""Media counters on their way from the drive to the reader: real runs on a real file, with only the drive's answers made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from log_pages import FakeDrive, extended, health
+
+from iosonde.execution import device_totals, execute
+from iosonde.metrics.metrics import run_metrics
+from iosonde.planning import expand, parse
+from iosonde.report import comparison
+from iosonde.report.content import collect
+from iosonde.report.material import gather
+from iosonde.results import ResultSet
+from iosonde.storage import block_stack, open_target
+from iosonde.storage.describe import stack_of
+from iosonde.storage.nvme import admin, counters
+
+STUDY = """
+name = "media"
+title = "Media"
+question = "?"
+repeats = 1
+
+[measurement]
+access = "random"
+read_fraction = 0
+block_size = "256KiB"
+span = "48MiB"
+limit_bytes = "48MiB"
+ramp = 0
+duration = "60s"
+interval = "100ms"
+
+[[parts]]
+name = "writes"
+
+[[views]]
+kind = "accounts"
+title = "Media"
+part = "writes"
+metrics = ["device_write_amplification", "media_write_amplification"]
+
+[profiles.standard]
+"""
+
+
+class Amplifying(FakeDrive):
+    """Counts what the kernel hands to a real disk, and says that it writes `times` as much to its media."""
+
+    def __init__(self, device: str, times: float) -> None:
+        super().__init__(self._page)
+        self._device = device
+        self._times = times
+
+    def _page(self, identifier: int) -> bytes | None:
+        handed = device_totals.counters(self._device)["write_bytes"]
+        units = -(-handed // 512_000)
+        return {
+            0x02: health(units_written=units, used=7),
+            0xC0: extended(written=round(handed * self._times)),
+        }.get(identifier)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The only disk under the tests' directory."""
+    disks = block_stack.drives(stack_of(tmp_path))
+    if len(disks) != 1:
+        pytest.skip("needs a file system on a single block device")
+    monkeypatch.setattr(counters, "_found", {})
+    return disks[0]
+
+
+def carried_out(place: Path, results: Path) -> ResultSet:
+    place.mkdir()
+    return execute(expand(parse(STUDY), open_target(str(place))), results)
+
+
+def findings(done: ResultSet) -> dict[str, str]:
+    [chapter] = collect([done]).chapters
+    return {found.title: found.evidence for _, each in chapter.findings for found in each}
+
+
+def amplification(done: ResultSet) -> list[float]:
+    return run_metrics(done).filter(pl.col("metric") == "media_write_amplification")["value"].to_list()
+
+
+def test_what_a_drive_tells_is_recorded_computed_and_said(
+    disk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "opened", Amplifying(disk, 2.5).opened)
+    done = carried_out(tmp_path / "target", tmp_path / "results")
+    [record] = done.records()
+    assert record.outcome == "complete", record.failure
+    [drive] = record.drives
+    assert drive["write_bytes"] >= 48 << 20
+    assert drive["begin"]["percentage_used"] == drive["end"]["percentage_used"] == 7
+    assert drive["end"]["media"]["log"] == "ocp"
+    assert json.loads((tmp_path / "results/records/c0001-r1/record.json").read_text())["drives"] == record.drives
+    assert amplification(done) == [pytest.approx(2.5, rel=0.03)]
+    [title] = [title for title in findings(done) if title.startswith("Drives write 2.")]
+    assert title.endswith("bytes to their media for each byte that they are handed")
+    [chapter] = collect([done]).chapters
+    [table] = [table for table in chapter.tables if table.title == "Media"]
+    assert table.heads[-1] == "Device to media"
+    assert table.rows[0][-1].number == pytest.approx(2.5, rel=0.03)
+
+
+def test_two_result_sets_are_compared_by_it(disk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = []
+    for times in (2.0, 1.0):
+        counters._found.clear()
+        monkeypatch.setattr(admin, "opened", Amplifying(disk, times).opened)
+        sets.append(carried_out(tmp_path / f"target{times}", tmp_path / f"results{times}"))
+    [material] = gather(sets)
+    pairs = comparison.pairs(material).filter(pl.col("metric") == "media_write_amplification")
+    assert pairs["ratio"].to_list() == [pytest.approx(0.5, rel=0.05)]
+    assert any(line.startswith("Device to media: ") for line in comparison.summary(pairs, material))
+
+
+def test_a_disk_that_tells_nothing_is_a_reason_in_the_record_and_in_the_report(disk: str, tmp_path: Path) -> None:
+    if block_stack.name_of(disk).startswith("nvme"):
+        pytest.skip("needs a disk that is no NVMe drive")
+    done = carried_out(tmp_path / "target", tmp_path / "results")
+    reason = f"`{block_stack.name_of(disk)}` is no NVMe drive"
+    [record] = done.records()
+    assert record.drives[0]["begin"] == record.drives[0]["end"] == {"untold": reason}
+    assert done.runs["run_media_untold"].to_list() == [reason]
+    assert amplification(done) == []
+    assert findings(done)["What the drives wrote to their media is not known"] == reason
+
+
+def test_simulated_drives_know_it_exactly(tmp_path: Path) -> None:
+    """Random writes over a full drive of flash cost more at the media than the host writes."""
+    done = execute(expand(parse(SIMULATED), open_target("sim:sp900,capacity=256MiB")), tmp_path / "results")
+    usage = done.sql(
+        "SELECT sum(media_write_bytes) / sum(write_bytes) FROM usage WHERE media_write_bytes IS NOT NULL AND phase = 'measure'"
+    )
+    assert amplification(done) == [pytest.approx(usage.item())]
+    assert amplification(done)[0] > 1
+
+
+SIMULATED: str = (
+    STUDY.replace('span = "48MiB"', 'span = "90%"')
+    .replace('limit_bytes = "48MiB"\n', "")
+    .replace('"60s"', '"2s"')
+    .replace('"256KiB"', '"4KiB"')
+)

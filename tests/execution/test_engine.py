@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from plans import null_spec
+
+from iosonde.errors import EngineError
+from iosonde.execution.engine import EngineRun, Patience, drive, find_engine
+from iosonde.execution.stop import Stop
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
+
+FAKE = Path(__file__).parents[1] / "fake_engine.py"
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    stop = Stop()
+    yield stop
+    stop.close()
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, how: str, *, stop: Stop, patience: Patience | None = None, **workload: Any
+) -> tuple[EngineRun, list[dict[str, Any]]]:
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": how}))
+    events: list[dict[str, Any]] = []
+    spec = null_spec("c0001-r1", **workload)
+    done = drive(spec, on_event=events.append, stop=stop, engine=FAKE, patience=patience)
+    assert not Path(f"/proc/{done.hello.get('pid', 'none')}").exists()
+    return done, events
+
+
+def test_a_run_that_goes_well_has_a_result_its_tables_and_an_account(
+    monkeypatch: pytest.MonkeyPatch, stop: Stop
+) -> None:
+    done, events = run(monkeypatch, "well", stop=stop, duration_ns=200_000_000)
+    assert done.failure is None
+    assert done.result is not None
+    assert done.result["outcome"] == "complete"
+    assert [event["event"] for event in events] == ["hello", "phase", "interval", "interval", "phase", "result"]
+    assert [(phase["phase"], phase["edge"]) for phase in done.phases] == [("measure", "begin"), ("measure", "end")]
+    assert (done.intervals.schema, done.histograms.schema, done.usage.schema) == (INTERVALS, HISTOGRAMS, USAGE)
+    assert done.intervals.select("run_id", "interval", "count", "completion_latency_ns_max").rows() == [
+        ("c0001-r1", 0, 2, 2000),
+        ("c0001-r1", 1, 2, 2000),
+    ]
+    assert done.histograms.select("interval", "latency", "bucket", "count").rows() == [
+        (0, "completion", 900, 1),
+        (0, "completion", 901, 1),
+        (1, "completion", 900, 1),
+        (1, "completion", 901, 1),
+    ]
+    assert done.usage["device"].to_list() == ["process", "8:0"] * 2
+    assert done.child["exit_status"] == 0
+    assert 0 < done.child["user_ns"] + done.child["system_ns"] < done.child["wall_ns"] * os.cpu_count()  # type: ignore[operator]
+    assert done.child["wall_ns"] > 200_000_000
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "message", "context"),
+    [
+        (
+            "exit before hello",
+            "not_started",
+            "the engine ended before it said hello (exit status 127)",
+            "error while loading shared libraries",
+        ),
+        ("silent", "not_started", "the engine said nothing for 1.5 s after it was started", ""),
+        ("crash", "crashed", "the engine crashed (SIGSEGV)", "thread 'main' panicked"),
+        ("killed", "killed", "the engine was killed (SIGKILL)", ""),
+        ("exit", "crashed", "the engine crashed (exit status 3)", "cannot go on"),
+        ("hang", "silent", "the engine said nothing for 0.5 s, and was killed", "phase `measure`"),
+        ("no result", "protocol", "the engine ended without a result", ""),
+        (
+            "no space",
+            "no_space",
+            "cannot write to `/data/file`: no space left on device",
+            "phase `layout`",
+        ),
+    ],
+)
+def test_every_way_to_fail_has_its_code(
+    monkeypatch: pytest.MonkeyPatch, stop: Stop, how: str, code: str, message: str, context: str
+) -> None:
+    done, _ = run(monkeypatch, how, stop=stop, patience=Patience(hello_s=1.5, silence_s=0.4))
+    assert done.failure is not None
+    assert (done.failure.code, done.failure.message, done.failure.context) == (code, message, context)
+    assert done.failure.hint
+    assert done.result is None
+
+
+@pytest.mark.parametrize(
+    "how", ["garbage", "unknown event", "malformed interval", "wrong protocol", "no hello", "after the result"]
+)
+def test_nonsense_ends_the_run_at_once(monkeypatch: pytest.MonkeyPatch, stop: Stop, how: str) -> None:
+    begin = time.monotonic()
+    done, _ = run(monkeypatch, how, stop=stop)
+    assert time.monotonic() - begin < 5
+    assert done.failure is not None
+    assert done.failure.code == "protocol"
+    assert done.result is None
+
+
+def test_nonsense_is_shown(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    failures = {}
+    for how in ("garbage", "malformed interval", "wrong protocol"):
+        failure = run(monkeypatch, how, stop=stop)[0].failure
+        assert failure is not None
+        failures[how] = failure.message.removeprefix("the engine wrote what iosonde does not understand: ")
+    assert failures == snapshot(
+        {
+            "garbage": "expected value at line 1 column 1",
+            "malformed interval": "it lacks 'index'",
+            "wrong protocol": "it speaks protocol 99, iosonde speaks 1",
+        }
+    )
+
+
+def test_an_engine_may_start_slowly(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    done, _ = run(monkeypatch, "slow start", stop=stop)
+    assert done.failure is None
+
+
+def test_an_engine_that_does_not_end_after_its_result_is_ended(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    done, _ = run(monkeypatch, "closed output", stop=stop, patience=Patience(exit_s=0.2))
+    assert done.failure is None
+    assert done.child["exit_status"] == -9
+
+
+def test_a_second_in_which_nothing_completed_is_a_row_of_zeros(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    done, _ = run(monkeypatch, "stalled", stop=stop)
+    columns = done.intervals.select("interval", "operation", "count", "completion_latency_ns_max", "backlog_max")
+    assert columns.rows() == [(0, "read", 2, 2000, 0), (1, "read", 0, None, 7)]
+
+
+def test_intervals_of_thousands_of_buckets_arrive_whole(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    done, _ = run(monkeypatch, "many buckets", stop=stop, duration_ns=300_000_000)
+    assert done.histograms.height == 3 * 5000
+    assert done.histograms["count"].sum() == done.intervals["count"].sum()
+
+
+def stop_after(stop: Stop, seconds: float) -> threading.Timer:
+    timer = threading.Timer(seconds, stop.set)
+    timer.start()
+    return timer
+
+
+def test_stop_ends_a_run_with_what_it_has(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    stop_after(stop, 0.4)
+    begin = time.monotonic()
+    done, _ = run(monkeypatch, "well", stop=stop, duration_ns=60_000_000_000)
+    assert time.monotonic() - begin < 2
+    assert done.result is not None
+    assert done.result["outcome"] == "stopped"
+
+
+def test_an_engine_that_ignores_stop_and_sigterm_is_gone_within_a_second(
+    monkeypatch: pytest.MonkeyPatch, stop: Stop
+) -> None:
+    stopped_at = []
+    timer = threading.Timer(0.5, lambda: (stopped_at.append(time.monotonic()), stop.set()))
+    timer.start()
+    done, _ = run(monkeypatch, "hang", stop=stop)
+    assert time.monotonic() - stopped_at[0] < 1
+    assert done.result is None
+
+
+def test_an_engine_does_not_outlive_an_error_of_ours(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def explode(event: dict[str, Any]) -> None:
+        seen.append(event)
+        raise ZeroDivisionError
+
+    monkeypatch.setenv("FAKE_ENGINE", '{"*": "hang"}')
+    with pytest.raises(ZeroDivisionError):
+        drive(null_spec("c0001-r1"), on_event=explode, stop=stop, engine=FAKE)
+    assert not Path(f"/proc/{seen[0]['pid']}").exists()
+
+
+def test_peak_memory_that_may_be_ours_is_not_told_as_the_engines(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+    # This Python has loaded Polars and is far larger than the script.
+    done, _ = run(monkeypatch, "well", stop=stop)
+    assert done.child["max_rss_bytes"] is None
+
+
+def test_the_engine_is_found_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    assert find_engine() == FAKE
+
+
+def test_a_variable_that_names_no_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "engine").write_text("not a program")
+    monkeypatch.setenv("IOSONDE_ENGINE", str(tmp_path / "engine"))
+    with pytest.raises(EngineError) as error:
+        find_engine()
+    assert str(error.value).replace(str(tmp_path), "BIN") == snapshot("""\
+`BIN/engine` is not a program that can be run
+  named by the environment variable `IOSONDE_ENGINE`
+
+hint: correct the variable, or remove it to use the engine that came with iosonde\
+""")
+
+
+def test_an_engine_that_is_nowhere_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("IOSONDE_ENGINE", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
+    with pytest.raises(EngineError) as error:
+        find_engine()
+    assert str(error.value).replace(str(tmp_path), "BIN") == snapshot("""\
+the program `iosonde-engine` is not found
+  looked in `BIN` and on PATH
+
+hint: install iosonde with pip, which brings it, or name a build of it in the environment variable `IOSONDE_ENGINE`\
+""")

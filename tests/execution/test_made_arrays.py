@@ -1,0 +1,285 @@
+"""Arrays made over files in a directory: what stands, in which state, and that nothing is left of it.
+
+They are real btrfs arrays on loop devices, so they need root and btrfs-progs; arrays of md need a kernel that has them,
+and are built in the lab (`tests/lab/test_md_builder.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from standing import clean, nothing_left, resumed_and_killed
+
+from iosonde.errors import TargetError
+from iosonde.execution import array_health, execute, resume
+from iosonde.plan import Plan, Setup
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage import file_systems, journal, loop_devices, open_target, tools
+from iosonde.storage.arrays import btrfs, members
+from iosonde.storage.loop_devices import LoopDevice
+
+MIB = 1 << 20
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0
+    or not Path("/dev/loop-control").exists()
+    or tools.find("mkfs.btrfs") is None
+    or not file_systems.is_known_to_kernel("btrfs"),
+    reason="needs root, loop devices, btrfs-progs and a kernel with btrfs, to make arrays",
+)
+
+STUDY = """
+name = "made"
+title = "On what is made"
+question = "?"
+repeats = 1
+
+[measurement]
+span = "16MiB"
+block_size = "64KiB"
+access = "sequential"
+read_fraction = 0.0
+queue_depth = 4
+ramp = 0
+duration = "50ms"
+interval = "100ms"
+setup_size = "160MiB"
+array_kind = "btrfs"
+
+[[parts]]
+[parts.factors]
+array = [{levels}]
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    with nothing_left(tmp_path / "data") as place:
+        yield place
+
+
+def planned(directory: Path, *levels: str, **settings: str) -> Plan:
+    study = parse(STUDY.replace("{levels}", ", ".join(f'"{level}"' for level in levels)))
+    return expand(study, open_target(str(directory)), settings=settings)
+
+
+def records(plan: Plan, place: Path) -> dict[str, Record]:
+    result_set = execute(plan, place)
+    return {str(record.levels["array"]): record for record in result_set.records()}
+
+
+def test_every_level_is_made_measured_recorded_and_removed(directory: Path, tmp_path: Path) -> None:
+    levels = ("raid0", "raid1", "raid10", "raid5", "raid6")
+    found = records(planned(directory, *levels, devices="4"), tmp_path / "set")
+    assert {level: record.outcome for level, record in found.items()} == dict.fromkeys(levels, "complete")
+    for level, record in found.items():
+        array = record.setup["array"]
+        assert (array["kind"], array["profile"], len(array["members"])) == ("btrfs", level, 4)
+        assert record.setup["state"] == record.setup["state_after"] | {"at": record.setup["state"]["at"]}
+        assert record.setup["state"]["degraded"] == 0
+        assert array["steps"][0]["command"][0] == "mkfs.btrfs"
+        assert len(record.target["devices"]) >= 4
+    assert ResultSet.open(tmp_path / "set").runs["members"].str.split(" ").list.len().to_list() == [4] * 5
+
+
+def test_a_degraded_array_lacks_its_members_while_it_is_measured(directory: Path, tmp_path: Path) -> None:
+    plan = planned(directory, "raid1", "raid6", devices="4", array_state="degraded")
+    for record in records(plan, tmp_path / "set").values():
+        assert record.outcome == "complete", record.failure
+        assert len(record.setup["array"]["failed"]) == 1
+        assert (record.setup["state"]["degraded"], record.setup["state_after"]["degraded"]) == (1, 1)
+        assert not [warning for warning in record.warnings if warning.code == array_health.MEMBER_FAILED]
+
+
+def test_a_member_is_replaced_while_an_array_is_rebuilding(directory: Path, tmp_path: Path) -> None:
+    plan = planned(directory, "raid5", devices="3", array_state="rebuilding", fresh="run")
+    record = records(plan, tmp_path / "set")["raid5"]
+    assert record.outcome == "complete", record.failure
+    assert record.setup["array"]["steps"][-1]["command"][:3] == ["btrfs", "replace", "start"]
+    assert record.setup["state_after"]["sync_action"] in ("recover", "idle")
+
+
+def test_a_kernel_without_md_is_told_before_anything_is_written(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "find", lambda tool: None if tool == "mdadm" else f"/sbin/{tool}")
+    with pytest.raises(TargetError) as caught:
+        planned(directory, "raid5", devices="3", array_kind="md")
+    assert "`mdadm` is not installed" in caught.value.what
+    assert list(directory.iterdir()) == []
+
+
+def test_only_root_can_make_arrays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(TargetError, match="only root can make"):
+        planned(directory, "raid1", devices="2")
+
+
+@contextmanager
+def loops(directory: Path, *sizes: int) -> Iterator[list[Path]]:
+    made = []
+    try:
+        for number, size in enumerate(sizes):
+            image = directory / f"image-{number}"
+            with image.open("xb") as file:
+                os.truncate(file.fileno(), size)
+            made.append(LoopDevice(image, sector_bytes=512))
+        yield [device.path for device in made]
+    finally:
+        for device in made:
+            device.close()
+            device.image.unlink()
+
+
+def test_the_same_device_under_two_names_is_refused(directory: Path) -> None:
+    with loops(directory, 8 * MIB) as [device]:
+        other = directory / "other-name"
+        other.symlink_to(device)
+        with pytest.raises(TargetError) as caught:
+            members.check([device, other], Setup(devices=2, array="raid1"))
+        assert "are the same device" in caught.value.what
+        other.unlink()
+
+
+def test_too_few_devices_are_refused(directory: Path) -> None:
+    with loops(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
+        members.check(devices, Setup(devices=2, array="raid6"))
+    assert "needs 4 devices, and there are 2" in caught.value.what
+
+
+def test_a_chunk_that_members_do_not_hold_is_refused(directory: Path) -> None:
+    with loops(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
+        members.check(devices, Setup(devices=2, array="raid0", chunk=8 * MIB))
+    assert caught.value.what == "a chunk of 8 MiB is too large for members of 8 MiB"
+
+
+def test_of_devices_of_unequal_size_the_smallest_counts_and_a_warning_says_so(directory: Path) -> None:
+    with loops(directory, 160 * MIB, 192 * MIB) as devices:
+        built = btrfs.build(
+            devices, Setup(devices=2, array="raid0", array_kind="btrfs", file_system="btrfs"), "iosonde-00000001"
+        )
+        btrfs.take_apart(built)
+        assert built.facts["unequal"] == {"smallest_bytes": 160 * MIB, "unused_bytes": 32 * MIB}
+        [warning] = array_health.warnings({"array": built.facts})
+        assert warning.code == "unequal_members"
+        assert "32 MiB of the others are left unused" in warning.message
+
+
+def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> None:
+    """What was ours when it was killed may be somebody else's when it is cleaned up."""
+    with loops(directory, 160 * MIB, 160 * MIB) as devices:
+        setup = Setup(devices=2, array="raid1", array_kind="btrfs", file_system="btrfs")
+        built = btrfs.build(devices, setup, "iosonde-00000002")
+        tools.call("btrfs", "filesystem", "label", devices[0], "precious")
+        btrfs.take_apart(built)
+        assert tools.call("btrfs", "filesystem", "label", devices[0])["output"] == "precious"
+        assert journal.entries() == []
+
+
+def test_a_member_that_fails_is_told_from_one_that_was_missing_before() -> None:
+    whole, lost = {"degraded": 0, "errors": 0, "raid_disks": 4}, {"degraded": 1, "errors": 0, "raid_disks": 4}
+    [warning] = array_health.warnings({"state": whole, "state_after": lost})
+    assert warning.code == array_health.MEMBER_FAILED
+    assert warning.message == "a member of the array failed during the run: 1 of 4 are missing"
+    asked = {"asked": {"failed_members": 1}}
+    assert list(array_health.warnings({"state": lost, "state_after": lost, **asked})) == []
+    [warning] = array_health.warnings({"state": whole, "state_after": {**whole, "errors": 7}})
+    assert "7 of its I/Os failed" in warning.message
+    [warning] = array_health.warnings({"state": {"sync_action": "recover"}, "state_after": {"sync_action": "idle"}})
+    assert warning.code == "rebuild_ended"
+
+
+def test_an_array_that_was_not_whole_any_more_is_not_taken_for_a_healthy_one() -> None:
+    lost = {"degraded": 1, "errors": 0, "raid_disks": 4}
+    [warning] = array_health.warnings({"state": lost, "state_after": lost, "asked": {"failed_members": 0}})
+    assert warning.code == array_health.MEMBER_MISSING
+    assert "when the run began: 1 of 4 members were missing" in warning.message
+    failing = {"degraded": 0, "errors": 9, "raid_disks": 4}
+    [warning] = array_health.warnings({"state": failing, "state_after": failing, "asked": {"failed_members": 0}})
+    assert "9 I/Os of its members had failed" in warning.message
+
+
+def test_the_member_and_the_moment_of_its_failure_are_told() -> None:
+    before = {"degraded": 0, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "in_sync"}}
+    after = {"degraded": 1, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "faulty"}}
+    seen = {"at": 1.0, "phase": "measure", "interval": 4}
+    [warning] = array_health.warnings({"state": before, "state_after": after, "member_failed": seen})
+    assert warning.message == (
+        "a member of the array failed during the run: `nvme1n1`; 1 of 2 are missing, first seen in interval 4 of `measure`"
+    )
+
+
+class LosesAMember:
+    """Fails a member's device when the first run measures: it shrinks to nothing, and every I/O is beyond its end."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.notes: list[str] = []
+
+    def run_started(self, *_: Any) -> None: ...
+
+    def event(self, run: Any, event: dict[str, Any]) -> None:
+        if event["event"] == "interval":
+            for image in self.directory.glob("*-setup/device-1"):
+                os.truncate(image, 0)
+                for device in loop_devices.attached_to(image):
+                    tools.call("losetup", "--set-capacity", device)
+
+    def run_ended(self, *_: Any) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("says", ["go_on", "stop"])
+def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_does_as_it_says(
+    directory: Path, tmp_path: Path, says: str
+) -> None:
+    plan = planned(directory, "raid1", devices="2", duration="1500ms", durability="dsync")
+    plan = plan.model_copy(update={"study": {**plan.study, "on_member_failure": says}})
+    observer = LosesAMember(directory)
+    if says == "stop":
+        with pytest.raises(TargetError, match="a member of the array failed during"):
+            execute(plan, tmp_path / "set", observer=observer)
+    else:
+        execute(plan, tmp_path / "set", observer=observer)
+        assert any("goes on with it degraded" in note for note in observer.notes)
+    [record] = ResultSet.open(tmp_path / "set").records()
+    assert array_health.MEMBER_FAILED in [warning.code for warning in record.warnings]
+    assert record.setup["state_after"]["errors"] > record.setup["state"]["errors"]
+    assert record.setup["member_failed"]["phase"] == "measure"
+
+
+def test_after_a_kill_at_any_moment_cleanup_removes_the_array_and_nothing_else(directory: Path, tmp_path: Path) -> None:
+    plan = planned(directory, "raid1", "raid5", devices="3", fresh="run")
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    result_set = ResultSet.create(tmp_path / "set", plan)
+    bystander = tmp_path / "bystander"
+    bystander.mkdir()
+    with loops(bystander, 160 * MIB) as [other]:
+        tools.call("mkfs.btrfs", "-q", "-L", "precious", other)
+        for attempt in range(3):
+            resumed_and_killed(result_set.directory, directory, after_s=chance.uniform(0, 0.6))
+            if attempt % 2 == 0:  # Otherwise the next session finds it, and must get along with it.
+                clean(directory)
+        assert tools.call("btrfs", "filesystem", "label", other)["output"] == "precious"
+    ended = resume(result_set.directory, retry_failed=True)
+    assert {record.outcome for record in ended.records()} == {"complete"}

@@ -1,0 +1,312 @@
+"""File systems and raw devices made in a directory: what stands, what is recorded, and that nothing is left.
+
+They are real: loop devices, mkfs, mounts. So they need root and the programs; without them these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import loops
+import pytest
+from engines import real_engine
+from standing import clean, nothing_left, resumed_and_killed
+
+from iosonde.errors import IosondeError, TargetError
+from iosonde.execution import execute, resume
+from iosonde.plan import Plan
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage import file_systems, journal, open_target, tools
+
+MIB = 1 << 20
+
+STUDY = """
+name = "made"
+title = "On what is made"
+question = "?"
+repeats = 2
+
+[measurement]
+span = "8MiB"
+block_size = "64KiB"
+access = "sequential"
+queue_depth = 4
+ramp = 0
+duration = "20ms"
+interval = "100ms"
+setup_size = "{size}"
+
+[[parts]]
+[parts.factors]
+read_fraction = [1.0, 0.0]
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops.needed()
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    with nothing_left(tmp_path / "data") as place:
+        yield place
+
+
+def planned(directory: Path, *, size: str = "64MiB", **settings: str) -> Plan:
+    kind = settings.get("file_system", "none")
+    if kind != "none" and (tools.find(f"mkfs.{kind}") is None or not file_systems.is_known_to_kernel(kind)):
+        pytest.skip(f"needs mkfs.{kind} and a kernel that has {kind}")
+    return expand(parse(STUDY.replace("{size}", size)), open_target(str(directory)), settings=settings)
+
+
+def refusal(directory: Path, **settings: str) -> str:
+    with pytest.raises(IosondeError) as caught:
+        planned(directory, **settings)
+    return str(caught.value)
+
+
+def in_order(result_set: ResultSet) -> list[Record]:
+    return sorted(result_set.records(), key=lambda record: record.order)
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "commands"),
+    [
+        ({"file_system": "ext4"}, "64MiB", [["mkfs.ext4", "/dev/loop"], ["mount", "/mounted"]]),
+        (
+            {"file_system": "ext4", "journal": "off", "mount_options": "noatime"},
+            "64MiB",
+            [["^has_journal", "/dev/loop"], ["noatime", "/mounted"]],
+        ),
+        (
+            {"file_system": "ext4", "journal": "external"},
+            "64MiB",
+            [["journal_dev", "/dev/loop"], ["-J", "/dev/loop"], ["mount", "/mounted"]],
+        ),
+        ({"file_system": "xfs"}, "320MiB", [["mkfs.xfs", "/dev/loop"], ["mount", "/mounted"]]),
+        ({"file_system": "btrfs"}, "256MiB", [["mkfs.btrfs", "/dev/loop"], ["mount", "/mounted"]]),
+    ],
+    ids=["ext4", "ext4 without journal", "ext4 with its journal apart", "xfs", "btrfs"],
+)
+def test_a_file_system_is_made_mounted_measured_and_removed(
+    directory: Path, tmp_path: Path, settings: dict[str, str], size: str, commands: list[list[str]]
+) -> None:
+    result_set = execute(planned(directory, size=size, **settings), tmp_path / "set")
+    records = result_set.records()
+    assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 4
+    for record in records:
+        assert record.target["file_system"]["kind"] == settings["file_system"]
+        assert record.setup["asked"]["file_system"] == settings["file_system"]
+        assert record.setup["on"]["name"] == str(directory)
+        assert record.setup["seconds"] > 0
+        done = [step["command"] for step in record.setup["steps"]]
+        assert len(done) == len(commands)
+        for words, expected in zip(done, commands, strict=True):
+            assert expected[0] in words and expected[1] in words[-1]
+        if "mount_options" in settings:
+            assert "noatime" in record.target["file_system"]["options"]
+    assert len({record.setup["made_at"] for record in records}) == 1
+
+
+def test_the_devices_that_are_watched_are_those_that_were_made(directory: Path, tmp_path: Path) -> None:
+    result_set = execute(planned(directory, file_system="ext4", journal="external"), tmp_path / "set")
+    record = result_set.records()[0]
+    numbers = [device["device"].removeprefix("/dev/loop") for device in record.setup["devices"]]
+    watched = record.spec["observe"]["block_devices"]
+    assert {f"7:{number}" for number in numbers} <= set(watched)
+    assert watched[0] == f"7:{numbers[0]}"
+    usage = result_set.sql("SELECT DISTINCT device FROM usage WHERE device <> 'process'")["device"].to_list()
+    assert set(usage) == set(watched)
+
+
+def test_a_file_system_has_a_journal_or_none_as_asked(directory: Path, tmp_path: Path) -> None:
+    for kind in ("on", "off"):
+        looks = LooksAtFeatures()
+        plan = planned(directory, file_system="ext4", journal=kind, read_fraction="1.0")
+        execute(plan, tmp_path / kind, observer=looks)
+        assert [("has_journal" in text) for text in looks.features] == [kind == "on"] * 2
+
+
+class LooksAtFeatures:
+    """What each file system says of itself while it is mounted."""
+
+    def __init__(self) -> None:
+        self.features: list[str] = []
+
+    def run_started(self, *_: Any) -> None: ...
+
+    def event(self, *_: Any) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def run_ended(self, run: Any, record: Record) -> None:
+        tool = tools.require("dumpe2fs", "look at a file system")
+        asked = [tool, "-h", record.setup["devices"][0]["device"]]
+        self.features.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout)
+
+
+def test_without_a_file_system_the_device_is_measured_raw(directory: Path, tmp_path: Path) -> None:
+    result_set = execute(planned(directory), tmp_path / "set")
+    records = in_order(result_set)
+    assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 4
+    for record in records:
+        assert record.spec["workload"]["target"]["kind"] == "device"
+        assert record.target["devices"][0]["kind"] == "loop"
+        assert record.target["size_bytes"] == 64 * MIB
+    # A device has no holes to ask for: what the first run has written is not written again.
+    written = [record.result["layout"]["written_bytes"] for record in records if record.result]
+    assert written == [8 * MIB, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("kind", "means"), [("none", "overwrite"), ("ext4", "trim")])
+def test_what_is_made_can_be_purged_for_rounds(directory: Path, tmp_path: Path, kind: str, means: str) -> None:
+    text = STUDY.replace("{size}", "64MiB").replace("[profiles", "[parts.rounds]\nmost = 2\nwindow = 2\n[profiles")
+    settings = {"purge": "strongest", "read_fraction": "0.0", "file_system": kind}
+    plan = expand(parse(text), open_target(str(directory)), settings=settings, repeats=1)
+    records = execute(plan, tmp_path / "set").records()
+    assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 3
+    assert {record.parameters["purge"] for record in records if record.part == "preparation"} == {means}
+
+
+@pytest.mark.parametrize(("fresh", "made"), [("study", 1), ("case", 2), ("run", 4)])
+def test_it_is_made_as_often_as_the_study_says(directory: Path, tmp_path: Path, fresh: str, made: int) -> None:
+    records = execute(planned(directory, fresh=fresh), tmp_path / "set").records()
+    assert len({record.setup["made_for"] for record in records}) == made
+
+
+def test_raw_and_file_systems_follow_each_other_in_one_study(directory: Path, tmp_path: Path) -> None:
+    text = STUDY.replace("{size}", "64MiB").replace(
+        "read_fraction =", 'file_system = ["none", "ext4"]\nread_fraction ='
+    )
+    result_set = execute(expand(parse(text), open_target(str(directory))), tmp_path / "set")
+    kinds = [record.spec["workload"]["target"]["kind"] for record in in_order(result_set)]
+    assert sorted(kinds[:4]) == [kinds[0]] * 4 and sorted(kinds[4:]) == [kinds[4]] * 4 and kinds[0] != kinds[4]
+    assert {record.outcome for record in result_set.records()} == {"complete"}
+
+
+def test_the_room_of_a_plan_is_really_there(directory: Path, tmp_path: Path) -> None:
+    for kind, size in (("ext4", "64MiB"), ("xfs", "320MiB"), ("btrfs", "256MiB")):
+        plan = planned(directory, size=size, file_system=kind, span="100%", limit_bytes="1MiB", read_fraction="0.0")
+        records = execute(plan, tmp_path / kind).records()
+        assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
+
+
+def test_mount_options_that_the_kernel_refuses_are_a_failed_record_with_its_words(
+    directory: Path, tmp_path: Path
+) -> None:
+    records = execute(planned(directory, file_system="ext4", mount_options="nosuchoption"), tmp_path / "set").records()
+    assert {record.outcome for record in records} == {"failed"}
+    failure = records[0].failure
+    assert failure and failure.code == "setup" and "nosuchoption" in failure.message
+
+
+def test_an_image_that_does_not_fit_is_refused_before_anything_is_written(directory: Path) -> None:
+    assert "no room in" in refusal(directory, file_system="ext4", setup_size="500TiB")
+    assert "there will be" in refusal(directory, file_system="ext4", span="63MiB")
+
+
+def test_an_array_on_files_must_be_asked_for_by_their_size(directory: Path) -> None:
+    text = STUDY.replace('setup_size = "{size}"\n', "")
+    with pytest.raises(TargetError, match="needs devices"):
+        expand(parse(text), open_target(str(directory)), settings={"array": "raid0", "devices": "2"})
+
+
+def test_a_missing_program_is_told_before_anything_is_written(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "find", lambda tool: None)
+    with pytest.raises(TargetError) as caught:
+        planned_anyway(directory)
+    assert "`mkfs.ext4` is not installed" in str(caught.value)
+    assert "apt install e2fsprogs" in str(caught.value)
+
+
+def test_only_root_can_make_file_systems(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.chmod(0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(TargetError, match="only root can"):
+        planned_anyway(directory)
+
+
+def planned_anyway(directory: Path) -> Plan:
+    study = parse(STUDY.replace("{size}", "64MiB"))
+    return expand(study, open_target(str(directory)), settings={"file_system": "ext4"})
+
+
+def test_a_kernel_without_the_file_system_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_systems, "is_known_to_kernel", lambda kind: False)
+    with pytest.raises(TargetError, match="this kernel has no ext4"):
+        planned_anyway(directory)
+
+
+def test_files_on_what_is_taken_apart_cannot_be_kept(directory: Path) -> None:
+    study = parse(STUDY.replace("{size}", "64MiB"))
+    with pytest.raises(TargetError, match="cannot be kept"):
+        expand(study, open_target(str(directory)), settings={"file_system": "ext4"}, keep=True)
+
+
+def test_the_plan_says_what_is_made(directory: Path) -> None:
+    plan = planned(directory, file_system="ext4", journal="external")
+    (made,) = plan.destroys
+    assert made.path == f"{directory}/{plan.own}-setup"
+    assert made.what == (
+        "creates a directory with a file of 64 MiB and one of 8 MiB for the journal, on loop devices, and removes it at "
+        "the end"
+    )
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("settings", [{"file_system": "ext4", "journal": "external"}, {}], ids=["ext4", "raw"])
+def test_after_a_kill_at_any_moment_cleanup_removes_everything(
+    directory: Path, tmp_path: Path, settings: dict[str, str]
+) -> None:
+    plan = planned(directory, fresh="run", **settings).model_copy(update={"repeats": 8})
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    result_set = ResultSet.create(tmp_path / "set", plan)
+    for attempt in range(4):
+        resumed_and_killed(result_set.directory, directory, after_s=chance.uniform(0, 0.25))
+        if attempt % 2 == 0:  # Otherwise the next session finds it, and must get along with it.
+            clean(directory)
+    ended = resume(result_set.directory, retry_failed=True)
+    assert {record.outcome for record in ended.records()} == {"complete"}
+
+
+def test_what_another_mounted_there_meanwhile_is_not_removed(directory: Path, tmp_path: Path) -> None:
+    """A file that lies in the directory of images and is not ours stops the removal, and the file stays."""
+    plan = planned(directory, file_system="ext4")
+
+    class PutsAFile:
+        def run_started(self, *_: Any) -> None: ...
+
+        def event(self, *_: Any) -> None: ...
+
+        def note(self, text: str) -> None: ...
+
+        def run_ended(self, run: Any, record: Record) -> None:
+            (directory / f"{plan.own}-setup" / "mine").mkdir(exist_ok=True)
+
+    with pytest.raises(TargetError, match="cannot take apart"):
+        execute(plan, tmp_path / "set", observer=PutsAFile())
+    (mine,) = directory.glob("*/mine")
+    mine.rmdir()
+    journal.clear(plan.own)
+
+
+def test_the_records_survive_as_json(directory: Path, tmp_path: Path) -> None:
+    execute(planned(directory, file_system="ext4"), tmp_path / "set")
+    (first, *_) = sorted((tmp_path / "set" / "records").glob("*/record.json"))
+    assert json.loads(first.read_text())["setup"]["steps"][0]["command"][0] == "mkfs.ext4"
+    shutil.rmtree(tmp_path / "set")

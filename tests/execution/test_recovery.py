@@ -1,0 +1,205 @@
+"""What SNIA's saturation and recovery tests say in words, measured on simulated drives whose truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import CHECKOUT
+from engines import real_engine
+
+from iosonde.execution import execute
+from iosonde.findings.finding import Finding
+from iosonde.findings.findings import findings
+from iosonde.findings.idle_recovery import IdleRecovery, idle_recoveries
+from iosonde.findings.lasting_drop import lasting_drops
+from iosonde.findings.stimulus import changes
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.sustained import courses
+from iosonde.planning import expand, load, parse
+from iosonde.report import figures
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.study.model import Study
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+def carried_out(text: str, target: str, directory: Path) -> ResultSet:
+    return execute(expand(parse(text), open_target(target), profile="quick"), directory)
+
+
+def study_of(result_set: ResultSet) -> Study:
+    return Study.model_validate(result_set.plan.study)
+
+
+def told(result_set: ResultSet, kind: str) -> list[Finding]:
+    study = study_of(result_set)
+    found = findings(
+        study,
+        result_set.cases,
+        run_metrics(result_set),
+        courses=courses(Facts(result_set)),
+        recovered=idle_recoveries(study, result_set),
+    )
+    return [each for each in found if each.kind == kind]
+
+
+PAUSES = """
+name = "pauses"
+title = "Pauses"
+question = "What do they give back?"
+repeats = 1
+
+[measurement]
+access = "random"
+read_fraction = 0.0
+queue_depth = 32
+span = "100%"
+purge = "strongest"
+precondition = "128KiB"
+ramp = 0
+duration = "2s"
+interval = "100ms"
+
+[[parts]]
+name = "idle"
+
+[parts.rounds]
+most = 25
+stages = [
+  { label = "short", set = { active = "0s-500ms every 600ms", duration = "3s" } },
+  { label = "after short", set = { duration = "2s" } },
+  { label = "long", set = { active = "0s-500ms every 10s", duration = "40s" } },
+  { label = "after long", set = { duration = "6s" } },
+]
+
+[profiles.quick]
+"""
+
+
+def recoveries(target: str, directory: Path) -> tuple[list[IdleRecovery], list[str]]:
+    result_set = carried_out(PAUSES, target, directory)
+    fallen = [each.case_id for each in lasting_drops(Facts(result_set))]
+    assert not any("stage" in case_id for case_id in fallen), "what a stage loses is told of the pass"
+    found = idle_recoveries(study_of(result_set), result_set)
+    return found, [each.title for each in told(result_set, "recovery")]
+
+
+def test_a_drive_that_tidies_up_is_faster_after_pauses_until_its_free_blocks_are_used(tmp_path: Path) -> None:
+    """It frees up to 18 % of its blocks, 230 MiB, and only when it was idle for half a second.
+
+    So pauses of 100 ms change nothing. After 9.5 s a burst writes into free blocks at the rate of the controller, and
+    the writes that follow without a pause are back where they were when these are used up.
+    """
+    model = (CHECKOUT / "models" / "iodrive.toml").read_text().replace("fraction = 0.05", "fraction = 0.18")
+    (tmp_path / "tidy.toml").write_text(model)
+    [short, long], titles = recoveries(f"sim:{tmp_path}/tidy.toml,capacity=1GiB", tmp_path / "set")
+    assert (short.burst_s, short.pause_s, long.pause_s) == pytest.approx((0.5, 0.1, 9.5))
+    assert short.base_is_steady and short.gain == pytest.approx(1, abs=0.1)
+    assert long.gain > 1.25 and len(long.bursts) == 4
+    assert long.decay and long.decay.back_s and long.decay.back_bytes
+    # The first of the four bursts comes before any pause, and the stage ends with one: free blocks wait for the next.
+    assert 0.3 * 230 < long.decay.back_bytes / (1 << 20) < 4 * 230
+    assert long.decay.first > 1.3 * long.base and long.decay.last == pytest.approx(long.base, rel=0.1)
+    assert any(title.startswith("The longer the pause, the more it gives back") for title in titles)
+    assert any("Pauses of 100 ms after every 500 ms of load give nothing back" in title for title in titles)
+    assert any("is back within 10 % of it after" in title for title in titles)
+
+
+def test_a_device_without_a_memory_gets_nothing_from_pauses(tmp_path: Path) -> None:
+    text = PAUSES.replace('precondition = "128KiB"\n', "")
+    result_set = carried_out(text, "simulated:servers=1,write=100us,size=1GiB", tmp_path / "set")
+    found = idle_recoveries(study_of(result_set), result_set)
+    assert [each.gain for each in found] == pytest.approx([1, 1], abs=0.02)
+    assert all(each.decay and each.decay.back_s == 0 for each in found)
+    titles = [each.title for each in told(result_set, "recovery")]
+    assert any(title.startswith("No pause up to 9.5 s gives anything back") for title in titles)
+
+
+STIMULI = """
+name = "stimuli"
+title = "Stimuli"
+question = "Which change costs?"
+repeats = 1
+
+[measurement]
+read_fraction = 0.0
+queue_depth = 32
+span = "100%"
+purge = "strongest"
+ramp = 0
+interval = "100ms"
+round_length = "200ms"
+tracking = "bandwidth"
+
+[[parts]]
+name = "recovery"
+
+[parts.rounds]
+most = 0
+stages = [
+  { label = "sequential", set = { access = "sequential", block_size = "1MiB", duration = "2s" } },
+  { label = "random", set = { access = "random", block_size = "8KiB", duration = "4s" } },
+  { label = "sequential again", set = { access = "sequential", block_size = "1MiB", duration = "LAST" } },
+]
+
+[profiles.quick]
+"""
+
+
+def test_random_writes_degrade_and_sequential_ones_recover_once_all_was_written_anew(tmp_path: Path) -> None:
+    """The drive holds 512 MiB and takes 1.2 GB/s in order: what random writes left is gone after about two passes."""
+    result_set = carried_out(STIMULI.replace("LAST", "5s"), "sim:pm963,capacity=512MiB", tmp_path / "set")
+    random, again = changes(study_of(result_set), courses(Facts(result_set)), result_set.cases)
+    assert (random.before, random.after, random.earlier) == ("sequential", "random", "")
+    assert random.first > 1.3 * random.level
+    assert (again.earlier, again.after) == ("sequential", "sequential again")
+    assert again.recovered_s and 0.3 < again.recovered_s < 4 and again.once == pytest.approx(again.level, rel=0.05)
+    titles = [each.title for each in told(result_set, "recovery")]
+    assert any("`random` after `sequential` degrades from" in title for title in titles)
+    assert any("`sequential again` recovers from `random`: within 10 % of what" in title for title in titles)
+    cliffs = [each.title for each in told(result_set, "steady") if "write cliff" in each.title]
+    assert not any("random" in title or "again" in title for title in cliffs), "what the stage before left is no cliff"
+
+
+def test_what_has_no_time_to_recover_is_said_not_to(tmp_path: Path) -> None:
+    text = STIMULI.replace("LAST", "1s").replace('"4s"', '"40s"')
+    result_set = carried_out(text, "sim:pm963,capacity=2GiB", tmp_path / "set")
+    assert any("does not recover from `random` within 1 s" in each.title for each in told(result_set, "recovery"))
+
+
+def test_a_device_without_a_memory_loses_nothing_by_a_change(tmp_path: Path) -> None:
+    text = STIMULI.replace("LAST", "2s").replace("1MiB", "4KiB").replace("8KiB", "4KiB")
+    result_set = carried_out(text, "simulated:servers=1,write=100us,size=1GiB", tmp_path / "set")
+    titles = [each.title for each in told(result_set, "recovery")]
+    assert any("the change costs nothing that lasts" in title for title in titles)
+    assert any("nothing was lost by it" in title for title in titles)
+
+
+def test_write_saturation_stops_after_four_capacities_and_is_drawn_over_them(tmp_path: Path) -> None:
+    plan = expand(
+        load("snia-write-saturation"),
+        open_target("sim:pm963,capacity=256MiB"),
+        profile="quick",
+        settings={"span": "256MiB", "interval": "100ms", "round_length": "200ms"},
+    )
+    result_set = execute(plan, tmp_path / "set")
+    course = courses(Facts(result_set))[0]
+    assert course.range_bytes == GIB // 4
+    assert course.moved_bytes == 4 * course.range_bytes
+    assert course.cliff_bytes and course.cliff_bytes / course.range_bytes == pytest.approx(1.07, abs=0.25)
+    over = next(each for each in figures([result_set]) if each.title == "IOPS over what was written (simulated)")
+    assert over.heads["x"] == "active_ranges_written"
+    assert over.rows["x"].max() == pytest.approx(4, rel=1e-2)
+    assert over.rows["x_text"][-1].endswith("times the active range")
+    axis = over.panels[0].chart["encoding"]["x"] if "encoding" in over.panels[0].chart else str(over.panels[0].chart)
+    assert "multiples of the active range of 256 MiB" in str(axis)
+    cliffs = [each.title for each in told(result_set, "steady") if "write cliff" in each.title]
+    assert cliffs and "times the active range" in cliffs[0]

@@ -1,0 +1,147 @@
+"""Arrays of simulated drives, made and replaced between the runs of a study: what each run finds, and what is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+
+from iosonde.execution import Interrupted, execute, resume
+from iosonde.plan import Case, Plan, Run
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage import drive_state, open_target
+
+MIB = 1 << 20
+
+STUDY = """
+name = "arrays"
+title = "Arrays"
+question = "?"
+repeats = 2
+
+[measurement]
+span = "8MiB"
+block_size = "64KiB"
+access = "sequential"
+queue_depth = 8
+ramp = 0
+duration = "20ms"
+interval = "100ms"
+chunk = "64KiB"
+
+[[parts]]
+[parts.factors]
+array = ["raid0", "raid5"]
+read_fraction = [1.0, 0.0]
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+def planned(**settings: str) -> Plan:
+    return expand(parse(STUDY), open_target("sim:pm963*4,capacity=1GiB"), settings=settings)
+
+
+def in_order(result_set: ResultSet) -> list[Record]:
+    return sorted(result_set.records(), key=lambda record: record.order)
+
+
+def laid_out(result_set: ResultSet) -> list[int]:
+    """MiB that each run had to write before it could begin: those on new drives."""
+    return [record.result["layout"]["written_bytes"] // MIB for record in in_order(result_set) if record.result]
+
+
+def test_each_setup_is_made_once_and_its_runs_share_the_drives(tmp_path: Path) -> None:
+    result_set = execute(planned(), tmp_path / "set")
+    assert laid_out(result_set) == [8, 0, 0, 0, 8, 0, 0, 0]
+    for record in result_set.records():
+        asked = record.setup["asked"]
+        array = record.target["array"]
+        assert (asked["array"], asked["devices"]) == (record.levels["array"], 4)
+        assert array == {"level": record.levels["array"], "drives": 4, "chunk_bytes": 65536}
+        assert record.setup["on"]["name"] == "sim:pm963*4,raid=0,chunk=512KiB,capacity=1GiB"
+        assert record.setup["simulated"] is True
+    made_for = {record.setup["made_for"] for record in result_set.records()}
+    assert made_for == {in_order(result_set)[0].run_id, in_order(result_set)[4].run_id}
+    assert not (tmp_path / "set" / drive_state.DIRECTORY).exists()
+
+
+@pytest.mark.parametrize(("fresh", "expected"), [("case", [8, 0] * 4), ("run", [8] * 8)])
+def test_what_is_to_be_fresh_is_made_anew(tmp_path: Path, fresh: str, expected: list[int]) -> None:
+    assert laid_out(execute(planned(fresh=fresh), tmp_path / "set")) == expected
+
+
+def test_fewer_devices_are_the_first_of_the_target(tmp_path: Path) -> None:
+    result_set = execute(planned(array="raid0", devices="2"), tmp_path / "set")
+    assert {len(record.target["devices"]) for record in result_set.records()} == {2}
+    assert {len(record.setup["on"]["devices"]) for record in result_set.records()} == {4}
+
+
+class StopsAfter:
+    """Presses Ctrl-C once so many runs have ended."""
+
+    def __init__(self, runs: int) -> None:
+        self.left = runs
+
+    def run_started(self, run: Run, case: Case) -> None: ...
+
+    def event(self, run: Run, event: dict[str, Any]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        import os
+        import signal
+
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_resumed_study_finds_its_simulated_array_again(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        execute(planned(), tmp_path / "set", observer=StopsAfter(2))
+    result_set = resume(tmp_path / "set")
+    assert laid_out(result_set) == [8, 0, 0, 0, 8, 0, 0, 0]
+    assert [record.setup.get("kept_from_before", False) for record in in_order(result_set)] == [
+        *[False, False, True, True],
+        *[False] * 4,
+    ]
+
+
+def test_drives_of_another_setup_are_never_taken_for_these(tmp_path: Path) -> None:
+    """As after a kill between two setups: what lies there is of an array that is not asked for."""
+    plan = planned()
+    result_set = ResultSet.create(tmp_path / "set", plan)
+    drive_state.prepare(plan, result_set.directory)
+    drive_state.begin(result_set.directory, "another")
+    (result_set.directory / drive_state.DIRECTORY / "state").write_bytes(b"not a state")
+    assert laid_out(resume(tmp_path / "set")) == [8, 0, 0, 0, 8, 0, 0, 0]
+
+
+def test_rounds_find_the_drives_that_were_prepared_for_them(tmp_path: Path) -> None:
+    text = STUDY + "\n[[parts]]\n"
+    text = text.replace("\n[profiles", "\n[parts.rounds]\nmost = 2\nwindow = 2\n[profiles").rpartition("\n[[parts]]")[0]
+    plan = expand(
+        parse(text),
+        open_target("sim:pm963*4,capacity=1GiB"),
+        settings={"purge": "format", "read_fraction": "0.0", "precondition": "64KiB"},
+        repeats=1,
+    )
+    result_set = execute(plan, tmp_path / "set")
+    records = in_order(result_set)
+    assert [record.outcome for record in records] == ["complete"] * len(records)
+    arrays = [record.setup["asked"]["array"] for record in records]
+    assert arrays == sorted(arrays)
+    assert {record.setup["made_for"] for record in records} == {
+        next(record.run_id for record in records if record.setup["asked"]["array"] == array) for array in set(arrays)
+    }

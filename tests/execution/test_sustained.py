@@ -1,0 +1,224 @@
+"""Prepared targets and rounds, carried out on a real file: what reached it, what is recorded, what a stop costs."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from engines import real_engine
+
+from iosonde.execution import execute, resume
+from iosonde.findings.convergence import convergences, window_means
+from iosonde.findings.findings import findings
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.sustained import courses
+from iosonde.plan import PREPARATION, Plan
+from iosonde.planning import expand, load, parse
+from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.rounds import RoundsConclusion
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.storage.purge import can_trim
+from iosonde.study.model import Study
+
+MIB = 1 << 20
+
+STUDY = """
+name = "sustained"
+title = "Rounds on a small file"
+question = "Does it settle?"
+repeats = 1
+
+[measurement]
+access = "random"
+read_fraction = 0.0
+ramp = 0
+duration = "none"
+interval = "100ms"
+limit_bytes = "1MiB"
+purge = "strongest"
+capacity = "8MiB"
+
+[[parts]]
+name = "rounds"
+factors.fill = [100, 50]
+
+[parts.rounds]
+most = 6
+factors.block_size = ["64KiB", "4KiB"]
+track = [{ block_size = "4KiB" }]
+
+[profiles.quick]
+"""
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+def plan_of(target: str, text: str = STUDY, **options: Any) -> Plan:
+    return expand(parse(text), open_target(target), profile="quick", **options)
+
+
+def found_rounds(result_set: ResultSet) -> list[RoundsConclusion]:
+    found = [each for _, each in conclusions(result_set)]
+    assert all(isinstance(each, RoundsConclusion) for each in found)
+    return found  # type: ignore[return-value]
+
+
+def test_fill_leaves_the_rest_free_and_what_it_writes_does_not_compress(tmp_path: Path) -> None:
+    if not can_trim(tmp_path):
+        pytest.skip("this file system cannot free a part of a file")
+    plan = plan_of(str(tmp_path / "data"), keep=True)
+    execute(plan, tmp_path / "set")
+    file = tmp_path / "data"
+    # The level before was 100 %: the purge has freed what the second does not hold.
+    assert file.stat().st_size == 4 * MIB
+    assert file.stat().st_blocks * 512 <= 4 * MIB + 64 * 1024
+    content = file.read_bytes()
+    assert len(zlib.compress(content, 1)) > 0.99 * len(content)
+
+
+def test_every_step_is_a_record_and_every_record_names_what_was_prepared(tmp_path: Path) -> None:
+    (tmp_path / "on").mkdir()
+    result_set = execute(plan_of(str(tmp_path / "on")), tmp_path / "set")
+    records = result_set.records()
+    steps = [(record.levels["fill"], record.levels["step"]) for record in records if record.part == PREPARATION]
+    assert steps == [(100, "purge"), (100, "fill"), (50, "purge"), (50, "fill")]
+    assert {record.parameters["purge"] for record in records} == {"trim" if can_trim(tmp_path) else "overwrite"}
+    assert {record.parameters["fill"] for record in records} == {100, 50}
+    filled = next(record for record in records if record.levels.get("step") == "fill")
+    assert sum(job["bytes"] for job in filled.result["jobs"]) == 8 * MIB if filled.result else False
+    assert len({record.session for record in records}) == 1
+    assert not list((tmp_path / "on").iterdir())
+
+
+def test_the_report_finds_what_the_procedure_decided(tmp_path: Path) -> None:
+    result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB"), tmp_path / "set")
+    study = Study.model_validate(result_set.plan.study)
+    metrics = run_metrics(result_set)
+    part = study.parts[0]
+    table = convergences(part, result_set.cases, metrics)
+    decided = [each.passes[0] for each in found_rounds(result_set)]
+    assert [(each.first, each.last, each.rounds) for each in table] == [(1, 5, 5), (1, 5, 5)]
+    assert [(each.first, each.last) for each in decided] == [(1, 5), (1, 5)]
+    means = window_means(part, result_set.cases, metrics, ["iops"])
+    assert means["value"].to_list() == pytest.approx([10_000] * 4, rel=0.01)
+    titles = [each.title for each in findings(study, result_set.cases, metrics)]
+    assert "Steady state of 100 % full was achieved in rounds 1 to 5" in titles
+    assert not [title for title in titles if "preparation" in title]
+
+
+def test_a_study_that_is_stopped_goes_on_with_a_target_prepared_anew(tmp_path: Path) -> None:
+    (tmp_path / "on").mkdir()
+    plan = plan_of(str(tmp_path / "on"), settings={"fill": "50"})
+    watcher = _StopAfter(5)
+    with pytest.raises(KeyboardInterrupt):
+        execute(plan, tmp_path / "set", observer=watcher)
+    before = {record.run_id: record.ended_at for record in ResultSet.open(tmp_path / "set").records()}
+    noted = _StopAfter(None)
+    result_set = resume(tmp_path / "set", observer=noted)
+    assert any("prepared anew" in note for note in noted.notes)
+    records = {record.run_id: record for record in result_set.records()}
+    assert {run_id: records[run_id].ended_at for run_id in before} == before
+    again = [record for record in result_set.records() if record.run_id not in before]
+    assert [record.levels.get("step") for record in again[:3]] == ["purge", "fill", None]
+    assert found_rounds(result_set)[0].passes[0].restarts == (again[2].levels["round"],)
+
+
+class _StopAfter:
+    """Sends SIGINT to this process once so many runs have ended, as Ctrl-C does."""
+
+    def __init__(self, runs: int | None) -> None:
+        self._left = runs
+        self.notes: list[str] = []
+
+    def run_started(self, run: Any, case: Any) -> None: ...
+
+    def event(self, run: Any, event: dict[str, Any]) -> None: ...
+
+    def run_ended(self, run: Any, record: Any) -> None:
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), 2)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+LONG = """
+name = "long"
+title = "One long run"
+question = "Is it steady?"
+repeats = 1
+
+[measurement]
+access = "random"
+read_fraction = 0.0
+ramp = 0
+duration = "12s"
+interval = "100ms"
+round_length = "1s"
+
+[[parts]]
+name = "long"
+factors.queue_depth = [1, 2]
+
+[profiles.quick]
+"""
+
+
+def test_a_long_run_is_judged_by_its_own_rounds(tmp_path: Path) -> None:
+    result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", LONG), tmp_path / "set")
+    found = courses(Facts(result_set))
+    assert [len(each.values) for each in found] == [12, 12]
+    assert all(each.steady.left is None and each.steady.measured and each.steady.measured.last == 5 for each in found)
+    assert all(each.cliff is None for each in found)
+    metrics = run_metrics(result_set)
+    values = {
+        name: metrics.filter(pl.col("metric") == name)["value"].to_list()
+        for name in ("steady_iops", "steady_fraction", "seconds_to_steady_state", "seconds_to_cliff")
+    }
+    assert values["steady_iops"] == pytest.approx([10_000] * 2, rel=0.01)
+    assert values["steady_fraction"] == pytest.approx([1, 1], rel=0.01)
+    assert values["seconds_to_steady_state"] == [5, 5]
+    assert values["seconds_to_cliff"] == []
+
+
+def test_a_run_too_short_for_a_window_is_not_achieved(tmp_path: Path) -> None:
+    plan = plan_of("simulated:servers=1,write=100us,size=1GiB", LONG, settings={"duration": "3s"})
+    result_set = execute(plan, tmp_path / "set")
+    study = Study.model_validate(result_set.plan.study)
+    metrics = run_metrics(result_set)
+    titles = [each.title for each in findings(study, result_set.cases, metrics, courses=courses(Facts(result_set)))]
+    assert "Steady state was not achieved by queue depth 1 within 3 s" in titles
+    assert "steady_fraction" not in set(metrics["metric"])
+
+
+@pytest.mark.parametrize("name", ["master2010-degradation", "snia-write-saturation"])
+def test_a_shipped_study_runs_to_its_report_on_a_simulated_drive(name: str, tmp_path: Path) -> None:
+    from iosonde.report import write
+
+    settings = {"duration": "6s"} | (
+        {"fill": "50,90"} if name.startswith("master") else {"span": "128MiB", "limit_spans": "none"}
+    )
+    plan = expand(load(name), open_target("sim:pm963,capacity=256MiB"), profile="quick", settings=settings)
+    result_set = execute(plan, tmp_path / "set")
+    assert {record.outcome for record in result_set.records()} == {"complete"}
+    assert {record.parameters["purge"] for record in result_set.records()} == {"format"}
+    assert any("steady" in title for title in _titles(result_set))
+    page = write([result_set], tmp_path / "report.md", format="md")[0].read_text()
+    assert "preconditioning" in page and "Preparation" in page
+
+
+def _titles(result_set: ResultSet) -> list[str]:
+    study = Study.model_validate(result_set.plan.study)
+    found = findings(study, result_set.cases, run_metrics(result_set), courses=courses(Facts(result_set)))
+    return [each.title for each in found]

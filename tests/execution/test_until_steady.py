@@ -1,0 +1,214 @@
+"""Runs that iosonde ends: because they are steady, or because the time given is over. And the truths of a known drive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Iosonde
+from engines import real_engine
+from test_sustained import found_rounds
+
+from iosonde.errors import StudyError
+from iosonde.execution import execute, resume
+from iosonde.findings.findings import findings
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.sustained import courses
+from iosonde.plan import Plan
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.study.model import Study
+
+GIB = 1 << 30
+
+STUDY = """
+name = "until"
+title = "Until it is steady"
+question = "When is it?"
+repeats = 1
+
+[measurement]
+access = "random"
+read_fraction = 0.0
+queue_depth = 32
+span = "100%"
+purge = "strongest"
+ramp = 0
+duration = "10min"
+interval = "100ms"
+round_length = "1s"
+
+[[parts]]
+name = "main"
+
+[parts.rounds]
+most = 1
+until_steady = true
+hold = 3
+
+[profiles.quick]
+"""
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+def plan_of(target: str, text: str = STUDY, **settings: str) -> Plan:
+    return expand(parse(text), open_target(target), profile="quick", settings=settings)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def run_started(self, run: Any, case: Any) -> None: ...
+
+    def event(self, run: Any, event: dict[str, Any]) -> None: ...
+
+    def run_ended(self, run: Any, record: Any) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def titles(result_set: ResultSet) -> list[str]:
+    study = Study.model_validate(result_set.plan.study)
+    found = findings(study, result_set.cases, run_metrics(result_set), courses=courses(Facts(result_set)))
+    return [each.title for each in found]
+
+
+def test_the_engine_runs_on_and_is_ended_once_it_is_steady(tmp_path: Path) -> None:
+    """A write of this drive takes 100 us whatever happens: steady with the fifth round, and three more are asked for."""
+    listener = Listener()
+    plan = plan_of("simulated:servers=1,write=100us,size=1GiB", duration="24h")
+    result_set = execute(plan, tmp_path / "set", observer=listener)
+    [record] = result_set.records()
+    assert (record.outcome, record.ended) == ("complete", "it was steady")
+    [course] = courses(Facts(result_set))
+    assert course.steady.measured and (course.steady.measured.first, course.steady.measured.last) == (1, 5)
+    assert 8 <= len(course.values) < 24 * 3600, "the engine on virtual time is some way ahead when it hears of it"
+    assert "steady state after 8 s, so the run is ended" in listener.notes
+    assert found_rounds(result_set)[0].reached
+
+
+def test_the_study_says_what_steady_is_and_the_record_which_rule_was_applied(tmp_path: Path) -> None:
+    """Exponential service times: SNIA's rule holds with the fifth round, one of a tenth of a percent never does."""
+    target = "simulated:servers=1,write=100us,size=1GiB"
+    settings = {"duration": "30s", "service": "exponential"}
+    strict = STUDY.replace("hold = 3", "window = 3\nrange = 0.001\nslope = 0.001")
+    loose = execute(plan_of(target, STUDY.replace("hold = 3", ""), **settings), tmp_path / "loose")
+    missed = execute(plan_of(target, strict, **settings), tmp_path / "strict")
+    [record], [other] = loose.records(), missed.records()
+    assert (record.ended, other.ended) == ("it was steady", "")
+    said = [[each.parameters[f"rounds.{name}"] for name in ("window", "range", "slope")] for each in (record, other)]
+    assert said == [[5, 0.2, 0.1], [3, 0.001, 0.001]]
+    [course] = courses(Facts(missed))
+    assert (course.steady.measured, course.steady.criteria.window) == (None, 3)
+    assert any("not achieved" in title for title in titles(missed))
+    asked = missed.sql('SELECT "rounds.range" AS range FROM cases WHERE round_length IS NOT NULL')
+    assert asked["range"].to_list() == [0.001]
+
+
+def test_a_window_of_three_ends_a_run_sooner_than_one_of_five(tmp_path: Path) -> None:
+    listener = Listener()
+    plan = plan_of("simulated:servers=1,write=100us,size=1GiB", STUDY.replace("hold = 3", "window = 3"))
+    execute(plan, tmp_path / "set", observer=listener)
+    assert "steady state after 3 s, so the run is ended" in listener.notes
+
+
+def test_not_achieved_is_what_a_run_that_is_too_short_comes_to(tmp_path: Path) -> None:
+    result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", duration="4s"), tmp_path / "set")
+    [found] = found_rounds(result_set)
+    assert not found.reached and found.reason == "steady state was not achieved within the length of the run"
+    assert [record.ended for record in result_set.records()] == [""]
+    assert any("not achieved" in title for title in titles(result_set))
+
+
+def test_a_drive_of_known_spare_room_falls_when_that_is_used_up(tmp_path: Path) -> None:
+    """The pm963 has 7 % of spare room: new, it takes 1.07 times its capacity of random writes before it must collect.
+
+    Its steady state then is what collecting leaves: with `a = exp(-(1 - a) 1.07)` of a block valid when it is collected,
+    each write costs 1 / (1 - a) programs. Greedy collection, small blocks and the buffer are worth a fifth.
+    """
+    result_set = execute(plan_of("sim:pm963,capacity=1GiB"), tmp_path / "set")
+    course = courses(Facts(result_set))[-1]
+    assert course.steady.measured and course.steady.left is None and course.cliff and course.cliff_bytes
+    assert course.cliff_bytes == pytest.approx(1.07 * GIB, rel=0.1)
+    assert course.cliff_s == pytest.approx(course.cliff_bytes / course.cliff.before, rel=0.1)
+    fresh, steady = course.cliff.before, float(course.bandwidth[course.steady.measured.last - 1])
+    valid = 0.0
+    for _ in range(1000):
+        valid = 2.718281828 ** (-(1 - valid) * 1.07)
+    assert steady / fresh == pytest.approx(1 - valid, rel=0.25)
+    level = course.level
+    assert level and level.low is not None and level.high is not None
+    assert level.low <= level.value <= level.high and level.high / level.low < 1.1
+    told = titles(result_set)
+    assert any("is steady after" in title for title in told) and any("write cliff" in title for title in told)
+
+
+SLOW = STUDY.replace('interval = "100ms"', 'interval = "100ms"\nio_mode = "buffered"').replace(
+    "until_steady = true\nhold = 3\n", ""
+)
+
+
+def test_a_long_run_ends_with_what_it_has_when_the_time_given_is_over(tmp_path: Path) -> None:
+    (tmp_path / "on").mkdir()
+    listener = Listener()
+    plan = plan_of(str(tmp_path / "on"), SLOW, span="16MiB", duration="10min", purge="none")
+    result_set = execute(plan, tmp_path / "set", observer=listener, time_limit_s=3)
+    for limit_s in (6, 12, 24):  # A machine that is busy may not have come to measure anything.
+        if not result_set.records():
+            result_set = resume(tmp_path / "set", observer=listener, time_limit_s=limit_s)
+    [record] = result_set.records()
+    assert (record.outcome, record.ended) == ("complete", "the time given was over")
+    [course] = courses(Facts(result_set))
+    assert 0 < len(course.values) < 600
+    assert not list((tmp_path / "on").iterdir()), "what was made is removed"
+
+
+def test_a_study_that_is_cut_says_so_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "on").mkdir()
+    text = SLOW.replace("most = 1", "most = 500")
+    settings = {"span": "16MiB", "duration": "500ms", "round_length": "none", "purge": "overwrite"}
+    listener = Listener()
+    plan = plan_of(
+        str(tmp_path / "on"), text.replace("most = 500", "most = 500\nrange = 1e-9\nslope = 1e-9"), **settings
+    )
+    result_set = execute(plan, tmp_path / "set", observer=listener, time_limit_s=2)
+    before: set[str] = set()
+    for _ in range(20):
+        rounds = {record.run_id for record in result_set.records() if "round" in record.levels}
+        assert before <= rounds, "what was measured counts"
+        if len(rounds) >= 5:
+            break
+        before = rounds
+        result_set = resume(tmp_path / "set", observer=listener, time_limit_s=4)
+    assert any("the time given is over" in note for note in listener.notes)
+    assert {record.outcome for record in result_set.records()} == {"complete"}
+    assert any("not achieved" in title for title in titles(result_set))
+
+
+def test_the_command_takes_a_limit_of_time_and_refuses_nonsense(iosonde: Iosonde, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY.replace("[profiles.quick]", "[profiles.standard]"))
+    for text, message in (("8 hours", "is not a unit of time"), ("0s", "leaves no time")):
+        refused = iosonde("run", str(tmp_path / "study.toml"), "--target", "null:1GiB", "--time-limit", text)
+        assert refused.returncode == 2 and message in refused.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (STUDY.replace("most = 1", "most = 9"), "`until_steady` ends single runs by their own rounds"),
+        (STUDY.replace('round_length = "1s"\n', ""), "`until_steady` needs a `round_length`"),
+    ],
+)
+def test_what_could_never_be_judged_is_refused(text: str, message: str) -> None:
+    with pytest.raises(StudyError) as raised:
+        plan_of("null:1GiB", text)
+    assert message in raised.value.what

@@ -1,0 +1,53 @@
+"""Runs that fall to another level for good, and those that only look like it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from iosonde.findings.lasting_drop import LastingDrop, drop_of
+from iosonde.findings.sentences import lasting_drop
+
+NOISE = np.random.default_rng(1).normal(1, 0.05, 40)
+
+SERIES: dict[str, tuple[list[float], int | None]] = {
+    "a cache that is full": ([100.0] * 5 + [40.0] * 5, 5),
+    "the same in noise": ([*(100 * NOISE[:20]), *(60 * NOISE[20:])], 20),
+    "two falls": ([100.0] * 4 + [60.0] * 4 + [30.0] * 4, 8),
+    "a stall that is over": ([100.0] * 5 + [10.0] * 2 + [100.0] * 5, None),
+    "noise alone": (list(100 * NOISE), None),
+    "a fall of less than a fifth": ([100.0] * 6 + [85.0] * 6, None),
+    "a rise": ([40.0] * 6 + [100.0] * 6, None),
+    "too little after it": ([100.0] * 10 + [20.0] * 2, None),
+    "too few intervals": ([100.0] * 3 + [40.0] * 4, None),
+    "nothing at all": ([0.0] * 12, None),
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_a_drop_counts_when_it_lasts_to_the_end(name: str) -> None:
+    rates, at = SERIES[name]
+    assert drop_of(np.asarray(rates)) == at
+
+
+def drop(run_id: str, after: float) -> LastingDrop:
+    return LastingDrop(
+        result_set="",
+        run_id=run_id,
+        case_id="main",
+        part="main",
+        at_s=4.0,
+        moved_bytes=1 << 30,
+        before=400e6,
+        after=after,
+    )
+
+
+def test_one_sentence_names_the_deepest_and_counts_the_rest() -> None:
+    [found] = lasting_drop.tell([drop("a", 300e6), drop("b", 100e6)], measured=9)
+    assert found.title == (
+        "2 of 9 runs fall to a lower level for good while measured, so that the figure is a mean of two states: "
+        "`main` after 4 s and 1 GiB, to 25 % of what it was"
+    )
+    assert found.evidence.startswith("`b` from 400 MB/s to 100 MB/s after 4 s and 1 GiB; `a` from")
+    assert list(lasting_drop.tell([], measured=9)) == []

@@ -1,0 +1,76 @@
+"""When the difference of a drive's counters is a number, and when it is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from plans import a_record, hand_plan
+
+from iosonde.metrics import media
+from iosonde.results import drive_facts
+
+GIB = 1 << 30
+UNIT = media.DATA_UNIT_BYTES
+
+
+def a_drive(
+    *, handed: int = GIB, units: int | None = None, written: int = 2 * GIB, step: int = 1, **changes: Any
+) -> dict[str, Any]:
+    """A drive in a record: what it was handed, and by how much its counters grew."""
+    grown = -(-handed // UNIT) if units is None else units
+    begin = {"data_units_written": 10**6, "media": {"written_bytes": 10**12, "step_bytes": step}}
+    end = {"data_units_written": 10**6 + grown, "media": {"written_bytes": 10**12 + written, "step_bytes": step}}
+    return {"name": "nvme0n1", "device": "259:0", "write_bytes": handed, "begin": begin, "end": end, **changes}
+
+
+def facts(*drives: dict[str, Any]) -> dict[str, Any]:
+    plan = hand_plan()
+    return drive_facts.of(a_record(plan, plan.runs[0]).model_copy(update={"drives": list(drives)}))
+
+
+def judged(*drives: dict[str, Any]) -> dict[str, Any]:
+    none = {"simulated_media_write_bytes": None, "simulated_write_bytes": None}
+    schema = {
+        "run_media_untold": pl.String,
+        **dict.fromkeys((*drive_facts.COLUMNS, *none), pl.Int64),
+    }
+    return media.judged(pl.DataFrame([{**facts(*drives), **none}], schema=schema)).row(0, named=True)
+
+
+def test_the_media_take_what_all_drives_say_over_what_all_were_handed() -> None:
+    row = judged(a_drive(written=2 * GIB), a_drive(written=4 * GIB))
+    assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_untold"]) == (6 * GIB, 2 * GIB, None)
+
+
+@pytest.mark.parametrize(
+    ("drive", "reason"),
+    [
+        (a_drive(handed=63 * UNIT), media.TOO_LITTLE),
+        (a_drive(handed=GIB, step=10**9), media.TOO_LITTLE),
+        (a_drive(units=0), media.DISAGREE),
+        (a_drive(units=2 * GIB // UNIT), media.DISAGREE),
+        (a_drive(written=0), media.STOOD_STILL),
+        (a_drive(written=-1), "a counter of `nvme0n1` went backwards during the run"),
+        (a_drive(units=-1), "a counter of `nvme0n1` went backwards during the run"),
+        (a_drive(end={"untold": "`nvme0n1` is gone"}), "`nvme0n1` is gone"),
+        (a_drive(begin={"untold": "`sda` is no NVMe drive"}), "`sda` is no NVMe drive"),
+    ],
+)
+def test_what_is_no_number_has_a_reason(drive: dict[str, Any], reason: str) -> None:
+    row = judged(drive)
+    assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_untold"]) == (None, None, reason)
+
+
+def test_one_drive_that_does_not_tell_is_enough() -> None:
+    assert judged(a_drive(), a_drive(begin={"untold": "no"}))["media_untold"] == "no"
+
+
+def test_the_least_that_is_a_number_is() -> None:
+    assert judged(a_drive(handed=64 * UNIT, written=1))["media_write_bytes"] == 1
+
+
+def test_without_a_drive_nothing_is_said_not_even_why() -> None:
+    assert set(facts().values()) == {None}
+    assert judged()["media_untold"] is None

@@ -1,0 +1,256 @@
+"""Arrays of known performance: what they promise, what they lose, and to what, in numbers and in words."""
+
+# sentences stand here word for word
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from fabricate import Array, result_set
+from hand_made import results, study
+from inline_snapshot import snapshot
+
+from iosonde.findings.finding import Finding
+from iosonde.findings.findings import findings
+from iosonde.findings.loads import Loads
+from iosonde.findings.promise import promises
+from iosonde.findings.question import Question
+from iosonde.findings.sentences.promise import why
+from iosonde.metrics.metrics import run_metrics
+from iosonde.results import ResultSet
+from iosonde.study.model import Study
+
+KIB, GB = 1 << 10, 1e9
+READ, WRITE = 2.5 * GB, 2.0 * GB
+OPERATIONS = [
+    {"label": "read", "set": {"read_fraction": 1.0, "jobs": 64}},
+    {"label": "write", "set": {"read_fraction": 0.0, "jobs": 64}},
+]
+
+
+def a_study(**factors: Any) -> dict[str, Any]:
+    """Every level on every number of devices, as far as the model knows them."""
+    return {
+        "name": "arrays",
+        "title": "Arrays",
+        "question": "?",
+        "parts": [
+            {
+                "name": "main",
+                "factors": {
+                    "array": ["single", "raid0", "raid1", "raid5"],
+                    "devices": [1, 4, 8],
+                    "operation": OPERATIONS,
+                    **factors,
+                },
+            }
+        ],
+        "profiles": {"quick": {}},
+        "analysis": [{"kind": "promise", "over": "devices", "by": ["array", "operation"]}],
+    }
+
+
+def shares(parameters: dict[str, Any]) -> float:
+    """How many devices' worth an array delivers: RAID 0 all of it, RAID 1 half when reading, RAID 5 what it does."""
+    level, devices = parameters.get("array", "single"), parameters.get("devices", 1)
+    reads = parameters["read_fraction"] == 1
+    if level == "single" or devices == 1:
+        return 1.0
+    return {"raid0": devices, "raid1": devices / 2 if reads else 1, "raid5": devices - 1 if reads else devices / 50}[
+        level
+    ]
+
+
+def performance(parameters: dict[str, Any], *, speed: float) -> tuple[float, float]:
+    one = READ if parameters["read_fraction"] == 1 else WRITE
+    iops = speed * shares(parameters) * one / parameters["block_size"]
+    return iops, 64 / iops * 1e9
+
+
+def array(parameters: dict[str, Any]) -> Array | None:
+    level, devices = parameters.get("array", "single"), parameters.get("devices", 1)
+    target = {"kind": "simulated", "size_bytes": int(480e9)}
+    if level == "single" or devices == 1:
+        return Array(target=target, members=[], shares=[])
+    capacity = {"raid0": devices, "raid1": 1, "raid5": devices - 1}[level]
+    modify = level == "raid5" and parameters["read_fraction"] == 0
+    copies = devices if level == "raid1" and parameters["read_fraction"] == 0 else 1
+    work = {"reads": 2.0, "writes": 2.0, "read_bytes": 2.0, "write_bytes": 2.0} if modify else {}
+    plain = (
+        {"writes": copies, "write_bytes": copies}
+        if parameters["read_fraction"] == 0
+        else {"reads": 1.0, "read_bytes": 1.0}
+    )
+    return Array(
+        target={**target, "size_bytes": int(480e9 * capacity), "array": {"drives": devices}},
+        members=[f"drive{number}" for number in range(devices)],
+        shares=[1 / devices] * devices,
+        busy=0.5 if level == "raid1" else 0.98,
+        **(work or plain),
+    )
+
+
+@pytest.fixture(scope="module")
+def fabricated(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
+    directory = tmp_path_factory.mktemp("promise") / "results"
+    facts = a_study()
+    return result_set(directory, facts, repeats=5, seconds=1, performance=performance, array=array)
+
+
+def question_of(results: ResultSet) -> Question:
+    model = Study.model_validate(results.plan.study)
+    return Question(
+        study=model, analysis=model.analysis[0], cases=results.cases, runs=run_metrics(results), outcomes=results.runs
+    )  # fmt: skip
+
+
+def told(results: ResultSet) -> list[Finding]:
+    model = Study.model_validate(results.plan.study)
+    found = findings(model, results.cases, run_metrics(results), runs=results.runs)
+    return [finding for finding in found if finding.kind == "promise"]
+
+
+def row(answers: list[dict[str, Any]], level: str, devices: int, operation: str) -> dict[str, Any]:
+    (found,) = [
+        each for each in answers if (each["array"], each["devices"], each["operation"]) == (level, devices, operation)
+    ]
+    return found
+
+
+def test_efficiency_is_measured_over_promised_with_its_interval(fabricated: ResultSet) -> None:
+    answers = Loads(question_of(fabricated)).answers()
+    for level, devices, operation, multiple, efficiency in [
+        ("raid0", 8, "read", 8, 1.0),
+        ("raid1", 4, "read", 4, 0.5),
+        ("raid1", 8, "write", 1, 1.0),
+        ("raid5", 8, "read", 7, 1.0),
+        ("raid5", 8, "write", 7 / 4, (8 / 50) / (7 / 4)),
+    ]:
+        found = row(answers, level, devices, operation)
+        assert found["multiple"] == pytest.approx(multiple)
+        assert found["efficiency"] == pytest.approx(efficiency, rel=0.05)
+        assert found["low"] <= found["efficiency"] <= found["high"]
+        assert found["overhead"] == pytest.approx(1 - found["efficiency"])
+        assert found["speedup"] == pytest.approx(found["efficiency"] * multiple)
+        assert found["promised"] == pytest.approx(multiple * found["baseline"])
+
+
+def test_single_devices_are_no_arrays(fabricated: ResultSet) -> None:
+    answers = Loads(question_of(fabricated)).answers()
+    assert {each["devices"] for each in answers} == {4, 8}
+    assert "single" not in {each["array"] for each in answers}
+
+
+def test_the_counters_of_the_members_say_what_each_io_cost(fabricated: ResultSet) -> None:
+    answers = Loads(question_of(fabricated)).answers()
+    modify = row(answers, "raid5", 8, "write")
+    assert modify["member_ios_per_operation"] == pytest.approx(4, abs=0.05)
+    assert modify["member_reads_per_operation"] == pytest.approx(2, abs=0.05)
+    assert modify["member_bytes_per_byte"] == pytest.approx(4, abs=0.05)
+    assert modify["member_utilisation"] == pytest.approx(0.98)
+    assert modify["member_imbalance"] == pytest.approx(1, abs=0.01)
+    assert modify["cpu_ns_per_byte"] is None, "simulated drives say nothing of the processor"
+    assert row(answers, "raid1", 8, "write")["member_ios_per_operation"] == pytest.approx(8, abs=0.05)
+
+
+def test_the_bound_knows_partial_stripes(fabricated: ResultSet) -> None:
+    answers = Loads(question_of(fabricated)).answers()
+    found = row(answers, "raid5", 8, "write")
+    # 4 KiB on a chunk of 512 KiB: two reads and two writes, shared out among 8 drives, both at once.
+    assert found["needed_bytes"] == 4
+    assert (found["bound_by"], found["members_in_use"]) == ("members", 8)
+    assert found["bound"] == pytest.approx(8 / (2 / WRITE), rel=0.05)
+
+
+LOAD = {"block_size": 4 * KIB, "io_mode": "direct", "access": "random", "read_fraction": 1.0, "queue_depth": 1}
+
+
+def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: Any) -> list[dict[str, Any]]:
+    """RAID and one device with one I/O in flight; `facts` are what runs tell of their target."""
+    cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **LOAD)
+    outcomes = cases.select("case_id").with_columns(pl.lit(value).alias(name) for name, value in facts.items())
+    factors = {"array": ["single", "raid0"], "devices": [1, 4]}
+    asked = study(factors, [{"kind": "promise", "over": "devices", "by": ["array"]}])
+    question = Question(study=asked, analysis=asked.analysis[0], cases=cases, runs=runs, outcomes=outcomes)
+    return Loads(question).answers()
+
+
+ONE_IN_FLIGHT = {("single", 1): [100.0] * 3, ("raid0", 4): [98.0] * 3}
+
+
+def test_one_io_in_flight_keeps_one_member_busy_whatever_the_level_promises() -> None:
+    (found,) = answers_by_hand(ONE_IN_FLIGHT)
+    assert (found["promised"], found["bound"], found["bound_by"]) == (400, 100, "parallelism")
+    assert why(found) == "this load keeps 1 of 4 members busy at once"
+
+
+def test_a_link_that_all_share_bounds_them() -> None:
+    (found,) = answers_by_hand(ONE_IN_FLIGHT, link_bytes_per_second=90.0)
+    assert (found["bound"], found["bound_by"]) == (90, "link")
+    assert why(found) == "the link that all members share is the ceiling"
+
+
+def test_a_pcie_link_that_members_share_bounds_them_and_carries_both_directions_at_once() -> None:
+    (found,) = answers_by_hand(ONE_IN_FLIGHT, pcie_bytes_per_second=90.0)
+    assert (found["bound"], found["bound_by"]) == (90, "pcie")
+    assert why(found) == "the PCIe link that members share is the ceiling"
+
+
+def test_a_thread_that_saturates_its_core_is_the_reason_where_members_are_not() -> None:
+    (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
+    assert why({**found, "core_utilisation": 0.97}) == "a thread saturates its core (97 % busy)"
+    assert why({**found, "member_utilisation": 0.6, "member_imbalance": 1.2}) == (
+        "members are idle 40 % of the time, the busiest moving 1.20 times the mean"
+    )
+    assert why({**found, "member_imbalance": 1.5}) == "the busiest member moves 1.50 times the mean"
+    assert why(found) == ""
+
+
+def test_a_thread_of_md_that_has_no_time_left_is_the_reason_and_not_the_members() -> None:
+    (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
+    saturated = {**found, "array_thread": "md127_raid5", "array_thread_utilisation": 0.98, "of_bound": 0.3}
+    held = "`md127_raid5` was busy 98 % of one core: the array is held back by md's single thread, not by its members"
+    assert why(saturated) == held
+    assert why({**saturated, "member_utilisation": 1.0}) == held, "a member with one I/O in flight counts as busy"
+    assert why({**saturated, "of_bound": 0.97}) == "this load keeps 1 of 4 members busy at once"
+    assert why({**saturated, "array_thread_utilisation": 0.5}) == ""
+
+
+def test_the_name_of_the_thread_comes_from_the_runs() -> None:
+    (found,) = answers_by_hand(ONE_IN_FLIGHT, array_thread="md127_raid5")
+    assert found["array_thread"] == "md127_raid5"
+    (without,) = answers_by_hand(ONE_IN_FLIGHT)
+    assert (without["array_thread"], without["array_thread_utilisation"]) == (None, None)
+
+
+def test_without_one_device_nothing_is_promised() -> None:
+    cases, runs = results(["array", "devices"], {"bandwidth": {("raid0", 4): [98.0] * 3}}, jobs=1, **LOAD)
+    cells = runs.group_by("case_id").agg(values=pl.col("value")).join(cases, on="case_id")
+    assert promises(cells, cases, factors=[]).is_empty()
+
+
+def test_capacity_is_promised_too(fabricated: ResultSet) -> None:
+    answers = Loads(question_of(fabricated)).answers()
+    found = row(answers, "raid5", 8, "read")
+    assert found["capacity"] == found["promised_capacity"] == 7 * 480e9
+
+
+def test_arrays_in_sentences(fabricated: ResultSet) -> None:
+    assert [finding.title for finding in told(fabricated)] == snapshot(
+        [
+            "RAID 0 keeps its promise: 98..101 % of it with 4 to 8 devices; at best 8.1 times one device",
+            "RAID 1 loses up to 49 % of its promise (reads, 4 devices) and keeps it for writes; at best 4.1 times one device",
+            "RAID 1 reads reach 51 % of the promise with 4 to 8 devices: members are idle 50 % of the time",
+            "RAID 5 loses up to 91 % of its promise (writes, 8 devices) and keeps it for reads; at best 7.0 times one device",
+            "RAID 5 writes reach 8.9..10 % of the promise with 4 to 8 devices: 4 member I/Os for each host write, 2 of them reads",
+        ]
+    )
+
+
+def test_the_evidence_names_promise_interval_and_counters(fabricated: ResultSet) -> None:
+    (evidence,) = [each.evidence for each in told(fabricated) if each.title.startswith("RAID 5 writes")]
+    assert evidence == snapshot(
+        "RAID 5 of 8: 316 MB/s of 3.57 GB/s promised (1.75 times one device's 2.04 GB/s), efficiency 8.9 %, 95 % interval 8.8..9.3 %, software overhead 91 %, 0.16 times one device; the layout bounds it to 8.16 GB/s (the members' own speed): 3.9 %; members: 4 I/Os and 4.00 bytes for each of the host, 98 % busy; the busiest moves 1.00 times the mean; 5 runs each"
+    )

@@ -1,0 +1,139 @@
+"""Each question on frames whose answer can be computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hand_made import cells, controls, results
+
+from iosonde.findings.asymmetry import asymmetry
+from iosonde.findings.cells import cells as take_cells
+from iosonde.findings.doubling import gain_per_doubling
+from iosonde.findings.drift import drift
+from iosonde.findings.flatness import flatness
+from iosonde.findings.littles_law import littles_law
+from iosonde.findings.peak import peak
+from iosonde.findings.saturation import saturation
+from iosonde.findings.tails import tail_growth
+
+
+def test_saturation_is_the_first_level_with_95_percent_of_the_peak() -> None:
+    values = {(1,): [40], (2,): [80], (4,): [94.9], (8,): [95], (16,): [100], (32,): [90]}
+    row = saturation(cells(["queue_depth"], values), over="queue_depth").row(0, named=True)
+    assert (row["level"], row["peak_level"], row["last_value"], row["saturates"]) == (8, 16, 90, True)
+    assert (row["low"], row["high"], row["share"]) == (None, None, None)
+
+
+def test_saturation_at_the_last_level_is_none() -> None:
+    row = saturation(cells(["x"], {(1,): [1], (2,): [2], (4,): [4]}), over="x").row(0, named=True)
+    assert (row["level"], row["saturates"]) == (4, False)
+
+
+def test_repeats_that_disagree_give_a_range_of_levels() -> None:
+    values = {(4,): [80, 97, 99], (8,): [99, 100, 101], (16,): [99, 100, 101]}
+    row = saturation(cells(["queue_depth"], values), over="queue_depth").row(0, named=True)
+    assert (row["level"], row["low"], row["high"]) == (4, 4, 8)
+    # The median of three resampled from 80, 97, 99 is 80 in 7 of 27 cases, and then 8 is the answer.
+    assert row["share"] == pytest.approx(20 / 27, abs=0.03)
+
+
+def test_saturation_answers_apart_for_each_combination() -> None:
+    values = {("read", 1): [10], ("read", 2): [20], ("write", 1): [20], ("write", 2): [20]}
+    found = saturation(cells(["operation", "queue_depth"], values), over="queue_depth", by=["operation"])
+    assert found.select("operation", "level").rows() == [("read", 2), ("write", 1)]
+
+
+def test_gain_is_per_doubling_whatever_the_step() -> None:
+    found = gain_per_doubling(cells(["x"], {(2,): [10], (8,): [40], (10,): [40]}), over="x")
+    assert found["ratio"].to_list() == [4, 1]
+    assert found["gain"].to_list() == [2, 1]
+
+
+def test_asymmetry_compares_every_two_levels() -> None:
+    values = {("read",): [30, 30, 30], ("write",): [10, 10, 10], ("mix",): [15, 15, 15]}
+    found = asymmetry(cells(["operation"], values), over="operation")
+    assert found.select("first", "second", "ratio", "low").rows() == [
+        ("read", "write", 3, 3),
+        ("read", "mix", 2, 2),
+        ("write", "mix", pytest.approx(2 / 3), pytest.approx(2 / 3)),
+    ]
+
+
+def test_a_tail_that_grows_in_step_with_queue_depth_has_exponent_one() -> None:
+    row = tail_growth(cells(["queue_depth"], {(1,): [100], (4,): [150], (16,): [1600]}), over="queue_depth").row(
+        0, named=True
+    )
+    assert (row["first"], row["last"], row["growth"], row["exponent"]) == (100, 1600, 16, pytest.approx(1))
+
+
+def test_flatness_is_the_ratio_of_best_to_worst() -> None:
+    row = flatness(cells(["jobs"], {(1,): [90], (2,): [100], (4,): [50]}), over="jobs").row(0, named=True)
+    assert (row["best_level"], row["worst_level"], row["ratio"]) == (2, 4, 2)
+
+
+def test_a_peak_names_the_best_level_and_its_lead() -> None:
+    row = peak(cells(["x"], {(1,): [90] * 3, (2,): [100] * 3, (4,): [50] * 3}), over="x").row(0, named=True)
+    assert (row["level"], row["value"], row["second_level"]) == (2, 100, 1)
+    assert row["lead_low"] == pytest.approx(100 / 90)
+
+
+def test_a_machine_that_slows_down_is_told_by_its_control_case() -> None:
+    found = drift(controls("iops", [100, 99, 97, 96, 94, 93, 91, 90]), metric="iops")
+    assert found is not None
+    assert found.change.value == pytest.approx(-0.105, abs=0.01)
+    assert found.change.below(0)
+    assert found.spread == pytest.approx(10 / 95)
+
+
+def test_noise_is_not_drift() -> None:
+    values = np.random.default_rng(3).normal(100, 2, 12)
+    found = drift(controls("iops", values.tolist()), metric="iops")
+    assert found is not None
+    assert not found.change.below(0) and not found.change.above(0)
+
+
+def test_three_controls_say_nothing_of_drift() -> None:
+    assert drift(controls("iops", [100, 90, 80]), metric="iops") is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "mean_latency_ns", "expected"),
+    [(1.0, 1e6, "holds"), (0.93, 1e6, "below"), (1.08, 1e6, "above"), (0.93, 50e6, "holds"), (0.5, 300e6, "too_short")],
+)
+def test_littles_law_allows_five_percent_and_the_cut_ends(ratio: float, mean_latency_ns: float, expected: str) -> None:
+    values = {"littles_law_ratio": ratio, "completion_latency_ns_mean": mean_latency_ns, "seconds": 1.0}
+    values |= {"mean_in_flight": 4 * ratio, "concurrency": 4.0}
+    _, runs = results(["x"], {metric: {(1,): [value]} for metric, value in values.items()})
+    checked = littles_law(runs).row(0, named=True)
+    assert checked["verdict"] == expected
+    assert checked["ratio"] == ratio
+
+
+def test_cells_are_chosen_by_part_metric_and_level_as_a_study_writes_them() -> None:
+    values = {(4096, 1): [1.0, 2.0], (4096, 2): [3.0, 4.0], (8192, 1): [5.0, 6.0], (8192, 2): [0.0, 0.0]}
+    cases, runs = results(["block_size", "queue_depth"], {"iops": values, "bandwidth": values})
+    chosen = take_cells(runs, cases, part="main", metric="iops", factors=["queue_depth"], where={"block_size": "4KiB"})
+    assert chosen.select("queue_depth", "values").rows() == [(1, [1, 2]), (2, [3, 4])]
+    nothing_completed = take_cells(
+        runs, cases, part="main", metric="iops", factors=["queue_depth"], where={"block_size": 8192}
+    )
+    assert nothing_completed["queue_depth"].to_list() == [1]
+
+
+def test_a_factor_is_found_under_the_name_that_the_view_gives_it() -> None:
+    """`operation` is a column of the results too, so the view of cases calls the factor `operation_level`."""
+    cases, runs = results(["operation"], {"iops": {("read",): [10.0], ("mix",): [20.0]}})
+    both = pl.concat([runs, runs.with_columns(operation=pl.lit("read")), runs.with_columns(operation=pl.lit("write"))])
+    view = cases.rename({"operation": "operation_level"})
+    chosen = take_cells(both, view, part="main", metric="iops", factors=["operation"])
+    assert chosen.select("operation", "values").rows() == [("read", [10]), ("mix", [20])]
+
+
+def test_operation_counts_as_a_factor_where_the_study_has_none_of_that_name() -> None:
+    cases, runs = results(["queue_depth"], {"iops": {(1,): [10.0], (2,): [20.0]}})
+    apart = pl.concat([runs, runs.with_columns(operation=pl.lit("read")), runs.with_columns(operation=pl.lit("write"))])
+    chosen = take_cells(apart, cases, part="main", metric="iops", factors=["queue_depth", "operation"])
+    assert sorted(chosen["operation"].unique()) == ["read", "write"]
+    whole = take_cells(apart, cases, part="main", metric="iops", factors=["queue_depth"])
+    assert whole["values"].to_list() == [[10], [20]]

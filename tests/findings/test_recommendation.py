@@ -1,0 +1,84 @@
+"""Of two systems the better one for each workload, by the numbers that it stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+from hand_made import results
+from inline_snapshot import snapshot
+
+from iosonde.findings.recommendation import Recommendation, recommend
+from iosonde.findings.sentences.recommendation import tell
+
+NAMES = {"baseline": "flash", "contender": "optane"}
+TAIL = "completion_latency_ns_p99"
+
+
+def system(rate: Sequence[float], tail: Sequence[float] = (1e5, 1e5, 1e5)) -> pl.DataFrame:
+    """Run metrics of two cases of one workload."""
+    cases = {(depth,): list(rate) for depth in (1, 4)}
+    _, runs = results(["queue_depth"], {"bandwidth": cases, TAIL: {(depth,): list(tail) for depth in (1, 4)}})
+    return runs
+
+
+def judged(baseline: pl.DataFrame, contender: pl.DataFrame) -> Recommendation:
+    workloads = dict.fromkeys(sorted(set(baseline["case_id"])), "random reads")
+    [found] = recommend(baseline, contender, workloads)
+    return found
+
+
+def test_the_faster_one_is_chosen_and_the_evidence_said() -> None:
+    found = judged(system([98, 100, 102]), system([119, 122, 125]))
+    assert (found.choice, found.by, found.cases, found.repeats) == ("contender", "rate", 2, 3)
+    assert list(tell([found], NAMES)) == snapshot(
+        [
+            "Random reads: choose optane, it is faster (optane over flash: bandwidth 1.22 times, 95 % interval 1.18..1.26; p99 latency 1.00 times, 95 % interval 1.00..1.00; 2 cases, 3 runs each)"
+        ]
+    )
+
+
+def test_where_both_are_as_fast_the_tail_decides() -> None:
+    found = judged(system([100, 100, 101]), system([100, 101, 101], tail=(2e4, 2e4, 2e4)))
+    assert (found.choice, found.by) == ("contender", "tail")
+    found = judged(system([100, 100, 101]), system([100, 101, 101], tail=(3e5, 3e5, 3e5)))
+    assert (found.choice, found.by) == ("baseline", "tail")
+
+
+def test_a_faster_one_with_the_longer_tail_is_named_with_both() -> None:
+    found = judged(system([100, 100, 100]), system([150, 150, 150], tail=(9e5, 9e5, 9e5)))
+    [said] = tell([found], NAMES)
+    assert "choose optane, it is faster, unless the tail matters more: there flash is ahead" in said
+
+
+def test_what_is_surely_equal_is_no_choice() -> None:
+    assert judged(system([100, 100, 101]), system([100, 101, 101])).choice == "either"
+
+
+def test_single_runs_decide_nothing() -> None:
+    found = judged(system([100], tail=[1e5]), system([150], tail=[1e5]))
+    # Two cases are fewer than an interval over cases needs.
+    assert found.choice == "unclear"
+    [said] = tell([found], NAMES)
+    assert "unclear, at least 3 repeats are needed" in said
+
+
+def test_one_win_and_one_loss_within_a_workload_are_no_win() -> None:
+    _, ours = results(["queue_depth"], {"bandwidth": {(1,): [100.0] * 3, (4,): [100.0] * 3}})
+    _, theirs = results(["queue_depth"], {"bandwidth": {(1,): [200.0] * 3, (4,): [50.0] * 3}})
+    found = judged(ours, theirs)
+    assert (found.choice, found.tail) == ("either", None)
+
+
+def test_cases_that_one_system_lacks_take_no_part() -> None:
+    baseline = system([100, 100, 100])
+    contender = baseline.filter(pl.col("case_id") == baseline["case_id"][0])
+    assert judged(baseline, contender).cases == 1
+    assert recommend(baseline, contender.clear(), {baseline["case_id"][0]: "reads"}) == []
+
+
+def test_over_several_workloads_the_choices_are_counted() -> None:
+    baseline, contender = system([100, 100, 100]), system([150, 150, 150])
+    cases = sorted(set(baseline["case_id"]))
+    found = recommend(baseline, contender, {cases[0]: "reads", cases[1]: "writes"})
+    assert next(iter(tell(found, NAMES))) == "By workload: optane for 2 of 2"

@@ -1,0 +1,179 @@
+"""What is said of searches and of targets that cannot keep up, on a simulated device whose limits are known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from engines import real_engine
+
+from iosonde.execution import execute
+from iosonde.findings.finding import Finding
+from iosonde.planning import expand, parse
+from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.search import SearchConclusion
+from iosonde.report.content import collect
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+
+STUDY = """
+name = "one-server"
+title = "One server"
+question = "Up to which rate?"
+repeats = 1
+
+[measurement]
+queue_depth = 1024
+arrival = "poisson"
+ramp = "1s"
+duration = "2s"
+
+[[parts]]
+name = "capacity"
+measurement = { duration = "60s", interval = "5s" }
+search = { over = "rate", between = [4000, "8k"], holds = "response_latency_ns_p99_9 <= 1ms", precision = 0.01 }
+
+[[parts]]
+name = "everywhere"
+search = { over = "rate", between = [1000, 4000], holds = ["response_latency over 1ms < 5%"] }
+
+[[parts]]
+name = "nowhere"
+search = { over = "rate", between = [1000, 4000], holds = "response_latency_ns_p50 < 100us" }
+
+[[parts]]
+name = "too-short"
+search = { over = "rate", between = [1000, 4000], holds = "response_latency_ns_p99_99 < 1s" }
+
+[[parts]]
+name = "beside"
+search = { over = "rate", between = [4000, "20k"], holds = "iops > 1", beside = ["achieved_rate_fraction >= 0.99"] }
+
+[[parts]]
+name = "rates"
+measurement = { arrival = "constant" }
+factors.rate = [9000, 20000]
+
+[profiles.quick]
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IOSONDE_ENGINE", str(real_engine()))
+        plan = expand(parse(STUDY), open_target("simulated:servers=1,read=100us,size=1TiB"), profile="quick")
+        return execute(plan, tmp_path_factory.mktemp("one-server") / "set")
+
+
+@pytest.fixture(scope="module")
+def findings(results: ResultSet) -> list[Finding]:
+    [(_, found)] = collect([results]).chapters[0].findings
+    return found
+
+
+def of(findings: list[Finding], kind: str, part: str) -> list[str]:
+    return [
+        finding.title.removesuffix(" (simulated)")
+        for finding in findings
+        if (finding.kind, finding.part) == (kind, part)
+    ]
+
+
+def waiting_beyond(rate: float, service_s: float, wait_s: float) -> float:
+    """P(waiting time > t) of M/D/1 (Erlang; Crommelin for one server)."""
+    load = rate * service_s
+    terms = (
+        (rate * (number * service_s - wait_s)) ** number
+        / math.factorial(number)
+        * math.exp(-rate * (number * service_s - wait_s))
+        for number in range(math.floor(wait_s / service_s + 1e-12) + 1)
+    )
+    return 1 - (1 - load) * sum(terms)
+
+
+def highest_rate(*, service_s: float, bound_s: float, share: float) -> float:
+    """The highest rate at which no more than a share of responses exceed a bound: by bisection on the formula."""
+    low, high = 0.0, 1 / service_s
+    for _ in range(60):
+        middle = (low + high) / 2
+        if waiting_beyond(middle, service_s, bound_s - service_s) <= share:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def test_the_formula_is_right_where_it_is_known() -> None:
+    # The chance of having to wait at all is the utilisation.
+    assert waiting_beyond(5000, 1e-4, 0) == pytest.approx(0.5)
+
+
+def test_a_search_finds_the_rate_that_queueing_theory_gives(results: ResultSet) -> None:
+    found = next(found for case, found in conclusions(results) if case.part == "capacity")
+    assert isinstance(found, SearchConclusion) and found.value is not None and found.fails_at is not None
+    expected = highest_rate(service_s=1e-4, bound_s=1e-3, share=0.001)
+    assert found.fails_at / found.value <= 1.01
+    # The rate is found to 1 %; what a minute of arrivals says of their tail strays by about as much again.
+    assert found.value == pytest.approx(expected, rel=0.03)
+
+
+def test_the_boundary_is_told_with_what_was_measured_on_both_sides(findings: list[Finding]) -> None:
+    [finding] = [each for each in findings if (each.kind, each.part) == ("search", "capacity")]
+    assert finding.title.startswith("`response_latency_ns_p99_9 <= 1ms` holds up to rate 6,")
+    assert " and no longer at rate 6," in finding.title
+    assert finding.evidence.startswith("at rate 6,") and "ms; " in finding.evidence
+    assert len(finding.case_ids) == 2
+
+
+def test_what_holds_everywhere_nowhere_or_cannot_be_shown_is_told_with_the_bound(findings: list[Finding]) -> None:
+    assert of(findings, "search", "everywhere") == [
+        "No boundary of `response_latency over 1ms < 5%` was found: it holds everywhere up to 4000, the highest rate to"
+        " be tried"
+    ]
+    assert of(findings, "search", "nowhere") == [
+        "No boundary of `response_latency_ns_p50 < 100us` was found: it holds nowhere down to 1000, the lowest rate to"
+        " be tried"
+    ]
+    assert of(findings, "search", "too-short") == [
+        "No boundary of `response_latency_ns_p99_99 < 1s` was found: too few samples at rate 4000 and below to show"
+        " that it holds"
+    ]
+
+
+def test_conditions_that_decide_nothing_are_told_beside(findings: list[Finding]) -> None:
+    assert of(findings, "search", "beside") == [
+        "No boundary of `iops > 1` was found: it holds everywhere up to 20000, the highest rate to be tried",
+        "Beside it, `achieved_rate_fraction >= 0.99` holds up to rate 8,000, as far as it was tried",
+    ]
+
+
+def test_a_target_that_cannot_keep_up_is_overloaded_with_the_rate_it_achieved(findings: list[Finding]) -> None:
+    [finding] = [each for each in findings if (each.kind, each.part) == ("overload", "rates")]
+    assert finding.title.startswith("Overloaded in 1 of 2 open-loop cases: the target did not keep up")
+    assert finding.case_ids == ("rates/rate=20000",)
+    # 10,000 a second is what one server of 100 us does; the queue of 1024 took some of what came.
+    assert finding.evidence == "achieved: `rates/rate=20000` 52 % of the offered rate, 10 k IOPS"
+    assert of(findings, "overload", "everywhere") == []
+
+
+def test_probes_are_laid_out_in_tables_run_by_run(results: ResultSet) -> None:
+    tables = {table.title.removesuffix(" (simulated)"): table for table in collect([results]).chapters[0].tables}
+    table = tables["Search of the highest rate: beside"]
+    assert table.heads == ["Rate", "Verdict", "iops > 1", "beside: achieved_rate_fraction >= 0.99"]
+    assert [[cell.text for cell in row][:2] for row in table.rows] == [
+        ["4,000", "holds"],
+        ["8,000", "holds"],
+        ["16,000", "holds"],
+        ["20,000", "holds"],
+    ]
+    assert [row[3].text[0] for row in table.rows] == ["✓", "✓", "✗", "✗"]
+
+
+def test_a_report_of_searches_can_be_written(results: ResultSet, tmp_path: Path) -> None:
+    from iosonde import report
+
+    for format in ("html", "md"):
+        report.write([results], tmp_path / f"report.{format}", format=format)
+    assert "Search of the highest rate: capacity" in (tmp_path / "report.md").read_text()

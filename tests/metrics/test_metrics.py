@@ -1,0 +1,320 @@
+"""Metrics computed from files are those of the raw samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fabricate
+import numpy as np
+import polars as pl
+import pytest
+from plans import a_failure, hand_plan
+from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
+
+from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.histogram import PERCENTILES
+from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
+from iosonde.metrics.scopes import overall
+from iosonde.metrics.sustained import METRICS as COURSE_METRICS
+from iosonde.results import ResultSet, connect
+
+RANDOM = np.random.default_rng(7)
+
+
+def lognormal(count: int, median_ns: float = 80_000) -> np.ndarray:
+    return RANDOM.lognormal(np.log(median_ns), 0.8, count).astype(np.uint64)
+
+
+def value(metrics: pl.DataFrame, metric: str, **where: object) -> float | None:
+    found = metrics.filter(pl.col("metric") == metric, *(pl.col(name) == wanted for name, wanted in where.items()))
+    assert len(found) <= 1, found
+    return found["value"].item() if len(found) else None
+
+
+def nearest_rank(samples: np.ndarray, part: int) -> float:
+    return float(np.sort(samples)[-(-len(samples) * part // 1_000_000) - 1])
+
+
+def test_percentiles_of_merged_intervals_are_those_of_the_raw_samples_within_a_bucket(tmp_path: Path) -> None:
+    seconds = [lognormal(40_000, 60_000 * (1 + i)) for i in range(3)]
+    results = result_set(
+        tmp_path / "r", [[Samples(interval=i, completion_ns=s) for i, s in enumerate(seconds)]], intervals=3
+    )
+    metrics = run_metrics(results)
+    everything = np.concatenate(seconds)
+    for name, part in PERCENTILES.items():
+        found = value(metrics, f"completion_latency_ns_{name}", operation="read")
+        if len(everything) * (1_000_000 - part) >= 10 * 1_000_000:
+            assert found == pytest.approx(nearest_rank(everything, part), rel=0.001), name
+        else:
+            assert found is None, name
+    assert value(metrics, "completion_latency_ns_mean", operation="read") == pytest.approx(everything.mean())
+    assert value(metrics, "completion_latency_ns_max", operation="read") == everything.max()
+    assert value(metrics, "completion_latency_ns_min", operation="read") == everything.min()
+
+
+@pytest.mark.parametrize(("count", "shown"), [(999, False), (1000, True)])
+def test_a_p99_needs_ten_samples_beyond_it(tmp_path: Path, count: int, shown: bool) -> None:
+    metrics = run_metrics(result_set(tmp_path / "r", [[Samples(completion_ns=lognormal(count))]]))
+    assert (value(metrics, "completion_latency_ns_p99", operation="read") is not None) == shown
+
+
+def test_rates_are_counts_over_the_measured_time_without_warmup(tmp_path: Path) -> None:
+    samples = [
+        Samples(phase="warmup", completion_ns=lognormal(500)),
+        Samples(interval=0, completion_ns=lognormal(300), errors=2),
+        Samples(interval=1, completion_ns=lognormal(100)),
+    ]
+    metrics = run_metrics(result_set(tmp_path / "r", [samples], intervals=2))
+    assert value(metrics, "iops", operation="read") == 200
+    assert value(metrics, "bandwidth", operation="read") == 200 * 4096
+    assert value(metrics, "operations", operation="read") == 400
+    assert value(metrics, "errors", operation="read") == 2
+    assert value(metrics, "seconds", operation="read") == 2
+
+
+def test_operation_all_is_reads_writes_and_trims_merged_but_counts_no_bytes_of_trims(tmp_path: Path) -> None:
+    reads, writes, trims = lognormal(3000), lognormal(2000, 900_000), lognormal(1000, 5000)
+    samples = [
+        Samples(completion_ns=reads),
+        Samples(operation="write", completion_ns=writes),
+        Samples(operation="trim", completion_ns=trims),
+        Samples(operation="flush", completion_ns=lognormal(100, 3e6), block_size=0),
+    ]
+    metrics = run_metrics(result_set(tmp_path / "r", [samples]))
+    together = np.concatenate([reads, writes, trims])
+    assert value(metrics, "iops", operation="all") == 6000
+    assert value(metrics, "bandwidth", operation="all") == 5000 * 4096
+    assert value(metrics, "bandwidth", operation="trim") == 1000 * 4096
+    p99 = value(metrics, "completion_latency_ns_p99", operation="all")
+    assert p99 == pytest.approx(nearest_rank(together, 990_000), rel=0.001)
+    assert set(metrics["operation"]) == {"read", "write", "trim", "flush", "all"}
+
+
+def test_mean_in_flight_is_all_time_spent_in_flight_with_flushes_over_the_measured_time(tmp_path: Path) -> None:
+    samples = [
+        Samples(operation="write", completion_ns=[3 * SECOND // 1000] * 1000),
+        Samples(operation="flush", completion_ns=[SECOND // 2], block_size=0),
+    ]
+    metrics = run_metrics(result_set(tmp_path / "r", [samples]))
+    assert value(metrics, "mean_in_flight", operation="all") == pytest.approx(3.5)
+    assert value(metrics, "concurrency", operation="all") == 4
+    assert value(metrics, "littles_law_ratio", operation="all") == pytest.approx(3.5 / 4)
+    assert value(metrics, "mean_in_flight", operation="write") is None
+
+
+def test_several_streams_are_told_apart_and_also_taken_together(tmp_path: Path) -> None:
+    reads, writes = lognormal(4000), lognormal(1000, 500_000)
+    plan = with_concurrency(
+        hand_plan(levels=("a",), factor="x", repeats=1), **{"reader.queue_depth": 3, "writer.queue_depth": 1}
+    )
+    results = ResultSet.create(tmp_path / "r", plan)
+    samples = [
+        Samples(stream="reader", completion_ns=reads),
+        Samples(stream="writer", operation="write", completion_ns=writes),
+    ]
+    with results.lock():
+        write(results, plan.runs[0], samples, jobs=jobs(streams=["reader", "reader", "writer"], cpu_ns=SECOND // 4))
+    metrics = run_metrics(results)
+    assert value(metrics, "iops", stream="reader", operation="all") == 4000
+    assert value(metrics, "iops", stream="writer", operation="all") == 1000
+    assert value(metrics, "iops", stream="all", operation="all") == 5000
+    assert value(metrics, "iops", stream="all", operation="write") == 1000
+    assert value(metrics, "concurrency", stream="reader", operation="all") == 6
+    assert value(metrics, "concurrency", stream="all", operation="all") == 7
+    assert value(metrics, "core_utilisation", stream="reader", operation="all") == 0.25
+    p90 = value(metrics, "completion_latency_ns_p90", stream="all", operation="all")
+    assert p90 == pytest.approx(nearest_rank(np.concatenate([reads, writes]), 900_000), rel=0.001)
+    whole = overall(metrics)
+    assert set(whole["stream"]) == {"all"}
+    assert set(whole["operation"]) == {"all"}
+
+
+def test_response_latency_and_backlog_belong_to_the_open_loop_alone(tmp_path: Path) -> None:
+    completion = lognormal(2000)
+    response = completion + np.uint64(1_000_000)
+    opened = run_metrics(
+        result_set(tmp_path / "open", [[Samples(completion_ns=completion, response_ns=response, backlog_max=17)]])
+    )
+    closed = run_metrics(result_set(tmp_path / "closed", [[Samples(completion_ns=completion)]]))
+    assert value(opened, "response_latency_ns_mean", operation="read") == pytest.approx(response.mean())
+    p99 = value(opened, "response_latency_ns_p99", operation="read")
+    assert p99 == pytest.approx(nearest_rank(response, 990_000), rel=0.001)
+    assert value(opened, "backlog_max", operation="read") == 17
+    assert value(opened, "littles_law_ratio", operation="all") is None
+    assert value(closed, "littles_law_ratio", operation="all") is not None
+    assert not closed.filter(pl.col("metric").str.starts_with("response") | (pl.col("metric") == "backlog_max")).height
+
+
+def test_processor_and_device_figures_are_said_once_for_the_whole_run(tmp_path: Path) -> None:
+    usage = {"user_ns": 6_000_000, "system_ns": 2_000_000, "wall_ns": SECOND}
+    results = result_set(
+        tmp_path / "r",
+        [[Samples(completion_ns=lognormal(1000)), Samples(operation="write", completion_ns=lognormal(1000))]],
+        process=usage,
+        device_bytes=(2 * 4096 * 1000, 3 * 4096 * 1000),
+    )
+    metrics = run_metrics(results)
+    assert value(metrics, "cpu_user_ns_per_operation") == 3000
+    assert value(metrics, "cpu_system_ns_per_operation") == 1000
+    assert value(metrics, "cpu_ns_per_operation") == 4000
+    assert value(metrics, "device_read_amplification") == 2
+    assert value(metrics, "device_write_amplification") == 3
+    assert value(metrics, "device_bytes_per_second") == 5 * 4096 * 1000
+
+
+def test_a_stall_counts_as_an_interval_without_operations(tmp_path: Path) -> None:
+    """The engine leaves out an operation that did not complete; averaging what is there would hide the stall."""
+    samples = [Samples(interval=i, completion_ns=lognormal(100)) for i in (0, 1, 3)]
+    results = result_set(tmp_path / "r", [samples], intervals=4)
+    series = interval_metrics(results).filter(pl.col("metric") == "iops", pl.col("operation") == "all")
+    assert series.sort("interval")["value"].to_list() == [100, 100, 0, 100]
+    expected = np.std([100, 100, 0, 100], ddof=1) / 75
+    assert value(run_metrics(results), "iops_variation", operation="all") == pytest.approx(expected)
+
+
+def test_the_short_interval_at_the_end_of_a_load_has_no_rate(tmp_path: Path) -> None:
+    """A load ends when its records are written: the last interval is of milliseconds, and its rate is mostly chance."""
+    samples = [Samples(interval=i, completion_ns=lognormal(count)) for i, count in enumerate((100, 100, 10))]
+    results = result_set(tmp_path / "r", [samples], intervals=3, last_ns=20_000_000)
+    series = interval_metrics(results).filter(pl.col("operation") == "all").sort("interval")
+    by_metric = {name: series.filter(pl.col("metric") == name)["value"].to_list() for name in ("iops", "operations")}
+    assert by_metric == {"iops": [100, 100], "operations": [100, 100, 10]}
+
+
+def test_interval_percentiles_are_those_of_each_interval(tmp_path: Path) -> None:
+    seconds = [lognormal(3000, 50_000), lognormal(3000, 200_000)]
+    results = result_set(
+        tmp_path / "r", [[Samples(interval=i, completion_ns=s) for i, s in enumerate(seconds)]], intervals=2
+    )
+    metrics = interval_metrics(results)
+    for interval, samples in enumerate(seconds):
+        p99 = value(metrics, "completion_latency_ns_p99", interval=interval, operation="read")
+        assert p99 == pytest.approx(nearest_rank(samples, 990_000), rel=0.001)
+
+
+def test_one_run_has_an_interval_from_its_course(tmp_path: Path) -> None:
+    counts = [100, 110, 90, 105, 95, 100, 120, 80]
+    samples = [Samples(interval=i, completion_ns=lognormal(count)) for i, count in enumerate(counts)]
+    results = result_set(tmp_path / "r", [samples], intervals=8)
+    found = within_runs(interval_metrics(results, metrics=["iops"])).filter(pl.col("operation") == "all")
+    row = found.row(0, named=True)
+    assert (row["mean"], row["intervals"]) == (100, 8)
+    assert 90 < row["low"] < 100 < row["high"] < 110
+
+
+def test_a_curve_merges_the_repeats_of_a_case(tmp_path: Path) -> None:
+    runs = [lognormal(2000), lognormal(2000, 300_000)]
+    curve = percentile_curves(result_set(tmp_path / "r", [[Samples(completion_ns=run)] for run in runs]))
+    curve = curve.filter(pl.col("operation") == "all")
+    everything = np.concatenate(runs)
+    assert curve["fraction"].is_sorted()
+    assert curve["fraction"].max() == 0.997
+    for fraction, latency in curve.select("fraction", "latency_ns").iter_rows():
+        assert latency == pytest.approx(nearest_rank(everything, round(fraction * 1e6)), rel=0.001)
+
+
+def test_runs_that_failed_have_no_metrics(tmp_path: Path) -> None:
+    plan = hand_plan(levels=(1,), repeats=2)
+    results = ResultSet.create(tmp_path / "r", plan)
+    with results.lock():
+        write(results, plan.runs[0], [Samples(completion_ns=lognormal(50))])
+        results.write(a_failure(plan, plan.runs[1]), *(pl.DataFrame(schema=s) for s in _schemas()))
+    assert run_metrics(results)["run_id"].unique().to_list() == [plan.runs[0].run_id]
+
+
+def _schemas() -> tuple[pl.Schema, ...]:
+    from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
+
+    return INTERVALS, HISTOGRAMS, USAGE
+
+
+def test_a_result_set_without_any_run_gives_empty_tables(tmp_path: Path) -> None:
+    results = ResultSet.create(tmp_path / "r", hand_plan())
+    metrics = run_metrics(results)
+    assert metrics.is_empty()
+    assert case_metrics(metrics).is_empty()
+    assert interval_metrics(results).is_empty()
+    assert percentile_curves(results).is_empty()
+
+
+def test_several_result_sets_are_told_apart_by_name(tmp_path: Path) -> None:
+    sets = [
+        result_set(tmp_path / name, [[Samples(completion_ns=lognormal(count))]])
+        for name, count in (("a", 10), ("b", 20))
+    ]
+    for source in (sets, connect(sets)):
+        metrics = run_metrics(source)
+        assert value(metrics, "operations", result_set="a", operation="all") == 10
+        assert value(metrics, "operations", result_set="b", operation="all") == 20
+
+
+def test_a_case_is_summed_up_by_its_median_and_an_interval_from_three_repeats_on(tmp_path: Path) -> None:
+    runs = [[Samples(completion_ns=lognormal(count))] for count in (100, 90, 130)]
+    three = case_metrics(run_metrics(result_set(tmp_path / "three", runs)))
+    row = three.row(by_predicate=(pl.col("metric") == "iops") & (pl.col("operation") == "all"), named=True)
+    assert (row["median"], row["low"], row["high"], row["repeats"]) == (100, 90, 130, 3)
+    assert (row["minimum"], row["maximum"]) == (90, 130)
+    two = case_metrics(run_metrics(result_set(tmp_path / "two", runs[:2])))
+    row = two.row(by_predicate=(pl.col("metric") == "iops") & (pl.col("operation") == "all"), named=True)
+    assert (row["median"], row["low"], row["high"]) == (95, None, None)
+
+
+def test_the_achieved_rate_is_what_was_started_of_what_was_due_in_each_stream_and_in_all(tmp_path: Path) -> None:
+    plan = hand_plan(levels=(1,), repeats=1)
+    samples = [Samples(stream=stream, completion_ns=lognormal(20)) for stream in ("reader", "writer", "closed")]
+    made = jobs(streams=["reader", "reader", "writer", "closed"])
+    for job, (due, started) in zip(made, ((100, 100), (100, 80), (50, 40)), strict=False):
+        job["schedule"] = {"due": due, "started": started}
+    results = ResultSet.create(tmp_path / "r", plan)
+    with results.lock():
+        write(results, plan.runs[0], samples, jobs=made)
+    metrics = run_metrics(results)
+    shares = metrics.filter(pl.col("metric") == "achieved_rate_fraction")
+    assert dict(shares.select("stream", "value").iter_rows()) == {"reader": 0.9, "writer": 0.8, "all": 0.88}
+
+
+def test_every_metric_that_comes_out_is_defined(tmp_path: Path) -> None:
+    completion = lognormal(350_000)
+    usage = {"user_ns": 1, "system_ns": 1, "wall_ns": SECOND}
+    samples = [Samples(interval=i, completion_ns=completion, response_ns=completion) for i in range(3)]
+    facts = {"process": usage, "device_bytes": (1, 1), "verification": {"checked_bytes": 8192, "faults": {"lost": 1}}}
+    metrics = run_metrics(result_set(tmp_path / "r", [samples], intervals=3, **facts))
+    assert set(metrics["metric"]) <= set(METRICS)
+    needs_more = {"completion_latency_ns_p99_9999", "response_latency_ns_p99_9999", "achieved_rate_fraction"}
+    # Only runs that are to be judged in rounds have those of their course, and only those on arrays have members.
+    course = {*COURSE_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
+    # What the kernel's threads and each core did is evidence of the engine, which these runs have none of.
+    course |= {name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core"))}
+    # Only key-value runs have accounts.
+    course |= {"ops_per_sec", *(name for name, metric in METRICS.items() if metric.kind == "store")}
+    assert set(METRICS) - set(metrics["metric"]) == {
+        "littles_law_ratio",
+        "device_write_amplification",
+        "media_write_amplification",
+        *needs_more,
+        *course,
+    }
+
+
+def test_what_verification_found_is_said_of_the_whole_run_and_of_no_other(tmp_path: Path) -> None:
+    samples = [Samples(completion_ns=[1000]), Samples(operation="write", completion_ns=[1000])]
+    found = {"checked_bytes": 8192, "faults": {"lost": 1, "flipped": 2}}
+    metrics = run_metrics(result_set(tmp_path / "with", [samples], verification=found))
+    rows = metrics.filter(pl.col("metric").is_in(["verified_bytes", "wrong_sectors"]))
+    assert sorted(rows.select("operation", "metric", "value").rows()) == [
+        ("all", "verified_bytes", 8192),
+        ("all", "wrong_sectors", 3),
+    ]
+    without = run_metrics(result_set(tmp_path / "without", [samples]))
+    assert not set(without["metric"]) & {"verified_bytes", "wrong_sectors"}
+
+
+def test_levels_of_queue_depth_may_have_labels(tmp_path: Path) -> None:
+    facts = fabricate.small_study()
+    facts["parts"][0]["factors"] = {
+        "queue_depth": [{"label": "shallow", "set": {"queue_depth": 1}}, {"label": "deep", "set": {"queue_depth": 4}}]
+    }
+    table = run_metrics(fabricate.result_set(tmp_path / "set", facts, seconds=2))
+    for label in ("shallow", "deep"):
+        assert table["case_id"].str.contains(f"queue_depth={label}").any(), label

@@ -1,0 +1,33 @@
+"""docs/metrics.md and the list of metrics are the same list."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.histogram import PERCENTILES, SAMPLES_BEYOND
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<unit>[^|]+) \| (?P<formula>[^|]+) \| (?P<better>\w+) \|$", re.MULTILINE)
+
+
+def test_every_metric_is_on_the_page_with_its_unit_and_formula_and_no_other() -> None:
+    rows = [match.groupdict() for match in ROW.finditer(PAGE.read_text())]
+    documented = {row["name"]: (row["unit"], row["formula"], row["better"]) for row in rows}
+    assert len(rows) == len(documented)
+    assert documented == {name: (each.unit or "-", each.formula, each.better) for name, each in METRICS.items()}
+
+
+def test_the_page_says_from_how_many_samples_on_each_percentile_is_given() -> None:
+    text = " ".join(PAGE.read_text().split())
+    words = {"p99": "1,000", "p99_9": "10,000", "p99_99": "100,000", "p99_999": "a million", "p99_9999": "ten million"}
+    for name, count in words.items():
+        needed = SAMPLES_BEYOND * 1_000_000 // (1_000_000 - PERCENTILES[name])
+        assert needed == {"a million": 10**6, "ten million": 10**7}.get(count) or needed == int(count.replace(",", ""))
+        assert re.search(rf"{name.replace('_', '.')} from {count}", text), name
+
+
+def test_units_stand_in_the_names_of_latencies() -> None:
+    for name, metric in METRICS.items():
+        assert ("_ns" in name) == (metric.unit == "ns"), name

@@ -1,0 +1,184 @@
+"""The rule of steady state on series whose answers were worked out by hand, and what is said beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iosonde.metrics.steady_state import SNIA, Criteria, change_points, plateau, steady_state, window, write_cliff
+
+
+def test_the_line_of_a_window_is_that_of_least_squares() -> None:
+    # Rounds 4..8. Mean 102; deviations of x: -2 -1 0 1 2; slope = (-2*98 - 1*101 + 1*102 + 2*107) / 10 = 1.9.
+    found = window([98, 101, 102, 102, 107], first=4)
+    assert (found.mean, found.first, found.last) == (102, 4, 8)
+    assert found.slope == pytest.approx(1.9)
+    assert found.intercept == pytest.approx(102 - 1.9 * 6)
+    assert found.line == "y = 1.9 x + 90.6"
+    assert [found.range, found.drift] == pytest.approx([9, 7.6])
+    assert [found.range_allowed, found.drift_allowed] == pytest.approx([20.4, 10.2])
+
+
+# Five rounds around 100, so that shares of the mean are the numbers themselves.
+GOLDEN: dict[str, tuple[list[float], bool, bool]] = {
+    "level": ([100, 100, 100, 100, 100], True, True),
+    "range of exactly 20 %": ([100, 110, 100, 90, 100], True, True),  # slope (-110 + 90) / 10... = -2: 8 %
+    "range just above 20 %": ([100, 110.1, 100, 89.9, 100], False, True),
+    "range just below 20 %": ([100, 109.9, 100, 90.1, 100], True, True),
+    # A slope of 2.5 a round is a rise of 10 over the window.
+    "slope of exactly 10 %": ([95, 97.5, 100, 102.5, 105], True, True),
+    "slope just above 10 %": ([94.9, 97.45, 100, 102.55, 105.1], True, False),
+    "slope just below 10 %": ([95.1, 97.55, 100, 102.45, 104.9], True, True),
+    "fall just above 10 %": ([105.1, 102.55, 100, 97.45, 94.9], True, False),
+    # 12 % from the first to the last: the range test alone would let it pass.
+    "a slow drift that fools the range test": ([94, 97, 100, 103, 106], True, False),
+    # Without a slope at all: the slope test alone would let it pass.
+    "an oscillation that fools the slope test": ([115, 85, 100, 85, 115], False, True),
+    "a small oscillation": ([109, 91, 100, 91, 109], True, True),
+    "neither": ([60, 80, 100, 120, 140], False, False),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_window_just_inside_and_just_outside_each_criterion(name: str) -> None:
+    values, range_holds, slope_holds = GOLDEN[name]
+    found = window(values)
+    assert found.mean == pytest.approx(100)
+    assert (found.range_holds, found.slope_holds) == (range_holds, slope_holds)
+    assert found.steady == (range_holds and slope_holds)
+    assert steady_state(values).achieved == found.steady
+
+
+def test_the_first_steady_window_is_the_measurement_window() -> None:
+    found = steady_state([900, 500, 300, 110, 105, 100, 100, 95, 100, 100])
+    # Rounds 4..8 (110 105 100 100 95) have a mean of 102 and a slope of (-220 - 105 + 100 + 190) / 10 = -3.5: a fall
+    # of 14 where 10.2 are allowed. Rounds 5..9 (105 100 100 95 100): slope (-210 - 100 + 95 + 200) / 10 = -1.5.
+    assert not window([110, 105, 100, 100, 95]).steady
+    assert found.measured is not None
+    assert (found.measured.first, found.measured.last, found.measured.mean) == (5, 9, 100)
+    assert found.measured.slope == pytest.approx(-1.5)
+
+
+def test_a_series_that_leaves_steady_state_again_is_noticed() -> None:
+    found = steady_state([100, 100, 100, 100, 100, 100, 60, 60, 60, 60, 60])
+    assert found.achieved and found.first and (found.first.last, found.first.mean) == (5, 100)
+    assert found.left == 7
+    # It came back, at another level, and results are taken from there: a fresh plateau is no steady state.
+    assert found.came_back and not found.lost
+    assert found.measured and (found.measured.first, found.measured.mean) == (7, 60)
+
+
+def test_one_that_leaves_and_does_not_come_back_is_lost() -> None:
+    found = steady_state([100] * 6 + [60, 50])
+    assert found.first and found.measured is found.first and found.first.last == 5
+    assert (found.left, found.came_back, found.lost) == (7, False, True)
+
+
+def test_one_that_stays_has_not_left() -> None:
+    found = steady_state([300, 100, 100, 100, 100, 100, 101, 99, 100])
+    assert (found.measured and found.measured.first, found.left) == (2, None)
+    assert not found.came_back and not found.lost
+
+
+def test_not_achieved_is_a_result() -> None:
+    for series in ([100, 80, 64, 51, 41, 33, 26], [100, 50] * 6):
+        found = steady_state(series)
+        assert (found.achieved, found.left) == (False, None)
+        assert found.latest is not None and not found.latest.steady
+
+
+def test_fewer_rounds_than_a_window_say_nothing() -> None:
+    found = steady_state([100, 100, 100, 100])
+    assert (found.achieved, found.latest, found.rounds) == (False, None, 4)
+    assert not steady_state([]).achieved
+
+
+def test_what_stands_still_is_not_steady() -> None:
+    assert not steady_state([0, 0, 0, 0, 0]).achieved
+
+
+def test_other_criteria_can_be_asked_for() -> None:
+    drift = [94, 97, 100, 103, 106]
+    assert steady_state(drift, criteria=Criteria(slope=0.12)).achieved
+    assert not steady_state([100, 110, 100, 90, 100], criteria=Criteria(range=0.19)).achieved
+    assert steady_state([50, 100, 100, 100], criteria=Criteria(window=3)).achieved
+
+
+@given(
+    st.lists(st.floats(1, 1e6), min_size=5, max_size=30),
+    st.floats(1e-3, 1e6),
+)
+def test_the_unit_of_the_tracking_variable_does_not_matter(values: list[float], factor: float) -> None:
+    ours, scaled = steady_state(values), steady_state([factor * value for value in values])
+    near = any(
+        abs(each - bound) < 1e-6
+        for begin in range(len(values) - 4)
+        for each, bound in _shares(values[begin : begin + 5])
+    )
+    assert near or (ours.achieved, ours.left) == (scaled.achieved, scaled.left)
+
+
+def _shares(values: list[float]) -> list[tuple[float, float]]:
+    found = window(values)
+    return [(found.range_share, SNIA.range), (found.slope_share, SNIA.slope)]
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=5, max_size=5))
+def test_the_fit_agrees_with_numpy(values: list[float]) -> None:
+    slope, intercept = np.polyfit(np.arange(1, 6), values, 1)
+    found = window(values)
+    assert found.slope == pytest.approx(slope, rel=1e-6, abs=1e-3)
+    assert found.intercept == pytest.approx(intercept, rel=1e-6, abs=1e-3)
+
+
+def _noisy(*stretches: tuple[int, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    random = np.random.default_rng(7)
+    return np.concatenate([random.normal(level, 0.03 * level, size=count) for count, level in stretches])
+
+
+def test_the_write_cliff_is_where_the_level_drops() -> None:
+    found = write_cliff(_noisy((40, 1000.0), (80, 200.0)))
+    assert found is not None
+    assert abs(found.index - 40) <= 1
+    assert found.before == pytest.approx(1000, rel=0.02)
+    assert found.fraction == pytest.approx(0.2, rel=0.03)
+
+
+def test_of_several_drops_the_deepest_is_the_cliff() -> None:
+    found = write_cliff(_noisy((30, 1000.0), (30, 850.0), (60, 150.0), (30, 140.0)))
+    assert found is not None and abs(found.index - 60) <= 1
+
+
+def test_noise_recovery_and_small_drops_are_no_cliff() -> None:
+    assert write_cliff(_noisy((200, 500.0))) is None
+    assert write_cliff(_noisy((50, 200.0), (50, 1000.0))) is None
+    assert write_cliff(_noisy((50, 1000.0), (50, 900.0))) is None
+    assert write_cliff([]) is None
+    assert write_cliff([100.0] * 20) is None
+
+
+def test_a_noiseless_step_is_found_exactly() -> None:
+    assert change_points([100.0] * 10 + [40.0] * 10) == [10]
+
+
+def test_noise_alone_has_no_change_points() -> None:
+    random = np.random.default_rng(3)
+    found = [change_points(random.normal(100, 5, size=120)) for _ in range(40)]
+    assert sum(map(bool, found)) <= 2
+
+
+def test_long_series_are_thinned_and_still_placed() -> None:
+    found = write_cliff(_noisy((3000, 1000.0), (6000, 300.0)))
+    assert found is not None and abs(found.index - 3000) <= 10
+
+
+def test_the_plateau_is_less_sure_when_neighbours_resemble_each_other() -> None:
+    random = np.random.default_rng(5)
+    independent = random.normal(100, 10, size=400)
+    alike = 100 + np.convolve(random.normal(0, 10, size=410), np.ones(11) / np.sqrt(11), mode="valid")
+    sure, unsure = plateau(independent), plateau(alike)
+    assert sure.low is not None and sure.high is not None and unsure.low is not None and unsure.high is not None
+    assert sure.low < 100 < sure.high
+    assert unsure.high - unsure.low > 1.5 * (sure.high - sure.low)

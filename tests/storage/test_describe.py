@@ -1,0 +1,99 @@
+"""What lies under a target: from the file system down to the disks, on real stacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.storage import block_stack, direct_io, open_target
+from iosonde.storage.describe import stack_of
+from iosonde.storage.mounts import mount_of
+
+
+def number_of(device: str) -> str:
+    number = Path(device).stat().st_rdev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def device_of(directory: Path) -> str:
+    number = directory.stat().st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def test_a_directory_is_described_with_its_file_system_and_disks(tmp_path: Path) -> None:
+    described = open_target(str(tmp_path)).describe()
+    file_system = described["file_system"]
+    found = subprocess.run(
+        ["stat", "--file-system", "--format=%b %S", tmp_path], capture_output=True, text=True, check=True
+    )
+    blocks, block_bytes = map(int, found.stdout.split())
+    assert file_system["size_bytes"] == blocks * block_bytes
+    assert tmp_path.is_relative_to(file_system["mount_point"])
+    assert [each["device"] for each in described["devices"]] == stack_of(tmp_path)
+
+
+def test_the_mount_of_a_path_is_the_innermost_one() -> None:
+    found = mount_of(Path("/proc/sys/kernel"))
+    assert found
+    assert (found.point, found.kind) == ("/proc", "proc")
+
+
+@pytest.mark.root
+def test_a_loop_device_leads_to_the_disk_of_its_file(tmp_path: Path, loop_file_system: Callable[..., Any]) -> None:
+    mounted = loop_file_system()
+    target = open_target(str(mounted.directory))
+    assert target.block_devices() == [number_of(mounted.device), *stack_of(tmp_path)]
+    top = target.describe()["devices"][0]
+    assert (top["kind"], top["size_bytes"]) == ("loop", 32 << 20)
+    assert top["loop_backing_file"] == str(tmp_path / "image-0")
+
+
+@pytest.mark.root
+def test_a_btrfs_has_no_device_number_of_its_own_but_its_device_is_found(
+    loop_file_system: Callable[..., Any],
+) -> None:
+    mounted = loop_file_system("btrfs", size="128M")
+    assert not Path("/sys/dev/block", device_of(mounted.directory)).exists()
+    assert open_target(str(mounted.directory)).block_devices()[0] == number_of(mounted.device)
+    assert open_target(str(mounted.directory)).describe()["file_system"]["kind"] == "btrfs"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("sector_bytes", "alignment"), [(512, 512), (4096, 4096)])
+def test_the_alignment_of_direct_io_is_that_of_the_device(
+    loop_file_system: Callable[..., Any], sector_bytes: int, alignment: int
+) -> None:
+    """Told by statx and found by reading, the two ways of knowing agree."""
+    directory = loop_file_system(sector_bytes=sector_bytes).directory
+    assert direct_io.offset_alignment(directory) == alignment
+    with direct_io._scratch_file(directory) as file:
+        assert direct_io._found_by_reading(file) == alignment
+    assert [path.name for path in directory.iterdir()] == ["lost+found"]
+
+
+def test_every_device_is_described_without_its_serial_number() -> None:
+    for number in block_stack.all_devices():
+        facts = block_stack.describe(number)
+        assert facts["size_bytes"] > 0
+        serial = block_stack.serial(number)
+        assert not serial or serial not in map(str, facts.values())
+
+
+def test_a_device_that_tells_its_temperature_tells_what_is_too_hot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from iosonde.storage import block_stack
+
+    sensor = tmp_path / "device/hwmon3"
+    sensor.mkdir(parents=True)
+    (sensor / "temp1_input").write_text("43850\n")
+    monkeypatch.setattr(block_stack, "disk_of", lambda device: device)
+    monkeypatch.setattr(block_stack, "_sys_path", lambda device: tmp_path)
+    assert block_stack.temperature("259:0") == {"temperature_celsius": 43.85}
+    (sensor / "temp1_max").write_text("81850\n")
+    assert block_stack.temperature("259:0") == {"temperature_celsius": 43.85, "temperature_max_celsius": 81.85}

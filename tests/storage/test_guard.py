@@ -1,0 +1,244 @@
+"""What stands against writing a block device, on trees as the kernel would show them: stacks that no test machine has."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from iosonde.storage import guard, signatures
+from iosonde.storage.guard import Kernel
+from iosonde.storage.signatures import Signature
+
+
+class Machine:
+    """`/sys`, `/proc` and `/dev` of a machine that is made up."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.numbers: dict[str, str] = {}
+        self.kernel = Kernel(sys=root / "sys", proc=root / "proc")
+        for directory in ("sys/dev/block", "sys/class/block", "sys/block", "proc/self/ns", "dev"):
+            (root / directory).mkdir(parents=True)
+        (root / "proc/self/mountinfo").touch()
+        self.swap()
+
+    def disk(self, name: str, number: str, *, sectors: int = 2048, read_only: bool = False) -> str:
+        """A device that is not a partition."""
+        return self._device(self.root / "sys/block" / name, number, sectors, read_only)
+
+    def partition(self, name: str, number: str, *, of: str) -> str:
+        path = self.root / "sys/block" / of / name
+        made = self._device(path, number, 1024, False)
+        (path / "partition").write_text("1\n")
+        return made
+
+    def holds(self, upper: str, lower: str) -> None:
+        """`upper` stands on `lower`."""
+        holders = (self.root / "sys/dev/block" / self.numbers[lower]).resolve() / "holders"
+        (holders / upper).mkdir(parents=True)
+
+    def loop_on_node(self, name: str, node: str) -> None:
+        (self.root / "sys/block" / name / "loop").mkdir()
+        (self.root / "sys/block" / name / "loop/backing_file").write_text(f"{node}\n")
+
+    def mount(
+        self, number: str, point: str, *, source: str = "none", process: str = "self", kind: str = "ext4"
+    ) -> None:
+        table = self.root / "proc" / process / "mountinfo"
+        table.parent.mkdir(exist_ok=True)
+        (table.parent / "ns").mkdir(exist_ok=True)
+        if not (table.parent / "ns/mnt").is_symlink():
+            (table.parent / "ns/mnt").symlink_to(f"mnt:[{process}]")
+        with table.open("a") as file:
+            file.write(f"36 35 {number} / {point} rw,noatime - {kind} {source} rw\n")
+
+    def swap(self, *nodes: Path) -> None:
+        lines = ["Filename Type Size Used Priority", *(f"{node} partition 1 0 -2" for node in nodes)]
+        (self.root / "proc/swaps").write_text("\n".join(lines) + "\n")
+
+    def node(self, name: str) -> Path:
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to make a device node")
+        path = self.root / "dev" / name
+        major, minor = map(int, self.numbers[name].split(":"))
+        os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(major, minor))
+        return path
+
+    def refusals(self, name: str) -> list[str]:
+        return guard.look_at(self.numbers[name], kernel=self.kernel).refusals
+
+    def _device(self, path: Path, number: str, sectors: int, read_only: bool) -> str:
+        path.mkdir(parents=True)
+        (path / "dev").write_text(f"{number}\n")
+        (path / "size").write_text(f"{sectors}\n")
+        (path / "ro").write_text(f"{int(read_only)}\n")
+        (self.root / "sys/dev/block" / number).symlink_to(path)
+        (self.root / "sys/class/block" / path.name).symlink_to(path)
+        self.numbers[path.name] = number
+        return number
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    made = Machine(tmp_path)
+    made.disk("vdb", "254:16")
+    return made
+
+
+def test_a_free_disk_may_be_written(machine: Machine) -> None:
+    machine.disk("vda", "254:0")
+    machine.mount("254:0", "/")
+    assert machine.refusals("vdb") == []
+
+
+def test_the_device_under_the_root_is_refused(machine: Machine) -> None:
+    machine.mount("254:16", "/")
+    assert machine.refusals("vdb") == ["`vdb` is mounted at `/`"]
+
+
+def test_the_device_under_the_root_is_refused_through_everything_between(machine: Machine) -> None:
+    machine.partition("vdb1", "254:17", of="vdb")
+    machine.disk("md0", "9:0")
+    machine.disk("dm-0", "253:0")
+    machine.disk("dm-1", "253:1")
+    machine.holds("md0", "vdb1")
+    machine.holds("dm-0", "md0")
+    machine.holds("dm-1", "dm-0")
+    machine.mount("253:1", "/")
+    assert machine.refusals("vdb") == [
+        "`vdb1` is part of `md0`",
+        "`dm-1`, which stands on `vdb1`, is mounted at `/`",
+    ]
+
+
+def test_a_mount_in_another_namespace_is_seen(machine: Machine) -> None:
+    machine.mount("254:16", "/data", process="4711")
+    assert machine.refusals("vdb") == ["`vdb` is mounted at `/data`"]
+
+
+def test_a_process_that_ended_meanwhile_is_no_error(machine: Machine) -> None:
+    (machine.root / "proc/4712").mkdir()
+    assert machine.refusals("vdb") == []
+
+
+def test_a_mounted_partition_is_refused_and_so_is_its_disk(machine: Machine) -> None:
+    machine.partition("vdb1", "254:17", of="vdb")
+    machine.partition("vdb2", "254:18", of="vdb")
+    machine.mount("254:17", "/home")
+    assert machine.refusals("vdb") == machine.refusals("vdb1") == ["`vdb1` is mounted at `/home`"]
+    assert machine.refusals("vdb2") == []
+
+
+def test_a_partition_of_a_disk_that_is_mounted_as_a_whole_is_refused(machine: Machine) -> None:
+    machine.partition("vdb1", "254:17", of="vdb")
+    machine.mount("254:16", "/odd")
+    assert machine.refusals("vdb1") == ["`vdb` is mounted at `/odd`"]
+
+
+@pytest.mark.parametrize("holder", ["md0", "dm-3", "bcache0"])
+def test_a_member_of_what_stands_is_refused(machine: Machine, holder: str) -> None:
+    machine.disk(holder, "9:0")
+    machine.holds(holder, "vdb")
+    assert machine.refusals("vdb") == [f"`vdb` is part of `{holder}`"]
+
+
+def test_swap_is_refused_and_so_is_swap_on_a_volume_of_it(machine: Machine) -> None:
+    machine.disk("dm-0", "253:0")
+    machine.holds("dm-0", "vdb")
+    machine.swap(machine.node("vdb"), machine.node("dm-0"))
+    assert machine.refusals("vdb") == [
+        "`vdb` is swap",
+        "`vdb` is part of `dm-0`",
+        "`dm-0`, which stands on `vdb`, is swap",
+    ]
+
+
+def test_a_member_of_a_mounted_btrfs_is_refused_although_another_was_mounted(machine: Machine) -> None:
+    machine.disk("vdc", "254:32")
+    members = machine.root / "sys/fs/btrfs/5a5a-uuid/devices"
+    members.mkdir(parents=True)
+    for name in ("vdb", "vdc"):
+        (members / name).symlink_to(machine.root / "sys/block" / name)
+    assert machine.refusals("vdb") == ["`vdb` is a member of the mounted btrfs 5a5a-uuid"]
+
+
+def test_btrfs_has_a_number_of_its_own_and_is_found_by_what_was_mounted(machine: Machine) -> None:
+    machine.mount("0:42", "/pool", source=str(machine.node("vdb")), kind="btrfs")
+    assert machine.refusals("vdb") == ["`vdb` is mounted at `/pool`"]
+
+
+def test_the_node_under_a_loop_device_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.disk("loop5", "7:5")
+    machine.loop_on_node("loop5", "/dev/vdb")
+    assert machine.refusals("vdb") == ["`vdb` is part of `loop5`"]
+
+
+def test_what_cannot_be_written_is_refused(machine: Machine) -> None:
+    machine.disk("sr0", "11:0", sectors=0)
+    machine.disk("vdd", "254:48", read_only=True)
+    assert machine.refusals("sr0") == ["`sr0` has no size"]
+    assert machine.refusals("vdd") == ["`vdd` is read-only"]
+    machine.numbers["gone"] = "8:0"
+    assert machine.refusals("gone") == ["the kernel does not know it"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "several", "is_refused"),
+    [
+        ("linux_raid_member", False, True),
+        ("LVM2_member", False, True),
+        ("zfs_member", False, True),
+        ("ddf_raid_member", False, True),
+        ("bcache", False, True),
+        ("swsuspend", False, True),
+        ("btrfs", True, True),
+        ("btrfs", False, False),
+        ("ext4", False, False),
+        ("swap", False, False),
+        ("gpt", False, False),
+        ("data", False, False),
+    ],
+)
+def test_members_are_refused_by_signature_and_other_signatures_are_told(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, kind: str, several: bool, is_refused: bool
+) -> None:
+    found = Signature(device="vdb", kind=kind, is_one_of_several=several)
+    monkeypatch.setattr(guard, "signatures", lambda node, name: [found])
+    monkeypatch.setattr(guard, "is_held", lambda node: False)
+    findings = guard.look_at("254:16", kernel=machine.kernel, node=machine.root / "dev/vdb")
+    assert findings.signatures == [found]
+    assert bool(findings.refusals) == is_refused
+
+
+def test_who_holds_it_exclusively_has_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "signatures", lambda node, name: [])
+    monkeypatch.setattr(guard, "is_held", lambda node: True)
+    findings = guard.look_at("254:16", kernel=machine.kernel, node=machine.root / "dev/vdb")
+    assert findings.refusals == ["`vdb` is held exclusively by another program"]
+
+
+def test_signatures_have_words() -> None:
+    assert Signature(device="vdb", kind="ext4", label="home").text == 'ext4 "home"'
+    assert Signature(device="vdb", kind="data").text == "data of no known kind"
+    assert Signature(device="vdb", kind="btrfs", is_one_of_several=True).text == "btrfs over several devices"
+
+
+def test_only_a_block_device_has_a_number(tmp_path: Path) -> None:
+    assert guard.number_of(tmp_path) == guard.number_of("/dev/null") == guard.number_of("relative") == ""
+    assert guard.number_of(tmp_path / "missing") == ""
+
+
+def test_the_edges_of_a_device_are_wiped_and_nothing_else(tmp_path: Path) -> None:
+    image, edge = tmp_path / "image", signatures.EDGE_BYTES
+    image.write_bytes(b"x" * (3 * edge))
+    with image.open("r+b") as file:
+        signatures.wipe_edges(file.fileno())
+    assert image.read_bytes() == bytes(edge) + b"x" * edge + bytes(edge)
+    small = tmp_path / "small"
+    small.write_bytes(b"x" * 4096)
+    with small.open("r+b") as file:
+        signatures.wipe_edges(file.fileno())
+    assert small.read_bytes() == bytes(4096)

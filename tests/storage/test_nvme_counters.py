@@ -1,0 +1,87 @@
+"""What a drive tells of its media, and each reason why it tells nothing."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_pages import FakeDrive, data_placement, endurance_group, extended, health
+
+from iosonde.storage.nvme import admin, counters
+from iosonde.storage.nvme.admin import Drive
+
+Ask = Callable[[FakeDrive], dict[str, Any]]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Asks a drive that stands where a real one would."""
+    monkeypatch.setattr(counters, "_found", {})
+
+    def answer(drive: FakeDrive) -> dict[str, Any]:
+        monkeypatch.setattr(admin, "opened", drive.opened)
+        return counters.now("nvme0n1")
+
+    return answer
+
+
+def test_a_drive_with_the_extended_log_tells_all(ask: Ask) -> None:
+    told = ask(FakeDrive({0x02: health(units_written=9), 0xC0: extended(written=7, read=5)}.get))
+    assert told["data_units_written"] == 9
+    assert told["media"] == {"log": "ocp", "written_bytes": 7, "read_bytes": 5, "step_bytes": 1}
+    assert "untold" not in told
+
+
+def test_without_it_the_logs_of_the_endurance_group_are_asked_for_by_its_number(ask: Ask) -> None:
+    drive = FakeDrive({0x02: health(), 0x22: data_placement(host=1, media=2)}.get, group=3)
+    assert ask(drive)["media"]["log"] == "fdp"
+    assert (0x22, 3) in drive.asked
+    pages = {0x02: health(), 0x09: endurance_group(media=2)}
+    counters._found.clear()
+    assert ask(FakeDrive(pages.get, group=3))["media"]["written_bytes"] == 2 * 10**9
+    counters._found.clear()
+    assert "media" not in ask(FakeDrive(pages.get, group=0)), "it is in no group"
+
+
+def test_a_log_that_is_not_there_is_asked_for_once(ask: Ask) -> None:
+    """Each time would be an entry in the drive's error log, which some watch."""
+    drive = FakeDrive({0x02: health(used=4)}.get)
+    first, second = ask(drive), ask(drive)
+    assert first == second
+    assert first["percentage_used"] == 4
+    assert first["untold"] == "`nvme0n1` has no log page of what it writes to its media (OCP's C0h, 22h, 09h)"
+    assert [identifier for identifier, _ in drive.asked] == [0x02, 0xC0, 0x02]
+
+
+def test_a_page_of_the_vendor_s_own_is_told_of(ask: Ask) -> None:
+    told = ask(FakeDrive({0x02: health(), 0xC0: extended(written=1, guid=bytes(16))}.get))
+    assert told["untold"] == "`nvme0n1`: its log page C0h is of the vendor's own kind, and not OCP's"
+
+
+def test_what_is_no_nvme_drive_or_not_to_be_opened_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert counters.now("loop0") == {"untold": "`loop0` is no NVMe drive"}
+    assert counters.now("nvme0n1p1") == {"untold": "`nvme0n1p1` is no NVMe drive"}
+
+    @contextmanager
+    def refused(_device: Path) -> Iterator[Drive]:
+        raise PermissionError(errno.EACCES, "Permission denied")
+        yield
+
+    monkeypatch.setattr(admin, "opened", refused)
+    assert counters.now("nvme0n1") == {"untold": "`nvme0n1` may not be asked for its log pages by this user"}
+
+
+def test_a_drive_that_fails_is_no_drive_without_the_log(ask: Ask) -> None:
+    class Failing(FakeDrive):
+        def log_page(self, identifier: int, size_bytes: int, *, specific: int = 0) -> bytes:
+            if identifier == 0xC0:
+                raise admin.StatusError(0x02, 0x4006)  # Internal error.
+            return super().log_page(identifier, size_bytes, specific=specific)
+
+    told = ask(Failing({0x02: health()}.get))
+    assert told == {"untold": "`nvme0n1`: the drive answered its command 0x02 with status 0x4006"}
+    assert counters._found == {}, "next time it may answer"

@@ -1,0 +1,150 @@
+"""PCIe links that drives share, on trees as the kernel shows them, and what a link carries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iosonde import pcie
+from iosonde.results import array_facts
+from iosonde.storage import block_stack
+
+GEN3_X4 = "8.0 GT/s PCIe x4"
+GEN4_X4 = "16.0 GT/s PCIe x4"
+GEN3_X4_BYTES = 8e9 * 4 * 128 / 130 / 8
+
+
+@pytest.mark.parametrize(
+    ("link", "gigabytes"),
+    [
+        ("2.5 GT/s PCIe x1", 0.25),
+        ("5.0 GT/s PCIe x8", 4.0),
+        ("8 GT/s x4", 3.938),  # As kernels before 5.6 wrote it.
+        ("16.0 GT/s PCIe x4", 7.877),
+        ("32.0 GT/s PCIe x4", 15.754),
+        ("64.0 GT/s PCIe x4", 32.0),
+    ],
+)
+def test_a_link_carries_its_rate_less_its_encoding(link: str, gigabytes: float) -> None:
+    assert pcie.bytes_per_second(link) == pytest.approx(gigabytes * 1e9, rel=1e-3)
+
+
+@pytest.mark.parametrize("link", ["Unknown x0", "16.0 GT/s PCIe x0", "16.0 GT/s PCIe x", ""])
+def test_a_link_that_the_kernel_does_not_know_carries_nothing_that_could_be_said(link: str) -> None:
+    assert pcie.bytes_per_second(link) is None
+
+
+class Tree:
+    """`/sys` of a machine: functions under one another, and block devices under them."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.devices = root / "devices"
+        self.numbers = root / "dev/block"
+        self.numbers.mkdir(parents=True)
+        monkeypatch.setattr(block_stack, "_SYS", self.numbers)
+
+    def function(self, place: str, link: str) -> None:
+        folder = self.devices / place
+        folder.mkdir(parents=True)
+        rate, _, width = link.rpartition(" x")
+        for which in ("current", "max"):
+            (folder / f"{which}_link_speed").write_text(f"{rate}\n")
+            (folder / f"{which}_link_width").write_text(f"{width}\n")
+
+    def disk(self, place: str, number: str) -> str:
+        folder = self.devices / place
+        folder.mkdir(parents=True)
+        (folder / "dev").write_text(f"{number}\n")
+        (folder / "size").write_text("2048\n")
+        (self.numbers / number).symlink_to(folder)
+        return number
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    return Tree(tmp_path, monkeypatch)
+
+
+def shared(*numbers: str) -> list[pcie.SharedLink]:
+    return pcie.shared_links([block_stack.describe(number) for number in numbers])
+
+
+SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0"
+
+
+def behind_a_switch(tree: Tree, count: int = 2) -> list[str]:
+    """Gen 4 drives behind a switch with a gen 3 link to the processor."""
+    tree.function("pci0000:00/0000:00:01.0", GEN3_X4)
+    tree.function(SWITCH, GEN3_X4)
+    numbers = []
+    for port in range(count):
+        tree.function(f"{SWITCH}/0000:02:0{port}.0", GEN4_X4)
+        drive = f"{SWITCH}/0000:02:0{port}.0/0000:0{3 + port}:00.0"
+        tree.function(drive, GEN4_X4)
+        numbers.append(tree.disk(f"{drive}/nvme/nvme{port}/nvme{port}n1", f"259:{port}"))
+    return numbers
+
+
+def test_drives_behind_a_switch_share_its_link(tree: Tree) -> None:
+    [link] = shared(*behind_a_switch(tree))
+    assert (link.address, link.link, link.devices) == ("0000:01:00.0", GEN3_X4, ("nvme0n1", "nvme1n1"))
+    assert link.bytes_per_second == pytest.approx(GEN3_X4_BYTES)
+    assert link.is_narrow
+    assert str(link) == (
+        "nvme0n1 and nvme1n1 share the PCIe link of 0000:01:00.0 (8.0 GT/s PCIe x4): together 3.94 GB/s in each "
+        "direction at most, and their own links 15.8 GB/s"
+    )
+
+
+def test_drives_with_root_ports_of_their_own_share_nothing(tree: Tree) -> None:
+    numbers = []
+    for port in range(2):
+        drive = f"pci0000:00/0000:00:0{port}.0/0000:0{port}:00.0"
+        tree.function(f"pci0000:00/0000:00:0{port}.0", GEN4_X4)
+        tree.function(drive, GEN4_X4)
+        numbers.append(tree.disk(f"{drive}/nvme/nvme{port}/nvme{port}n1", f"259:{port}"))
+    assert shared(*numbers) == []
+
+
+def test_a_link_wide_enough_for_all_is_not_worth_a_word(tree: Tree) -> None:
+    tree.function("pci0000:00/0000:00:01.0", "16.0 GT/s PCIe x16")
+    numbers = []
+    for port in range(2):
+        drive = f"pci0000:00/0000:00:01.0/0000:0{port + 2}:00.0"
+        tree.function(drive, GEN4_X4)
+        numbers.append(tree.disk(f"{drive}/nvme/nvme{port}/nvme{port}n1", f"259:{port}"))
+    [link] = shared(*numbers)
+    assert not link.is_narrow
+
+
+def test_disks_of_a_host_bus_adapter_share_its_link_and_have_none_of_their_own(tree: Tree) -> None:
+    adapter = "pci0000:00/0000:00:03.0/0000:04:00.0"
+    tree.function("pci0000:00/0000:00:03.0", GEN3_X4)
+    tree.function(adapter, GEN3_X4)
+    numbers = [tree.disk(f"{adapter}/ata{n}/host{n}/block/sd{'ab'[n]}", f"8:{16 * n}") for n in range(2)]
+    [link] = shared(*numbers)
+    assert (link.address, link.own_bytes_per_second, link.is_narrow) == ("0000:04:00.0", None, True)
+
+
+def test_a_drive_with_several_paths_is_found_by_its_controller(tree: Tree) -> None:
+    """Its block device is virtual, beside a link to each controller."""
+    drive = "pci0000:00/0000:00:01.0/0000:01:00.0"
+    tree.function(drive, GEN4_X4)
+    (tree.devices / drive / "nvme/nvme0").mkdir(parents=True)
+    number = tree.disk("virtual/nvme-subsystem/nvme-subsys0/nvme0n1", "259:0")
+    (tree.devices / "virtual/nvme-subsystem/nvme-subsys0/nvme0").symlink_to(tree.devices / drive / "nvme/nvme0")
+    assert block_stack.describe(number)["pcie_link"] == GEN4_X4
+
+
+def test_members_that_share_a_link_in_part_bound_all_of_them(tree: Tree) -> None:
+    """Two of three behind the switch: when all move as much, the two hold the third back."""
+    numbers = behind_a_switch(tree)
+    apart = "pci0000:00/0000:00:04.0/0000:09:00.0"
+    tree.function(apart, GEN4_X4)
+    numbers.append(tree.disk(f"{apart}/nvme/nvme9/nvme9n1", "259:9"))
+    facts = [block_stack.describe(number) for number in numbers]
+    assert pcie.of_all(facts) == pytest.approx(GEN3_X4_BYTES * 3 / 2)
+    assert pcie.of_all(facts[2:]) is None
+    array = {"device": "9:127", "name": "md127", "kind": "md", "under": [each["name"] for each in facts]}
+    assert array_facts.members_of({"devices": [array, *facts]}) == numbers

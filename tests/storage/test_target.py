@@ -1,0 +1,267 @@
+"""What may be a target and what may not: real files, real mounts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+
+from iosonde.errors import TargetError
+from iosonde.storage import DirectoryTarget, FileTarget, VirtualTarget, journal, open_target
+
+
+def refusal(text: str | Path, *, hide: Path | None = None) -> str:
+    with pytest.raises(TargetError) as caught:
+        open_target(str(text))
+    return str(caught.value).replace(str(hide), "DIR") if hide else str(caught.value)
+
+
+@contextmanager
+def as_somebody_else() -> Iterator[None]:
+    """Without root's right to write everywhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_in_a_directory_iosonde_uses_a_fresh_one_of_its_own(tmp_path: Path) -> None:
+    first, second = open_target(str(tmp_path)), open_target(str(tmp_path))
+    assert isinstance(first, DirectoryTarget)
+    spec = first.spec_target("shared", 4096)
+    assert Path(spec["path"]).parent.parent == tmp_path
+    assert spec["path"] != second.spec_target("shared", 4096)["path"]
+    assert first.spec_target("per_job", 4096)["directory"] == str(Path(spec["path"]).parent)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_does_not_exist_is_a_target_but_not_one_for_each_job(tmp_path: Path) -> None:
+    target = open_target(str(tmp_path / "new"))
+    assert isinstance(target, FileTarget)
+    assert target.spec_target("shared", 4096) == {"kind": "file", "path": str(tmp_path / "new"), "size_bytes": 4096}
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(TargetError, match="every job needs its own"):
+        target.spec_target("per_job", 4096)
+
+
+def test_a_file_that_iosonde_did_not_make_is_refused_and_left_alone(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("data")
+    assert refusal(precious, hide=tmp_path) == snapshot("""\
+`DIR/precious` exists already, and would be overwritten
+
+hint: name a file that does not exist yet, or the directory `DIR`: iosonde then makes its own file there\
+""")
+    assert precious.read_text() == "data"
+
+
+def test_a_file_that_iosonde_made_and_kept_is_a_target_again(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    journal.created(kept, "file", keep=True)
+    kept.write_bytes(b"x" * 8192)
+    journal.identify(kept)
+    target = open_target(str(kept))
+    assert isinstance(target, FileTarget)
+    assert target.destroys(4096, keep=True)[0].what == snapshot(
+        "overwrites the file that iosonde kept there, 4 KiB, and keeps it"
+    )
+
+
+def test_a_file_that_took_the_place_of_ours_is_refused(tmp_path: Path) -> None:
+    """The journal knows the inode, not only the name."""
+    kept = tmp_path / "kept"
+    journal.created(kept, "file", keep=True)
+    kept.touch()
+    journal.identify(kept)
+    kept.rename(tmp_path / "elsewhere")
+    kept.write_text("somebody else's")
+    assert "would be overwritten" in refusal(kept)
+
+
+def test_what_cannot_be_a_target_is_refused_with_a_reason(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    refusals = [tmp_path / "no" / "such", f"{tmp_path}/missing/", file / "below", fifo, "/proc/sys", "/dev/null"]
+    assert [refusal(text, hide=tmp_path) for text in refusals] == snapshot(
+        [
+            """\
+`DIR/no/such` cannot be made: there is no directory `DIR/no`
+
+hint: make it with `mkdir -p DIR/no`\
+""",
+            """\
+there is no directory `DIR/missing/`
+
+hint: make it with `mkdir -p DIR/missing/`\
+""",
+            """\
+cannot look at `DIR/file/below`: Not a directory
+
+hint: name a directory or a new file that you may write to\
+""",
+            """\
+`DIR/fifo` is neither a directory nor a file
+
+hint: name a directory, or a file that does not exist yet\
+""",
+            """\
+`/proc/sys` is on `proc`, which holds no data
+
+hint: name a directory on a disk\
+""",
+            """\
+`/dev/null` is neither a directory nor a file
+
+hint: name a directory, or a file that does not exist yet\
+""",
+        ]
+    )
+
+
+def test_virtual_targets_are_read_back_from_their_names() -> None:
+    target = open_target("simulated:servers=4,read=100us,write=20us,service=exponential")
+    assert isinstance(target, VirtualTarget)
+    assert target.name == "simulated:servers=4,read=100us,write=20us,service=exponential,size=1TiB"
+    assert open_target(target.name) == target
+    assert target.backend() == {
+        "kind": "simulated",
+        "servers": 4,
+        "read_service_ns": 100_000,
+        "write_service_ns": 20_000,
+        "service": "exponential",
+    }
+    null = open_target("null:2GiB")
+    assert (null.free_bytes(), null.backend(), null.block_devices()) == (2 << 30, {"kind": "null"}, [])
+    assert null.spec_target("per_job", 4096) == {"kind": "virtual", "size_bytes": 4096}
+
+
+def test_a_virtual_target_with_a_wrong_setting_is_refused() -> None:
+    texts = [
+        "null:much",
+        "simulated:severs=4",
+        "simulated:servers=0",
+        "simulated:read=5",
+        "simulated:servers=many",
+        "simulated:service=fast",
+    ]
+    assert [refusal(text) for text in texts] == snapshot(
+        [
+            """\
+the size of `null:much` cannot be `much`: `much` is not a size; write it like `4KiB`
+
+hint: write it like `null:1GiB`\
+""",
+            """\
+`simulated:severs=4` has no setting `severs`
+
+hint: write it like `simulated:servers=4,read=100us,write=20us,size=1TiB`; there is `service` as well\
+""",
+            """\
+the servers of `simulated:servers=0` cannot be `0`
+
+hint: `service` is `constant` or `exponential`; all others are above 0\
+""",
+            """\
+the read of `simulated:read=5` cannot be `5`: `5` has no unit; write it like `10s`
+
+hint: write it like `simulated:servers=4,read=100us,write=20us,size=1TiB`\
+""",
+            """\
+the servers of `simulated:servers=many` cannot be `many`
+
+hint: `service` is `constant` or `exponential`; all others are above 0\
+""",
+            """\
+the service of `simulated:service=fast` cannot be `fast`
+
+hint: `service` is `constant` or `exponential`; all others are above 0\
+""",
+        ]
+    )
+
+
+def test_a_block_device_is_refused_and_a_directory_on_it_named() -> None:
+    number = Path("/").stat().st_dev
+    devices = [path for path in Path("/dev").iterdir() if path.is_block_device() and path.stat().st_rdev == number]
+    if not devices:
+        pytest.skip("the root file system has no block device in /dev")
+    text = refusal(devices[0])
+    assert "must not be written" in text and "is mounted at `/`" in text
+    assert "name a directory on it, such as `/`" in text
+
+
+def test_a_directory_that_may_not_be_written_is_refused() -> None:
+    # Not below `tmp_path`, whose parents only their owner may enter.
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o555)
+        with as_somebody_else():
+            assert refusal(directory, hide=Path(directory)) == snapshot("""\
+you may not write in `DIR`
+
+hint: name a directory of your own, or change its permissions\
+""")
+
+
+@pytest.mark.root
+def test_a_file_system_mounted_read_only_is_refused(loop_file_system: Callable[..., Any]) -> None:
+    mounted = loop_file_system(options="ro")
+    text = refusal(mounted.directory, hide=mounted.directory).replace(mounted.device, "LOOP")
+    assert text == snapshot("""\
+`DIR` is on a file system that is mounted read-only
+  mounted at `DIR` from `LOOP`
+
+hint: remount it writable, or name another target\
+""")
+
+
+@pytest.mark.root
+def test_more_than_there_is_room_for_is_refused_before_anything_is_written(
+    loop_file_system: Callable[..., Any],
+) -> None:
+    directory = loop_file_system(size="8M").directory
+    target = open_target(str(directory))
+    before = sorted(directory.iterdir())
+    target.check(1 << 20, [4096], "direct")
+    with pytest.raises(TargetError, match="no room on"):
+        target.check(64 << 20, [4096], "buffered")
+    assert sorted(directory.iterdir()) == before
+
+
+@pytest.mark.root
+def test_blocks_smaller_than_the_device_takes_are_refused_for_direct_io_only(
+    loop_file_system: Callable[..., Any],
+) -> None:
+    target = open_target(str(loop_file_system(sector_bytes=4096).directory))
+    target.check(0, [4096, 8192], "direct")
+    target.check(0, [512], "buffered")
+    with pytest.raises(TargetError) as caught:
+        target.check(0, [4096, 512], "direct")
+    assert str(caught.value).replace(target.name, "DIR") == snapshot("""\
+direct I/O of 512 B cannot be done on `DIR`: it takes multiples of 4 KiB
+  on the file system ext4 mounted at `DIR`
+
+hint: begin at that with `--set block_size=4KiB,...`, or measure through the page cache with `--set io_mode=buffered`\
+""")
+
+
+def test_a_target_says_what_it_makes(tmp_path: Path) -> None:
+    target = open_target(str(tmp_path))
+    assert [each.what for each in target.destroys(1 << 30)] == snapshot(
+        ["creates a directory with 1 GiB of files and removes it at the end"]
+    )
+    assert [each.what for each in open_target(str(tmp_path / "new")).destroys(4096, keep=True)] == snapshot(
+        ["creates a file of 4 KiB, and keeps it"]
+    )
+    assert open_target("null:1GiB").destroys(1 << 30) == []
