@@ -11,8 +11,8 @@ import pytest
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, outline
-from iosonde.storage import open_target
 from iosonde.planning.load import parse
+from iosonde.storage import open_target
 from iosonde.study.model import Study
 from iosonde.study.setup import settle, tolerated_failures
 

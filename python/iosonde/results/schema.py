@@ -199,9 +199,9 @@ class Record(BaseModel):
     max_rss_bytes, exit status."""
     target: dict[str, Any]
     """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
-    temperature where the device tells (target/describe.py)."""
+    temperature where the device tells (storage/describe.py)."""
     setup: dict[str, Any] = {}
-    """What stood between the target and the workload (execution/stage.py): `asked` (the case's `Setup`), `on` (the target
+    """Setup between target and workload (execution/stage.py): `asked` (the case's `Setup`), `on` (the target
     under it), when and for which run it was made, in how many seconds and by which commands, and what came of it;
     of an array `state` and `state_after`, how it was before and after the run. Empty where the workload had the target
     as it is."""
@@ -214,9 +214,9 @@ class Record(BaseModel):
     target_after: dict[str, Any] = {}
     """Temperatures of the target's devices after the run, where they tell."""
     harness: dict[str, Any] | None = None
-    """What an I/O of each stream's shape costs on the null backend, and on what it was measured (execution/harness.py)."""
+    """Cost of an I/O of each stream on the null backend, and where it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None
-    """What the control group of its memory limit counted (target/control_group.py); None without a limit."""
+    """What the control group of its memory limit counted (storage/control_group.py); None without a limit."""
     device_totals: list[dict[str, Any]] = []
     """Key-value workloads: what each block device did from before the start until all was durable
     (execution/device_totals.py)."""
