@@ -49,11 +49,12 @@ bench: setup-dev ## Measure the engine against fio, and what measuring costs (te
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
 
-$(VENV)/.installed: scripts/setup pyproject.toml Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
+$(VENV)/.installed: scripts/setup scripts/setup.py packaging/constraints.txt pyproject.toml Cargo.toml Cargo.lock \
+    $(shell find crates -name '*.rs' -o -name Cargo.toml)
 	scripts/setup $(VENV)
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: $(VENV)/.installed python/iosonde/tools.py
 	scripts/setup $(VENV) dev
 	@touch $@
 

@@ -1,0 +1,162 @@
+"""Every external program, library and data package that iosonde, its tests and its benchmarks use.
+
+`scripts/setup` (what to install), `iosonde doctor` (what is missing) and the tests' `needs` markers are derived from
+this list; `tests/test_tools.py` fails when code calls a program that is not in it. Standard library only, because
+`scripts/setup` loads this file before anything is installed.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["build", "runtime", "dev", "lab"]
+"""Building from source; product features; tests and benchmarks; throttled devices and the virtual machine."""
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where administration programs are, which is not on every user's PATH."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """One external dependency."""
+
+    name: str
+    """Program on PATH; for a library its name without `lib`; for files the package's common name."""
+    packages: tuple[str, ...]
+    """Debian and Ubuntu packages that contain it: the first one that the distribution has is installed."""
+    kind: Kind
+    purpose: str
+    version: tuple[str, ...] = ()
+    """Arguments that print its version; none where a call without effect is not known."""
+    form: Literal["program", "library", "files"] = "program"
+    places: tuple[str, ...] = ()
+    """Further directories of a program; directories of files, one of which must exist."""
+
+    def find(self) -> str | None:
+        """Path of the program, file name of the library or directory of the files; None if not installed."""
+        match self.form:
+            case "library":
+                return ctypes.util.find_library(self.name)
+            case "files":
+                return next((place for place in self.places if Path(place).is_dir()), None)
+            case "program":
+                extra = ":".join([SYSTEM_PATH, *self.places])
+                return shutil.which(self.name) or shutil.which(self.name, path=extra)
+
+
+def _tool(name: str, package: str, kind: Kind, purpose: str, *version: str) -> Tool:
+    return Tool(name=name, packages=tuple(package.split("|")), kind=kind, purpose=purpose, version=version)
+
+
+_RUNTIME = (
+    _tool("mdadm", "mdadm", "runtime", "md arrays", "--version"),
+    _tool("btrfs", "btrfs-progs", "runtime", "btrfs arrays", "--version"),
+    _tool("mkfs.ext4", "e2fsprogs", "runtime", "ext4 file systems created for a study", "-V"),
+    _tool("mke2fs", "e2fsprogs", "runtime", "external journals of ext4", "-V"),
+    _tool("mkfs.xfs", "xfsprogs", "runtime", "xfs file systems created for a study", "-V"),
+    _tool("mkfs.btrfs", "btrfs-progs", "runtime", "btrfs file systems created for a study", "--version"),
+    _tool("mount", "mount", "runtime", "file systems created for a study", "--version"),
+    _tool("umount", "mount", "runtime", "file systems created for a study", "--version"),
+    _tool("modprobe", "kmod", "runtime", "kernel modules of arrays", "--version"),
+    _tool("wipefs", "util-linux", "runtime", "signatures on a block device before it is overwritten", "--version"),
+    _tool("blkid", "util-linux", "runtime", "signatures in `iosonde devices`", "--version"),
+    _tool("systemd-detect-virt", "systemd", "runtime", "the hypervisor in the record", "--version"),
+    Tool(
+        name="rocksdb",
+        packages=("librocksdb7.8", "librocksdb8.9", "librocksdb9.10", "librocksdb9.11"),
+        kind="runtime",
+        purpose="the store `rocksdb`",
+        form="library",
+    ),
+)
+
+_LAB = (
+    _tool("qemu-storage-daemon", "qemu-utils", "lab", "throttled devices (`iosonde lab device`)", "--version"),
+    _tool("qemu-system-x86_64", "qemu-system-x86", "lab", "the virtual machine (`iosonde lab run`)", "--version"),
+    Tool(
+        name="virtiofsd",
+        packages=("virtiofsd", "qemu-system-common"),
+        kind="lab",
+        purpose="directories shared with the virtual machine",
+        version=("--version",),
+        places=("/usr/lib/qemu", "/usr/libexec"),
+    ),
+    _tool("unshare", "util-linux", "lab", "mounts that only the lab sees", "--version"),
+    _tool("setpriv", "util-linux", "lab", "processes that end with the lab", "--version"),
+    _tool("truncate", "coreutils", "lab", "drives of the virtual machine", "--version"),
+    _tool("losetup", "mount", "lab", "loop devices", "--version"),
+    _tool("bash", "bash", "lab", "the script that builds the virtual machine's image", "--version"),
+    _tool("apt-get", "apt", "lab", "packages of the virtual machine's image", "--version"),
+    _tool("apt-cache", "apt", "lab", "packages of the virtual machine's image", "--version"),
+    _tool("dpkg-deb", "dpkg", "lab", "packages of the virtual machine's image", "--version"),
+    _tool("cpio", "cpio", "lab", "the virtual machine's image", "--version"),
+    _tool("depmod", "kmod", "lab", "the virtual machine's image", "--version"),
+    _tool("debootstrap", "debootstrap", "lab", "the test of an installation on a fresh Debian", "--version"),
+    _tool("chroot", "coreutils", "lab", "the test of an installation on a fresh Debian", "--version"),
+)
+
+_DEV = (
+    _tool("fio", "fio", "dev", "comparison with fio, in tests and in `bench/`", "--version"),
+    _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),
+    Tool(
+        name="fio-examples",
+        packages=("fio-examples", "fio"),
+        kind="dev",
+        purpose="the test that imports all of fio's example jobs",
+        form="files",
+        places=("/usr/share/doc/fio/examples", "/usr/share/doc/fio-examples"),
+    ),
+    _tool("chromium", "chromium|chromium-browser", "dev", "tests of the HTML report in a browser", "--version"),
+    _tool("chromedriver", "chromium-driver|chromium-chromedriver", "dev", "the same tests", "--version"),
+    _tool("db_bench", "rocksdb-tools", "dev", "comparison with db_bench (`bench/vs_db_bench.py`)"),
+    _tool("dumpe2fs", "e2fsprogs", "dev", "tests of ext4 options", "-V"),
+    _tool("mkswap", "util-linux", "dev", "tests with active swap", "--version"),
+    _tool("swapon", "mount", "dev", "tests with active swap", "--version"),
+    _tool("swapoff", "mount", "dev", "tests with active swap", "--version"),
+    _tool("blockdev", "util-linux", "dev", "tests on loop devices", "--version"),
+    _tool("addpart", "util-linux", "dev", "tests of partitions", "--version"),
+    _tool("delpart", "util-linux", "dev", "tests of partitions", "--version"),
+    _tool("partx", "util-linux", "dev", "tests of partitions", "--version"),
+    _tool("sfdisk", "fdisk", "dev", "tests of partitions", "--version"),
+    _tool("git", "git", "dev", "the test that builds the source distribution", "--version"),
+    _tool("ldd", "libc-bin", "dev", "the libraries of db_bench", "--version"),
+    _tool("taskset", "util-linux", "dev", "benchmarks on one processor", "--version"),
+)
+
+_BUILD = (
+    _tool("cargo", "cargo", "build", "the engine is compiled from source", "--version"),
+    _tool("rustc", "rustc", "build", "the engine is compiled from source", "--version"),
+    _tool("cc", "gcc", "build", "the engine is linked with it", "--version"),
+    _tool("cargo-fmt", "rustfmt", "dev", "the format check", "--version"),
+    _tool("cargo-clippy", "rust-clippy", "dev", "the Rust lints", "--version"),
+)
+
+GUEST_TOOLS = ("lvm", "dmsetup", "make-bcache", "nvme", "vgcreate", "vgchange", "lvcreate")
+"""Programs that tests call inside the virtual machine; its image contains their packages (`lab/build`)."""
+
+ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "true", "false", "head")
+"""Programs of Debian's essential packages, which every installation has."""
+
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*_BUILD, *_RUNTIME, *_LAB, *_DEV)}
+
+
+def find(name: str) -> str | None:
+    """Path of an external program, also where it is only on root's PATH; None if not installed."""
+    return TOOLS[name].find()
+
+
+def missing(kinds: Iterable[Kind]) -> list[Tool]:
+    """Tools of these kinds that are not installed."""
+    wanted = set(kinds)
+    return [tool for tool in TOOLS.values() if tool.kind in wanted and tool.find() is None]
+
+
+def path_with_system_directories() -> str:
+    """The user's PATH, then the directories of administration programs."""
+    return f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}"

@@ -1,0 +1,311 @@
+"""Installs iosonde into a virtual environment. Called by `scripts/setup`; needs nothing but Python's standard library.
+
+Missing system packages are installed with one call of apt where this user may do that; otherwise the message names
+them. The list of tools is `python/iosonde/tools.py`. The Rust compiler is the one on PATH if it is new enough, else
+the newest that the distribution packages.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+CONSTRAINTS = CHECKOUT / "packaging" / "constraints.txt"
+Version = tuple[int, ...]
+
+
+def main(venv: Path, *, dev: bool) -> None:
+    """Install the packages of the system, the engine, and the Python package."""
+    tools = load_tools()
+    prepend_to_path(venv / "bin")
+    rust = plan_rust(minimum_rust())
+    wanted = tools.missing(["build", "runtime", "lab", "dev"] if dev else ["build"])
+    wanted = [tool for tool in wanted if tool.name not in ("cargo", "rustc", "cargo-fmt", "cargo-clippy")]
+    install_packages(rust.missing_packages(dev=dev) + [tool.packages for tool in wanted] + venv_packages())
+    require_rust(rust, venv)
+    require_build_tools(tools)
+    warn_of_missing(tools, dev=dev)
+    create_environment(venv)
+    build_engine()
+    install_python_package(venv, dev=dev)
+
+
+def load_tools() -> ModuleType:
+    """`iosonde.tools`, without importing the package, whose dependencies are not installed yet."""
+    spec = importlib.util.spec_from_file_location("iosonde_tools", CHECKOUT / "python" / "iosonde" / "tools.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # Dataclasses look their module up.
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- Rust ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rust:
+    """Where the compiler comes from."""
+
+    minimum: Version
+    installed: Version | None
+    """Version of `rustc` on PATH, whether sufficient or not."""
+    suffix: str | None
+    """Of the distribution's packages to install: `rustc` + suffix; None if they are not needed or not sufficient."""
+
+    @property
+    def is_sufficient(self) -> bool:
+        """Whether the compiler on PATH can build the engine."""
+        return self.installed is not None and self.installed >= self.minimum
+
+    def missing_packages(self, *, dev: bool) -> list[tuple[str, ...]]:
+        """Packages of the compiler and, for developers, of its formatter and linter."""
+        if self.suffix is None:
+            return []
+        names = [f"rustc{self.suffix}", f"cargo{self.suffix}"]
+        if dev:
+            names += [f"rustfmt{self.suffix}", f"rust{self.suffix}-clippy"]
+        return [(name,) for name in names]
+
+
+def minimum_rust() -> Version:
+    """The `rust-version` of Cargo.toml."""
+    manifest = tomllib.loads((CHECKOUT / "Cargo.toml").read_text())
+    return version_in(manifest["workspace"]["package"]["rust-version"]) or ()
+
+
+def plan_rust(minimum: Version) -> Rust:
+    """Use the compiler on PATH if it is new enough, else look at the distribution's packages."""
+    installed = installed_rust()
+    if installed is not None and installed >= minimum and shutil.which("cargo"):
+        return Rust(minimum=minimum, installed=installed, suffix=None)
+    names = [name for name in run_quietly("apt-cache", "pkgnames", "rustc").split() if is_compiler_package(name)]
+    if not names and can_install():
+        update_package_lists()
+        names = [name for name in run_quietly("apt-cache", "pkgnames", "rustc").split() if is_compiler_package(name)]
+    return Rust(minimum=minimum, installed=installed, suffix=choose_suffix(candidates(names), minimum))
+
+
+def installed_rust() -> Version | None:
+    """Version of the `rustc` on PATH."""
+    return version_in(run_quietly("rustc", "--version"))
+
+
+def is_compiler_package(name: str) -> bool:
+    """`rustc` itself, Debian's `rustc-web` (newer, built for browsers), or Ubuntu's `rustc-1.NN`."""
+    return re.fullmatch(r"rustc(-web|-\d+\.\d+)?", name) is not None
+
+
+def choose_suffix(versions: dict[str, str], minimum: Version) -> str | None:
+    """The suffix of the newest sufficient compiler package; the plain package if that one is sufficient."""
+    sufficient = {name: version for name, text in versions.items() if (version := version_in(text) or ()) >= minimum}
+    if "rustc" in sufficient:
+        return ""
+    newest = max(sufficient, key=lambda name: sufficient[name], default=None)
+    return None if newest is None else newest.removeprefix("rustc")
+
+
+def version_in(text: str) -> Version | None:
+    """The first dotted number in a text."""
+    found = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(map(int, found[0].split("."))) if found else None
+
+
+def require_rust(rust: Rust, venv: Path) -> None:
+    """Stop with a hint unless a sufficient compiler is there now; link one with a version in its name."""
+    if rust.suffix is not None:
+        link_compiler(rust.suffix, venv)
+    now = installed_rust()
+    if now is not None and now >= rust.minimum and shutil.which("cargo"):
+        return
+    minimum = ".".join(map(str, rust.minimum))
+    found = f"found {'.'.join(map(str, now))} at {shutil.which('rustc')}" if now else "found none"
+    if rust.suffix is not None:
+        packages = " ".join(name for (name,) in rust.missing_packages(dev=False))
+        hint = f"install this distribution's newer compiler as root: `apt-get install {packages}`"
+    elif shutil.which("rustup"):
+        hint = "run `rustup update stable`"
+    else:
+        hint = "this distribution has no newer compiler: install Rust with rustup (https://rustup.rs)"
+    fail(f"Rust {minimum} or newer is required to build the engine, {found}", hint)
+
+
+def link_compiler(suffix: str, venv: Path) -> None:
+    """Make `cargo` mean the installed package where its programs have a version in their names or are off PATH."""
+    for name in ("cargo", "rustc", "rustdoc", "rustfmt", "cargo-fmt", "cargo-clippy", "clippy-driver"):
+        places = [f"/usr/lib/rust{suffix}/bin/{name}", f"/usr/bin/{name}{suffix}", f"/usr/bin/{name}"]
+        program = next((place for place in places if Path(place).exists()), None)
+        if program is None or shutil.which(name) == program:
+            continue
+        link = venv / "bin" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(program)
+
+
+# --- System packages ----------------------------------------------------------------------------------------------
+
+
+def venv_packages() -> list[tuple[str, ...]]:
+    """Debian splits `venv` off Python."""
+    if importlib.util.find_spec("ensurepip") is not None:
+        return []
+    major, minor = sys.version_info[:2]
+    return [(f"python{major}.{minor}-venv", "python3-venv")]
+
+
+def install_packages(wanted: list[tuple[str, ...]]) -> None:
+    """Install the first known package of each tuple, in one call; one by one if that call fails."""
+    if not wanted or not can_install():
+        return
+    update_package_lists()
+    known = candidates([name for names in wanted for name in names])
+    packages = sorted({next(name for name in names if name in known) for names in wanted if known.keys() & names})
+    if not packages:
+        return
+    say(f"installing {len(packages)} packages: {' '.join(packages)}")
+    if apt_install(packages) or len(packages) == 1:
+        return
+    say("warning: that failed; installing them one by one")
+    for package in packages:
+        apt_install([package])
+
+
+def can_install() -> bool:
+    """Whether this user may install packages without being asked for a password."""
+    if shutil.which("apt-get") is None:
+        return False
+    if os.geteuid() == 0:
+        return True
+    sudo = shutil.which("sudo")
+    return sudo is not None and subprocess.run([sudo, "-n", "true"], capture_output=True, check=False).returncode == 0
+
+
+_updated = False
+
+
+def update_package_lists() -> None:
+    """Once, because lists that are missing or old name packages that are not there."""
+    global _updated
+    if not _updated:
+        say("updating the package lists")
+        subprocess.run([*as_root(), "apt-get", "update", "-qq"], check=False, stdout=sys.stderr)
+        _updated = True
+
+
+def apt_install(packages: list[str]) -> bool:
+    """Install without questions; packages of the user are never removed."""
+    command = ["apt-get", "install", "--yes", "-q", "--no-install-recommends", "--no-remove", *packages]
+    environment = {"DEBIAN_FRONTEND": "noninteractive"}
+    with_environment = [*as_root(), "env", *(f"{name}={value}" for name, value in environment.items()), *command]
+    return subprocess.run(with_environment, check=False, stdout=sys.stderr).returncode == 0
+
+
+def as_root() -> list[str]:
+    """What to put before a command that needs root."""
+    return [] if os.geteuid() == 0 else ["sudo", "-n"]
+
+
+def candidates(names: list[str]) -> dict[str, str]:
+    """The version that apt would install of each of these packages that it knows."""
+    return parse_policy(run_quietly("apt-cache", "policy", *names)) if names else {}
+
+
+def parse_policy(text: str) -> dict[str, str]:
+    """The output of `apt-cache policy` -> candidate version by package."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            name = line.rstrip(":")
+        elif line.strip().startswith("Candidate:") and not line.endswith("(none)"):
+            found[name] = line.split()[1]
+    return found
+
+
+def require_build_tools(tools: ModuleType) -> None:
+    """Stop unless everything is there that building needs."""
+    for tool in tools.missing(["build"]):
+        if tool.name not in ("cargo", "rustc"):
+            fail(f"`{tool.name}` is missing: {tool.purpose}", f"install the package `{tool.packages[0]}`")
+
+
+def warn_of_missing(tools: ModuleType, *, dev: bool) -> None:
+    """Name what could not be installed, and what that costs."""
+    for tool in tools.missing(["runtime", "lab", "dev"]) if dev else []:
+        say(f"warning: `{tool.name}` is missing: {tool.purpose} (package `{' or '.join(tool.packages)}`)")
+
+
+# --- Engine and Python package ------------------------------------------------------------------------------------
+
+
+def create_environment(venv: Path) -> None:
+    """The virtual environment, unless it is there."""
+    if (venv / "bin" / "pip").exists():
+        return
+    done = subprocess.run([sys.executable, "-m", "venv", str(venv)], check=False, stdout=sys.stderr)
+    if done.returncode:
+        fail(f"cannot create a virtual environment in `{venv}`", "install the package `python3-venv`")
+
+
+def build_engine() -> None:
+    """Compile with Cargo's own progress display; installing the Python package then finds everything built."""
+    say("building the engine (a few minutes the first time)")
+    done = subprocess.run(
+        ["cargo", "build", "--release", "--locked", "--package", "iosonde-engine"], cwd=CHECKOUT, check=False
+    )
+    if done.returncode:
+        fail("the engine could not be built", "the compiler's messages are above")
+
+
+def install_python_package(venv: Path, *, dev: bool) -> None:
+    """Editable, with the dependency versions that are tested."""
+    say("installing the Python package")
+    what = ".[dev]" if dev else "."
+    constraint = {name: str(CONSTRAINTS) for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
+    done = subprocess.run(
+        [str(venv / "bin" / "pip"), "install", "--disable-pip-version-check", "-e", what],
+        cwd=CHECKOUT,
+        check=False,
+        env={**os.environ, **constraint},
+    )
+    if done.returncode:
+        fail("the Python package could not be installed", "pip's messages are above")
+
+
+def prepend_to_path(directory: Path) -> None:
+    """Programs of the environment come first, as in the Makefile."""
+    os.environ["PATH"] = f"{directory}:{os.environ.get('PATH', '')}"
+
+
+def run_quietly(*command: str) -> str:
+    """A program's output; empty where it is missing or fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT).stdout
+    except OSError:
+        return ""
+
+
+def say(text: str) -> None:
+    """Progress goes to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def fail(what: str, hint: str) -> NoReturn:
+    """Stop with an error."""
+    say(f"error: {what}\n\nhint: {hint}")
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).absolute(), dev="dev" in sys.argv[2:])

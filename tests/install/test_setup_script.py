@@ -1,0 +1,123 @@
+"""`scripts/setup` on distributions other than this one: which compiler it takes, and what it says without one."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tomllib
+from types import ModuleType
+
+import pytest
+from command_line import CHECKOUT
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+DEBIAN_12 = """\
+rustc:
+  Installed: (none)
+  Candidate: 1.63.0+dfsg1-2
+  Version table:
+     1.63.0+dfsg1-2 500
+        500 http://archive.example/debian bookworm/main amd64 Packages
+rustc-web:
+  Installed: (none)
+  Candidate: 1.96.0+dfsg1-1~deb12u2
+  Version table:
+     1.96.0+dfsg1-1~deb12u2 500
+"""
+UBUNTU_24_04 = """\
+rustc:
+  Installed: (none)
+  Candidate: 1.75.0+dfsg0ubuntu1-0ubuntu7.1
+rustc-1.80:
+  Installed: (none)
+  Candidate: 1.80.1+dfsg0ubuntu1-0ubuntu0.24.04
+rustc-1.91:
+  Installed: (none)
+  Candidate: 1.91.1+dfsg-0ubuntu0.24.04
+rustc-1.100:
+  Installed: (none)
+  Candidate: (none)
+"""
+
+
+@pytest.fixture(scope="module")
+def setup() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("setup_script", CHECKOUT / "scripts" / "setup.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("policy", "suffix"),
+    [
+        (DEBIAN_12, "-web"),
+        (UBUNTU_24_04, "-1.91"),
+        (DEBIAN_12.replace("1.63.0", "1.97.0"), ""),
+        (DEBIAN_12.replace("1.96.0", "1.85.0"), None),
+        ("", None),
+    ],
+    ids=["Debian 12", "Ubuntu 24.04", "a new enough `rustc`", "Debian 12 without updates", "no apt"],
+)
+def test_the_compiler_package_is_the_plain_one_or_else_the_newest_that_is_new_enough(
+    setup: ModuleType, policy: str, suffix: str | None
+) -> None:
+    assert setup.choose_suffix(setup.parse_policy(policy), (1, 90)) == suffix
+
+
+def test_packages_that_only_have_a_similar_name_are_no_compiler(setup: ModuleType) -> None:
+    names = ["rustc", "rustc-web", "rustc-1.91", "rustc-mozilla-doc", "rustc-web-dbgsym", "rustcat"]
+    assert [name for name in names if setup.is_compiler_package(name)] == ["rustc", "rustc-web", "rustc-1.91"]
+
+
+def test_developers_get_the_formatter_and_linter_of_the_same_compiler(setup: ModuleType) -> None:
+    rust = setup.Rust(minimum=(1, 90), installed=(1, 63, 0), suffix="-web")
+    assert not rust.is_sufficient
+    assert [name for (name,) in rust.missing_packages(dev=True)] == [
+        *("rustc-web", "cargo-web", "rustfmt-web", "rust-web-clippy")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "hint"),
+    [("-web", "apt-get install rustc-web cargo-web"), (None, "rustup")],
+    ids=["packages that could not be installed", "no package"],
+)
+def test_an_old_compiler_is_an_error_that_names_the_way_to_a_newer_one(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], suffix: str, hint: str
+) -> None:
+    monkeypatch.setattr(setup, "installed_rust", lambda: (1, 63, 0))
+    monkeypatch.setattr(setup, "link_compiler", lambda suffix, venv: None)
+    with pytest.raises(SystemExit):
+        setup.require_rust(setup.Rust(minimum=(1, 90), installed=(1, 63, 0), suffix=suffix), CHECKOUT)
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: Rust 1.90 or newer is required to build the engine, found 1.63.0")
+    assert hint in shown
+
+
+def test_the_readme_states_the_minimum_that_setup_checks(setup: ModuleType) -> None:
+    minimum = ".".join(map(str, setup.minimum_rust()))
+    assert f"Rust {minimum} or newer" in re.sub(r"\s+", " ", (CHECKOUT / "README.md").read_text())
+
+
+def declared() -> list[Requirement]:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    listed = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["dev"]]
+    return [Requirement(line) for line in [*listed, *project["build-system"]["requires"]]]
+
+
+def pinned() -> dict[str, Version]:
+    lines = (CHECKOUT / "packaging" / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {name.lower().replace("_", "-"): Version(version) for name, version in pairs}
+
+
+@pytest.mark.parametrize("requirement", declared(), ids=lambda each: each.name)
+def test_each_python_dependency_has_both_bounds_and_a_tested_version_within_them(requirement: Requirement) -> None:
+    operators = {each.operator for each in requirement.specifier}
+    assert operators == {">=", "<"}
+    assert pinned()[requirement.name.lower()] in requirement.specifier
