@@ -1,25 +1,30 @@
-"""What stands against writing a block device, on trees as the kernel would show them: stacks that no test machine has."""
+"""Reasons to refuse a block device, on made-up `/sys` and `/proc` trees: stacks that no test machine has."""
 
 from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iosonde.storage import guard, signatures
-from iosonde.storage.guard import Kernel
+from iosonde.storage.block_nodes import device_number, number_of
+from iosonde.storage.kernel import Kernel
+from iosonde.storage.loop_status import LoopStatus
 from iosonde.storage.signatures import Signature
 
 
 class Machine:
-    """`/sys`, `/proc` and `/dev` of a machine that is made up."""
+    """`/sys`, `/proc` and `/dev` of a made-up machine."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.numbers: dict[str, str] = {}
-        self.kernel = Kernel(sys=root / "sys", proc=root / "proc")
+        self.loops: list[LoopStatus] = []
+        self.kernel = Kernel(sys=root / "sys", proc=root / "proc", read_loops=lambda: self.loops)
         for directory in ("sys/dev/block", "sys/class/block", "sys/block", "proc/self/ns", "dev"):
             (root / directory).mkdir(parents=True)
         (root / "proc/self/mountinfo").touch()
@@ -29,20 +34,21 @@ class Machine:
         """A device that is not a partition."""
         return self._device(self.root / "sys/block" / name, number, sectors, read_only)
 
-    def partition(self, name: str, number: str, *, of: str) -> str:
+    def partition(self, name: str, number: str, *, of: str, start: int = 0, sectors: int = 1024) -> str:
         path = self.root / "sys/block" / of / name
-        made = self._device(path, number, 1024, False)
+        made = self._device(path, number, sectors, False)
         (path / "partition").write_text("1\n")
+        (path / "start").write_text(f"{start}\n")
         return made
 
     def holds(self, upper: str, lower: str) -> None:
-        """`upper` stands on `lower`."""
+        """`lower` is a member of `upper`."""
         holders = (self.root / "sys/dev/block" / self.numbers[lower]).resolve() / "holders"
         (holders / upper).mkdir(parents=True)
 
-    def loop_on_node(self, name: str, node: str) -> None:
-        (self.root / "sys/block" / name / "loop").mkdir()
-        (self.root / "sys/block" / name / "loop/backing_file").write_text(f"{node}\n")
+    def attach(self, name: str, **status: Any) -> None:
+        """A loop device is attached, as `LOOP_GET_STATUS64` reports it."""
+        self.loops.append(LoopStatus(number=self.numbers[name], **status))
 
     def mount(
         self, number: str, point: str, *, source: str = "none", process: str = "self", kind: str = "ext4"
@@ -68,7 +74,7 @@ class Machine:
         return path
 
     def refusals(self, name: str) -> list[str]:
-        return guard.look_at(self.numbers[name], kernel=self.kernel).refusals
+        return guard.examine(self.numbers[name], kernel=replace(self.kernel), read_contents=False).refusals
 
     def _device(self, path: Path, number: str, sectors: int, read_only: bool) -> str:
         path.mkdir(parents=True)
@@ -110,7 +116,7 @@ def test_the_device_under_the_root_is_refused_through_everything_between(machine
     machine.mount("253:1", "/")
     assert machine.refusals("vdb") == [
         "`vdb1` is part of `md0`",
-        "`dm-1`, which stands on `vdb1`, is mounted at `/`",
+        "`dm-1`, stacked on `vdb`, is mounted at `/`",
     ]
 
 
@@ -126,7 +132,7 @@ def test_a_process_that_ended_meanwhile_is_no_error(machine: Machine) -> None:
 
 def test_a_mounted_partition_is_refused_and_so_is_its_disk(machine: Machine) -> None:
     machine.partition("vdb1", "254:17", of="vdb")
-    machine.partition("vdb2", "254:18", of="vdb")
+    machine.partition("vdb2", "254:18", of="vdb", start=1024)
     machine.mount("254:17", "/home")
     assert machine.refusals("vdb") == machine.refusals("vdb1") == ["`vdb1` is mounted at `/home`"]
     assert machine.refusals("vdb2") == []
@@ -150,9 +156,9 @@ def test_swap_is_refused_and_so_is_swap_on_a_volume_of_it(machine: Machine) -> N
     machine.holds("dm-0", "vdb")
     machine.swap(machine.node("vdb"), machine.node("dm-0"))
     assert machine.refusals("vdb") == [
-        "`vdb` is swap",
+        "`vdb` is active swap",
         "`vdb` is part of `dm-0`",
-        "`dm-0`, which stands on `vdb`, is swap",
+        "`dm-0`, stacked on `vdb`, is active swap",
     ]
 
 
@@ -172,8 +178,91 @@ def test_btrfs_has_a_number_of_its_own_and_is_found_by_what_was_mounted(machine:
 
 def test_the_node_under_a_loop_device_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.disk("loop5", "7:5")
-    machine.loop_on_node("loop5", "/dev/vdb")
-    assert machine.refusals("vdb") == ["`vdb` is part of `loop5`"]
+    machine.attach("loop5", backing_device="254:16")
+    assert machine.refusals("vdb") == ["`loop5` is attached to `vdb`"]
+
+
+def test_a_loop_device_on_a_mounted_device_is_refused(machine: Machine) -> None:
+    """D2: the other direction."""
+    machine.disk("loop5", "7:5")
+    machine.attach("loop5", backing_device="254:16")
+    machine.mount("254:16", "/data")
+    assert machine.refusals("loop5") == ["`vdb`, which is below `loop5`, is mounted at `/data`"]
+
+
+def test_a_loop_device_on_a_member_of_an_array_is_refused(machine: Machine) -> None:
+    machine.disk("loop5", "7:5")
+    machine.disk("md0", "9:0")
+    machine.holds("md0", "vdb")
+    machine.attach("loop5", backing_device="254:16")
+    assert machine.refusals("loop5") == ["`vdb` is part of `md0`"]
+
+
+def test_loop_devices_on_the_same_bytes_of_a_file_are_refused(machine: Machine) -> None:
+    """D3, whether or not the other one is in use: it may be mounted at any time."""
+    for name, number in (("loop5", "7:5"), ("loop6", "7:6"), ("loop7", "7:7")):
+        machine.disk(name, number, sectors=1024)
+    machine.attach("loop5", file_system="8:1", inode=12)
+    machine.attach("loop6", file_system="8:1", inode=12, offset=512 * 512)
+    machine.attach("loop7", file_system="8:1", inode=12, offset=1536 * 512)
+    assert machine.refusals("loop5") == ["`loop6` is attached to the same file as `loop5`"]
+    assert machine.refusals("loop7") == [], "its bytes are its own"
+    machine.mount("7:6", "/data")
+    assert machine.refusals("loop5")[1] == "`loop6`, which shares data with `loop5`, is mounted at `/data`"
+
+
+def test_an_array_over_a_loop_device_shares_data_with_other_loop_devices_on_the_file(machine: Machine) -> None:
+    machine.disk("loop5", "7:5")
+    machine.disk("loop6", "7:6")
+    machine.disk("md0", "9:0")
+    machine.holds("md0", "loop5")
+    for name in ("loop5", "loop6"):
+        machine.attach(name, file_system="8:1", inode=12)
+    machine.mount("7:6", "/data")
+    assert "`loop6`, which shares data with `md0`, is mounted at `/data`" in machine.refusals("md0")
+    assert "`md0` shares data with `loop6`" in machine.refusals("loop6")
+
+
+def test_volumes_of_one_group_do_not_share_data(machine: Machine) -> None:
+    machine.disk("dm-0", "253:0")
+    machine.disk("dm-1", "253:1")
+    for name in ("dm-0", "dm-1"):
+        machine.holds(name, "vdb")
+    machine.mount("253:1", "/home")
+    assert machine.refusals("dm-0") == []
+    assert "`vdb` is part of `dm-0`" in machine.refusals("vdb")
+
+
+def test_a_device_with_a_file_system_under_a_loop_device_is_refused_without_a_mount(machine: Machine) -> None:
+    """The file system was unmounted lazily: no mount table lists it, and the loop device keeps it in use."""
+    machine.disk("loop5", "7:5")
+    machine.attach("loop5", file_system="254:16", inode=12)
+    assert machine.refusals("vdb") == ["`loop5` is backed by a file in the file system on `vdb`"]
+    assert machine.refusals("loop5") == []
+
+
+def test_a_file_that_is_swap_is_refused_as_the_backing_file_of_a_loop_device(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "swap file"
+    file.touch()
+    machine.disk("loop5", "7:5")
+    found = file.stat()
+    machine.attach("loop5", file_system=device_number(found.st_dev), inode=found.st_ino)
+    machine.swap(Path(str(file).replace(" ", "\\040")))
+    assert machine.refusals("loop5") == [f"the file below `loop5` is active swap (`{file}`)"]
+
+
+def test_nothing_is_written_while_the_backing_file_of_a_loop_device_is_unknown(machine: Machine) -> None:
+    machine.disk("loop5", "7:5")
+    machine.attach("loop5", problem="Permission denied")
+    assert machine.refusals("vdb") == ["the backing file of `loop5` cannot be determined (Permission denied)"]
+
+
+def test_two_paths_to_one_disk_share_data(machine: Machine) -> None:
+    machine.disk("vdc", "254:32")
+    for name in ("vdb", "vdc"):
+        (machine.root / "sys/block" / name / "wwid").write_text("eui.0123456789abcdef\n")
+    machine.mount("254:32", "/data")
+    assert machine.refusals("vdb") == ["`vdc`, which shares data with `vdb`, is mounted at `/data`"]
 
 
 def test_what_cannot_be_written_is_refused(machine: Machine) -> None:
@@ -206,29 +295,29 @@ def test_members_are_refused_by_signature_and_other_signatures_are_told(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, kind: str, several: bool, is_refused: bool
 ) -> None:
     found = Signature(device="vdb", kind=kind, is_one_of_several=several)
-    monkeypatch.setattr(guard, "signatures", lambda node, name: [found])
-    monkeypatch.setattr(guard, "is_held", lambda node: False)
-    findings = guard.look_at("254:16", kernel=machine.kernel, node=machine.root / "dev/vdb")
+    monkeypatch.setattr(guard, "signatures", lambda number, name: [found])
+    monkeypatch.setattr(guard, "is_claimed", lambda number: False)
+    findings = guard.examine("254:16", kernel=machine.kernel)
     assert findings.signatures == [found]
     assert bool(findings.refusals) == is_refused
 
 
 def test_who_holds_it_exclusively_has_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "signatures", lambda node, name: [])
-    monkeypatch.setattr(guard, "is_held", lambda node: True)
-    findings = guard.look_at("254:16", kernel=machine.kernel, node=machine.root / "dev/vdb")
-    assert findings.refusals == ["`vdb` is held exclusively by another program"]
+    monkeypatch.setattr(guard, "signatures", lambda number, name: [])
+    monkeypatch.setattr(guard, "is_claimed", lambda number: True)
+    findings = guard.examine("254:16", kernel=machine.kernel)
+    assert findings.refusals == ["`vdb` is claimed exclusively by another program"]
 
 
 def test_signatures_have_words() -> None:
     assert Signature(device="vdb", kind="ext4", label="home").text == 'ext4 "home"'
-    assert Signature(device="vdb", kind="data").text == "data of no known kind"
+    assert Signature(device="vdb", kind="data").text == "unrecognized data"
     assert Signature(device="vdb", kind="btrfs", is_one_of_several=True).text == "btrfs over several devices"
 
 
 def test_only_a_block_device_has_a_number(tmp_path: Path) -> None:
-    assert guard.number_of(tmp_path) == guard.number_of("/dev/null") == guard.number_of("relative") == ""
-    assert guard.number_of(tmp_path / "missing") == ""
+    assert number_of(tmp_path) == number_of("/dev/null") == number_of("relative") == ""
+    assert number_of(tmp_path / "missing") == ""
 
 
 def test_the_edges_of_a_device_are_wiped_and_nothing_else(tmp_path: Path) -> None:

@@ -176,8 +176,8 @@ def _prepared(
 def _make_way_for_stores(plan: Plan, target: Target) -> None:
     """Wipe what the user gave up on a device: a store refuses a raw device that holds anything but its own database."""
     if isinstance(target, DeviceTarget) and any(spec["workload"]["kind"] == "kv" for spec in plan.specs()):
-        for device in target.devices:
-            target.wipe(device)
+        for number in target.numbers:
+            target.wipe(number)
 
 
 @dataclass(frozen=True)

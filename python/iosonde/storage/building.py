@@ -10,7 +10,6 @@ is now.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from datetime import datetime
 from importlib import import_module
@@ -19,6 +18,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.storage import arrays, block_stack, file_systems, journal
+from iosonde.storage.block_nodes import number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.made import MadeTarget
 from iosonde.storage.workspace import MADE
@@ -66,7 +66,7 @@ class Building:
     def take_apart(self) -> None:
         """Undo what stands, the last first; may be called again."""
         with journal.undoing(f"take apart {self.target.setup.text} on `{self.target.ground.name}`"):
-            self._claims.let_go(self.target.link)
+            self._claims.release_all()
             journal.undo(self.target.point)
             self._take_array_apart()
             self.target.ground.give_back()
@@ -117,7 +117,8 @@ class Building:
         return file_systems.mount(device, point, self.target.setup.model_copy(update={"mount_options": options}))
 
     def _link(self, device: Path) -> None:
-        size = block_stack.size_bytes(number_of(device))
+        number = number_of(device)
+        size = block_stack.size_bytes(number)
         if size < self.target.free_bytes():
             raise TargetError(
                 f"`{device}` has {format_bytes(size)}, and {format_bytes(self.target.free_bytes())} were expected of "
@@ -126,13 +127,7 @@ class Building:
             )
         self.target.link.symlink_to(device)
         if self.target.ground.is_exclusive or self.target.setup.array != "single":
-            self._claims.take(self.target.link)
-
-
-def number_of(device: Path) -> str:
-    """`major:minor` of a device node, or of a link to one."""
-    number = device.stat().st_rdev
-    return f"{os.major(number)}:{os.minor(number)}"
+            self._claims.take(number, str(device))
 
 
 def undo(entry: journal.Entry) -> None:

@@ -1,49 +1,54 @@
 """Block devices that this process holds exclusively (`O_EXCL`), so that nobody mounts or assembles them meanwhile.
 
-The kernel gives a claim to one open file. So it is let go for as long as somebody else must have it (mkfs, a mount, an
-array), and an engine does not claim again but inherits the descriptor: the claim lasts as long as either of us lives.
+The kernel grants a claim to one open file. It is released while another program needs it (mkfs, a mount, an array). An
+engine inherits the descriptor instead of claiming again, so the claim lasts as long as either process.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from iosonde.errors import TargetError
+from iosonde.storage.block_nodes import open_device
 
 
 class Claims:
-    """Claims by device."""
+    """Claims by device number."""
 
     def __init__(self) -> None:
-        self._held: dict[Path, int] = {}
+        self._held: dict[str, int] = {}
 
-    def take(self, device: Path) -> None:
-        """Claim a device, unless that is done; `TargetError` where somebody else has."""
-        if device in self._held:
+    def take(self, number: str, name: str) -> None:
+        """Claim a device unless it is claimed already; `TargetError` if another program holds it."""
+        if number in self._held:
             return
         try:
-            self._held[device] = os.open(device, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+            self._held[number] = open_device(number, os.O_RDWR | os.O_EXCL)
         except OSError as error:
             if error.errno == errno.EBUSY:
                 raise TargetError(
-                    f"`{device}` is held exclusively by somebody else: a mount, an array, another program",
-                    hint="`iosonde devices` shows what stands on it; nothing was written to it",
+                    f"`{name}` is claimed exclusively by a mount, an array or another program",
+                    hint="`iosonde devices` shows its users; nothing was written to it",
                 ) from None
-            raise TargetError(f"cannot open `{device}`: {error.strerror}", hint="run iosonde as root") from error
+            raise TargetError(f"cannot open `{name}`: {error.strerror}", hint="run iosonde as root") from error
 
-    def let_go(self, device: Path) -> None:
-        """Somebody else may claim it now."""
-        descriptor = self._held.pop(device, None)
+    def release(self, number: str) -> None:
+        """Let another program claim it."""
+        descriptor = self._held.pop(number, None)
         if descriptor is not None:
             os.close(descriptor)
 
-    def descriptor(self, device: Path) -> int:
-        """Of a device that is claimed."""
-        return self._held[device]
+    def release_all(self) -> None:
+        """Let other programs claim all of them."""
+        for number in list(self._held):
+            self.release(number)
+
+    def descriptor(self, number: str) -> int:
+        """Of a claimed device."""
+        return self._held[number]
 
     @property
     def descriptors(self) -> list[int]:
@@ -51,12 +56,11 @@ class Claims:
         return list(self._held.values())
 
     @contextmanager
-    def lasting(self, devices: list[Path]) -> Iterator[None]:
-        """Claim devices, and let everything go at the end."""
+    def held(self, devices: Mapping[str, str]) -> Iterator[None]:
+        """Claim devices, given as names by number, and release all claims at the end."""
         try:
-            for device in devices:
-                self.take(device)
+            for number, name in devices.items():
+                self.take(number, name)
             yield
         finally:
-            for device in list(self._held):
-                self.let_go(device)
+            self.release_all()

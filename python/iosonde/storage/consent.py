@@ -7,10 +7,12 @@ something only if it also repeats the device's serial number, or its size in byt
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from iosonde.errors import TargetError
 from iosonde.storage import block_stack
-from iosonde.storage.guard import Findings, number_of
+from iosonde.storage.block_nodes import number_of
+from iosonde.storage.guard import Findings
 from iosonde.units import format_bytes, parse_size
 
 
@@ -30,7 +32,8 @@ NO_CONSENT = Consent()
 def missing(name: str, findings: Findings, consent: Consent) -> str:
     """What still has to be said so that a device may be written: options of the command, or nothing."""
     number = findings.number
-    words = [] if number in map(number_of, consent.destroy) else [f"--destroy {name}"]
+    named = [number_of(Path(text).expanduser().absolute()) for text in consent.destroy]
+    words = [] if number in named else [f"--destroy {name}"]
     if findings.signatures and not _is_confirmed(number, consent):
         words.append(f"--confirm {block_stack.serial(number) or block_stack.size_bytes(number)}")
     return " ".join(words)

@@ -1,7 +1,9 @@
 """Block devices that the user named: one that is measured raw, or several under a setup.
 
-They pass the guard (`guard.py`) when the target is opened and again when a session begins, which also needs the user's
-consent (`consent.py`). From then to its end each is claimed (`claims.py`).
+Their names are resolved once, when the target is opened. From then on a device is its number: what was examined is what
+is claimed, written and wiped, wherever a name leads meanwhile. They pass the guard (`guard.py`) when the target is
+opened and again when a session starts, which also needs the user's consent (`consent.py`). From then to its end each is
+claimed (`claims.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage import arrays, block_stack, consent, file_systems, guard, journal, signatures
+from iosonde.storage.block_nodes import node_of, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.consent import Consent
+from iosonde.storage.guard import underlying
+from iosonde.storage.kernel import Kernel
 from iosonde.storage.made import MadeTarget, Provided
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize
@@ -32,16 +37,16 @@ from iosonde.units import format_bytes
 def open_devices(names: list[str]) -> DeviceTarget:
     """The target that is these devices; `TargetError` for the first that must not be written."""
     devices = [Path(name).expanduser().absolute() for name in names]
-    numbers = [guard.number_of(device) for device in devices]
+    numbers = [number_of(device) for device in devices]
     for name, number in zip(names, numbers, strict=True):
         if not number:
             raise TargetError(
-                f"`{name}` is no block device",
-                hint="several targets with commas between them are block devices; `iosonde devices` shows them",
+                f"`{name}` is not a block device",
+                hint="targets separated by commas are block devices; `iosonde devices` lists them",
             )
     _check_different(names, numbers)
-    target = DeviceTarget(devices=tuple(devices))
-    target.look()
+    target = DeviceTarget(devices=tuple(devices), numbers=tuple(numbers))
+    target.examine()
     return target
 
 
@@ -51,6 +56,8 @@ class DeviceTarget(Target):
 
     devices: tuple[Path, ...]
     """As the user named them, absolute."""
+    numbers: tuple[str, ...]
+    """To which device each name led when the target was opened (`major:minor`)."""
     own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
     claims: Claims = field(default_factory=Claims, compare=False, repr=False)
     kind: Literal["device"] = "device"
@@ -68,19 +75,17 @@ class DeviceTarget(Target):
     @property
     def sector_bytes(self) -> int:
         """The largest of their logical sectors."""
-        facts = [block_stack.describe(block_stack.disk_of(number)) for number in self._numbers()]
+        facts = [block_stack.describe(block_stack.disk_of(number)) for number in self.numbers]
         return max(int(each.get("logical_block_bytes", 512)) for each in facts)
 
-    def look(self) -> list[guard.Findings]:
-        """What stands against writing each; `TargetError` for one that must not be."""
+    def examine(self) -> list[guard.Findings]:
+        """What the guard found about each; `TargetError` for one that must not be written."""
         found = []
-        kernel = guard.Kernel()
-        for device, number in zip(self.devices, self._numbers(), strict=True):
-            if not number:
-                raise TargetError(f"`{device}` is gone", hint="`iosonde devices` shows what is there")
+        kernel = Kernel()
+        for device, number in self.named():
             if not os.access(device, os.R_OK | os.W_OK):
                 raise TargetError(f"you may not write to `{device}`", hint="run iosonde as root")
-            findings = guard.look_at(number, kernel=kernel, node=device)
+            findings = guard.examine(number, kernel=kernel)
             if findings.refusals:
                 raise TargetError(
                     f"`{device}` must not be written: {findings.refusals[0]}",
@@ -90,32 +95,53 @@ class DeviceTarget(Target):
             found.append(findings)
         return found
 
+    def named(self) -> Iterator[tuple[Path, str]]:
+        """Each name and its device; `TargetError` for a name that leads to another device by now."""
+        for device, number in zip(self.devices, self.numbers, strict=True):
+            check_name(device, number)
+            yield device, number
+
+    def recheck(self) -> None:
+        """`TargetError` if a claimed device came into use, or a name leads to another device by now.
+
+        An exclusive claim does not prevent everything: a loop device can be attached to a claimed device and mounted.
+        """
+        kernel = Kernel()
+        for device, number in self.named():
+            found = list(guard.uses(number, kernel))
+            if found:
+                raise TargetError(
+                    f"`{device}` came into use during the study: {found[0]}",
+                    where="; ".join(found[1:]),
+                    hint="completed runs are kept; end that use, then continue with `iosonde resume DIR`",
+                )
+
     @contextmanager
     def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
         """Claim all of them, if the user has said what must be said and the guard still has nothing against it.
 
         At the end what was written to gets zeros at its edges, unless it is to be kept.
         """
-        numbers = self._numbers()
-        _check_different(list(map(str, self.devices)), numbers)
-        with self.claims.lasting(list(self.devices)):
-            # Whatever else uses them cannot begin to any more; who has claimed them now is us.
-            kernel = guard.Kernel()
-            for device, number in zip(self.devices, numbers, strict=True):
-                self.claims.let_go(device)
-                findings = guard.look_at(number, kernel=kernel, node=device)
-                self.claims.take(device)
+        names = {number: str(device) for device, number in self.named()}
+        _check_different(list(map(str, self.devices)), list(self.numbers))
+        below = {each: f"/dev/{block_stack.name_of(each)}" for number in names for each in underlying(number, Kernel())}
+        with self.claims.held(names | below):
+            # No other program can claim them any more. An open device keeps its number, so what is examined here is
+            # what stays claimed.
+            for device, number in self.named():
+                findings = guard.examine(number, is_claimed_by_us=True)
                 if findings.refusals:
                     raise TargetError(f"`{device}` must not be written: {findings.refusals[0]}")
                 consent.require(str(device), findings, given)
-            before = [_written_sectors(number) for number in numbers]
+            before = {number: _written_sectors(number) for number in self.numbers}
             try:
                 yield
             finally:
-                for device, number, sectors in zip(self.devices, numbers, before, strict=True):
-                    if not keep and _written_sectors(number) != sectors:
-                        self.claims.take(device)
-                        self.wipe(device)
+                self.recheck()  # What came into use meanwhile is not wiped.
+                for number in self.numbers:
+                    if not keep and _written_sectors(number) != before[number]:
+                        self.claims.take(number, names[number])
+                        self.wipe(number)
 
     def called(self, own: str) -> DeviceTarget:
         """Mount points and links have that name."""
@@ -132,15 +158,15 @@ class DeviceTarget(Target):
         if len(set(sizes)) > 1:
             listed = ", ".join(f"`{each}` {format_bytes(size)}" for each, size in zip(self.devices, sizes, strict=True))
             found.append(f"the devices differ in size ({listed}): in an array the smallest counts")
-        for device, findings in zip(self.devices, self.look(), strict=True):
+        for device, findings in zip(self.devices, self.examine(), strict=True):
             held = consent.holdings(findings)
             found += [f"`{device}` holds {held}"] if held else []
-        disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self._numbers())}
+        disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self.numbers)}
         return [*found, *(str(link) for link in pcie.shared_links(list(disks.values())) if link.is_narrow)]
 
     def asks(self) -> list[str]:
         """The device by name, and its serial number or size where it holds something."""
-        looked = zip(self.devices, self.look(), strict=True)
+        looked = zip(self.devices, self.examine(), strict=True)
         return [consent.missing(str(device), findings, consent.NO_CONSENT) for device, findings in looked]
 
     def with_setup(self, setup: Setup) -> Target:
@@ -174,9 +200,7 @@ class DeviceTarget(Target):
     def purges(self) -> list[Purge]:
         """A format, of one NVMe namespace, and a sanitize, if it has its drive for itself; discards, where every one
         takes them."""
-        can = all(
-            block_stack.describe(block_stack.disk_of(number)).get("discard_max_bytes") for number in self._numbers()
-        )
+        can = all(block_stack.describe(block_stack.disk_of(number)).get("discard_max_bytes") for number in self.numbers)
         found: list[Purge] = ["trim", "overwrite"] if can else ["overwrite"]
         if len(self.devices) > 1:
             return found
@@ -189,12 +213,12 @@ class DeviceTarget(Target):
 
     def block_devices(self) -> list[str]:
         """Each with what lies under it."""
-        stacks = [block_stack.stack_under(number) for number in self._numbers()]
+        stacks = [block_stack.stack_under(number) for number in self.numbers]
         return block_stack.watched(list(dict.fromkeys(device for stack in stacks for device in stack)))
 
     def describe(self) -> dict[str, Any]:
         """The devices."""
-        stacks = [block_stack.stack_under(number) for number in self._numbers()]
+        stacks = [block_stack.stack_under(number) for number in self.numbers]
         found = list(dict.fromkeys(device for stack in stacks for device in stack))
         return {
             "kind": self.kind,
@@ -203,9 +227,9 @@ class DeviceTarget(Target):
             "devices": [block_stack.describe(device) for device in found],
         }
 
-    def wipe(self, device: Path) -> None:
-        """Give back a claimed device with zeros at its edges."""
-        signatures.wipe_edges(self.claims.descriptor(device))
+    def wipe(self, number: str) -> None:
+        """Zero the edges of a claimed device."""
+        signatures.wipe_edges(self.claims.descriptor(number))
 
     def _single(self) -> MadeTarget:
         self._only()
@@ -219,11 +243,8 @@ class DeviceTarget(Target):
             )
         return self.devices[0]
 
-    def _numbers(self) -> list[str]:
-        return [guard.number_of(device) for device in self.devices]
-
     def _sizes(self) -> list[int]:
-        return [block_stack.size_bytes(number) for number in self._numbers()]
+        return [block_stack.size_bytes(number) for number in self.numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +252,7 @@ class DeviceGround:
     """The first devices of a target, for a setup."""
 
     target: DeviceTarget
-    _given: list[Path] = field(default_factory=list, repr=False)
+    _given: list[str] = field(default_factory=list, repr=False)
 
     @property
     def name(self) -> str:
@@ -260,90 +281,101 @@ class DeviceGround:
 
     def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
         """What is measured of a raw device, and all of every device that something is made on."""
-        sizes = {device: _size_of(device) for device in self._used(setup)}
+        sizes = {self._name(number): block_stack.size_bytes(number) for number in self._used(setup)}
         return [_range(device, measured_bytes or size, size) for device, size in sizes.items()]
 
     def provide(self, setup: Setup) -> Provided:
-        """Let go of the devices, so that whatever stands on them can claim them."""
+        """Release the devices, so that an array or a file system can claim them."""
+        self.target.recheck()
         used = self._used(setup)
-        for device in used:
-            _announce(device, self.target.own)
-            self.target.claims.let_go(device)
-            self._given.append(device)
+        nodes = [node_of(number) for number in used]
+        for number, node in zip(used, nodes, strict=True):
+            _announce(number, node, self.target.own)
+            self.target.claims.release(number)
+            self._given.append(number)
         return Provided(
-            devices=used[: setup.devices],
-            journal_device=used[setup.devices] if setup.journal == "external" else None,
-            facts=[{"device": str(device), "kind": "device", "size_bytes": _size_of(device)} for device in used],
+            devices=nodes[: setup.devices],
+            journal_device=nodes[setup.devices] if setup.journal == "external" else None,
+            facts=[
+                {"device": str(self._name(number)), "kind": "device", "size_bytes": block_stack.size_bytes(number)}
+                for number in used
+            ],
         )
 
     def give_back(self) -> None:
-        """Claim them again, and wipe what the setup has left on them."""
+        """Claim them again, and wipe what the setup wrote to them."""
         while self._given:
-            device = self._given.pop()
-            self.target.claims.take(device)
-            self.target.wipe(device)
-            journal.removed(_entry(device, self.target.own))
+            number = self._given.pop()
+            self.target.claims.take(number, str(self._name(number)))
+            self.target.wipe(number)
+            journal.removed(_entry(number, self.target.own))
 
-    def _used(self, setup: Setup) -> list[Path]:
+    def _name(self, number: str) -> Path:
+        return self.target.devices[self.target.numbers.index(number)]
+
+    def _used(self, setup: Setup) -> list[str]:
         count = setup.devices + (setup.journal == "external")
         if count > len(self.target.devices):
             raise TargetError(
                 f"{setup.text} needs {count} devices, and the target has {len(self.target.devices)}",
-                hint="a journal apart takes one device more: name it last",
+                hint="an external journal takes one more device: name it last",
             )
-        return list(self.target.devices[:count])
+        return list(self.target.numbers[:count])
 
 
 def undo(entry: journal.Entry) -> None:
-    """After a kill: wipe a device that a setup was on, if it is still that one, free, and holds what we made there.
+    """After a kill: wipe a device under a setup, if it is still that device, unused, and has our file system.
 
-    What we made is known by the identity that it was given; anything else is left as it is.
+    Ours is the file system whose UUID follows from the name of the setup; anything else is left as it is.
     """
+    own = str(entry.facts["own"])
     device = Path(entry.facts["device"])
-    number = guard.number_of(device)
+    number = number_of(device)
     if not number or _identity(number) != entry.facts["identity"]:
         return
-    if guard.is_held(device):
+    if guard.is_claimed(number):
         raise OSError(errno.EBUSY, f"`{device}` is still in use")
-    findings = guard.look_at(number, node=device)
-    uuids = {each.uuid for each in findings.signatures}
-    if findings.refusals or not uuids or not uuids <= set(entry.facts["uuids"]):
-        return
+    ours = {file_systems.uuid_of(own, "data"), file_systems.uuid_of(own, "journal")}
     claims = Claims()
-    with claims.lasting([device]):
-        signatures.wipe_edges(claims.descriptor(device))
+    with claims.held({number: str(device)}):
+        findings = guard.examine(number, is_claimed_by_us=True)
+        found = {each.uuid for each in findings.signatures}
+        if not findings.refusals and found and found <= ours:
+            signatures.wipe_edges(claims.descriptor(number))
+
+
+def check_name(device: Path, number: str) -> None:
+    """`TargetError` if a name does not lead to this device any more."""
+    now = number_of(device)
+    if now != number:
+        leads = f"now leads to the block device {now}" if now else "no longer leads to a block device"
+        raise TargetError(
+            f"`{device}` {leads}, and led to {number} when it was checked",
+            hint="restore the name, or start again; `iosonde devices` lists the devices",
+        )
 
 
 def _instead(findings: guard.Findings) -> str:
     """What to do where a device must not be written."""
     if findings.mounted_at:
         return f"name a directory on it, such as `{findings.mounted_at[0]}`, to measure files there"
-    return "`iosonde devices` shows what stands on each device; nothing was written"
+    return "`iosonde devices` shows the users of each device; nothing was written"
 
 
-def _announce(device: Path, own: str) -> None:
-    facts = {
-        "own": own,
-        "device": str(device),
-        "identity": _identity(guard.number_of(device)),
-        "uuids": [file_systems.uuid_of(own, part) for part in ("data", "journal")],
-    }
-    journal.created(_entry(device, own), "device", facts=facts)
+def _announce(number: str, node: Path, own: str) -> None:
+    facts = {"own": own, "device": str(node), "identity": _identity(number)}
+    journal.created(_entry(number, own), "device", facts=facts)
 
 
-def _entry(device: Path, own: str) -> Path:
-    """Under which name the journal has it: there is nothing of that name."""
-    return MADE / own / f"on-{device.name}"
+def _entry(number: str, own: str) -> Path:
+    """The path of its journal entry; there is no such file."""
+    return MADE / own / f"on-{block_stack.name_of(number)}"
 
 
 def _identity(number: str) -> str:
     """What a device keeps through a restart, other than its name."""
     facts = [block_stack.model(number), block_stack.serial(number), str(block_stack.size_bytes(number))]
     return " / ".join(facts)
-
-
-def _size_of(device: Path) -> int:
-    return block_stack.size_bytes(guard.number_of(device))
 
 
 def _written_sectors(number: str) -> int:
@@ -366,7 +398,7 @@ def _range(device: Path, size_bytes: int, device_bytes: int) -> Destroys:
 
 
 def _check_different(names: list[str], numbers: list[str]) -> None:
-    kernel = guard.Kernel()
+    kernel = Kernel()
     for index, (name, number) in enumerate(zip(names, numbers, strict=True)):
         for other, earlier in zip(names[:index], numbers[:index], strict=True):
             same = number == earlier or _same_wwid(kernel, number, earlier)
@@ -375,7 +407,7 @@ def _check_different(names: list[str], numbers: list[str]) -> None:
                 raise TargetError(f"`{other}` and `{name}` {why}", hint="name each device once")
 
 
-def _same_wwid(kernel: guard.Kernel, one: str, other: str) -> bool:
+def _same_wwid(kernel: Kernel, one: str, other: str) -> bool:
     """Whether two paths lead to one disk (multipath)."""
     wwids = [block_stack.wwid(number) for number in (one, other) if not kernel.is_partition(number)]
     return len(wwids) == 2 and wwids[0] != "" and wwids[0] == wwids[1]

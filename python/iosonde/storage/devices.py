@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.storage import block_stack, consent, guard
-from iosonde.storage.mounts import mounts
+from iosonde.storage.kernel import Kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +60,17 @@ class Device:
 
 def devices() -> list[Device]:
     """All block devices, by name."""
-    mounted = _mount_points()
-    swaps = _swaps()
-    kernel = guard.Kernel()
-    return [_device(number, mounted, swaps, kernel) for number in block_stack.all_devices()]
+    kernel = Kernel()
+    return [_device(number, kernel) for number in block_stack.all_devices()]
 
 
-def _device(number: str, mounted: dict[str, list[str]], swaps: set[str], kernel: guard.Kernel) -> Device:
-    node, problem = Path("/dev", block_stack.name_of(number)), ""
+def _device(number: str, kernel: Kernel) -> Device:
+    problem = ""
     try:
-        findings = guard.look_at(number, kernel=kernel, node=node)
-    except (OSError, TargetError) as error:
-        problem = str(error.what if isinstance(error, TargetError) else error.strerror)
-        findings = guard.look_at(number, kernel=kernel)
+        findings = guard.examine(number, kernel=kernel)
+    except TargetError as error:
+        problem = str(error.what)
+        findings = guard.examine(number, kernel=kernel, read_contents=False)
     return Device(
         refusals=findings.refusals,
         holdings=consent.holdings(findings),
@@ -83,48 +79,20 @@ def _device(number: str, mounted: dict[str, list[str]], swaps: set[str], kernel:
         facts=block_stack.describe(number),
         model=block_stack.model(number),
         serial=block_stack.serial(number),
-        standing=[_standing(each, mounted, swaps) for each in (number, *block_stack.partitions(number))],
+        standing=[_standing(each, kernel) for each in (number, *block_stack.partitions(number))],
     )
 
 
-def _standing(number: str, mounted: dict[str, list[str]], swaps: set[str]) -> Standing:
+def _standing(number: str, kernel: Kernel) -> Standing:
     name = block_stack.name_of(number)
     return Standing(
         name=name,
         size_bytes=block_stack.size_bytes(number),
-        mounted_at=mounted.get(number, []),
-        is_swap=number in swaps,
+        mounted_at=list(dict.fromkeys(mount.point for mount in kernel.mounted.get(number, []))),
+        is_swap=number in kernel.swaps,
         holders=block_stack.holders(number),
         signature=_signature(name),
     )
-
-
-def _mount_points() -> dict[str, list[str]]:
-    """Mount points by device number; of btrfs, whose mounts have no device, by what was mounted."""
-    found: dict[str, list[str]] = {}
-    for mount in mounts():
-        number = mount.device if Path("/sys/dev/block", mount.device).exists() else _number(mount.source)
-        if number and mount.point not in found.setdefault(number, []):
-            found[number].append(mount.point)
-    return found
-
-
-def _swaps() -> set[str]:
-    try:
-        lines = Path("/proc/swaps").read_text().splitlines()[1:]
-    except OSError:
-        return set()
-    return {number for line in lines if (number := _number(line.split()[0]))}
-
-
-def _number(path: str) -> str:
-    try:
-        if not path.startswith("/") or not Path(path).is_block_device():
-            return ""
-        number = Path(path).stat().st_rdev
-    except OSError:
-        return ""
-    return f"{os.major(number)}:{os.minor(number)}"
 
 
 def _signature(name: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import guard, journal
+from iosonde.storage.block_nodes import number_of
 from iosonde.storage.mounts import mounts
 from iosonde.storage.tools import call, require, require_root
 from iosonde.units import MIB
@@ -129,7 +130,8 @@ def _problem(point: Path, device: Path) -> str:
         unmount(point)
     except TargetError as error:
         return error.what
-    is_busy = device.is_block_device() and guard.is_held(device)
+    number = number_of(device)
+    is_busy = bool(number) and guard.is_claimed(number)
     return f"`{device}` is still in use" if is_busy else ""
 
 

@@ -1,144 +1,36 @@
-"""Whether a block device may be written: everything that uses it, or holds what must not be lost.
+"""Whether a block device may be written: everything that uses it, and everything on it that must not be lost.
 
-All of it is read anew at every call, from `/sys`, `/proc` and the device itself, and nothing is written. A device is
-refused when it, a partition of it, or anything that stands on either is in use in any mount namespace that can be seen;
-when it is a member of an array or a pool, also of one that is not assembled; and when the kernel says that somebody
-holds it exclusively. Aliases (`/dev/disk/by-id/...`) make no difference: devices are told by their numbers.
+All of it is read anew at every call, from the kernel and the device itself, and nothing is written. A device is refused
+
+- when a file system or swap area on it, or on any device that shares data with it (`overlap.py`), is in use in any
+  visible mount namespace;
+- when an array, volume, cache or another loop device consists of any of its data;
+- when it is a member of an array or pool that is not assembled;
+- when the kernel reports that it is claimed exclusively, or that a device below it is.
+
+Devices are compared by number and files by inode, never by path.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 
-from iosonde.storage.mounts import Mount, mounts_in
+from iosonde.errors import TargetError
+from iosonde.storage.block_nodes import opened
+from iosonde.storage.kernel import Kernel, read
+from iosonde.storage.overlap import Extent, extents, overlap
 from iosonde.storage.signatures import Signature, signatures
 
 MEMBER_TYPES = ("bcache", "drbd", "swsuspend", "ceph_bluestore", "VMFS_volume_member")
-"""Signatures of members besides those that end in `_member`, and that of an image to be woken up from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kernel:
-    """What the kernel tells of block devices, below these directories."""
-
-    sys: Path = Path("/sys")
-    proc: Path = Path("/proc")
-
-    def path(self, number: str) -> Path:
-        """The directory of a device (`major:minor`)."""
-        return (self.sys / "dev/block" / number).resolve()
-
-    def name(self, number: str) -> str:
-        """`vdb`."""
-        return self.path(number).name
-
-    def is_partition(self, number: str) -> bool:
-        """Whether it is a partition."""
-        return (self.path(number) / "partition").exists()
-
-    def disk(self, number: str) -> str:
-        """The disk of a partition; any other device itself."""
-        return _read(self.path(number).parent / "dev") or number if self.is_partition(number) else number
-
-    def partitions(self, number: str) -> list[str]:
-        """Those of a disk."""
-        return [_read(each.parent / "dev") for each in sorted(self.path(number).glob("*/partition"))]
-
-    def holders(self, number: str) -> list[str]:
-        """Devices that stand directly on it: dm, md, bcache, and loop devices on its node."""
-        names = [each.name for each in sorted((self.path(number) / "holders").glob("*"))]
-        found = [_read(self.sys / "class/block" / name / "dev") for name in names]
-        return list(dict.fromkeys(each for each in [*found, *self._loops.get(self.name(number), [])] if each))
-
-    def above(self, number: str) -> list[str]:
-        """Everything that stands on it, the nearest first."""
-        found: list[str] = []
-        waiting = [*self.holders(number)]
-        while waiting:
-            upper = waiting.pop(0)
-            if upper not in found:
-                found.append(upper)
-                for part in (upper, *self.partitions(upper)):
-                    waiting += [*([part] if part != upper else []), *self.holders(part)]
-        return found
-
-    def numbers(self) -> list[str]:
-        """Every block device."""
-        return [each.name for each in (self.sys / "dev/block").glob("*:*")]
-
-    @cached_property
-    def _loops(self) -> dict[str, list[str]]:
-        """Name of a device node -> loop devices that have it as their file."""
-        found: dict[str, list[str]] = {}
-        for backing in sorted((self.sys / "block").glob("loop*/loop/backing_file")):
-            text = _read(backing)
-            if text.startswith("/dev/"):
-                name = Path(os.path.realpath(text)).name
-                found.setdefault(name, []).append(_read(backing.parents[1] / "dev"))
-        return found
-
-    @cached_property
-    def mounted(self) -> dict[str, list[Mount]]:
-        """Mounts by device number, of every namespace that can be seen."""
-        found: dict[str, list[Mount]] = {}
-        for mount in self._all_mounts():
-            for number in self._devices_of(mount):
-                if mount not in found.setdefault(number, []):
-                    found[number].append(mount)
-        return found
-
-    def _all_mounts(self) -> Iterator[Mount]:
-        seen: set[str] = set()
-        for table in [self.proc / "self/mountinfo", *sorted(self.proc.glob("[0-9]*/mountinfo"))]:
-            try:
-                namespace = str((table.parent / "ns/mnt").readlink())
-            except OSError:
-                namespace = str(table)
-            if namespace in seen:
-                continue
-            try:
-                found = mounts_in(table)
-            except OSError:
-                continue  # It has ended, or is another user's.
-            seen.add(namespace)
-            yield from found
-
-    def _devices_of(self, mount: Mount) -> list[str]:
-        if (self.sys / "dev/block" / mount.device).exists():
-            return [mount.device]
-        # btrfs, overlays and network file systems have numbers of their own; what was mounted may be a device.
-        number = number_of(mount.source)
-        return [number] if number else []
-
-    @cached_property
-    def btrfs_members(self) -> dict[str, str]:
-        """Number of a device -> the mounted btrfs that it is of."""
-        found = {}
-        for device in (self.sys / "fs/btrfs").glob("*/devices/*"):
-            number = _read(device / "dev") or _read(self.sys / "class/block" / device.name / "dev")
-            if number:
-                found[number] = device.parents[1].name
-        return found
-
-    @cached_property
-    def swaps(self) -> set[str]:
-        """Numbers of devices that are swap."""
-        try:
-            lines = (self.proc / "swaps").read_text().splitlines()[1:]
-        except OSError:
-            return set()
-        return {number for line in lines if (number := number_of(line.split()[0]))}
+"""Signatures of members besides those that end in `_member`, and that of a hibernation image."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What stands against writing a device."""
+    """Reasons against writing a device, and its contents."""
 
     number: str
     mounted_at: list[str] = field(default_factory=list)
@@ -146,18 +38,24 @@ class Findings:
     refusals: list[str] = field(default_factory=list)
     """Clauses, each by itself a reason never to write it."""
     signatures: list[Signature] = field(default_factory=list)
-    """What it holds, which may be given up knowingly."""
+    """Its contents, which the user may agree to lose."""
 
 
-def look_at(number: str, *, kernel: Kernel | None = None, node: Path | None = None) -> Findings:
-    """What stands against writing that device; `node` is what to read it by, None if it is not to be opened."""
+def examine(
+    number: str, *, kernel: Kernel | None = None, read_contents: bool = True, is_claimed_by_us: bool = False
+) -> Findings:
+    """Examine a device for anything that forbids writing it; `TargetError` if it cannot be read."""
     kernel = kernel or Kernel()
-    refusals = [*_uses(number, kernel), *_state(number, kernel)]
-    # What is in use need not be read, and some of it cannot be.
-    found = _signatures(number, kernel, node) if node and not refusals else []
-    refusals += [f"`{each.device}` is a member of something ({each.text})" for each in found if _is_member(each)]
-    if node and not refusals and is_held(node):
-        refusals.append(f"`{kernel.name(number)}` is held exclusively by another program")
+    refusals = [*uses(number, kernel), *_state(number, kernel)]
+    # A device in use need not be read, and some cannot be.
+    found: list[Signature] = []
+    if read_contents and not refusals:
+        found = _signatures(number, kernel)
+        refusals += [
+            f"`{each.device}` is a member of an array or pool ({each.text})" for each in found if _is_member(each)
+        ]
+        if not refusals and not is_claimed_by_us:
+            refusals += _claims(number, kernel)
     points = [mount.point for each in (number, *kernel.partitions(number)) for mount in kernel.mounted.get(each, [])]
     return Findings(
         number=number,
@@ -167,80 +65,126 @@ def look_at(number: str, *, kernel: Kernel | None = None, node: Path | None = No
     )
 
 
-def number_of(path: str | Path) -> str:
-    """`major:minor` of a block device by any of its names; empty for anything else."""
-    try:
-        found = Path(path).stat() if str(path).startswith("/") else None
-    except OSError:
-        return ""
-    if found is None or not stat.S_ISBLK(found.st_mode):
-        return ""
-    return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+def uses(number: str, kernel: Kernel) -> Iterator[str]:
+    """Every use of the device's data that the kernel reports."""
+    own = extents(number, kernel)
+    yield from _used(number, "", kernel)
+    others = [each for each in kernel.numbers if each != number and overlap(own, extents(each, kernel))]
+    for other in others:
+        yield from _stacked(number, other, own, kernel)
+    for other in others:
+        yield from _used(other, _relation(number, other, own, kernel), kernel)
+    yield from _used_files(number, own, kernel)
+    for loop in kernel.loops.values():
+        if loop.problem:
+            yield f"the backing file of `{kernel.name(loop.number)}` cannot be determined ({loop.problem})"
+        elif loop.backing_file and overlap(own, extents(loop.file_system, kernel)) and loop.number != number:
+            name = kernel.name(loop.file_system)
+            yield f"`{kernel.name(loop.number)}` is backed by a file in the file system on `{name}`"
 
 
-def is_held(node: Path) -> bool:
-    """Whether the kernel says that somebody has claimed the device, or a part of it."""
+def underlying(number: str, kernel: Kernel) -> list[str]:
+    """Block devices below it that are reached through loop devices only, so that no driver has claimed them."""
+    members = {member for each in kernel.members.values() for member in each}
+    below = {extent.base for extent in extents(number, kernel)} - members
+    return sorted(below & {loop.backing_device for loop in kernel.loops.values()})
+
+
+def is_claimed(number: str) -> bool:
+    """Whether the kernel refuses an exclusive open: the device, or a part of it, is claimed."""
     try:
-        os.close(os.open(node, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+        with opened(number, os.O_RDONLY | os.O_EXCL):
+            return False
     except OSError as error:
         if error.errno == errno.EBUSY:
             return True
         raise
-    return False
 
 
-def _uses(number: str, kernel: Kernel) -> Iterator[str]:
-    """Who uses the device, its partitions, its disk, and what stands on any of them."""
-    own = [number, *kernel.partitions(number)]
-    disk = kernel.disk(number)
-    for part in [*own, *([disk] if disk != number else [])]:
-        yield from _used(part, "", kernel)
-        for upper in kernel.holders(part):
-            yield f"`{kernel.name(part)}` is part of `{kernel.name(upper)}`"
-    for part in own:
-        for upper in kernel.above(part):
-            yield from _used(upper, f", which stands on `{kernel.name(part)}`,", kernel)
-
-
-def _used(number: str, standing: str, kernel: Kernel) -> Iterator[str]:
-    name = f"`{kernel.name(number)}`{standing}"
+def _used(number: str, relation: str, kernel: Kernel) -> Iterator[str]:
+    name = f"`{kernel.name(number)}`{relation}"
     points = dict.fromkeys(mount.point for mount in kernel.mounted.get(number, []))
     for point in points:
         yield f"{name} is mounted at `{point}`"
     if number in kernel.btrfs_members and not points:
         yield f"{name} is a member of the mounted btrfs {kernel.btrfs_members[number]}"
     if number in kernel.swaps:
-        yield f"{name} is swap"
+        yield f"{name} is active swap"
+
+
+def _used_files(number: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
+    for extent in own:
+        if extent.base in kernel.swap_files:
+            yield f"the file below `{kernel.name(number)}` is active swap (`{kernel.swap_files[extent.base]}`)"
+
+
+def _stacked(number: str, other: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
+    """A device that consists of the same data but is not below this one."""
+    if other in {extent.base for extent in own}:
+        return
+    name, loop = kernel.name(other), kernel.loops.get(other)
+    members = [each for each in kernel.members.get(other, []) if overlap(own, extents(each, kernel))]
+    nearest = [each for each in members if each in (number, *kernel.partitions(number)) or _is_below(each, own)]
+    for member in nearest:
+        yield f"`{kernel.name(member)}` is part of `{name}`"
+    if loop and loop.backing_device:
+        yield f"`{name}` is attached to `{kernel.name(loop.backing_device)}`"
+    elif loop:
+        yield f"`{name}` is attached to the same file as `{kernel.name(_loop_of(loop.backing_file, own, kernel))}`"
+    elif members and not nearest and not _is_above(other, number, kernel):
+        yield f"`{name}` shares data with `{kernel.name(number)}`"
+
+
+def _is_below(number: str, own: list[Extent]) -> bool:
+    return any(extent.base == number for extent in own)
+
+
+def _is_above(other: str, number: str, kernel: Kernel) -> bool:
+    return any(extent.base in (number, *kernel.partitions(number)) for extent in extents(other, kernel))
+
+
+def _loop_of(file: str, own: list[Extent], kernel: Kernel) -> str:
+    """The loop device through which a device consists of that file."""
+    below = [extent.base for extent in own]
+    return next((each for each in below if each in kernel.loops and kernel.loops[each].backing_file == file), below[0])
+
+
+def _relation(number: str, other: str, own: list[Extent], kernel: Kernel) -> str:
+    """How another device shares data with this one; nothing for a disk and its partitions."""
+    if kernel.disk(other) == number or kernel.disk(number) == other:
+        return ""
+    name = kernel.name(number)
+    if _is_below(other, own):
+        return f", which is below `{name}`,"
+    return f", stacked on `{name}`," if _is_above(other, number, kernel) else f", which shares data with `{name}`,"
+
+
+def _claims(number: str, kernel: Kernel) -> Iterator[str]:
+    for each in (number, *underlying(number, kernel)):
+        try:
+            if is_claimed(each):
+                yield f"`{kernel.name(each)}` is claimed exclusively by another program"
+        except OSError as error:
+            raise TargetError(
+                f"cannot open `{kernel.name(each)}`: {error.strerror}", hint="run iosonde as root"
+            ) from error
 
 
 def _state(number: str, kernel: Kernel) -> Iterator[str]:
     path = kernel.path(number)
     if not path.exists():
         yield "the kernel does not know it"
-    elif _read(path / "size") in ("", "0"):
+    elif read(path / "size") in ("", "0"):
         yield f"`{path.name}` has no size"
-    elif _read(path / "ro") == "1":
+    elif read(path / "ro") == "1":
         yield f"`{path.name}` is read-only"
 
 
-def _signatures(number: str, kernel: Kernel, node: Path) -> list[Signature]:
+def _signatures(number: str, kernel: Kernel) -> list[Signature]:
     """Of the device and of its partitions."""
-    found = signatures(node, kernel.name(number))
-    for part in kernel.partitions(number):
-        name = kernel.name(part)
-        # The node of a partition lies beside that of its disk.
-        beside = Path(os.path.realpath(node)).with_name(name)
-        found += signatures(beside, name) if number_of(beside) == part else []
-    return found
+    return [found for each in (number, *kernel.partitions(number)) for found in signatures(each, kernel.name(each))]
 
 
 def _is_member(signature: Signature) -> bool:
     kind = signature.kind
     return kind.endswith("_member") or kind in MEMBER_TYPES or signature.is_one_of_several
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""

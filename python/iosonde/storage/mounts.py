@@ -54,14 +54,14 @@ def _parse(line: str) -> Mount:
     merged = dict.fromkeys([*options.split(","), *super_options.split(",")])
     return Mount(
         device=device,
-        root=_unescape(root),
-        point=_unescape(point),
+        root=unescape(root),
+        point=unescape(point),
         kind=kind,
-        source=_unescape(source),
+        source=unescape(source),
         options=[option for option in merged if option],
     )
 
 
-def _unescape(text: str) -> str:
-    """Space, tab, newline and backslash are written in octal."""
+def unescape(text: str) -> str:
+    """Decode a path of `/proc`, where space, tab, newline and backslash are octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda matched: chr(int(matched[1], 8)), text)

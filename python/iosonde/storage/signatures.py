@@ -1,22 +1,26 @@
-"""What a block device holds, by its signatures: file systems, partition tables, members of arrays.
+"""Contents of a block device by their signatures: file systems, partition tables, members of arrays.
 
-wipefs(8) finds all of them, where blkid(8) finds none if there are several. It only reads as it is called here. A
-device whose beginning or end holds other data than zeros has something on it too, whatever that is.
+wipefs(8) finds all of them, where blkid(8) finds none if there are several. It only reads as it is called here. Nonzero
+data at the start or end of a device without a signature counts as contents too.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.storage.block_nodes import opened
 from iosonde.storage.tools import require
 
 EDGE_BYTES = 1 << 20
-"""How much of the beginning and of the end is looked at, and given back as zeros after a device was measured raw."""
+"""Size of the first and last part of a device that is examined, and zeroed after it was measured raw."""
+
+DEFECTIVE = "the device may be defective: see the kernel log (`dmesg`)"
 
 _BTRFS_DEVICES_AT = (64 << 10) + 0x88
 """Place of `num_devices` in the first superblock of btrfs (kernel `include/uapi/linux/btrfs_tree.h`)."""
@@ -24,7 +28,7 @@ _BTRFS_DEVICES_AT = (64 << 10) + 0x88
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """One thing that a device holds."""
+    """One signature on a device."""
 
     device: str
     """`vdb1`."""
@@ -38,41 +42,29 @@ class Signature:
     @property
     def text(self) -> str:
         """For a reader: `ext4 "home"`."""
-        kinds = {"data": "data of no known kind", "gpt": "a partition table (gpt)", "dos": "a partition table (dos)"}
+        kinds = {"data": "unrecognized data", "gpt": "a partition table (gpt)", "dos": "a partition table (dos)"}
         several = " over several devices" if self.is_one_of_several else ""
         return kinds.get(self.kind, self.kind) + several + (f' "{self.label}"' if self.label else "")
 
 
-def signatures(node: Path, name: str) -> list[Signature]:
-    """Everything that a device holds; `TargetError` where it cannot be found out."""
-    tool = require("wipefs", "see what a device holds before it is written")
-    asked = [tool, "--json", "--output", "TYPE,LABEL,UUID", str(node)]
-    done = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False, timeout=60)
-    if done.returncode != 0:
+def signatures(number: str, name: str) -> list[Signature]:
+    """All contents of a device that can be recognized; `TargetError` if it cannot be read."""
+    tool = require("wipefs", "examine a device before it is written")
+    try:
+        with opened(number) as descriptor:
+            found = [_signature(each, name, descriptor) for each in _listed(tool, name, descriptor)]
+            if not found and not _is_blank(descriptor):
+                found = [Signature(device=name, kind="data")]
+    except OSError as error:
         raise TargetError(
-            f"cannot see what `{node}` holds: {' '.join(done.stderr.split()) or f'exit status {done.returncode}'}",
-            hint="run iosonde as root",
-        )
-    listed = json.loads(done.stdout or "{}").get("signatures", [])
-    found = [
-        Signature(
-            device=name,
-            kind=each["type"],
-            label=each.get("label") or "",
-            uuid=each.get("uuid") or "",
-            is_one_of_several=each["type"] == "btrfs" and _btrfs_devices(node) > 1,
-        )
-        for each in listed
-    ]
-    # Several copies of one superblock are one thing.
-    found = list(dict.fromkeys(found))
-    if not found and not _is_blank(node):
-        found = [Signature(device=name, kind="data")]
-    return found
+            f"cannot read `{name}`: {error.strerror or error}",
+            hint=DEFECTIVE if error.errno == errno.EIO else "run iosonde as root",
+        ) from error
+    return list(dict.fromkeys(found))  # Several copies of one superblock are one signature.
 
 
 def wipe_edges(descriptor: int) -> None:
-    """Write zeros to the beginning and the end of an open device."""
+    """Zero the first and last MiB of an open device."""
     size = os.lseek(descriptor, 0, os.SEEK_END)
     edge = min(EDGE_BYTES, size)
     for begin in dict.fromkeys((0, size - edge)):
@@ -80,16 +72,44 @@ def wipe_edges(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
-def _is_blank(node: Path) -> bool:
+def _listed(tool: str, name: str, descriptor: int) -> list[dict[str, Any]]:
+    """What wipefs prints of an open device: given the descriptor, it cannot open another one by the same name."""
+    command = [tool, "--json", "--output", "TYPE,LABEL,UUID", f"/proc/self/fd/{descriptor}"]
     try:
-        with node.open("rb", buffering=0) as device:
-            size = device.seek(0, os.SEEK_END)
-            edge = min(EDGE_BYTES, size)
-            return not any(any(os.pread(device.fileno(), edge, begin)) for begin in (0, size - edge))
-    except OSError as error:
-        raise TargetError(f"cannot read `{node}`: {error.strerror}", hint="run iosonde as root") from error
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[descriptor],
+        )
+    except subprocess.TimeoutExpired:
+        raise TargetError(f"`wipefs` did not finish reading `{name}` within 60 s", hint=DEFECTIVE) from None
+    if done.returncode != 0:
+        reason = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        raise TargetError(f"cannot read the signatures of `{name}`: {reason}", hint=DEFECTIVE)
+    listed: list[dict[str, Any]] = json.loads(done.stdout or "{}").get("signatures", [])
+    return listed
 
 
-def _btrfs_devices(node: Path) -> int:
-    with node.open("rb", buffering=0) as device:
-        return int.from_bytes(os.pread(device.fileno(), 8, _BTRFS_DEVICES_AT), "little")
+def _signature(listed: dict[str, Any], name: str, descriptor: int) -> Signature:
+    return Signature(
+        device=name,
+        kind=listed["type"],
+        label=listed.get("label") or "",
+        uuid=listed.get("uuid") or "",
+        is_one_of_several=listed["type"] == "btrfs" and _btrfs_devices(descriptor) > 1,
+    )
+
+
+def _is_blank(descriptor: int) -> bool:
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    edge = min(EDGE_BYTES, size)
+    return not any(any(os.pread(descriptor, edge, begin)) for begin in (0, size - edge))
+
+
+def _btrfs_devices(descriptor: int) -> int:
+    return int.from_bytes(os.pread(descriptor, 8, _BTRFS_DEVICES_AT), "little")

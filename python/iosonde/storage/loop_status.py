@@ -1,0 +1,82 @@
+"""What each loop device is attached to, by the kernel's own answer (`LOOP_GET_STATUS64`, loop(4)).
+
+`/sys/block/loopN/loop/backing_file` is only the path at which the file was opened. The file may have been renamed,
+replaced or deleted since, the path may belong to another mount namespace, and a device node may have any name. The
+kernel's answer is device and inode number of a file, or the number of a block device, with offset and size limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from iosonde.storage.block_nodes import device_number, opened
+
+_GET_STATUS64 = 0x4C05
+_INFO = struct.Struct("=5Q 4I 64s 64s 32s 2Q")
+"""`struct loop_info64` (`linux/loop.h`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopStatus:
+    """One attached loop device."""
+
+    number: str
+    """The loop device, as `major:minor`."""
+    backing_device: str = ""
+    """The block device that it is attached to, as `major:minor`; empty if it is attached to a file."""
+    file_system: str = ""
+    """Device number of the file system that contains the backing file (or the node of the backing device)."""
+    inode: int = 0
+    offset: int = 0
+    """Bytes of the backing file or device before the first byte of the loop device."""
+    problem: str = ""
+    """Why the kernel's answer is not available; then nothing else is known."""
+
+    @property
+    def backing_file(self) -> str:
+        """Identity of the backing file, as `identity_of` returns it; empty for a block device."""
+        return "" if self.backing_device or self.problem else f"{self.file_system}:{self.inode}"
+
+
+def identity_of(found: os.stat_result) -> str:
+    """Device and inode number of a file as `major:minor:inode`."""
+    return f"{device_number(found.st_dev)}:{found.st_ino}"
+
+
+def attached_loops(sys: Path = Path("/sys")) -> list[LoopStatus]:
+    """Every loop device that is attached to something."""
+    found = []
+    for directory in sorted((sys / "block").glob("loop*")):
+        if (directory / "loop/backing_file").exists():
+            status = loop_status((directory / "dev").read_text().strip())
+            found += [status] if status else []
+    return found
+
+
+def loop_status(number: str) -> LoopStatus | None:
+    """What a loop device is attached to; None if it is not attached (any more)."""
+    try:
+        with opened(number) as descriptor:
+            answer = fcntl.ioctl(descriptor, _GET_STATUS64, bytes(_INFO.size))
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # Detached meanwhile.
+            return None
+        return LoopStatus(number=number, problem=error.strerror or str(error))
+    file_system, inode, device, offset, *_ = _INFO.unpack(answer)
+    return LoopStatus(
+        number=number,
+        backing_device=device_number(device) if device else "",
+        file_system=device_number(file_system),
+        inode=inode,
+        offset=offset,
+    )
+
+
+def loops_on(identities: set[str]) -> list[LoopStatus]:
+    """The loop devices that are attached to any of these files."""
+    return [loop for loop in attached_loops() if loop.backing_file in identities]
