@@ -1,6 +1,6 @@
 """Studies on block devices: what is refused, what has to be said, and that no byte of a refused device changes.
 
-The devices are loop devices, and what stands on them is real: mounts, swap, file systems over several devices.
+The devices are loop devices, and their users are real: mounts, swap, file systems over several devices.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def test_what_it_holds_is_lost_only_if_its_size_is_repeated(disks: Callable[...,
 def test_data_of_no_known_kind_is_something_too(disks: Callable[..., Disk], tmp_path: Path) -> None:
     disk = disks()
     disk.write(b"a database of somebody" * 100, 4096)
-    assert "data of no known kind" in refusal(tmp_path, disk, given=Consent(destroy=(disk.path,)))
+    assert "unrecognized data" in refusal(tmp_path, disk, given=Consent(destroy=(disk.path,)))
 
 
 def test_nothing_is_left_that_looks_like_something(disks: Callable[..., Disk], tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_swap_is_refused(disks: Callable[..., Disk], tmp_path: Path) -> None:
     run("mkswap", disk.path)
     run("swapon", disk.path)
     try:
-        assert f"`{Path(disk.path).name}` is swap" in refusal(tmp_path, disk)
+        assert f"`{Path(disk.path).name}` is active swap" in refusal(tmp_path, disk)
     finally:
         subprocess.run([str(tools.find("swapoff")), disk.path], check=True)
 
@@ -334,7 +334,7 @@ def test_members_of_a_btrfs_over_two_devices_are_refused_mounted_or_not(
             assert "is mounted at" in (text := refusal(tmp_path, disk)) or "member of the mounted btrfs" in text
     finally:
         subprocess.run(["umount", tmp_path / "point"], check=True)
-    assert "is a member of something (btrfs over several devices)" in refusal(tmp_path, second)
+    assert "is a member of an array or pool (btrfs over several devices)" in refusal(tmp_path, second)
     run("btrfs", "device", "scan", "--forget", first.path)
     run("btrfs", "device", "scan", "--forget", second.path)
 
@@ -342,7 +342,7 @@ def test_members_of_a_btrfs_over_two_devices_are_refused_mounted_or_not(
 def test_a_physical_volume_is_refused_although_nothing_is_active(disks: Callable[..., Disk], tmp_path: Path) -> None:
     disk = disks()
     disk.write(lvm_label(), 512)
-    assert "is a member of something (LVM2_member)" in refusal(tmp_path, disk)
+    assert "is a member of an array or pool (LVM2_member)" in refusal(tmp_path, disk)
 
 
 def lvm_label() -> bytes:
@@ -356,7 +356,7 @@ def test_a_loop_device_on_the_node_is_seen(disks: Callable[..., Disk], tmp_path:
     disk = disks()
     upper = LoopDevice(Path(disk.path), sector_bytes=512)
     try:
-        assert f"is part of `{upper.path.name}`" in refusal(tmp_path, disk)
+        assert f"`{upper.path.name}` is attached to `{Path(disk.path).name}`" in refusal(tmp_path, disk)
     finally:
         upper.close()
 
@@ -365,7 +365,7 @@ def test_who_holds_it_exclusively_keeps_it(disks: Callable[..., Disk], tmp_path:
     disk = disks()
     holder = os.open(disk.path, os.O_RDONLY | os.O_EXCL)
     try:
-        assert "is held exclusively by another program" in refusal(tmp_path, disk)
+        assert "is claimed exclusively by another program" in refusal(tmp_path, disk)
     finally:
         os.close(holder)
 
@@ -388,7 +388,7 @@ def test_a_file_under_a_loop_device_is_no_target(disks: Callable[..., Disk], tmp
     journal.identify(kept)
     loop = LoopDevice(kept, sector_bytes=512)
     try:
-        with pytest.raises(TargetError, match="is the file under the loop device"):
+        with pytest.raises(TargetError, match="is the backing file of the loop device"):
             open_target(str(kept))
     finally:
         loop.close()
@@ -484,7 +484,7 @@ def test_several_devices_need_a_setup(disks: Callable[..., Disk]) -> None:
 
 
 def test_of_several_targets_each_is_a_block_device(disks: Callable[..., Disk], tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="is no block device"):
+    with pytest.raises(TargetError, match="is not a block device"):
         open_target(f"{disks().path},{tmp_path}")
 
 

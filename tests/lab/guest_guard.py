@@ -35,13 +35,14 @@ def try_guard() -> None:
 
 def ask(path: Path = DRIVE) -> list[str]:
     """Reasons never to write it."""
-    from iosonde.storage.guard import look_at, number_of
+    from iosonde.storage.block_nodes import number_of
+    from iosonde.storage.guard import examine
 
-    return look_at(number_of(path), node=path).refusals
+    return examine(number_of(path)).refusals
 
 
 def writes_of_asking() -> int:
-    """Writes that the drive sees while the guard looks; what stands on it may write by itself now and then."""
+    """Writes that the drive sees while the guard looks; a file system or array on it may write by itself now and then."""
     before = written()
     ask()
     return written() - before

@@ -14,13 +14,13 @@ REFUSED = {
     "LVM group without a volume": "LVM2_member",
     "device mapper": "is part of `dm-",
     "bcache": "is part of `bcache",
-    "bcache that is not registered": "is a member of something (bcache)",
+    "bcache that is not registered": "is a member of an array or pool (bcache)",
     "mounted partition": "`nvme0n1p1` is mounted at `/mnt`",
-    "swap": "is swap",
+    "swap": "is active swap",
     "btrfs of two devices": "btrfs over several devices",
     "second device of a mounted btrfs": "is a member of the mounted btrfs",
     "loop device on it that is mounted": "is mounted at `/mnt`",
-    "held by another program": "is held exclusively by another program",
+    "held by another program": "is claimed exclusively by another program",
 }
 
 

@@ -6,13 +6,14 @@ Promises facts as found, and nothing for what the kernel does not tell: a key th
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from iosonde.storage import cgroup_limits
+from iosonde.storage.block_nodes import device_number
+from iosonde.storage.loop_status import loop_status
 
 SECTOR_BYTES = 512
 """Unit of sizes and offsets in `/sys/block`, whatever the device's own sectors."""
@@ -140,16 +141,20 @@ def _directly_under(device: str) -> list[str]:
         return [disk_of(device)]
     backing = _read(path / "loop" / "backing_file")
     if backing:
-        return _device_of_file(Path(backing))
+        return _under_loop(device, backing)
     return [number for name in _names(path / "slaves") if (number := _number_of(name))]
 
 
-def _device_of_file(file: Path) -> list[str]:
-    try:
-        number = file.stat().st_dev
-    except OSError:
-        return []
-    return [device for device in [f"{os.major(number)}:{os.minor(number)}"] if (_SYS / device).exists()]
+def _under_loop(device: str, backing: str) -> list[str]:
+    status = loop_status(device, backing)
+    if status and not status.problem:
+        found = status.backing_device or status.file_system
+    else:  # Without the right to ask the kernel.
+        try:
+            found = device_number(Path(backing).stat().st_dev)
+        except OSError:
+            return []
+    return [found] if (_SYS / found).exists() else []
 
 
 def _number_of(name: str) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.storage.loop_status import identity_of
 
 CONTROL_GROUP = "control group"
 """What a directory of a control group hierarchy is called here: its files are the kernel's."""
@@ -102,7 +103,7 @@ def identify(path: Path) -> None:
     """Note which very thing now lies at `path`, so that only that is ever removed."""
     entry = find(path)
     assert entry is not None, f"{path} was not announced"
-    _write(replace(entry, identity=_identity(path)))
+    _write(replace(entry, identity=next(iter(_identities(path)), None)))
 
 
 def is_ours(path: Path) -> bool:
@@ -124,7 +125,7 @@ def take_over(path: Path, *, keep: bool) -> bool:
             f"`{path}` is in use by another iosonde (process {_pid_of(entry.owner)})",
             hint="wait until it has ended, or name another target",
         )
-    _write(replace(entry, owner=_owner(os.getpid()), keep=keep, identity=_identity(path)))
+    _write(replace(entry, owner=_owner(os.getpid()), keep=keep, identity=next(iter(_identities(path)), None)))
     return True
 
 
@@ -261,20 +262,21 @@ def _is_what_was_made(entry: Entry) -> bool:
     """A thing whose identity was never noted is ours only if it holds nothing: we died between the two steps."""
     path = Path(entry.path)
     if entry.identity is not None:
-        return entry.identity == _identity(path)
+        return entry.identity in _identities(path)
     if path.is_symlink():
         return False
     return path.stat().st_size == 0 if path.is_file() else path.is_dir() and not any(path.iterdir())
 
 
-def _identity(path: Path) -> str | None:
+def _identities(path: Path) -> list[str]:
+    """Identity of a file or directory, and as earlier versions wrote it."""
     try:
         found = path.lstat()
     except OSError:
-        return None
+        return []
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        return None
-    return f"{found.st_dev}:{found.st_ino}"
+        return []
+    return [identity_of(found), f"{found.st_dev}:{found.st_ino}"]
 
 
 def _owner(pid: int) -> str:

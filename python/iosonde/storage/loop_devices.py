@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iosonde.errors import TargetError
-from iosonde.storage import journal
+from iosonde.storage import block_stack, journal
+from iosonde.storage.block_nodes import opened
+from iosonde.storage.loop_status import identity_of, loops_on
 from iosonde.storage.tools import require_root
 
 CONTROL = Path("/dev/loop-control")
@@ -76,25 +78,31 @@ def check_possible() -> None:
         )
 
 
-def attached_to(image: Path) -> list[Path]:
-    """The loop devices that stand on a file, or on any file of a directory."""
-    found = []
-    for entry in sorted(Path("/sys/block").glob("loop*")):
-        backing = _attribute(entry.name, "backing_file").removesuffix(" (deleted)")
-        if backing and Path(backing).is_relative_to(image):
-            found.append(Path("/dev", entry.name))
-    return found
+def attached_to(path: Path) -> list[Path]:
+    """The loop devices that are attached to a file, or to any file in a directory."""
+    files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+    identities = set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            identities.add(identity_of(file.lstat()))
+    return _named(identities)
 
 
 def undo(entry: journal.Entry) -> None:
-    """Detach what stands on the file that an entry names; `OSError` where something still uses it."""
-    image = Path(entry.facts["image"])
-    for device in attached_to(image):
-        _detach(device)
-    _wait_until(lambda: not attached_to(image))
-    left = attached_to(image)
-    if left:
-        raise OSError(errno.EBUSY, f"`{left[0]}` is still in use")
+    """Detach the loop device on the file that an entry is about; `OSError` if it is still in use.
+
+    The file is known by its inode: what was attached at this path since, or another file in its place, stays as it is.
+    """
+    if entry.identity is None:
+        return  # We died before the file had anything attached to it.
+    for loop in loops_on({entry.identity}):
+        _detach(loop.number)
+    if not _wait_until(lambda: not loops_on({entry.identity or ""})):
+        raise OSError(errno.EBUSY, f"`{_named({entry.identity})[0]}` is still in use")
+
+
+def _named(identities: set[str]) -> list[Path]:
+    return [Path("/dev", block_stack.name_of(loop.number)) for loop in loops_on(identities)]
 
 
 def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int]:
@@ -135,13 +143,9 @@ def _configuration(backing: int, image: Path, sector_bytes: int, flags: int) -> 
     return _CONFIG.pack(backing, sector_bytes, 0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
 
 
-def _detach(device: Path) -> None:
-    with contextlib.suppress(OSError):
-        descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.ioctl(descriptor, _CLR_FD)
-        finally:
-            os.close(descriptor)
+def _detach(number: str) -> None:
+    with contextlib.suppress(OSError), opened(number) as descriptor:
+        fcntl.ioctl(descriptor, _CLR_FD)
 
 
 def _wait_until(is_detached: Callable[[], bool]) -> bool:

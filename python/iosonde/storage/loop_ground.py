@@ -89,6 +89,7 @@ class LoopGround:
                 os.truncate(file.fileno(), size_bytes)
         except OSError as error:
             raise TargetError(f"cannot make `{image}`: {error.strerror}") from error
+        journal.identify(image)
         device = LoopDevice(image, sector_bytes=self.sector_bytes)
         self._attached.append(device)
         return device

@@ -34,8 +34,10 @@ class LoopStatus:
     inode: int = 0
     offset: int = 0
     """Bytes of the backing file or device before the first byte of the loop device."""
+    path: str = ""
+    """Where the backing file was opened, for messages."""
     problem: str = ""
-    """Why the kernel's answer is not available; then nothing else is known."""
+    """Why the kernel's answer is not available; then only `path` is known."""
 
     @property
     def backing_file(self) -> str:
@@ -53,12 +55,12 @@ def attached_loops(sys: Path = Path("/sys")) -> list[LoopStatus]:
     found = []
     for directory in sorted((sys / "block").glob("loop*")):
         if (directory / "loop/backing_file").exists():
-            status = loop_status((directory / "dev").read_text().strip())
+            status = loop_status((directory / "dev").read_text().strip(), _text(directory / "loop/backing_file"))
             found += [status] if status else []
     return found
 
 
-def loop_status(number: str) -> LoopStatus | None:
+def loop_status(number: str, path: str = "") -> LoopStatus | None:
     """What a loop device is attached to; None if it is not attached (any more)."""
     try:
         with opened(number) as descriptor:
@@ -66,7 +68,7 @@ def loop_status(number: str) -> LoopStatus | None:
     except OSError as error:
         if error.errno == errno.ENXIO:  # Detached meanwhile.
             return None
-        return LoopStatus(number=number, problem=error.strerror or str(error))
+        return LoopStatus(number=number, path=path, problem=error.strerror or str(error))
     file_system, inode, device, offset, *_ = _INFO.unpack(answer)
     return LoopStatus(
         number=number,
@@ -74,9 +76,27 @@ def loop_status(number: str) -> LoopStatus | None:
         file_system=device_number(file_system),
         inode=inode,
         offset=offset,
+        path=path,
     )
 
 
 def loops_on(identities: set[str]) -> list[LoopStatus]:
-    """The loop devices that are attached to any of these files."""
-    return [loop for loop in attached_loops() if loop.backing_file in identities]
+    """The loop devices that are attached to any of these files.
+
+    A user who may not ask the kernel gets those whose backing path leads to such a file.
+    """
+    return [loop for loop in attached_loops() if (loop.backing_file or _identity_at(loop.path)) in identities]
+
+
+def _identity_at(path: str) -> str:
+    try:
+        return identity_of(Path(path).stat())
+    except OSError:
+        return ""
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="surrogateescape").strip()
+    except OSError:
+        return ""

@@ -23,7 +23,9 @@ from iosonde.errors import TargetError
 from iosonde.plan import Capacity, Destroys, Purge, Setup
 from iosonde.storage import block_stack, direct_io, journal, purge
 from iosonde.storage.describe import describe_path, stack_of
+from iosonde.storage.kernel import Kernel
 from iosonde.storage.loop_devices import attached_to
+from iosonde.storage.loop_status import identity_of
 from iosonde.storage.mounts import mount_of
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_size
 
@@ -412,14 +414,27 @@ def _own_file(path: Path) -> FileTarget:
             hint=f"name a file that does not exist yet, or the directory `{path.parent}`: iosonde then makes its own "
             "file there",
         )
+    check_unused(path)
+    _check_writable(path.parent)
+    return FileTarget(name=str(path))
+
+
+def check_unused(path: Path) -> None:
+    """`TargetError` if a file is attached to a loop device, is active swap, or has a second name."""
     devices = attached_to(path)
     if devices:
         raise TargetError(
-            f"`{path}` is the file under the loop device `{devices[0]}`, which is in use",
+            f"`{path}` is the backing file of the loop device `{devices[0]}`",
             hint=f"detach it with `losetup --detach {devices[0]}`, or name another target",
         )
-    _check_writable(path.parent)
-    return FileTarget(name=str(path))
+    found = path.lstat()
+    if identity_of(found) in Kernel().swap_files:
+        raise TargetError(f"`{path}` is active swap", hint=f"end that with `swapoff {path}`, or name another target")
+    if found.st_nlink != 1:
+        raise TargetError(
+            f"`{path}` has {found.st_nlink} names (hard links), and writing to it would change the others",
+            hint=f"find them with `find -samefile {path}`, or name another target",
+        )
 
 
 def _new_file(path: Path, text: str) -> FileTarget:

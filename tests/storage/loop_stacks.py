@@ -1,0 +1,82 @@
+"""Loop devices for tests, attached in every way that hides what is below them; all are detached at the end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+MIB = 1 << 20
+
+
+class Loops:
+    """Attaches loop devices, mounts them and makes nodes; `close` undoes all of it, the last first."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._undo: list[list[str]] = []
+
+    def image(self, name: str = "image", *, size: int = 32 * MIB) -> Path:
+        """A sparse file."""
+        path = self.directory / name
+        path.touch()
+        os.truncate(path, size)
+        return path
+
+    def attach(self, backing: Path, *, offset: int = 0, size: int | None = None, direct: bool = False) -> Path:
+        """A loop device on a file or device."""
+        limit = ["--sizelimit", str(size)] if size else []
+        mode = ["--direct-io=on"] if direct else []
+        device = run("losetup", "--find", "--show", "--offset", offset, *limit, *mode, backing)
+        self._undo.append(["losetup", "--detach", device])
+        return Path(device)
+
+    def file_system(self, device: Path, kind: str = "ext4") -> None:
+        """A file system on a device."""
+        run(f"mkfs.{kind}", *(["-q", "-F"] if kind == "ext4" else ["-q", "-f"]), device)
+
+    def mount(self, device: Path, name: str = "mounted") -> Path:
+        """Mount the file system on a device."""
+        directory = self.directory / name
+        directory.mkdir()
+        run("mount", device, directory)
+        self._undo.append(["umount", str(directory)])
+        return directory
+
+    def swap(self, path: Path) -> None:
+        """Make a device or file active swap."""
+        path.chmod(0o600)
+        run("mkswap", path)
+        run("swapon", path)
+        self._undo.append(["swapoff", str(path)])
+
+    def partition(self, device: Path, number: int, start: int, size: int) -> Path:
+        """A partition that only the kernel knows, without a partition table."""
+        run("addpart", device, number, start // 512, size // 512)
+        self._undo.append(["delpart", str(device), str(number)])
+        return Path(f"{device}p{number}")
+
+    def node(self, device: Path, name: str = "node") -> Path:
+        """Another node of a device, as a container's `/dev` has it."""
+        path = self.directory / name
+        os.mknod(path, stat.S_IFBLK | 0o600, device.stat().st_rdev)
+        return path
+
+    def close(self) -> None:
+        """Undo everything."""
+        while self._undo:
+            done = subprocess.run(self._undo.pop(), check=False, capture_output=True, env=environment())
+            assert done.returncode == 0, done.stderr.decode()
+
+
+def run(*command: str | int | Path) -> str:
+    """Run a program; an error is the test's."""
+    done = subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def environment() -> dict[str, str]:
+    """With the directories of root's programs."""
+    return {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
