@@ -24,7 +24,7 @@ test: setup-dev ## Pass every test
 	scripts/test
 
 lab: setup ## Measure arrays of throttled drives in a virtual machine (as root, an hour or more)
-	lab/run $(DEMO)/lab
+	bash python/iosonde/data/lab/run $(DEMO)/lab
 
 check: export PYTHONPATH := python
 check: setup-dev ## Format, lint, types, unit tests: the fast loop

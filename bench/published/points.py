@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
-REFERENCE = Path(__file__).parents[2] / "reference"
+from iosonde.data import data_folder
+
+REFERENCE = data_folder("reference")
 HEAD = ("points", "number", "bias", "median error", "90th percentile", "worst", "where the worst is")
 
 
@@ -27,7 +28,7 @@ class Point:
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """A file of `reference/`."""
+    """A file of published values."""
     with (REFERENCE / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

@@ -36,7 +36,7 @@ profiles
 published figures
   Han 2021, Table 1 (han2021_table1_single_device.csv)
 
-file: CHECKOUT/studies/han2021-device.toml
+file: CHECKOUT/python/iosonde/data/studies/han2021-device.toml
 """)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import CHECKOUT
 from engines import real_engine
 
+from iosonde.data import data_folder
 from iosonde.execution import execute
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
@@ -98,7 +98,7 @@ def test_a_drive_that_tidies_up_is_faster_after_pauses_until_its_free_blocks_are
     So pauses of 100 ms change nothing. After 9.5 s a burst writes into free blocks at the rate of the controller, and
     the writes that follow without a pause are back where they were when these are used up.
     """
-    model = (CHECKOUT / "models" / "iodrive.toml").read_text().replace("fraction = 0.05", "fraction = 0.18")
+    model = (data_folder("models") / "iodrive.toml").read_text().replace("fraction = 0.05", "fraction = 0.18")
     (tmp_path / "tidy.toml").write_text(model)
     [short, long], titles = recoveries(f"sim:{tmp_path}/tidy.toml,capacity=1GiB", tmp_path / "set")
     assert (short.burst_s, short.pause_s, long.pause_s) == pytest.approx((0.5, 0.1, 9.5))

@@ -290,10 +290,8 @@ def test_a_study_holds_no_commands_and_no_paths() -> None:
     assert not allowed & {"command", "path", "target", "script", "environment"}
 
 
-def test_an_installation_finds_them_beside_the_package(tmp_path: Path) -> None:
-    """The wheel carries `studies/` and `reference/` next to the package (maturin's `include`)."""
-    for source, place in (("python/iosonde", "iosonde"), ("studies", "studies"), ("reference", "reference")):
-        shutil.copytree(CHECKOUT / source, tmp_path / place)
+def test_an_installation_finds_them_in_the_package(tmp_path: Path) -> None:
+    shutil.copytree(CHECKOUT / "python/iosonde", tmp_path / "iosonde")
     script = "from iosonde.data import shipped\nfrom iosonde.planning import load\nprint(*(load(name).name for name in shipped()))"
     asked = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(tmp_path)}

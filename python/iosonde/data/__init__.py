@@ -1,13 +1,10 @@
-"""Where the data that comes with iosonde lies: studies, published figures, models of drives, the lab's scripts.
-
-In a checkout they are at the top of the repository; in an installation the wheel carries them beside the package.
-"""
+"""Data files of iosonde: studies, published values, models of drives, and the scripts of the lab's virtual machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
+_HERE = Path(__file__).resolve().parent
 
 
 def shipped() -> dict[str, Path]:
@@ -17,11 +14,10 @@ def shipped() -> dict[str, Path]:
 
 
 def reference_file(name: str) -> Path:
-    """A CSV with published figures, by its file name."""
+    """A CSV file of published values, by its file name."""
     return data_folder("reference") / name
 
 
 def data_folder(name: str) -> Path:
     """A folder of data: `studies`, `reference`, `models`, `lab`."""
-    checkout = _PACKAGE.parents[1]
-    return (checkout if (checkout / "pyproject.toml").exists() else _PACKAGE.parent) / name
+    return _HERE / name
