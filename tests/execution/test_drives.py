@@ -12,9 +12,9 @@ from log_pages import FakeDrive, extended, health
 from iosonde.execution import device_totals, execute
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
-from iosonde.report import comparison
-from iosonde.report.content import collect
-from iosonde.report.material import gather
+from iosonde.report.content import comparison
+from iosonde.report.content.report import collect
+from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
 from iosonde.storage import block_stack, open_target
 from iosonde.storage.describe import stack_of

@@ -28,8 +28,8 @@ from iosonde.execution import execute
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, parse
-from iosonde.report.content import collect
-from iosonde.report.provenance import headline
+from iosonde.report.content.provenance import headline
+from iosonde.report.content.report import collect
 from iosonde.results import ResultSet, store_facts
 from iosonde.results.schema import Record
 from iosonde.results.store_facts import STALLS

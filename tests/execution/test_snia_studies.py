@@ -116,8 +116,8 @@ def test_the_window_is_drawn_with_its_average_what_is_allowed_and_its_line(
 
 
 def test_the_head_of_a_report_names_device_platform_and_preparation(carried_out: Callable[[str], ResultSet]) -> None:
-    from iosonde.report.content import collect
-    from iosonde.report.provenance import headline
+    from iosonde.report.content.provenance import headline
+    from iosonde.report.content.report import collect
 
     [source] = collect([carried_out("snia-latency")]).sources
     head = dict(headline(source))

@@ -13,7 +13,7 @@ from iosonde.findings.finding import Finding
 from iosonde.planning import expand, parse
 from iosonde.procedure.evidence import conclusions
 from iosonde.procedure.search import SearchConclusion
-from iosonde.report.content import collect
+from iosonde.report.content.report import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 

@@ -18,7 +18,7 @@ from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.report.content import collect
+from iosonde.report.content.report import collect
 from iosonde.storage import cleanup, control_group, open_target
 from iosonde.storage.journal import entries
 

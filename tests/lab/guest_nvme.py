@@ -10,7 +10,7 @@ from typing import Any
 from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.planning import expand, parse
-from iosonde.report.content import collect
+from iosonde.report.content.report import collect
 from iosonde.storage import open_target
 from iosonde.storage.consent import Consent
 from iosonde.storage.nvme import counters

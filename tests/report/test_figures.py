@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iosonde.report import figures, save_figures
-from iosonde.report.content import Chapter, collect
-from iosonde.report.figure import Figure, Undrawn
-from iosonde.report.html import _json, differences
+from iosonde.report.charts.figure import Figure, Undrawn
+from iosonde.report.content.report import Chapter, collect
+from iosonde.report.writers.html import _json, differences
 from iosonde.results import ResultSet
 
 
@@ -261,7 +261,7 @@ def test_data_in_the_page_cannot_end_their_element(text: str) -> None:
 
 
 def test_log_ticks_are_few_and_inside() -> None:
-    from iosonde.report.charts import Axis, _ticks
+    from iosonde.report.charts.vega import Axis, _ticks
 
     for domain in ((10, 50), (10, 1e4), (1e3, 1e10), (3.3, 7.7)):
         ticks = _ticks(Axis(title="", kind="log", domain=domain))

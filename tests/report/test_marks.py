@@ -97,7 +97,7 @@ def test_exports_say_it(simulated: ResultSet, measured: ResultSet, tmp_path: Pat
 
 
 def test_every_finding_table_and_figure_says_it(simulated: ResultSet, measured: ResultSet) -> None:
-    from iosonde.report.content import collect
+    from iosonde.report.content.report import collect
 
     (chapter,) = collect([simulated]).chapters
     titles = [

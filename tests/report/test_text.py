@@ -11,7 +11,7 @@ from inline_snapshot import snapshot
 from rich.console import Console
 
 from iosonde.report import terminal, write
-from iosonde.report.markdown import escape
+from iosonde.report.writers.markdown import escape
 from iosonde.results import ResultSet
 
 

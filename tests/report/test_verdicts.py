@@ -13,9 +13,9 @@ from rich.console import Console
 
 from iosonde.plan import Run
 from iosonde.report import figures, terminal, write
-from iosonde.report.content import collect
-from iosonde.report.figure import Figure, draw
-from iosonde.report.tables import VERDICT, Table
+from iosonde.report.charts.figure import Figure, draw
+from iosonde.report.content.report import collect
+from iosonde.report.content.tables import VERDICT, Table
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordVerdict
 

@@ -12,7 +12,7 @@ from iosonde.execution import execute
 from iosonde.planning import expand, load
 from iosonde.procedure.evidence import conclusions
 from iosonde.procedure.search import SearchConclusion
-from iosonde.report.content import Chapter, collect
+from iosonde.report.content.report import Chapter, collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 

@@ -12,7 +12,7 @@ from iosonde.errors import ResultsError
 if TYPE_CHECKING:
     from rich.table import Table as Grid
 
-    from iosonde.report.tables import Table
+    from iosonde.report.content.tables import Table
     from iosonde.results import ResultSet
 
 
@@ -35,8 +35,9 @@ def command(
 
     from rich.console import Console
 
-    from iosonde.report import comparison, write
-    from iosonde.report.material import gather
+    from iosonde.report import write
+    from iosonde.report.content import comparison
+    from iosonde.report.material.result_sets import gather
     from iosonde.results import ResultSet
 
     result_sets = [ResultSet.open(directory) for directory in (baseline, contender)]

@@ -6,8 +6,8 @@
     terminal(result_set, console)                       what a reader wants to know at once
     write_and_show(result_set, path, console)           the page, and that, at the end of a run
 
-`content.py` decides what is said; `views.py` and `charts.py` draw it; `html.py`, `markdown.py` and `on_terminal.py`
-write it. The heavy libraries are imported by what needs them, when it is called.
+`material` holds the result sets, `charts` draws figures, `content` decides what a report contains, `writers` write it.
+The heavy libraries are imported by what needs them, when it is called.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from iosonde.report.content import Report
-    from iosonde.report.figure import Figure, Format
+    from iosonde.report.charts.figure import Figure, Format
+    from iosonde.report.content.report import Report
     from iosonde.results import ResultSet
 
 __all__ = ["figures", "save_figures", "terminal", "write", "write_and_show"]
@@ -38,14 +38,14 @@ def write(
 
     Simulated result sets beside measured ones are refused (`ResultsError`), unless `mix_simulated` asks for them.
     """
-    from iosonde.report.content import collect
+    from iosonde.report.content.report import collect
 
     path = Path(path)
     with _writing("report", path):  # a bad place is said before the work, not after
         path.parent.mkdir(parents=True, exist_ok=True)
     report = collect(result_sets, mix_simulated=mix_simulated)
     if format == "md":
-        from iosonde.report import markdown
+        from iosonde.report.writers import markdown
 
         with _writing("report", path):
             return markdown.write(report, path)
@@ -54,8 +54,8 @@ def write(
 
 def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
     """Write the page, and print what a reader wants to know at once: both from one analysis."""
-    from iosonde.report import on_terminal
-    from iosonde.report.content import collect
+    from iosonde.report.content.report import collect
+    from iosonde.report.writers import terminal as on_terminal
 
     report = collect([result_set])
     on_terminal.show(report, console, report_path=_write_page(report, path))
@@ -63,7 +63,7 @@ def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
 
 def figures(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Figure]:
     """Return every figure of the report on these result sets."""
-    from iosonde.report.content import collect
+    from iosonde.report.content.report import collect
 
     return collect(result_sets, mix_simulated=mix_simulated).figures
 
@@ -72,7 +72,7 @@ def save_figures(
     result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg", *, mix_simulated: bool = False
 ) -> list[Path]:
     """Draw every figure into a file of its own, as a paper wants it."""
-    from iosonde.report.figure import save
+    from iosonde.report.charts.figure import save
 
     directory = Path(directory)
     with _writing("figures", directory):
@@ -84,14 +84,14 @@ def save_figures(
 
 def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None) -> None:
     """Print findings, a compact table and warnings; and where the report lies, if there is one."""
-    from iosonde.report import on_terminal
-    from iosonde.report.content import collect
+    from iosonde.report.content.report import collect
+    from iosonde.report.writers import terminal as on_terminal
 
     on_terminal.show(collect([result_set]), console, report_path=report_path)
 
 
 def _write_page(report: Report, path: Path) -> Path:
-    from iosonde.report import html
+    from iosonde.report.writers import html
 
     page = html.render(report)
     with _writing("report", path):

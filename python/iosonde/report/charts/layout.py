@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from iosonde.report.charts import Axis
-from iosonde.report.material import Material
-from iosonde.report.quantities import (
+from iosonde.report.charts.vega import Axis
+from iosonde.report.material.quantities import (
     BYTES_LABEL,
     Scale,
     factor_title,
     interval_text,
     is_number,
+    level_phrase,
     level_text,
     metric_title,
     unit_of_factor,
 )
-from iosonde.report.subjects import Subject
+from iosonde.report.material.result_sets import Material
+from iosonde.report.material.subjects import Subject
 from iosonde.study.model import View
 
 SERIES_TO_OVERLAY = 3
@@ -169,12 +170,6 @@ def in_order(levels: Iterable[Any]) -> list[Any]:
     """Sort numbers; leave other levels in the order of the study."""
     known = unique(level for level in levels if level is not None)
     return sorted(known) if all(is_number(level) for level in known) else known
-
-
-def level_phrase(name: str, level: Any) -> str:
-    """Name a level so that it can stand alone: `Queue depth 4`, but `read`."""
-    text = level_text(name, level)
-    return f"{factor_title(name)} {text}" if is_number(level) or isinstance(level, bool) else text
 
 
 def scaled(value: float | None, scale: Scale) -> float | None:

@@ -12,9 +12,9 @@ from iosonde.errors import ResultsError
 from iosonde.findings.comparison import COMPARED, compare
 from iosonde.metrics.scopes import overall
 from iosonde.plan import Case
-from iosonde.report.material import Material, Source
-from iosonde.report.quantities import case_name, level_text, metric_text, metric_title
-from iosonde.report.tables import Cell, Table
+from iosonde.report.content.tables import Cell, Table
+from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
+from iosonde.report.material.result_sets import Material, Source
 
 VERDICTS = ("better", "worse", "same", "unclear")
 

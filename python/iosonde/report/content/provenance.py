@@ -11,8 +11,7 @@ from typing import Any
 
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION
-from iosonde.report.marks import WARNING
-from iosonde.report.material import Source, loop_text
+from iosonde.report.material.result_sets import WARNING, Source, loop_text
 from iosonde.units import format_bytes
 
 

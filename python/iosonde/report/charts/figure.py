@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from iosonde.report import theme
+from iosonde.report.charts import theme
 
 PAPER_WIDTH = 640
 """Points across the plots of one row of panels."""

@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from iosonde.plan import Case
-from iosonde.report.material import Material, Source, loop_text
-from iosonde.report.quantities import level_text, metric_title, metric_unit
+from iosonde.report.material.quantities import level_text, metric_title, metric_unit
+from iosonde.report.material.result_sets import Material, Source, loop_text
 from iosonde.study.model import ROUND, STAGE, View
 
 

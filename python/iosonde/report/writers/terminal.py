@@ -11,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from iosonde.report.content import Chapter, Report, incomplete
-from iosonde.report.material import Source
-from iosonde.report.provenance import headline, resume
-from iosonde.report.tables import SCOPE, VERDICT, Cell, Table
+from iosonde.report.content.provenance import headline, resume
+from iosonde.report.content.report import Chapter, Report, incomplete
+from iosonde.report.content.tables import SCOPE, VERDICT, Cell, Table
+from iosonde.report.material.result_sets import Source
 
 FINDINGS = 8
 ROWS = 12

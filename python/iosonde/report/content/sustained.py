@@ -10,9 +10,9 @@ import polars as pl
 
 from iosonde.findings.convergence import Convergence, Tracked, convergences, window_means
 from iosonde.metrics.sustained import Course
-from iosonde.report.material import Material, Source
-from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
-from iosonde.report.tables import Cell, Table
+from iosonde.report.content.tables import Cell, Table
+from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
+from iosonde.report.material.result_sets import Material, Source
 from iosonde.study.model import Part
 from iosonde.units import format_bytes, format_duration
 

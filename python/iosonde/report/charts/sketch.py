@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from iosonde.report.charts import MARKS, Frame
-from iosonde.report.figure import Chart, Figure, Panel
-from iosonde.report.layout import Row, unique
-from iosonde.report.material import Material
-from iosonde.report.published import cited_note, reference_of
-from iosonde.report.quantities import is_percentile
+from iosonde.report.charts.figure import Chart, Figure, Panel
+from iosonde.report.charts.layout import Row, unique
+from iosonde.report.charts.published import cited_note, reference_of
+from iosonde.report.charts.vega import MARKS, Frame
+from iosonde.report.material.quantities import is_percentile
+from iosonde.report.material.result_sets import Material
 from iosonde.study.model import View
 
 if TYPE_CHECKING:

@@ -95,6 +95,12 @@ def level_text(name: str, level: Any) -> str:
     return f"{level:g}" if isinstance(level, float) else str(level)
 
 
+def level_phrase(name: str, level: Any) -> str:
+    """Name a level so that it can stand alone: `Queue depth 4`, but `read`."""
+    text = level_text(name, level)
+    return f"{factor_title(name)} {text}" if is_number(level) or isinstance(level, bool) else text
+
+
 def case_name(case: Case) -> str:
     """Name a case by its levels: `read, queue depth 4`."""
     phrases = [

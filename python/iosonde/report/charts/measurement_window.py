@@ -8,13 +8,13 @@ import polars as pl
 
 from iosonde.findings.convergence import Convergence, Tracked, convergences
 from iosonde.metrics.steady_state import Window
-from iosonde.report import charts
-from iosonde.report.charts import Axis, Frame
-from iosonde.report.figure import Figure, Panel
-from iosonde.report.layout import Row, level_phrase
-from iosonde.report.material import Material, Source
-from iosonde.report.quantities import Scale, metric_scale, metric_text, metric_title
-from iosonde.report.sketch import PANELS_AT_MOST, as_frame
+from iosonde.report.charts import vega
+from iosonde.report.charts.figure import Figure, Panel
+from iosonde.report.charts.layout import Row
+from iosonde.report.charts.sketch import PANELS_AT_MOST, as_frame
+from iosonde.report.charts.vega import Axis, Frame
+from iosonde.report.material.quantities import Scale, level_phrase, metric_scale, metric_text, metric_title
+from iosonde.report.material.result_sets import Material, Source
 from iosonde.study.model import Part
 
 MEASURED = "measured"
@@ -51,7 +51,7 @@ def _figure(part: Part, material: Material) -> Figure | None:
         "with the average of the measurement window and the line fitted to it.",
         panels=[
             Panel(
-                title=panel if len(panels) > 1 else "", key=panel, chart=charts.lines(_frame(rows, panel, index, scale))
+                title=panel if len(panels) > 1 else "", key=panel, chart=vega.lines(_frame(rows, panel, index, scale))
             )
             for index, panel in enumerate(shown)
         ],

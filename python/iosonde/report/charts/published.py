@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.report.charts import Axis
-from iosonde.report.layout import Layout, Row, level_phrase, scaled, unique, x_value
-from iosonde.report.material import Material
-from iosonde.report.quantities import Scale, level_text, metric_text
-from iosonde.report.subjects import same_level
+from iosonde.report.charts.layout import Layout, Row, scaled, unique, x_value
+from iosonde.report.charts.vega import Axis
+from iosonde.report.material.quantities import Scale, level_phrase, level_text, metric_text
+from iosonde.report.material.result_sets import Material
+from iosonde.report.material.subjects import same_level
 from iosonde.study.model import Level, Reference, View
 
 _PUBLISHED = ", published"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.plan import PREPARATION, Case
-from iosonde.report.material import Material, Source, loop_text
-from iosonde.report.quantities import factor_title, is_number, level_text, metric_text, metric_title
+from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
+from iosonde.report.material.result_sets import Material, Source, loop_text
 from iosonde.study.model import View
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def _judged(judgement: Judgement | None) -> str:
 
 def cross_table(view: View, material: Material) -> Table:
     """Lay a metric out over one factor downwards and, if the view has one, another across."""
-    from iosonde.report.layout import Layout
-    from iosonde.report.subjects import Values, metric_title_of, subjects
+    from iosonde.report.charts.layout import Layout
+    from iosonde.report.material.subjects import Values, metric_title_of, subjects
 
     found = subjects(view, material)
     values = Values(material, view.y)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
-from iosonde.report.material import Material, Source
-from iosonde.report.tables import VERDICT, Cell, Table
+from iosonde.report.content.tables import VERDICT, Cell, Table
+from iosonde.report.material.result_sets import Material, Source
 from iosonde.results.schema import Record
 from iosonde.units import format_latency
 

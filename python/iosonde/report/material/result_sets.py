@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.errors import ResultsError
 from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.evidence import conclusions
@@ -19,6 +20,10 @@ from iosonde.study.model import Study
 if TYPE_CHECKING:
     from iosonde.results import ResultSet
     from iosonde.verdict.verdict import Kind
+
+
+SIMULATED = "simulated"
+WARNING = "figures of a model, not of a device"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,14 +181,13 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
     Raises `ResultsError` where some are simulated and others measured, unless that is asked for.
     """
     from iosonde.procedure.agenda import open_runs
-    from iosonde.report import marks
     from iosonde.results.query import labels
 
     if not mix_simulated:
-        marks.require_one_kind(result_sets)
+        require_one_kind(result_sets)
     studies: dict[str, list[Source]] = {}
     for name, results in zip(labels(result_sets), result_sets, strict=True):
-        label = marks.label(name, results)
+        label = marked_label(name, results)
         records = results.records()
         found = {record.run_id for record in records}
         missing = [run for run in results.plan.runs if run.run_id not in found] + open_runs(results)
@@ -200,3 +204,20 @@ def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
         for stream in spec["workload"].get("streams", [])
     }
     return f"{' and '.join(sorted(arrivals)) or 'closed'} loop"
+
+
+def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
+    """Refuse to put simulated and measured figures side by side."""
+    simulated = [result_set for result_set in result_sets if result_set.simulated]
+    measured = [result_set for result_set in result_sets if not result_set.simulated]
+    if simulated and measured:
+        raise ResultsError(
+            f"`{simulated[0].directory}` is simulated and `{measured[0].directory}` is measured",
+            where="in one report a reader could take the one for the other",
+            hint="add `--mix-simulated` (from Python `mix_simulated=True`) if you want both; each is marked then",
+        )
+
+
+def marked_label(name: str, result_set: ResultSet) -> str:
+    """The name of a result set beside others."""
+    return f"{name} ({SIMULATED})" if result_set.simulated else name

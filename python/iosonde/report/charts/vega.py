@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 
-from iosonde.report.figure import PAPER_WIDTH, Chart
-from iosonde.report.quantities import NINES_LABEL
+from iosonde.report.charts.figure import PAPER_WIDTH, Chart
+from iosonde.report.material.quantities import NINES_LABEL
 
 if TYPE_CHECKING:
     from iosonde.verdict.verdict import Kind

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from iosonde.report import theme
-from iosonde.report.content import Chapter, Report, incomplete
-from iosonde.report.material import loop_text
-from iosonde.report.provenance import headline, provenance, rerun, resume
-from iosonde.report.quantities import case_name
+from iosonde.report.charts import theme
+from iosonde.report.content.provenance import headline, provenance, rerun, resume
+from iosonde.report.content.report import Chapter, Report, incomplete
+from iosonde.report.material.quantities import case_name
+from iosonde.report.material.result_sets import loop_text
 
 if TYPE_CHECKING:
-    from iosonde.report.figure import Figure
-    from iosonde.report.material import Source
+    from iosonde.report.charts.figure import Figure
+    from iosonde.report.material.result_sets import Source
 
 RUNS_AT_ONCE = 1000
 """Runs whose intervals are held in memory together."""
@@ -37,7 +37,7 @@ def render(report: Report) -> str:
     """Return the page."""
     from jinja2 import Environment, StrictUndefined
 
-    page = resources.files("iosonde.report") / "page"
+    page = resources.files("iosonde.report.writers") / "page"
     style, script = (page / "report.css").read_text(), (page / "report.js").read_text()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:]}

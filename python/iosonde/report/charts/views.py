@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from iosonde.report import charts, timeseries
-from iosonde.report.charts import Axis, Frame
-from iosonde.report.figure import Figure, Undrawn
-from iosonde.report.layout import (
+from iosonde.report.charts import timeseries, vega
+from iosonde.report.charts.figure import Figure, Undrawn
+from iosonde.report.charts.layout import (
     Layout,
     Row,
     drawn_sources,
@@ -23,9 +22,10 @@ from iosonde.report.layout import (
     widened,
     x_value,
 )
-from iosonde.report.material import Material, loop_text
-from iosonde.report.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
-from iosonde.report.quantities import (
+from iosonde.report.charts.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
+from iosonde.report.charts.sketch import Draw, Sketch, finish, has_mark
+from iosonde.report.charts.vega import Axis, Frame
+from iosonde.report.material.quantities import (
     factor_column,
     factor_title,
     is_percentile,
@@ -35,8 +35,8 @@ from iosonde.report.quantities import (
     metric_title,
     metric_unit,
 )
-from iosonde.report.sketch import Draw, Sketch, finish, has_mark
-from iosonde.report.subjects import Subject, Values, largest, metric_title_of, specs, subjects
+from iosonde.report.material.result_sets import Material, loop_text
+from iosonde.report.material.subjects import Subject, Values, largest, metric_title_of, specs, subjects
 from iosonde.study.model import View
 
 BARS_APART = 50
@@ -79,11 +79,11 @@ def _why_undrawn(view: View, found: list[Subject]) -> str:
 
 
 def _lines(view: View, found: list[Subject], material: Material) -> Sketch:
-    return _over_factor(view, found, material, draw=charts.lines, categories=False)
+    return _over_factor(view, found, material, draw=vega.lines, categories=False)
 
 
 def _bars(view: View, found: list[Subject], material: Material) -> Sketch:
-    return _over_factor(view, found, material, draw=charts.bars, categories=True)
+    return _over_factor(view, found, material, draw=vega.bars, categories=True)
 
 
 def _over_factor(view: View, found: list[Subject], material: Material, *, draw: Draw, categories: bool) -> Sketch:
@@ -164,7 +164,7 @@ def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
     }
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
     rows = [{**row, "label": _short(row["y"], view.y)} for row in rows + cited]
-    return Sketch(draw=charts.heatmap, rows=rows, frame=frame, heads=heads, zero=False)
+    return Sketch(draw=vega.heatmap, rows=rows, frame=frame, heads=heads, zero=False)
 
 
 def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
@@ -217,7 +217,7 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
         "high": f"{y_scale.column}_high",
     }
     notes = [f"The figure at each point is the {factor_title(step).lower()}."] if step else []
-    return Sketch(draw=charts.tradeoff, rows=rows, frame=frame, heads=heads, notes=notes)
+    return Sketch(draw=vega.tradeoff, rows=rows, frame=frame, heads=heads, notes=notes)
 
 
 def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch:
@@ -263,7 +263,7 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
         "y": scale.column,
     }
     notes = ["A percentile is drawn only where at least ten samples lie beyond it; repeats are merged."]
-    return Sketch(draw=charts.percentiles, rows=rows, frame=frame, heads=heads, notes=notes)
+    return Sketch(draw=vega.percentiles, rows=rows, frame=frame, heads=heads, notes=notes)
 
 
 def _step_factor(view: View, found: list[Subject]) -> str | None:

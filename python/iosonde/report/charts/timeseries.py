@@ -11,13 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.report import charts
-from iosonde.report.charts import Axis, Frame
-from iosonde.report.layout import Layout, drawn_sources, row_of, series_tooltip
-from iosonde.report.material import Material
-from iosonde.report.quantities import factor_column, metric_scale, metric_title
-from iosonde.report.sketch import Sketch
-from iosonde.report.subjects import Subject, metric_title_of
+from iosonde.report.charts import vega
+from iosonde.report.charts.layout import Layout, drawn_sources, row_of, series_tooltip
+from iosonde.report.charts.sketch import Sketch
+from iosonde.report.charts.vega import Axis, Frame
+from iosonde.report.material.quantities import factor_column, metric_scale, metric_title
+from iosonde.report.material.result_sets import Material
+from iosonde.report.material.subjects import Subject, metric_title_of
 from iosonde.study.model import ROUND, STAGE, View
 from iosonde.units import format_bytes
 from iosonde.workload.block.footprint import active_range_bytes
@@ -84,7 +84,7 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
         "x": course.column,
         "y": scale.column,
     }
-    return Sketch(draw=charts.timeseries, rows=rows, frame=frame, heads=heads, notes=notes)
+    return Sketch(draw=vega.timeseries, rows=rows, frame=frame, heads=heads, notes=notes)
 
 
 def _runs(found: list[Subject], material: Material) -> tuple[dict[str, list[str]], list[str]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from iosonde.report.material import Material
-from iosonde.report.published import reference_of
-from iosonde.report.quantities import factor_title, level_text, metric_text, metric_title
-from iosonde.report.subjects import Values, same_level, subjects
-from iosonde.report.tables import Cell, Table
+from iosonde.report.charts.published import reference_of
+from iosonde.report.content.tables import Cell, Table
+from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
+from iosonde.report.material.result_sets import Material
+from iosonde.report.material.subjects import Values, same_level, subjects
 from iosonde.study.model import View
 
 

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from iosonde.errors import ResultsError
-from iosonde.report import marks
-from iosonde.report.accounts import accounts_table
-from iosonde.report.material import Material, Source, gather
-from iosonde.report.store_statistics import statistics_tables
-from iosonde.report.sustained import tables as round_tables
-from iosonde.report.tables import Table, case_tables, cross_table, search_tables
+from iosonde.report.content import arrays, simulated
+from iosonde.report.content.accounts import accounts_table
+from iosonde.report.content.store_statistics import statistics_tables
+from iosonde.report.content.sustained import tables as round_tables
+from iosonde.report.content.tables import Table, case_tables, cross_table, search_tables
+from iosonde.report.material.result_sets import Material, Source, gather
 from iosonde.study.model import Study
 
 if TYPE_CHECKING:
     from iosonde.findings.findings import Finding
-    from iosonde.report.figure import Figure, Undrawn
+    from iosonde.report.charts.figure import Figure, Undrawn
     from iosonde.results import ResultSet
 
 
@@ -47,7 +47,7 @@ class Report:
     @property
     def mark(self) -> str:
         """What follows its title where not all of it was measured on a device."""
-        return marks.mark(self.sources)
+        return simulated.mark(self.sources)
 
     @property
     def sources(self) -> list[Source]:
@@ -75,44 +75,45 @@ class Chapter:
     def findings(self) -> list[tuple[str, list[Finding]]]:
         """Answers of each result set under its label, the most important first."""
         return [
-            (source.label, [marks.finding(found, source) for found in _findings(self.material, source)])
+            (source.label, [simulated.finding(found, source) for found in _findings(self.material, source)])
             for source in self.material.sources
         ]
 
     @cached_property
     def _views(self) -> list[Figure | Undrawn]:
         """What the study asks for, tables apart."""
-        from iosonde.report.views import figures
+        from iosonde.report.charts.views import figures
 
         return figures(self.material)
 
     @property
     def undrawn(self) -> list[Undrawn]:
         """Figures that the study asks for and that would show nothing."""
-        from iosonde.report.figure import Undrawn
+        from iosonde.report.charts.figure import Undrawn
 
         return [view for view in self._views if isinstance(view, Undrawn)]
 
     @cached_property
     def figures(self) -> list[Figure]:
         """The figures that the study asks for."""
-        from iosonde.report import measurement_window, promise
-        from iosonde.report.figure import Figure
+        from iosonde.report.charts import arrays as array_figures
+        from iosonde.report.charts import measurement_window
+        from iosonde.report.charts.figure import Figure
 
         drawn = [
             *(view for view in self._views if isinstance(view, Figure)),
             *measurement_window.figures(self.material),
-            *promise.figures(self.material, first=len(self.study.views) + 1),
+            *array_figures.figures(self.material, first=len(self.study.views) + 1),
         ]
-        return [marks.figure(figure, self.material.sources) for figure in drawn]
+        return [simulated.figure(figure, self.material.sources) for figure in drawn]
 
     @cached_property
     def drift(self) -> Figure | None:
         """The control case through the study."""
-        from iosonde.report.drift import drift
+        from iosonde.report.charts.drift import drift
 
         drawn = drift(self.material)
-        return drawn and marks.figure(drawn, self.material.sources)
+        return drawn and simulated.figure(drawn, self.material.sources)
 
     @property
     def all_figures(self) -> list[Figure]:
@@ -122,19 +123,17 @@ class Chapter:
     @cached_property
     def case_tables(self) -> list[Table]:
         """Every case with its metrics, a table for each part."""
-        return [marks.table(table, self.material.sources) for table in case_tables(self.material) if table.rows]
+        return [simulated.table(table, self.material.sources) for table in case_tables(self.material) if table.rows]
 
     @cached_property
     def tables(self) -> list[Table]:
         """The comparison of two result sets, the tables that the study asks for, and every case."""
-        from iosonde.report import promise
-
         makers = {"table": cross_table, "accounts": accounts_table}
         asked = [makers[view.kind](view, self.material) for view in self.study.views if view.kind in makers]
         searches, rounds = search_tables(self.material), round_tables(self.material)
-        promised = promise.tables(self.material)
+        promised = arrays.tables(self.material)
         found = [*self._compared[1], *searches, *rounds, *promised, *(table for table in asked if table.rows)]
-        marked = (marks.table(table, self.material.sources) for table in found)
+        marked = (simulated.table(table, self.material.sources) for table in found)
         return [*marked, *self.case_tables, *statistics_tables(self.material)]
 
     @property
@@ -149,7 +148,7 @@ class Chapter:
     @cached_property
     def verdicts(self) -> list[Table]:
         """The disk or the tool? How many runs each set, and the evidence; nothing without verdicts."""
-        from iosonde.report.verdicts import verdict_tables
+        from iosonde.report.content.verdicts import verdict_tables
 
         return verdict_tables(self.material)
 
@@ -233,7 +232,7 @@ def _findings(material: Material, source: Source) -> list[Finding]:
 def _comparison(material: Material) -> tuple[list[str], list[Table]]:
     if len(material.sources) != 2:
         return [], []
-    from iosonde.report import comparison
+    from iosonde.report.content import comparison
 
     try:
         pairs = comparison.pairs(material)

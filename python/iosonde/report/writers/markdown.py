@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from iosonde.report.content import Chapter, Report, incomplete
-from iosonde.report.figure import Figure, save
-from iosonde.report.material import Source
-from iosonde.report.provenance import headline, provenance, rerun, resume
-from iosonde.report.tables import Cell, Table
+from iosonde.report.charts.figure import Figure, save
+from iosonde.report.content.provenance import headline, provenance, rerun, resume
+from iosonde.report.content.report import Chapter, Report, incomplete
+from iosonde.report.content.tables import Cell, Table
+from iosonde.report.material.result_sets import Source
 
 RUNS_NAMED = 20
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.report import charts
-from iosonde.report.charts import Axis, Frame
-from iosonde.report.figure import Figure, Panel
-from iosonde.report.layout import unique
-from iosonde.report.material import Material
-from iosonde.report.quantities import metric_text
-from iosonde.report.sketch import as_frame
+from iosonde.report.charts import vega
+from iosonde.report.charts.figure import Figure, Panel
+from iosonde.report.charts.layout import unique
+from iosonde.report.charts.sketch import as_frame
+from iosonde.report.charts.vega import Axis, Frame
+from iosonde.report.material.quantities import metric_text
+from iosonde.report.material.result_sets import Material
 
 
 def drift(material: Material) -> Figure | None:
@@ -59,7 +59,7 @@ def drift(material: Material) -> Figure | None:
         title="Drift of the machine",
         caption="The same case, measured again and again between the others: where it moves, so may they.",
         description=f"Line chart: IOPS of {len(rows)} control runs, {lowest:.1f} % to {highest:.1f} % of their median.",
-        panels=[Panel(title="", key="", chart=charts.lines(frame))],
+        panels=[Panel(title="", key="", chart=vega.lines(frame))],
         rows=as_frame(rows),
         heads={"source": "result_set", "x": "order", "x_text": "run_id", "y": "iops_percent_of_median"},
     )

@@ -12,34 +12,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from iosonde.errors import ResultsError
+from iosonde.report.material.result_sets import SIMULATED, WARNING
 
 if TYPE_CHECKING:
     from iosonde.findings.finding import Finding
-    from iosonde.report.figure import Figure
-    from iosonde.report.material import Source
-    from iosonde.report.tables import Table
-    from iosonde.results import ResultSet
-
-SIMULATED = "simulated"
-WARNING = "figures of a model, not of a device"
-
-
-def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
-    """Refuse to put simulated and measured figures side by side."""
-    simulated = [result_set for result_set in result_sets if result_set.simulated]
-    measured = [result_set for result_set in result_sets if not result_set.simulated]
-    if simulated and measured:
-        raise ResultsError(
-            f"`{simulated[0].directory}` is simulated and `{measured[0].directory}` is measured",
-            where="in one report a reader could take the one for the other",
-            hint="add `--mix-simulated` (from Python `mix_simulated=True`) if you want both; each is marked then",
-        )
-
-
-def label(name: str, result_set: ResultSet) -> str:
-    """The name of a result set beside others."""
-    return f"{name} ({SIMULATED})" if result_set.simulated else name
+    from iosonde.report.charts.figure import Figure
+    from iosonde.report.content.tables import Table
+    from iosonde.report.material.result_sets import Source
 
 
 def mark(sources: Sequence[Source]) -> str:

@@ -1,0 +1,1 @@
+"""Figures: from views of a study to Vega-Lite and to files."""

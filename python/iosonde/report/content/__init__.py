@@ -1,0 +1,1 @@
+"""What goes into a report, in which order."""

@@ -1,0 +1,97 @@
+"""Arrays beside the expected model of their level: the rows that figures and tables share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from iosonde.report.material.quantities import level_phrase
+from iosonde.report.material.result_sets import Material, Source
+from iosonde.study.model import Analysis
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayRates:
+    """The answers to one question about arrays, of one result set."""
+
+    source: Source
+    analysis: Analysis
+    material: Material
+
+    @cached_property
+    def _loads(self) -> Any:
+        from iosonde.findings.loads import Loads
+        from iosonde.findings.question import Question
+
+        results = self.source.results
+        metrics = self.material.run_metrics.filter(pl.col("result_set") == self.source.label)
+        return Loads(
+            Question(
+                study=self.material.study,
+                analysis=self.analysis,
+                cases=results.cases,
+                runs=metrics,
+                outcomes=results.runs,
+            )
+        )
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each array and load."""
+        asked = self._loads
+        return [] if asked.question.cells().is_empty() else list(asked.answers())
+
+    @property
+    def factors(self) -> list[str]:
+        """Those of the load."""
+        return list(self._loads.factors)
+
+    @property
+    def quantities(self) -> list[str]:
+        """Those of them whose levels are numbers."""
+        return list(self._loads.quantities)
+
+
+def array_rates(material: Material) -> Iterator[ArrayRates]:
+    """Yield every question about promises that has an answer."""
+    for analysis in material.study.analysis:
+        if analysis.kind == "promise":
+            for source in material.sources:
+                found = ArrayRates(source=source, analysis=analysis, material=material)
+                if found.rows:
+                    yield found
+
+
+def set_name(found: ArrayRates) -> str:
+    """Name the result set where there are several."""
+    return found.source.label if len(found.material.sources) > 1 else ""
+
+
+def load_name(found: ArrayRates, row: Mapping[str, Any]) -> str:
+    """Name the load of a row by its levels."""
+    names = [name for name in found.factors if name not in found.quantities]
+    return " · ".join(level_phrase(name, row[name]) for name in names) or "all"
+
+
+def level_name(row: Mapping[str, Any]) -> str:
+    """Name the level of an array, its builder if not md, and its state."""
+    from iosonde.findings.expected import level_words
+
+    kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
+    state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""
+    return f"{level_words(row['array'])}{kind}{state}"
+
+
+def array_name(row: Mapping[str, Any]) -> str:
+    """Name an array by its level and number of devices."""
+    return f"{level_name(row)} × {row['devices']}"
+
+
+def array_order(row: Mapping[str, Any]) -> tuple[int, str, str, int]:
+    """Sort arrays by level, builder, state and number of devices."""
+    levels = ["raid0", "raid1", "raid10", "raid5", "raid6"]
+    return (levels.index(row["array"]), row["array_kind"], row["state"], row["devices"])

@@ -1,0 +1,1 @@
+"""Writers of reports: HTML, Markdown, terminal."""
