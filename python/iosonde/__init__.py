@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from iosonde.execution.study import run
+    from iosonde.execution.run import run
     from iosonde.results.result_set import load
 
 __all__ = ["load", "run"]
@@ -22,7 +22,7 @@ __all__ = ["load", "run"]
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        from iosonde.execution.study import run
+        from iosonde.execution.run import run
 
         return run
     if name == "load":

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 from log_pages import FakeDrive, extended, health
 
-from iosonde.execution import device_totals, execute
+from iosonde.execution import execute
+from iosonde.execution.instruments import device_totals
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
 from iosonde.report.content import comparison

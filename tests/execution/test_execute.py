@@ -146,7 +146,7 @@ def test_failures_that_repeat_are_said_once(faults: Any, tmp_path: Path) -> None
     watcher = Watcher()
     execute(null_plan(), tmp_path / "set", observer=watcher)
     assert watcher.notes == [
-        "3 runs one after the other failed with `no_space`; the study goes on, and failed runs can be repeated with "
+        "3 consecutive runs failed with `no_space`; the study continues, and failed runs can be repeated with "
         "`iosonde resume DIR --retry-failed`"
     ]
 
@@ -280,7 +280,7 @@ def test_a_study_is_not_resumed_on_another_file_system(real: None, tmp_path: Pat
     kind = result_set.records()[0].target["file_system"]["kind"]
     text = str(error.value).replace(str(tmp_path), "TMP").replace(f"`{kind}`", "`KIND`")
     assert text == snapshot("""\
-`TMP/data` is not what it was: its file system is `KIND`, and was `befs` in run `c0001-r1`
+`TMP/data` has changed: its file system is `KIND`, and was `befs` in run `c0001-r1`
   in the result set `TMP/set`
 
 hint: bring the former target back, or begin a new study with `iosonde run`\

@@ -18,7 +18,8 @@ from engines import real_engine
 from standing import clean, nothing_left, resumed_and_killed
 
 from iosonde.errors import TargetError
-from iosonde.execution import array_health, execute, resume
+from iosonde.execution import execute, resume
+from iosonde.execution.instruments import array_health
 from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
@@ -259,7 +260,7 @@ def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_does_as_it_s
             execute(plan, tmp_path / "set", observer=observer)
     else:
         execute(plan, tmp_path / "set", observer=observer)
-        assert any("goes on with it degraded" in note for note in observer.notes)
+        assert any("continues with the degraded array" in note for note in observer.notes)
     [record] = ResultSet.open(tmp_path / "set").records()
     assert array_health.MEMBER_FAILED in [warning.code for warning in record.warnings]
     assert record.setup["state_after"]["errors"] > record.setup["state"]["errors"]

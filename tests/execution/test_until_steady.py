@@ -189,7 +189,7 @@ def test_a_study_that_is_cut_says_so_keeps_what_it_has_and_goes_on(tmp_path: Pat
             break
         before = rounds
         result_set = resume(tmp_path / "set", observer=listener, time_limit_s=4)
-    assert any("the time given is over" in note for note in listener.notes)
+    assert any("the time limit is reached" in note for note in listener.notes)
     assert {record.outcome for record in result_set.records()} == {"complete"}
     assert any("not achieved" in title for title in titles(result_set))
 

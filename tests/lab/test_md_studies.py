@@ -54,8 +54,8 @@ def test_the_next_run_does_not_take_the_array_for_a_healthy_one(failing: dict[st
 def test_the_findings_and_the_observer_are_told(failing: dict[str, Any]) -> None:
     titles = "\n".join(failing["findings"])
     assert f"A member of the array failed during the run: `{failing['member']}`" in titles
-    assert "The array was not whole any more when the run began" in titles
-    assert failing["notes"].count("a member of the array failed; the study goes on with it degraded") == 2
+    assert "The array was degraded before the run started" in titles
+    assert failing["notes"].count("a member of the array failed; the study continues with the degraded array") == 2
 
 
 def test_mds_own_thread_is_seen_at_work(failing: dict[str, Any]) -> None:

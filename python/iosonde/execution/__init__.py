@@ -1,6 +1,11 @@
-"""Carry out a plan: order, progress, resume, one record per run, failures included."""
+"""Carry out a plan: order, progress, resume, and one record per run, including failed ones.
 
-from iosonde.execution.execute import Interrupted, Observer, execute, resume
-from iosonde.execution.study import default_directory
+`session.py` is one `run` or `resume`; `attempt.py` one run of it; `engine.py` the engine's process; `instruments/` what
+surrounds a run; `record.py` composes the record.
+"""
+
+from iosonde.execution.observer import Observer
+from iosonde.execution.run import default_directory
+from iosonde.execution.session import Interrupted, execute, resume
 
 __all__ = ["Interrupted", "Observer", "default_directory", "execute", "resume"]

@@ -30,8 +30,6 @@ from iosonde.errors import EngineError
 from iosonde.execution.collect import Collector
 from iosonde.execution.stop import Stop
 from iosonde.results.schema import Failure
-from iosonde.storage.control_group import MemoryGroup
-from iosonde.units import format_bytes
 
 ENGINE = "iosonde-engine"
 
@@ -78,10 +76,13 @@ class EngineRun:
     histograms: pl.DataFrame
     usage: pl.DataFrame
     store_statistics: pl.DataFrame | None = None
-    memory: dict[str, Any] | None = None
-    """What the control group of its memory limit says; None without a limit."""
     was_enough: bool = False
-    """Whether it was told to end because it had lasted long enough."""
+    """Whether it was stopped because it had lasted long enough."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the measurement lasted as long as its spec asks."""
+        return self.result is not None and self.result["outcome"] == "complete"
 
 
 def find_engine() -> Path:
@@ -112,27 +113,26 @@ def drive(
     stop: Stop,
     engine: Path | None = None,
     patience: Patience | None = None,
-    group: MemoryGroup | None = None,
+    on_start: Callable[[int], None] = lambda pid: None,
     is_enough: Callable[[dict[str, Any]], bool] | None = None,
     inherited: Sequence[int] = (),
 ) -> EngineRun:
-    """Carry out one spec. `on_event` gets every event as it comes; `stop` ends the run early; `group` limits memory.
+    """Carry out one spec. `on_event` receives every event as it arrives; `stop` ends the run early.
 
-    `is_enough` is asked after every event, and once it says yes the engine is told to end its measurement. `inherited`
-    are descriptors that hold what the engine uses.
+    `on_start` receives the engine's process number before the engine gets its spec. `is_enough` is called after every
+    event; once it returns true the engine is told to end its measurement. The engine inherits the descriptors
+    `inherited`.
     """
     conversation = _Conversation(spec, on_event, patience or Patience(), is_enough)
     started_at = _now()
     child = _Child(engine or find_engine(), inherited)
     try:
-        if group:
-            group.add(child.pid)  # It waits for its spec, and has taken hardly any memory yet.
+        on_start(child.pid)
         child.send(_line(spec))
         _listen(child, conversation, stop)
     finally:
         account = child.end()
     intervals, histograms, usage = conversation.tables()
-    memory = group.facts() if group else None
     failure = conversation.failure or _failure_of(conversation, account["exit_status"], child.complaint)
     return EngineRun(
         started_at=started_at,
@@ -141,14 +141,13 @@ def drive(
         phases=conversation.phases,
         warnings=conversation.warnings,
         result=conversation.result,
-        failure=_of_memory(memory, failure) or failure,
+        failure=failure,
         was_enough=conversation.was_enough,
         child=account,
         intervals=intervals,
         histograms=histograms,
         usage=usage,
         store_statistics=conversation.store_statistics(),
-        memory=memory,
     )
 
 
@@ -486,19 +485,6 @@ def _failure_of(conversation: _Conversation, exit_status: int, complaint: str) -
         message="the engine ended without a result",
         context=complaint,
         hint="engine and iosonde may be of different versions: `iosonde doctor` shows both",
-    )
-
-
-def _of_memory(memory: dict[str, Any] | None, failure: Failure | None) -> Failure | None:
-    """The failure of an engine that the kernel killed because its memory limit left it no room."""
-    if not memory or not memory["oom_kills"] or failure is None or failure.code != "killed":
-        return None
-    return Failure(
-        code="out_of_memory",
-        message=f"{format_bytes(memory['limit_bytes'])} of memory are too little for the store: the kernel killed the "
-        "engine at its limit",
-        context=failure.context,
-        hint="raise it with `--set memory_limit=...`, or give the store smaller caches and write buffers",
     )
 
 

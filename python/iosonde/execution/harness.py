@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import EngineError
+from iosonde.execution import memory_copy
+from iosonde.execution.cache import cache_directory
 from iosonde.execution.engine import ENGINE, Patience, drive
 from iosonde.execution.stop import Stop
 
@@ -69,8 +70,6 @@ class Harness:
 
     def _copying(self, spec: Json) -> dict[str, float]:
         """What copying through the page cache can reach, where the load does that."""
-        from iosonde.execution import memory_copy
-
         speed = memory_copy.bytes_per_second(spec, str(self._who["cpu"]))
         return {} if speed is None else {"memory_copy_bytes_per_second": round(speed)}
 
@@ -169,9 +168,3 @@ def null_spec(spec: Json, stream: Json) -> dict[str, Any]:
         "interval_ns": INTERVAL_NS,
     }
     return {**spec, "run_id": "harness", "workload": workload, "observe": {"block_devices": []}}
-
-
-def cache_directory() -> Path:
-    """Where iosonde keeps what it can measure again."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "iosonde"

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from iosonde.execution.harness import cache_directory
+from iosonde.execution.cache import cache_directory
 
 BLOCK_BYTES = 64 << 20
 PASSES = 3

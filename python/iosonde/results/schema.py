@@ -201,7 +201,7 @@ class Record(BaseModel):
     """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
     temperature where the device tells (storage/describe.py)."""
     setup: dict[str, Any] = {}
-    """Setup between target and workload (execution/stage.py): `asked` (the case's `Setup`), `on` (the target
+    """Setup between target and workload (execution/setups.py): `asked` (the case's `Setup`), `on` (the target
     under it), when and for which run it was made, in how many seconds and by which commands, and what came of it;
     of an array `state` and `state_after`, how it was before and after the run. Empty where the workload had the target
     as it is."""
@@ -219,10 +219,10 @@ class Record(BaseModel):
     """What the control group of its memory limit counted (storage/control_group.py); None without a limit."""
     device_totals: list[dict[str, Any]] = []
     """Key-value workloads: what each block device did from before the start until all was durable
-    (execution/device_totals.py)."""
+    (execution/instruments/device_totals.py)."""
     drives: list[dict[str, Any]] = []
     """What each drive under the target told of its media, wear and temperature before and after the run, or why it told
-    nothing, and what the kernel handed it meanwhile (execution/drives.py)."""
+    nothing, and what the kernel handed it meanwhile (execution/instruments/drive_counters.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
 

@@ -156,7 +156,7 @@ class Target(ABC):
     def with_setup(self, setup: Setup) -> Target:
         """The target as a workload sees it that runs on this setup; `TargetError` where it cannot be made here.
 
-        Nothing is made: what it names exists once the setup stands (`execution/stage.py`).
+        Nothing is made: what it names exists once the setup stands (`execution/setups.py`).
         """
         if setup.is_plain:
             return self

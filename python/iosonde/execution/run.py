@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from iosonde.execution.execute import Observer, execute
+from iosonde.execution.observer import Observer
+from iosonde.execution.session import execute
 from iosonde.planning import expand, load
 from iosonde.results import ResultSet
 from iosonde.storage import open_target

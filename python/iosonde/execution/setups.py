@@ -1,7 +1,7 @@
-"""What stands between the target and the workload of a run: made before the first run that asks for it, and taken apart
-when another is asked for, or at the end of the session.
+"""Creation of the setups of a plan's cases: array, file system and mount between target and workload.
 
-Simulated drives have nothing to be made: a setup is a new array of them, and their state outlives the session.
+A setup is created before the first run that needs it, and removed before the first run that needs another, or at the
+end of the session. For simulated drives a setup is a new array of them, whose state outlives the session.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from iosonde.execution import array_health
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.storage import Target, drive_state, journal
 from iosonde.storage.building import Building
@@ -23,30 +22,31 @@ from iosonde.storage.workspace import furnish
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """What a run finds."""
+class ReadyTarget:
+    """The target of a run, ready to be used."""
 
     target: Target
     """As the workload sees it."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """For the record; empty where nothing was made."""
-
+    """About the setup, for the record; empty without one."""
+    building: Building | None = None
+    """The setup on real devices."""
     block_devices: list[str] | None = None
-    """To be watched, where they are not known before they are made."""
+    """To be watched, where they are not known before they are created."""
     claims: Sequence[int] = ()
     """Descriptors that hold a raw device exclusively."""
     laid_out_bytes: int = 0
-    """Of a raw device: what earlier runs have written of it from its beginning on."""
+    """Of a raw device: length of the range from its start that earlier runs have written."""
 
     def with_claims(self, spec: JsonObject) -> JsonObject:
-        """The spec for an engine that inherits the claims; by itself, an engine claims a device."""
+        """The spec for an engine that inherits the claims; without them the engine claims the device itself."""
         workload = spec["workload"]
         if not self.claims or workload["target"].get("kind") != "device":
             return spec
         return {**spec, "workload": {**workload, "target": {**workload["target"], "is_claimed": True}}}
 
     def spec(self, run: Run) -> JsonObject:
-        """The run's spec, with what only now is known."""
+        """The run's spec with the block devices and the layout that are known only now."""
         spec = run.spec
         if self.block_devices is not None:
             spec = {**spec, "observe": {**spec["observe"], "block_devices": self.block_devices}}
@@ -56,83 +56,65 @@ class Standing:
         return spec
 
 
-class Stage:
-    """Makes what the cases of a plan ask for, one after the other, on one target."""
+class Setups:
+    """Creates and removes the setups of a plan, one at a time, on one target."""
 
     def __init__(self, plan: Plan, target: Target, directory: Path) -> None:
         """`directory` is that of the result set, where simulated drives keep their state."""
         self.base = target.called(plan.own)
         self._directory = directory
         self._is_needed = any(case.setup for case in plan.cases)
-        self._standing = Standing(target=self.base)
+        self._ready = ReadyTarget(target=self.base)
         self._building: Building | None = None
         self._key: tuple[str, ...] | None = None
         self._laid_out_bytes = 0
-        self._state: dict[str, Any] = {}
-        self._member_failed: dict[str, Any] = {}
 
-    def ready(self, run: Run, case: Case) -> Standing:
-        """What that run is to find; made now unless it stands. `TargetError` where it cannot be made."""
+    def prepare(self, run: Run, case: Case) -> ReadyTarget:
+        """The target of that run, created now unless it exists; `TargetError` if that fails."""
         if not self._is_needed:
-            return self._on_target()
+            return self._current()
         is_fresh = case.setup is not None and case.setup.fresh == "run"
         if is_fresh or self._key != case.stands_on:
-            self.take_apart()
-            self._standing = self._made(run, case, is_fresh=is_fresh)
+            self.remove()
+            self._ready = self._create(run, case, is_fresh=is_fresh)
             self._key = case.stands_on
         if run.purges:
             self._laid_out_bytes = 0
         furnish(run.spec)
-        return replace(self._standing, **self._now())
-
-    def watch(self, event: dict[str, Any]) -> None:
-        """See when a member fails: called with what the engine says, it looks at the array with each interval."""
-        if event["event"] != "interval" or self._building is None or self._member_failed:
-            return
-        if array_health.has_lost_a_member(self._state, self._building.health()):
-            self._member_failed = {"at": time.time(), "phase": event["phase"], "interval": event["index"]}
+        return self._current()
 
     def ended(self, run: Run, *, complete: bool) -> None:
-        """A run has ended: a raw device, which knows no holes, now holds what its layout wrote."""
+        """Keep track of what a run's layout has written to a raw device, which has no holes that would show it."""
         workload = run.spec["workload"]
         if any(stream["mix"]["trim_fraction"] > 0 for stream in workload.get("streams", ()) if "mix" in stream):
             self._laid_out_bytes = 0
         elif complete and workload["target"]["kind"] == "device" and workload.get("layout") in ("missing", "always"):
             self._laid_out_bytes = max(self._laid_out_bytes, workload["target"]["size_bytes"])
 
-    def after(self) -> dict[str, Any]:
-        """How the array came out of the run that has ended, for the record; nothing without one."""
-        state = self._building.state() if self._building is not None else {}
-        seen = {"member_failed": self._member_failed} if self._member_failed else {}
-        return {"state_after": state, **seen} if state else {}
-
-    def take_apart(self) -> None:
-        """Take apart what stands; may be called again."""
+    def remove(self) -> None:
+        """Remove the current setup; may be called again."""
         self._key = None
         self._laid_out_bytes = 0
         if self._building is not None:
             self._building.take_apart()
             self._building = None
 
-    def _on_target(self) -> Standing:
-        return replace(self._standing, claims=_claims_of(self.base), laid_out_bytes=self._laid_out_bytes)
-
-    def _now(self) -> dict[str, Any]:
-        """What may change from run to run: a member of an array may fail between two."""
+    def _current(self) -> ReadyTarget:
+        """With what changes from run to run, such as the members of an array."""
         if self._building is None:
-            return {"claims": _claims_of(self.base)}
-        self._state, self._member_failed = self._building.state(), {}
-        return {
-            "facts": {**self._standing.facts, **({"state": self._state} if self._state else {})},
-            "block_devices": self._building.block_devices(),
-            "claims": self._building.claims,
-            "laid_out_bytes": self._laid_out_bytes,
-        }
+            return replace(self._ready, claims=_claims_of(self.base), laid_out_bytes=self._laid_out_bytes)
+        return replace(
+            self._ready,
+            building=self._building,
+            block_devices=self._building.block_devices(),
+            claims=self._building.claims,
+            laid_out_bytes=self._laid_out_bytes,
+        )
 
-    def _made(self, run: Run, case: Case, *, is_fresh: bool) -> Standing:
+    def _create(self, run: Run, case: Case, *, is_fresh: bool) -> ReadyTarget:
         if case.setup is None:
-            self._simulated(run, case, is_fresh=is_fresh)
-            return Standing(target=self.base)
+            self._simulate(run, case, is_fresh=is_fresh)
+            return ReadyTarget(target=self.base)
         facts: dict[str, Any] = {
             "asked": case.setup.model_dump(),
             "text": case.setup.text,
@@ -147,11 +129,11 @@ class Stage:
             facts |= building.make()
             self._building = building
         else:
-            facts |= self._simulated(run, case, is_fresh=is_fresh)
-        return Standing(target=target, facts={"seconds": round(time.monotonic() - began, 3), **facts})
+            facts |= self._simulate(run, case, is_fresh=is_fresh)
+        return ReadyTarget(target=target, facts={"seconds": round(time.monotonic() - began, 3), **facts})
 
-    def _simulated(self, run: Run, case: Case, *, is_fresh: bool) -> dict[str, Any]:
-        """New drives, unless those of an earlier session are these very ones; nothing where none are simulated."""
+    def _simulate(self, run: Run, case: Case, *, is_fresh: bool) -> dict[str, Any]:
+        """Start new drives, unless those of an earlier session are the same; nothing where none are simulated."""
         if run.spec["workload"].get("backend", {}).get("kind") != "ssd":
             return {}
         wanted = "\n".join(case.stands_on)
@@ -162,12 +144,12 @@ class Stage:
 
 
 def _claims_of(target: Target) -> list[int]:
-    """Those of a device that is measured as it is."""
+    """Those of a device that is measured without a setup."""
     return target.claims.descriptors if isinstance(target, DeviceTarget) else []
 
 
-def clear(plan: Plan) -> None:
-    """Take apart what a session that was killed has left; nothing where nothing was made."""
+def remove_leftovers(plan: Plan) -> None:
+    """Remove the setup of a session that was killed; nothing where a plan has none."""
     if plan.own and any(case.setup for case in plan.cases):
-        with journal.undoing(f"take apart what was made on `{plan.target}`"):
+        with journal.undoing(f"remove what was created on `{plan.target}`"):
             journal.clear(plan.own)

@@ -1,0 +1,150 @@
+"""One attempt at a run: prepare the target, start the instruments, run the engine, compose the record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.execution import record
+from iosonde.execution.engine import EngineRun, drive, without_engine
+from iosonde.execution.harness import Harness
+from iosonde.execution.instruments import INSTRUMENTS
+from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
+from iosonde.execution.setups import ReadyTarget, Setups
+from iosonde.execution.stop import Stop
+from iosonde.execution.target_facts import describe, describe_log
+from iosonde.plan import Case, Plan, Run
+from iosonde.procedure.watch import Watch
+from iosonde.results.schema import Failure, Record
+from iosonde.storage import drive_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equipment:
+    """What all attempts of a session share."""
+
+    plan: Plan
+    directory: Path
+    """Of the result set."""
+    engine: Path
+    setups: Setups
+    harness: Harness
+    environment: str
+    """Hash of the description of machine and software."""
+    environment_facts: dict[str, Any]
+    session: str
+    """Name of the session."""
+    stop: Stop
+    note: Callable[[str], None]
+    """Shows a message to the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """An attempt that has ended."""
+
+    record: Record
+    done: EngineRun
+    """With the tables of the run."""
+
+
+def carry_out(
+    run: Run, case: Case, number: int, equipment: Equipment, on_event: Callable[[dict[str, Any]], None]
+) -> Attempt | None:
+    """Attempt `number` at a run; None if it was stopped and leaves no record."""
+    try:
+        ready = equipment.setups.prepare(run, case)
+    except TargetError as error:
+        return _not_started(run, case, number, equipment, error, code="setup" if case.setup else "target")
+    run = run.model_copy(update={"spec": ready.spec(run)})
+    context = RunContext(
+        run=run,
+        case=case,
+        plan=equipment.plan,
+        directory=equipment.directory,
+        ready=ready,
+        target=describe(ready.target) | describe_log(run),
+        harness=equipment.harness,
+        note=equipment.note,
+    )
+    with RunInstruments(INSTRUMENTS, context) as instruments:
+        try:
+            instruments.start()
+        except NotStartedError as error:
+            return _not_started(run, case, number, equipment, error, code=error.code)
+        done = _drive(context, equipment, instruments, on_event)
+        reading = instruments.stop(done)
+    ended = record.early_end(context, done, equipment.stop)
+    is_kept = done.is_complete or bool(ended)
+    equipment.setups.ended(run, complete=is_kept)
+    if equipment.stop.is_set() and not is_kept:
+        return None
+    composed = record.compose(
+        context, number, done, reading, environment=equipment.environment, session=equipment.session
+    )
+    composed = record.judged(
+        composed.model_copy(update=ended),
+        done.intervals,
+        environment=equipment.environment_facts,
+        study=equipment.plan.study,
+    )
+    return Attempt(record=composed, done=done)
+
+
+def _drive(
+    context: RunContext,
+    equipment: Equipment,
+    instruments: RunInstruments,
+    on_event: Callable[[dict[str, Any]], None],
+) -> EngineRun:
+    run = context.run
+    watch = Watch(run.until, note=equipment.note) if run.until else None
+
+    def handle(event: dict[str, Any]) -> None:
+        instruments.event(event)
+        on_event(event)
+
+    return drive(
+        context.ready.with_claims(drive_state.with_state(run.spec, equipment.directory)),
+        on_event=handle,
+        stop=equipment.stop,
+        engine=equipment.engine,
+        on_start=instruments.engine_started,
+        is_enough=watch.is_enough if watch else None,
+        inherited=context.ready.claims,
+    )
+
+
+def _not_started(
+    run: Run, case: Case, number: int, equipment: Equipment, error: TargetError, *, code: str
+) -> Attempt | None:
+    """The record of a run whose target could not be prepared: a failure like any other."""
+    if equipment.stop.is_set():
+        return None
+    done = without_engine(Failure(code=code, message=error.what, context=error.where, hint=error.hint))
+    base = equipment.setups.base
+    target = describe(base)
+    asked = {"asked": case.setup.model_dump()} if case.setup else {}
+    facts = {"on": target, **asked}
+    context = RunContext(
+        run=run,
+        case=case,
+        plan=equipment.plan,
+        directory=equipment.directory,
+        ready=ReadyTarget(target=base, facts=facts),
+        target=target,
+        harness=equipment.harness,
+        note=equipment.note,
+    )
+    composed = record.compose(
+        context,
+        number,
+        done,
+        Reading(facts={"setup": facts}),
+        environment=equipment.environment,
+        session=equipment.session,
+    )
+    return Attempt(record=composed, done=done)

@@ -1,0 +1,31 @@
+"""Instruments: what surrounds each run and adds facts and warnings to its record.
+
+One file per instrument and one row in `INSTRUMENTS`. They start in this order before the engine and stop in reverse
+order after it has exited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iosonde.execution.instruments.array_health import ArrayHealth
+from iosonde.execution.instruments.device_totals import DeviceTotals
+from iosonde.execution.instruments.drive_counters import DriveCounters
+from iosonde.execution.instruments.harness_cost import HarnessCost
+from iosonde.execution.instruments.instrument import Instrument
+from iosonde.execution.instruments.memory_limit import MemoryLimit
+from iosonde.execution.instruments.prepared_files import PreparedFiles
+from iosonde.execution.instruments.purge import Purge
+from iosonde.execution.instruments.temperatures import Temperatures
+
+INSTRUMENTS: Sequence[type[Instrument]] = (
+    PreparedFiles,
+    HarnessCost,
+    ArrayHealth,
+    Temperatures,
+    Purge,
+    DeviceTotals,
+    DriveCounters,
+    MemoryLimit,
+)
+"""Those that read counters are last, so that their readings enclose the engine and little else."""

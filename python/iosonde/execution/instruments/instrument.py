@@ -1,0 +1,126 @@
+"""The interface of instruments, and the context of the run that they surround."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iosonde.errors import TargetError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.harness import Harness
+from iosonde.execution.setups import ReadyTarget
+from iosonde.plan import Case, Plan, Run
+from iosonde.results.schema import Failure, RecordWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """The run that instruments surround."""
+
+    run: Run
+    """With the spec that the engine gets."""
+    case: Case
+    plan: Plan
+    directory: Path
+    """Of the result set."""
+    ready: ReadyTarget
+    target: dict[str, Any]
+    """Description of the target before the run."""
+    harness: Harness
+    note: Callable[[str], None]
+    """Shows a message to the user."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The case's parameters with those that a procedure decided."""
+        return self.case.parameters | self.run.parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What an instrument adds to the record."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `results.schema.Record`."""
+    warnings: Iterable[RecordWarning] = ()
+    failure: Failure | None = None
+    """The cause of a failed run, where the instrument knows it better than the engine's exit status shows."""
+
+
+class NotStartedError(TargetError):
+    """An instrument prevents the run; the run is recorded as failed and the study continues."""
+
+    def __init__(self, code: str, error: TargetError) -> None:
+        super().__init__(error.what, where=error.where, hint=error.hint)
+        self.code = code
+
+
+class Instrument:
+    """Surrounds one run. Every step does nothing unless the instrument defines it."""
+
+    def __init__(self, context: RunContext) -> None:
+        self.context = context
+
+    def start(self) -> None:
+        """Before the engine is started; `NotStartedError` prevents the run, any other error ends the session."""
+
+    def engine_started(self, pid: int) -> None:
+        """The engine's process exists and has not read its spec yet."""
+
+    def event(self, event: dict[str, Any]) -> None:
+        """The engine wrote an event."""
+
+    def stop(self, done: EngineRun) -> Reading:
+        """The engine has exited."""
+        return Reading()
+
+    def close(self) -> None:
+        """Release what `start` created; called once, also after errors."""
+
+
+class RunInstruments:
+    """All instruments of one run."""
+
+    def __init__(self, kinds: Iterable[type[Instrument]], context: RunContext) -> None:
+        self._instruments = [kind(context) for kind in kinds]
+        self._open = ExitStack()
+
+    def __enter__(self) -> RunInstruments:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def start(self) -> None:
+        """Start them in order."""
+        for each in self._instruments:
+            self._open.callback(each.close)
+            each.start()
+
+    def engine_started(self, pid: int) -> None:
+        """Pass on that the engine's process exists."""
+        for each in self._instruments:
+            each.engine_started(pid)
+
+    def event(self, event: dict[str, Any]) -> None:
+        """Pass on an event of the engine."""
+        for each in self._instruments:
+            each.event(event)
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Stop them in reverse order and combine their readings."""
+        readings = [each.stop(done) for each in reversed(self._instruments)]
+        facts: dict[str, Any] = {}
+        for each in readings:
+            facts |= each.facts
+        return Reading(
+            facts=facts,
+            warnings=[warning for each in readings for warning in each.warnings],
+            failure=next((each.failure for each in readings if each.failure), None),
+        )

@@ -1,0 +1,54 @@
+"""Memory limit of a run: a control group around the engine, and what the kernel counted in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.results.schema import Failure
+from iosonde.storage.control_group import MemoryGroup
+from iosonde.units import format_bytes
+
+
+class MemoryLimit(Instrument):
+    """Limits the memory of a run with the parameter `memory_limit`."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._group: MemoryGroup | None = None
+
+    def start(self) -> None:
+        """Create the control group."""
+        limit_bytes = self.context.parameters.get("memory_limit")
+        if limit_bytes:
+            self._group = MemoryGroup.make(limit_bytes)
+
+    def engine_started(self, pid: int) -> None:
+        """Move the engine into the group while it waits for its spec and has allocated hardly anything."""
+        if self._group:
+            self._group.add(pid)
+
+    def stop(self, done: EngineRun) -> Reading:
+        """The kernel's counters, and whether the limit was the cause of a kill."""
+        if not self._group:
+            return Reading()
+        memory = self._group.facts()
+        return Reading(facts={"memory": memory}, failure=_out_of_memory(memory, done.failure))
+
+    def close(self) -> None:
+        """Remove the group."""
+        if self._group:
+            self._group.remove()
+
+
+def _out_of_memory(memory: dict[str, Any], failure: Failure | None) -> Failure | None:
+    if not memory["oom_kills"] or failure is None or failure.code != "killed":
+        return None
+    return Failure(
+        code="out_of_memory",
+        message=f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small for the store: the kernel "
+        "killed the engine",
+        context=failure.context,
+        hint="raise it with `--set memory_limit=...`, or configure smaller caches and write buffers",
+    )

@@ -1,0 +1,35 @@
+"""Purge of the target before a run that asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError
+from iosonde.storage import drive_state
+from iosonde.storage.purge import purge
+
+
+class Purge(Instrument):
+    """Discards the contents of the target."""
+
+    def start(self) -> None:
+        """Purge now; an I/O error prevents the run."""
+        run = self.context.run
+        if not run.purges:
+            return
+        means, target = run.parameters["purge"], run.spec["workload"]["target"]
+        if target["kind"] == "virtual":
+            drive_state.forget(self.context.directory)
+            return
+        try:
+            purge({**target, "size_bytes": self._written_bytes(target)}, means, tell=self.context.note)
+        except OSError as problem:
+            what = f"the purge by `{means}` failed: {problem.strerror or problem}"
+            raise NotStartedError("purge", TargetError(what)) from problem
+
+    def _written_bytes(self, target: dict[str, Any]) -> int:
+        """End of the range that any case of the plan writes: a lower fill level also discards that of a higher one."""
+        others = (spec["workload"].get("target", {}) for spec in self.context.plan.specs())
+        sizes: list[int] = [each["size_bytes"] for each in others if each.get("path") == target.get("path")]
+        return max(int(target["size_bytes"]), *sizes, 0)

@@ -1,0 +1,111 @@
+"""The record of an attempt: what was asked, what happened, what the instruments read, and the verdict.
+
+The rules of the verdict are in `verdict/verdict.py`; this module passes them the facts and keeps the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Reading, RunContext
+from iosonde.execution.stop import Stop
+from iosonde.results.schema import Record, RecordVerdict, RecordWarning
+
+
+def compose(
+    context: RunContext, number: int, done: EngineRun, reading: Reading, *, environment: str, session: str
+) -> Record:
+    """The record without its verdict."""
+    run, case = context.run, context.case
+    failure = (reading.failure or done.failure) if done.failure else None
+    facts: dict[str, Any] = {
+        "run_id": run.run_id,
+        "attempt": number,
+        "case_id": run.case_id,
+        "part": run.part or case.part,
+        "control": case.control,
+        "repeat": run.repeat,
+        "order": run.order,
+        "levels": {**case.levels, **run.levels},
+        "parameters": {**case.parameters, **run.parameters},
+        "spec": run.spec,
+        "started_at": done.started_at,
+        "ended_at": done.ended_at,
+        "outcome": "failed" if failure else (done.result or {})["outcome"],
+        "failure": failure,
+        "engine": done.hello,
+        "phases": done.phases,
+        "result": done.result,
+        "child": done.child,
+        "target": context.target,
+        "environment": environment,
+        "session": session,
+        "warnings": [*(RecordWarning(**warning) for warning in done.warnings), *reading.warnings],
+    }
+    return Record(**facts, **reading.facts)
+
+
+def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str]:
+    """Fields of the record of a measurement that iosonde ended early and that is complete nevertheless."""
+    if done.failure or not done.result or done.result["outcome"] != "stopped":
+        return {}
+    if done.was_enough:
+        return {"outcome": "complete", "ended": "it was steady"}
+    is_measured = done.intervals.filter(done.intervals["phase"] == "measure").height > 0
+    if stop.is_time_over and context.parameters.get("round_length") and is_measured:
+        return {"outcome": "complete", "ended": "the time given was over"}
+    return {}
+
+
+def judged(
+    record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
+) -> Record:
+    """The record with its verdict and warnings; unchanged without a result or evidence."""
+    from iosonde.verdict.evidence import RunFacts
+    from iosonde.verdict.verdict import judge
+
+    if record.result is None or "evidence" not in record.result or record.spec["workload"]["kind"] != "block":
+        return record
+    verdict = judge(
+        RunFacts(
+            spec=record.spec,
+            engine=record.engine,
+            result=record.result,
+            totals=_totals(intervals),
+            target=record.target,
+            target_after=record.target_after,
+            environment=environment,
+            harness=record.harness,
+            tail=None if record.control else asked_tail(study, record.part),
+        )
+    )
+    added = [RecordWarning(code=each.code, message=each.message, hint=each.hint) for each in verdict.warnings]
+    kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
+    return record.model_copy(update={"verdict": kept, "warnings": [*record.warnings, *added]})
+
+
+def asked_tail(study: Mapping[str, Any], part: str) -> str | None:
+    """The highest percentile that a study's analysis and views name for a part, such as `p99_9`."""
+    from iosonde.metrics.histogram import PERCENTILES
+
+    asked = {metric.rpartition("_latency_ns_")[2] for metric in _metrics(study, part)}
+    return max(asked & set(PERCENTILES), key=lambda name: PERCENTILES[name], default=None)
+
+
+def _metrics(study: Mapping[str, Any], part: str) -> Iterator[str]:
+    for question in (*study.get("analysis", ()), *study.get("views", ())):
+        if question.get("part", part) == part:
+            yield from (str(question[name]) for name in ("metric", "x", "y") if question.get(name))
+
+
+def _totals(intervals: pl.DataFrame) -> list[Any]:
+    from iosonde.verdict.evidence import Total
+
+    measured = intervals.filter(pl.col("phase") == "measure")
+    names = ("count", "bytes", "completion_latency_ns_sum")
+    sums = measured.group_by("stream", "operation", maintain_order=True).agg(pl.col(*names).sum())
+    return [Total(**row) for row in sums.iter_rows(named=True)]

@@ -1,0 +1,234 @@
+"""One `run` or `resume`: every run of a plan in its order, each leaving a record.
+
+A failed run is a result, and the study continues. Ctrl-C, SIGTERM and errors keep the completed runs, remove what was
+created on the target, and discard the run in progress; `resume` continues, also after a kill or a power failure.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from iosonde.errors import TargetError
+from iosonde.execution import compatibility, environment
+from iosonde.execution.attempt import Equipment, carry_out
+from iosonde.execution.engine import find_engine
+from iosonde.execution.harness import Harness
+from iosonde.execution.instruments import array_health
+from iosonde.execution.observer import Observer, Silent
+from iosonde.execution.setups import Setups, remove_leftovers
+from iosonde.execution.stop import Stop, after, stop_on_signals
+from iosonde.execution.target_facts import check_same_target, describe
+from iosonde.plan import Plan, Run
+from iosonde.procedure.agenda import Agenda
+from iosonde.results.result_set import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage import Target, drive_state, open_target, prepare, put_back
+from iosonde.storage.consent import NO_CONSENT, Consent
+from iosonde.storage.device_target import DeviceTarget
+
+REPEATED_FAILURES = 3
+"""The observer gets a note after so many consecutive failures for the same reason."""
+
+
+class Interrupted(KeyboardInterrupt):  # Not an error: it is what it inherits from.
+    """The study was stopped before its end; completed runs are kept."""
+
+    def __init__(self, result_set: ResultSet) -> None:
+        super().__init__()
+        self.result_set = result_set
+
+
+def execute(
+    plan: Plan,
+    directory: Path | str,
+    *,
+    observer: Observer | None = None,
+    time_limit_s: float | None = None,
+    consent: Consent = NO_CONSENT,
+) -> ResultSet:
+    """Carry out a plan and keep its records in a new directory.
+
+    After `time_limit_s` the study stops: a long run that is judged by its own rounds is ended and kept, any other is
+    discarded, and `resume` continues. `consent` says which block devices may be overwritten; `TargetError` where it is
+    not sufficient.
+    """
+    # A missing or older engine, and a device that may not be written, are reported before a directory is created.
+    compatibility.check(find_engine(), plan.specs())
+    with open_target(plan.target).claimed(consent):
+        pass
+    result_set = ResultSet.create(directory, plan)
+    return _carry_out(
+        result_set, retry_failed=False, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
+    )
+
+
+def resume(
+    directory: Path | str,
+    *,
+    observer: Observer | None = None,
+    retry_failed: bool = False,
+    time_limit_s: float | None = None,
+    consent: Consent = NO_CONSENT,
+) -> ResultSet:
+    """Carry out the missing runs of a result set, on the target that it was started on.
+
+    Overwriting block devices has to be allowed again with `consent`: their contents may have changed.
+    """
+    return _carry_out(
+        ResultSet.open(directory),
+        retry_failed=retry_failed,
+        observer=observer or Silent(),
+        time_limit_s=time_limit_s,
+        consent=consent,
+    )
+
+
+def _carry_out(
+    result_set: ResultSet, *, retry_failed: bool, observer: Observer, time_limit_s: float | None, consent: Consent
+) -> ResultSet:
+    with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
+        name = secrets.token_hex(4)
+        agenda = Agenda(result_set, retry_failed=retry_failed, session=name)
+        if not agenda.next_run():
+            put_back(result_set.plan)  # A session that was killed after its last record leaves only this to do.
+            drive_state.put_back(result_set.plan, result_set.directory)
+            remove_leftovers(result_set.plan)
+            return result_set
+        compatibility.check(find_engine(), result_set.plan.specs())
+        remove_leftovers(result_set.plan)  # A device that a killed session has left in use would be refused.
+        with _session(result_set, observer, stop, name, consent) as session:
+            session.carry_out_all(agenda)
+        if stop.is_set() and agenda.next_run():
+            if not stop.is_time_over:
+                raise Interrupted(result_set)
+            observer.note(
+                "the time limit is reached, and the study stops with the completed runs; steady state that was not "
+                f"reached so far counts as not achieved. Continue with: iosonde resume {result_set.directory}"
+            )
+    return result_set
+
+
+class _Session:
+    """Carries out the runs of one `run` or `resume`."""
+
+    def __init__(self, result_set: ResultSet, observer: Observer, equipment: Equipment) -> None:
+        self._result_set = result_set
+        self._observer = observer
+        self._equipment = equipment
+        self._restart = 0
+        self._repeated_failure: tuple[str, int] = ("", 0)
+
+    def carry_out_all(self, agenda: Agenda) -> None:
+        """Run after run, until none is missing or the session is stopped."""
+        while not self._equipment.stop.is_set() and (run := agenda.next_run()):
+            if not self._carry_out(run):
+                return
+
+    def _carry_out(self, run: Run) -> bool:
+        """Carry out one run and write its record; False if it was stopped and leaves none."""
+        case = self._result_set.plan.case_of(run.run_id)
+        assert case, f"`{run.run_id}` is of no case of the plan"
+        self._observer.run_started(run, case)
+        self._note_restart(run)
+        attempt = carry_out(
+            run,
+            case,
+            self._result_set.next_attempt(run.run_id),
+            self._equipment,
+            on_event=lambda event: self._observer.event(run, event),
+        )
+        if attempt is None:
+            return False
+        done = attempt.done
+        self._result_set.write(attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics)
+        self._observer.run_ended(run, attempt.record)
+        self._note_failures(attempt.record)
+        self._note_failed_member(attempt.record)
+        return True
+
+    def _note_restart(self, run: Run) -> None:
+        if run.restart > self._restart:
+            self._observer.note(
+                f"the pause has destroyed the device state that `{run.case_id}` needs, so the target is prepared "
+                "again; completed rounds count"
+            )
+        self._restart = run.restart
+
+    def _note_failures(self, record: Record) -> None:
+        code = record.failure.code if record.failure else ""
+        self._repeated_failure = (code, self._repeated_failure[1] + 1 if code == self._repeated_failure[0] else 1)
+        if code and self._repeated_failure[1] == REPEATED_FAILURES:
+            advice = (
+                "others refused for the same reason will fail too: stop, correct the study, and run it again"
+                if record.refused
+                else "failed runs can be repeated with `iosonde resume DIR --retry-failed`"
+            )
+            self._observer.note(
+                f"{REPEATED_FAILURES} consecutive runs failed with `{code}`; the study continues, and {advice}"
+            )
+
+    def _note_failed_member(self, record: Record) -> None:
+        """Stop if the study says so."""
+        if not any(each.code == array_health.MEMBER_FAILED for each in record.warnings):
+            return
+        if self._result_set.plan.study.get("on_member_failure") == "stop":
+            raise TargetError(
+                f"a member of the array failed during `{record.run_id}`, and the study stops on member failure",
+                where=f"in case `{record.case_id}`",
+                hint="completed runs are kept; `iosonde resume DIR` continues with a new array",
+            )
+        self._observer.note("a member of the array failed; the study continues with the degraded array")
+
+
+@contextmanager
+def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, consent: Consent) -> Iterator[_Session]:
+    """A session on a target that is prepared, and restored at the end in any case."""
+    target = open_target(result_set.plan.target)
+    check_same_target(result_set, describe(target))
+    with (
+        target.claimed(consent, keep=result_set.plan.keep),
+        _prepared(result_set, target, observer, stop, name) as equipment,
+    ):
+        yield _Session(result_set, observer, equipment)
+
+
+@contextmanager
+def _prepared(result_set: ResultSet, target: Target, observer: Observer, stop: Stop, name: str) -> Iterator[Equipment]:
+    plan = result_set.plan
+    engine = find_engine()
+    facts = environment.capture(engine)
+    equipment = Equipment(
+        plan=plan,
+        directory=result_set.directory,
+        engine=engine,
+        setups=Setups(plan, target, result_set.directory),
+        harness=Harness(engine=engine, environment=facts, stop=stop),
+        environment=result_set.write_environment(facts),
+        environment_facts=facts,
+        session=name,
+        stop=stop,
+        note=observer.note,
+    )
+    try:
+        prepare(plan)
+        _wipe_for_stores(plan, target)
+        drive_state.prepare(plan, result_set.directory)
+        equipment.harness.learn(run.spec for run in plan.runs)
+        yield equipment
+    finally:
+        try:
+            equipment.setups.remove()
+        finally:
+            put_back(plan)
+        if not Agenda(result_set, retry_failed=False).next_run():
+            drive_state.put_back(plan, result_set.directory)
+
+
+def _wipe_for_stores(plan: Plan, target: Target) -> None:
+    """Wipe the devices that may be overwritten: a store refuses a raw device with anything but its own database."""
+    if isinstance(target, DeviceTarget) and any(spec["workload"]["kind"] == "kv" for spec in plan.specs()):
+        for number in target.numbers:
+            target.wipe(number)
