@@ -283,7 +283,7 @@ def test_a_study_is_not_resumed_on_another_file_system(real: None, tmp_path: Pat
 `TMP/data` has changed: its file system is `KIND`, and was `befs` in run `c0001-r1`
   in the result set `TMP/set`
 
-hint: bring the former target back, or begin a new study with `iosonde run`\
+hint: restore the former target, or start a new study with `iosonde run`\
 """)
 
 

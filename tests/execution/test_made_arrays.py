@@ -179,7 +179,7 @@ def test_of_devices_of_unequal_size_the_smallest_counts_and_a_warning_says_so(di
         assert built.facts["unequal"] == {"smallest_bytes": 160 * MIB, "unused_bytes": 32 * MIB}
         [warning] = array_health.warnings({"array": built.facts})
         assert warning.code == "unequal_members"
-        assert "32 MiB of the others are left unused" in warning.message
+        assert "32 MiB of the others are unused" in warning.message
 
 
 def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> None:
@@ -210,7 +210,7 @@ def test_an_array_that_was_not_whole_any_more_is_not_taken_for_a_healthy_one() -
     lost = {"degraded": 1, "errors": 0, "raid_disks": 4}
     [warning] = array_health.warnings({"state": lost, "state_after": lost, "asked": {"failed_members": 0}})
     assert warning.code == array_health.MEMBER_MISSING
-    assert "when the run began: 1 of 4 members were missing" in warning.message
+    assert "before the run started: 1 of 4 members were missing" in warning.message
     failing = {"degraded": 0, "errors": 9, "raid_disks": 4}
     [warning] = array_health.warnings({"state": failing, "state_after": failing, "asked": {"failed_members": 0}})
     assert "9 I/Os of its members had failed" in warning.message
