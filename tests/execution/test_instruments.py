@@ -10,8 +10,8 @@ import pytest
 from plans import hand_plan
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute, instruments
 from iosonde.execution import attempt as attempt_module
+from iosonde.execution import execute, instruments
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunInstruments
 from iosonde.execution.instruments.memory_limit import MemoryLimit
@@ -63,9 +63,7 @@ def test_what_was_started_is_closed_after_an_error() -> None:
     assert log == ["a start", "b close", "a close"]
 
 
-def test_a_row_in_the_list_is_all_that_a_new_instrument_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_in_the_list_is_all_that_a_new_instrument_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Extra(Instrument):
         def engine_started(self, pid: int) -> None:
             self.pid = pid
