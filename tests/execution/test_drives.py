@@ -84,7 +84,7 @@ def carried_out(place: Path, results: Path) -> ResultSet:
 
 def findings(done: ResultSet) -> dict[str, str]:
     [chapter] = collect([done]).chapters
-    return {found.title: found.evidence for _, each in chapter.findings for found in each}
+    return {found.sentence: found.evidence for _, each in chapter.findings for found in each}
 
 
 def amplification(done: ResultSet) -> list[float]:

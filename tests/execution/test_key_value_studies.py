@@ -146,7 +146,7 @@ def test_the_report_says_what_was_loaded_and_that_values_came_back(place: Path, 
     view = '[[views]]\nkind = "accounts"\ntitle = "Loads"\npart = "load"\nmetrics = ["wall_seconds", "cpu_percent"]\n'
     done = execute(plan(place, parts + view), tmp_path / "results")
     [chapter] = collect([done]).chapters
-    titles = [finding.title for finding in chapter.findings[0][1]]
+    titles = [finding.sentence for finding in chapter.findings[0][1]]
     assert any(title.startswith("LMDB loads ") for title in titles)
     assert any("values read was what its key demands" in title for title in titles)
     accounts = next(table for table in chapter.tables if table.title == "Loads")
@@ -164,7 +164,7 @@ def test_reads_of_a_database_in_memory_are_told_to_be_of_memory(place: Path, tmp
             tmp_path / str(operations),
         )
         [chapter] = collect([done]).chapters
-        titles = [finding.title for finding in chapter.findings[0][1]]
+        titles = [finding.sentence for finding in chapter.findings[0][1]]
         said[operations] = [title for title in titles if "they tell of memory" in title]
     assert said[500] == []
     [title] = said[5000]
@@ -211,7 +211,9 @@ def test_a_corrupted_value_is_counted_warned_of_and_told(place: Path, tmp_path: 
     assert done.runs["values_corrupted"].to_list() == [0, 1]
     assert [warning.code for warning in done.records()[1].warnings] == ["corrupted_values"]
     [chapter] = collect([done]).chapters
-    assert "1 of 10,000 values read are not what their keys demand" in [each.title for each in chapter.findings[0][1]]
+    assert "1 of 10,000 values read are not what their keys demand" in [
+        each.sentence for each in chapter.findings[0][1]
+    ]
 
 
 def test_a_full_map_is_a_failed_record(place: Path, tmp_path: Path) -> None:
@@ -364,7 +366,7 @@ class TestMemoryLimit:
         assert run["database_bytes"] > 100 << 20
         assert run["memory_limit_bytes"] == 64 << 20
         [chapter] = collect([done]).chapters
-        titles = [finding.title for finding in chapter.findings[0][1]]
+        titles = [finding.sentence for finding in chapter.findings[0][1]]
         assert any(title.startswith("The databases were 1.") for title in titles)
         assert groups() == []
 

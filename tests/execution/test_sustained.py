@@ -110,7 +110,7 @@ def test_the_report_finds_what_the_procedure_decided(tmp_path: Path) -> None:
     assert [(each.first, each.last) for each in decided] == [(1, 5), (1, 5)]
     means = window_means(part, result_set.cases, metrics, ["iops"])
     assert means["value"].to_list() == pytest.approx([10_000] * 4, rel=0.01)
-    titles = [each.title for each in findings(study, result_set.cases, metrics)]
+    titles = [each.sentence for each in findings(study, result_set.cases, metrics)]
     assert "Steady state of 100 % full was achieved in rounds 1 to 5" in titles
     assert not [title for title in titles if "preparation" in title]
 
@@ -197,7 +197,7 @@ def test_a_run_too_short_for_a_window_is_not_achieved(tmp_path: Path) -> None:
     result_set = execute(plan, tmp_path / "set")
     study = Study.model_validate(result_set.plan.study)
     metrics = run_metrics(result_set)
-    titles = [each.title for each in findings(study, result_set.cases, metrics, courses=courses(Facts(result_set)))]
+    titles = [each.sentence for each in findings(study, result_set.cases, metrics, courses=courses(Facts(result_set)))]
     assert "Steady state was not achieved by queue depth 1 within 3 s" in titles
     assert "steady_fraction" not in set(metrics["metric"])
 
@@ -221,4 +221,4 @@ def test_a_shipped_study_runs_to_its_report_on_a_simulated_drive(name: str, tmp_
 def _titles(result_set: ResultSet) -> list[str]:
     study = Study.model_validate(result_set.plan.study)
     found = findings(study, result_set.cases, run_metrics(result_set), courses=courses(Facts(result_set)))
-    return [each.title for each in found]
+    return [each.sentence for each in found]

@@ -79,7 +79,7 @@ class Listener:
 def titles(result_set: ResultSet) -> list[str]:
     study = Study.model_validate(result_set.plan.study)
     found = findings(study, result_set.cases, run_metrics(result_set), courses=courses(Facts(result_set)))
-    return [each.title for each in found]
+    return [each.sentence for each in found]
 
 
 def test_the_engine_runs_on_and_is_ended_once_it_is_steady(tmp_path: Path) -> None:

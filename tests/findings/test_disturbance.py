@@ -45,7 +45,7 @@ def title(*runs: Recovery) -> str:
         runs=runs,
     )
     [finding] = tell([disturbance])
-    return finding.title
+    return finding.sentence
 
 
 def test_what_most_runs_do_is_said_of_all() -> None:

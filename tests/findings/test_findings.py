@@ -20,7 +20,7 @@ def around(value: float, spread: float = 0.01) -> list[float]:
 
 
 def told(found: list[Finding], kind: str) -> list[tuple[str, str, str]]:
-    return [(finding.title, finding.evidence, finding.strength) for finding in found if finding.kind == kind]
+    return [(finding.sentence, finding.evidence, finding.strength) for finding in found if finding.kind == kind]
 
 
 def drive(spread: float = 0.01, repeats: int = 5) -> list[Finding]:
@@ -40,7 +40,7 @@ def drive(spread: float = 0.01, repeats: int = 5) -> list[Finding]:
 
 
 def test_a_drive_in_sentences() -> None:
-    assert [(finding.kind, finding.title) for finding in drive()] == snapshot(
+    assert [(finding.kind, finding.sentence) for finding in drive()] == snapshot(
         [
             ("headline", "Reads reach 182 k IOPS: 4 KiB random, queue depth 16"),
             ("headline", "A single 4 KiB random read takes 88 µs (median, p99 550 µs)"),
@@ -294,7 +294,7 @@ def test_runs_that_are_too_short_to_tell_are_named_and_not_counted_as_good() -> 
         "concurrency": {(1,): [1.0] * 3},
     }
     cases, runs = results(["queue_depth"], metrics, **LOAD)
-    assert [finding.title for finding in findings(study({"queue_depth": [1]}, []), cases, runs)] == snapshot(
+    assert [finding.sentence for finding in findings(study({"queue_depth": [1]}, []), cases, runs)] == snapshot(
         [
             "1 of 3 runs lasted less than 5 times their mean latency: begin and end weigh too much in their figures",
             "Little's law holds in all 2 runs that can tell: rates and latencies agree with each other",
@@ -311,7 +311,7 @@ def test_verdicts_are_summed_up_with_the_warnings_that_decided() -> None:
             "outcome": ["complete"] * 4,
             "failure": pl.Series([None] * 4, dtype=pl.String),
             "failure_message": pl.Series([None] * 4, dtype=pl.String),
-            "verdict": ["disk", "tool", "tool", "unclear"],
+            "verdict": ["device-limited", "harness-limited", "harness-limited", "undetermined"],
         }
     )
     warned = pl.DataFrame(
@@ -323,10 +323,10 @@ def test_verdicts_are_summed_up_with_the_warnings_that_decided() -> None:
         }
     )
     found = findings(study({"queue_depth": [1, 2]}, []), cases, runs, runs=outcomes, warnings=warned)
-    assert [(finding.title, finding.evidence) for finding in found if finding.kind == "trust"] == snapshot(
+    assert [(finding.sentence, finding.evidence) for finding in found if finding.kind == "trust"] == snapshot(
         [
             (
-                "The disk set the figures in 1 of 4 runs, the tool in 2; 1 is unclear",
+                "1 of 4 runs were device-limited, 2 harness-limited, 1 undetermined",
                 "`turnaround` (2 runs), `other_io` (1 run)",
             ),
             (
@@ -365,15 +365,17 @@ def test_a_verdict_explains_why_fewer_were_in_flight_so_the_law_does_not_alarm()
             "outcome": ["complete"] * 3,
             "failure": pl.Series([None] * 3, dtype=pl.String),
             "failure_message": pl.Series([None] * 3, dtype=pl.String),
-            "verdict": ["tool", "disk", "disk"],
+            "verdict": ["harness-limited", "device-limited", "device-limited"],
         }
     )
     judged = findings(study({"queue_depth": [1]}, []), cases, runs, runs=outcomes)
-    assert [finding.title for finding in judged if "Little" in finding.title or "fewer" in finding.title] == snapshot(
-        ["Little's law holds in all 2 runs that can tell: rates and latencies agree with each other"]
-    )
+    assert [
+        finding.sentence for finding in judged if "Little" in finding.sentence or "fewer" in finding.sentence
+    ] == snapshot(["Little's law holds in all 2 runs that can tell: rates and latencies agree with each other"])
     without = findings(study({"queue_depth": [1]}, []), cases, runs)
-    assert [finding.title for finding in without if "Little" in finding.title or "fewer" in finding.title] == snapshot(
+    assert [
+        finding.sentence for finding in without if "Little" in finding.sentence or "fewer" in finding.sentence
+    ] == snapshot(
         ["In 1 of 3 runs fewer I/Os were in flight than asked for: the figure may be the tool's and not the disk's"]
     )
 
@@ -389,4 +391,4 @@ def test_an_io_in_flight_at_the_begin_counts_in_full_and_is_no_alarm() -> None:
     }
     cases, runs = results(["queue_depth"], metrics, **LOAD)
     found = findings(study({"queue_depth": [1]}, []), cases, runs)
-    assert not [finding for finding in found if "more I/Os were in flight" in finding.title]
+    assert not [finding for finding in found if "more I/Os were in flight" in finding.sentence]

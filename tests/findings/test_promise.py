@@ -238,7 +238,7 @@ def test_capacity_is_promised_too(fabricated: ResultSet) -> None:
 
 
 def test_arrays_in_sentences(fabricated: ResultSet) -> None:
-    assert [finding.title for finding in told(fabricated)] == snapshot(
+    assert [finding.sentence for finding in told(fabricated)] == snapshot(
         [
             "RAID 0 keeps its promise: 98..101 % of it with 4 to 8 devices; at best 8.1 times one device",
             "RAID 1 loses up to 49 % of its promise (reads, 4 devices) and keeps it for writes; at best 4.1 times one device",
@@ -250,7 +250,7 @@ def test_arrays_in_sentences(fabricated: ResultSet) -> None:
 
 
 def test_the_evidence_names_promise_interval_and_counters(fabricated: ResultSet) -> None:
-    (evidence,) = [each.evidence for each in told(fabricated) if each.title.startswith("RAID 5 writes")]
+    (evidence,) = [each.evidence for each in told(fabricated) if each.sentence.startswith("RAID 5 writes")]
     assert evidence == snapshot(
         "RAID 5 of 8: 316 MB/s of 3.57 GB/s promised (1.75 times one device's 2.04 GB/s), efficiency 8.9 %, 95 % interval 8.8..9.3 %, software overhead 91 %, 0.16 times one device; the layout bounds it to 8.16 GB/s (the members' own speed): 3.9 %; members: 4 I/Os and 4.00 bytes for each of the host, 98 % busy; the busiest moves 1.00 times the mean; 5 runs each"
     )

@@ -42,7 +42,7 @@ def test_queue_depth_2_is_no_better_than_1(reference: str, operation: str) -> No
     first = steps.filter(pl.col("to_level") == 2, pl.col("operation") == operation)
     pooled = pooled_ratio([(row["after"], row["before"]) for row in first.iter_rows(named=True)])
     assert pooled.below(1.05)
-    titles = [finding.title for finding in found(reference) if finding.kind == "doubling"]
+    titles = [finding.sentence for finding in found(reference) if finding.kind == "doubling"]
     assert any(title.startswith("Queue depth 2 is") and f"sequential {operation}s" in title for title in titles)
 
 
@@ -106,7 +106,7 @@ def test_arrays_fall_short_of_their_number_of_drives() -> None:
 
 
 def test_what_the_findings_say_of_one_drive() -> None:
-    said = [finding.title for finding in found("one-drive") if finding.kind not in ("reference", "trust")]
+    said = [finding.sentence for finding in found("one-drive") if finding.kind not in ("reference", "trust")]
     assert said == snapshot(
         [
             "Reads reach 524 MB/s: 512 KiB sequential, queue depth 10",

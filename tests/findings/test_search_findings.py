@@ -74,11 +74,7 @@ def findings(results: ResultSet) -> list[Finding]:
 
 
 def of(findings: list[Finding], kind: str, part: str) -> list[str]:
-    return [
-        finding.title.removesuffix(" (simulated)")
-        for finding in findings
-        if (finding.kind, finding.part) == (kind, part)
-    ]
+    return [finding.sentence for finding in findings if (finding.kind, finding.part) == (kind, part)]
 
 
 def waiting_beyond(rate: float, service_s: float, wait_s: float) -> float:
@@ -121,8 +117,8 @@ def test_a_search_finds_the_rate_that_queueing_theory_gives(results: ResultSet) 
 
 def test_the_boundary_is_told_with_what_was_measured_on_both_sides(findings: list[Finding]) -> None:
     [finding] = [each for each in findings if (each.kind, each.part) == ("search", "capacity")]
-    assert finding.title.startswith("`response_latency_ns_p99_9 <= 1ms` holds up to rate 6,")
-    assert " and no longer at rate 6," in finding.title
+    assert finding.sentence.startswith("`response_latency_ns_p99_9 <= 1ms` holds up to rate 6,")
+    assert " and no longer at rate 6," in finding.sentence
     assert finding.evidence.startswith("at rate 6,") and "ms; " in finding.evidence
     assert len(finding.case_ids) == 2
 
@@ -151,7 +147,7 @@ def test_conditions_that_decide_nothing_are_told_beside(findings: list[Finding])
 
 def test_a_target_that_cannot_keep_up_is_overloaded_with_the_rate_it_achieved(findings: list[Finding]) -> None:
     [finding] = [each for each in findings if (each.kind, each.part) == ("overload", "rates")]
-    assert finding.title.startswith("Overloaded in 1 of 2 open-loop cases: the target did not keep up")
+    assert finding.sentence.startswith("Overloaded in 1 of 2 open-loop cases: the target did not keep up")
     assert finding.case_ids == ("rates/rate=20000",)
     # 10,000 a second is what one server of 100 us does; the queue of 1024 took some of what came.
     assert finding.evidence == "achieved: `rates/rate=20000` 52 % of the offered rate, 10 k IOPS"

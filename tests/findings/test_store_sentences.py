@@ -25,13 +25,14 @@ def about_stores(repeats: int, spread: float = 0.01) -> list[Any]:
 
 
 def titles(found: list[Any], kind: str) -> list[str]:
-    return [each.title for each in found if each.kind == kind]
+    return [each.sentence for each in found if each.kind == kind]
 
 
 def test_the_fastest_store_is_named_with_its_lead() -> None:
     [finding] = [each for each in about_stores(3) if each.kind == "peak"]
     assert (
-        finding.title == "YCSB A operations are fastest with fjall: 22.9 k operations/s, 1.24 times that with RocksDB"
+        finding.sentence
+        == "YCSB A operations are fastest with fjall: 22.9 k operations/s, 1.24 times that with RocksDB"
     )
     assert finding.strength == "strong"
     assert finding.evidence.startswith("fjall 22.9 k operations/s, 95 % interval ")
@@ -84,7 +85,7 @@ def test_several_published_devices_are_one_sentence_with_the_figure_of_each() ->
         for each in findings(study({"load": ["fillrandom", "fillseq"]}, [], references=[reference]), cases, runs)
         if each.kind == "reference"
     ]
-    assert finding.title.startswith("Operations per second is ")
-    assert "of raid0, raid1, raid10, raid5 and raid6 in Han 2021 (10 cases: 0.10 to 1.33)" in finding.title
+    assert finding.sentence.startswith("Operations per second is ")
+    assert "of raid0, raid1, raid10, raid5 and raid6 in Han 2021 (10 cases: 0.10 to 1.33)" in finding.sentence
     assert "(raid0 0.30, raid1 0.52, " in finding.evidence
     assert "least in main/load=fillseq, most in main/load=fillrandom" in finding.evidence

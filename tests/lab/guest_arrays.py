@@ -139,7 +139,7 @@ def lose_a_member() -> dict[str, Any]:
             for record in sorted(results.records(), key=lambda record: record.started_at)
         ],
         "threads": results.runs["array_thread"].to_list(),
-        "findings": [finding.title for finding in found],
+        "findings": [finding.sentence for finding in found],
         "left": left(),
     }
 

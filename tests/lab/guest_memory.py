@@ -108,7 +108,7 @@ def limited(measurement: str) -> dict[str, Any]:
     return {
         "record": record.model_dump(mode="json"),
         "run": done.runs.to_dicts()[0],
-        "findings": [finding.title for _, found in chapter.findings for finding in found],
+        "findings": [finding.sentence for _, found in chapter.findings for finding in found],
         "groups": groups(),
     }
 

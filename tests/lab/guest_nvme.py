@@ -72,7 +72,7 @@ def try_drive() -> dict[str, Any]:
         "failures": [record.failure and record.failure.message for record in records],
         "drives": [record.drives for record in records],
         "now": counters.now(drive.name),
-        "findings": [(found.title, found.evidence) for _, each in chapter.findings for found in each],
+        "findings": [(found.sentence, found.evidence) for _, each in chapter.findings for found in each],
     }
 
 

@@ -73,6 +73,7 @@ This result set is incomplete: 12 of 13 runs are complete; 1 failed.
 Go on with it: iosonde resume DIR/set --retry-failed
 
 Findings
+No run has a verdict; 1 of 13 runs failed or stopped.
 ● A single 4 KiB I/O among 70/30 reads and writes takes 67.1 µs (median, p99 173
   µs)
   one I/O in flight: 67.1 µs, 95 % interval 66.5 µs..68.2 µs; 3 runs

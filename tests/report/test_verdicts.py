@@ -22,9 +22,15 @@ from iosonde.results.schema import RecordVerdict
 
 def verdict(run: Run) -> RecordVerdict:
     """Queue depth 16 is the tool's, blocks of 64 KiB a cache's; the first repeat of every case is unclear."""
-    kind: Any = "tool" if "queue_depth=16" in run.case_id else "cache" if "block_size=65536" in run.case_id else "disk"
+    kind: Any = (
+        "harness-limited"
+        if "queue_depth=16" in run.case_id
+        else "cache-served"
+        if "block_size=65536" in run.case_id
+        else "device-limited"
+    )
     if run.repeat == 1:
-        kind = "unclear"
+        kind = "undetermined"
     return RecordVerdict(
         kind=kind, because=["so it is"], evidence={"in_flight_share": 0.9, "harness_ns_per_io": 61.0, "passes": None}
     )
@@ -52,8 +58,14 @@ def test_every_case_says_what_set_it_and_where_repeats_differ(judged: ResultSet)
         for table in chapter.case_tables
         for key, cell in zip(table.keys, column(table, VERDICT), strict=True)
     }
-    assert said["grid/direction=read/block_size=8192/queue_depth=16"] == ("tool", "unclear 1, tool 2")
-    assert said["grid/direction=read/block_size=8192/queue_depth=1"] == ("disk", "unclear 1, disk 2")
+    assert said["grid/direction=read/block_size=8192/queue_depth=16"] == (
+        "harness-limited",
+        "undetermined 1, harness-limited 2",
+    )
+    assert said["grid/direction=read/block_size=8192/queue_depth=1"] == (
+        "device-limited",
+        "undetermined 1, device-limited 2",
+    )
 
 
 def test_a_result_set_without_verdicts_has_neither_column_nor_section_nor_marks(whole: ResultSet) -> None:
@@ -67,7 +79,7 @@ def test_the_section_counts_runs_and_shows_the_evidence_of_every_case(judged: Re
     (chapter,) = collect([judged]).chapters
     counts, evidence = chapter.verdicts
     shares = dict(zip([kind for kind, _ in column(counts, VERDICT)], column(counts, "Runs"), strict=True))
-    assert list(shares) == ["disk", "tool", "cache", "unclear"]
+    assert list(shares) == ["device-limited", "harness-limited", "cache-served", "undetermined"]
     total = len(judged.records())
     assert sum(int(text.partition(" of ")[0]) for text, _ in shares.values()) == total
     assert evidence.heads == ["Case", VERDICT, "In flight", "Harness per I/O"], "numbers that no run has are left out"
@@ -78,13 +90,13 @@ def test_the_section_counts_runs_and_shows_the_evidence_of_every_case(judged: Re
 @pytest.mark.parametrize("title", ["Bandwidth over block size", "Latency percentiles"])
 def test_points_that_the_disk_did_not_set_are_hollow_with_a_legend(drawn: dict[str, Figure], title: str) -> None:
     figure = drawn[title]
-    rows = figure.rows.filter(pl.col("verdict").is_in(["tool", "cache", "unclear"]))
+    rows = figure.rows.filter(pl.col("verdict").is_in(["harness-limited", "cache-served", "undetermined"]))
     assert len(rows)
     layers = figure.panels[0].chart["layer"]
     (hollow,) = [layer for layer in layers if layer["encoding"].get("shape", {}).get("field") == "verdict"]
     assert hollow["mark"]["filled"] is False
     assert hollow["encoding"]["shape"]["title"] == "Hollow: set by"
-    assert "Hollow marks: figures that the disk did not set, but ○ by the tool" in figure.caption
+    assert "Hollow marks: not device-limited (○ harness-limited" in figure.caption
     assert figure.heads["verdict"] == "verdict"
     assert b"Hollow: set by" in draw(figure, "svg")
 
@@ -98,7 +110,10 @@ def test_surfaces_and_bars_carry_a_mark_where_the_disk_did_not_set_them(drawn: d
     assert {figure.panels[0].chart["layer"][0]["mark"]["type"] for figure in marked} == {"rect", "bar"}
     for figure in marked:
         marks = dict(figure.rows.select("verdict", "mark").unique().iter_rows())
-        assert {kind: marks[kind] for kind in marks if marks[kind]}.items() <= {"tool": "○", "cache": "□"}.items()
+        assert {kind: marks[kind] for kind in marks if marks[kind]}.items() <= {
+            "harness-limited": "○",
+            "cache-served": "□",
+        }.items()
 
 
 def test_the_page_explains_and_its_rows_know_the_verdict(judged: ResultSet, tmp_path: Path) -> None:
@@ -107,24 +122,24 @@ def test_the_page_explains_and_its_rows_know_the_verdict(judged: ResultSet, tmp_
     assert '<section id="verdict"' in text
     assert "A figure is the disk&#39;s only if nothing else set it." in text
     data = json.loads(text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
-    assert any("tool" in figure["columns"]["verdict"]["of"] for figure in data["figures"].values())
+    assert any("harness-limited" in figure["columns"]["verdict"]["of"] for figure in data["figures"].values())
 
 
 def test_markdown_and_the_terminal_say_it_too(judged: ResultSet, tmp_path: Path) -> None:
     page, *_ = write([judged], tmp_path / "report.md", format="md")
     text = page.read_text()
-    assert "## The disk or the tool?" in text
-    assert "| disk |" in text
+    assert "## Verdicts" in text
+    assert "| device-limited |" in text
     console = Console(width=100, color_system=None, record=True, file=(tmp_path / "out").open("w"))
     terminal(judged, console)
     shown = console.export_text()
     assert VERDICT in shown
-    assert "The disk set the figures in" in shown or "more in the report" in shown
+    assert " runs were device-limited" in shown
 
 
 def test_verdicts_and_evidence_are_tables(judged: ResultSet) -> None:
     counted = dict(judged.sql("SELECT verdict, count(*) AS runs FROM runs GROUP BY ALL").iter_rows())
-    assert set(counted) == {"disk", "tool", "cache", "unclear"}
+    assert set(counted) == {"device-limited", "harness-limited", "cache-served", "undetermined"}
     numbers = judged.sql("SELECT number, count(*) AS runs FROM evidence GROUP BY ALL ORDER BY number")
     total = sum(counted.values())
     assert list(numbers.iter_rows()) == [("harness_ns_per_io", total), ("in_flight_share", total)]

@@ -36,7 +36,7 @@ def carried_out(name: str, directory: Path, **changes: int) -> tuple[ResultSet, 
 
 def titles(chapter: Chapter, kind: str) -> list[str]:
     return [
-        finding.title.removesuffix(" (simulated)")
+        finding.sentence.removesuffix(" (simulated)")
         for _, found in chapter.findings
         for finding in found
         if finding.kind == kind

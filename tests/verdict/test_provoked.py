@@ -93,20 +93,20 @@ def test_a_sound_run_has_no_warning_of_its_own(measure: Measure, disk: Path) -> 
 def test_warm_buffered_reads_are_memorys(measure: Measure, disk: Path) -> None:
     record = measure(disk, io_mode="buffered", page_cache="warm")
     assert {"reads_from_memory", "span_fits_memory"} <= codes(record)
-    assert kind(record) == "cache"
+    assert kind(record) == "cache-served"
     assert number(record, "cached_before_share") == 1
 
 
 def test_buffered_writes_are_memorys_until_they_are_written_back(measure: Measure, disk: Path) -> None:
     record = measure(disk, io_mode="buffered", read_fraction=0.0, span="64MiB", limit_bytes="16MiB")
     assert "writes_to_memory" in codes(record)
-    assert kind(record) == "cache"
+    assert kind(record) == "cache-served"
 
 
 def test_a_target_in_memory_is_named_as_what_it_is(measure: Measure, memory: Path) -> None:
     record = measure(memory, io_mode="buffered")
     assert "memory_file_system" in codes(record)
-    assert kind(record) == "cache"
+    assert kind(record) == "cache-served"
 
 
 def test_reads_of_what_was_never_written_are_not_the_disks(measure: Measure, disk: Path) -> None:
@@ -114,7 +114,7 @@ def test_reads_of_what_was_never_written_are_not_the_disks(measure: Measure, dis
     if record.result and record.result["evidence"]["extents_before"] is None:
         pytest.skip("needs a file system with FIEMAP")
     assert "unwritten_extents" in codes(record)
-    assert kind(record) == "cache"
+    assert kind(record) == "cache-served"
     assert number(record, "missing_share") == 1
 
 
@@ -128,7 +128,7 @@ def test_reads_of_what_was_trimmed_are_not_the_disks(measure: Measure, disk: Pat
 def test_a_loop_device_answers_from_the_cache_of_its_file(measure: Measure, loop_file_system: Any) -> None:
     mounted = loop_file_system(size="64M")
     record = until("cache_below", lambda: measure(mounted.directory))
-    assert kind(record) == "cache"
+    assert kind(record) == "cache-served"
 
 
 def test_a_span_as_small_as_a_drives_own_memory_is_doubtful(measure: Measure, disk: Path) -> None:

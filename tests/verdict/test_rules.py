@@ -27,7 +27,7 @@ def codes(facts: RunFacts) -> list[str]:
 
 def test_a_sound_run_is_the_disks_and_has_no_warning() -> None:
     verdict = judge(sound())
-    assert verdict.kind == "disk"
+    assert verdict.kind == "device-limited"
     assert verdict.warnings == ()
     assert verdict.because == (
         "I/Os were in flight 98 % of the time, the busiest job used 30 % of a core, the harness itself takes 0.2 % of "
@@ -37,7 +37,7 @@ def test_a_sound_run_is_the_disks_and_has_no_warning() -> None:
 
 def test_sound_writes_are_the_disks_too() -> None:
     verdict = judge(as_writes(sound()))
-    assert (verdict.kind, verdict.warnings) == ("disk", ())
+    assert (verdict.kind, verdict.warnings) == ("device-limited", ())
 
 
 def saturated(facts: RunFacts) -> None:
@@ -209,44 +209,44 @@ def brief(facts: RunFacts) -> RunFacts:
 @pytest.mark.parametrize(
     ("code", "change", "kind"),
     [
-        ("core_saturated", saturated, "tool"),
-        ("turnaround", busy_making_blocks, "tool"),
-        ("harness_cost", one_at_a_time_and_fast, "tool"),
-        ("slow_clock", slow_clock, "tool"),
-        ("null_backend", nothing_real, "tool"),
-        ("reads_from_memory", half_cached, "cache"),
-        ("writes_to_memory", not_yet_written, "cache"),
-        ("memory_file_system", in_memory, "cache"),
-        ("unwritten_extents", holes, "cache"),
-        ("cache_below", loop_over_memory, "cache"),
-        ("cpu_contention", crowded, "unclear"),
-        ("steal_time", stolen, "unclear"),
-        ("foreign_interrupts", interrupted, "unclear"),
-        ("other_io", shared_disk, "unclear"),
-        ("throttled_device", throttled, "unclear"),
-        ("hot_device", hot, "unclear"),
-        ("queue_too_short", deeper_than_the_kernel, "unclear"),
-        ("span_fits_device_cache", small_span, "unclear"),
-        ("no_block_device", over_the_network, "unclear"),
-        ("short_run", over_before_it_began, "unclear"),
-        ("places_free", nobody_knows, "unclear"),
-        ("span_fits_memory", buffered, "disk"),
-        ("late_counters", counted_late, "unclear"),
-        ("array_thread_saturated", held_back_by_md, "disk"),
-        ("one_hardware_queue", narrow, "disk"),
-        ("io_scheduler", scheduled, "disk"),
-        ("cpu_governor", lazy_processor, "disk"),
-        ("copying_file_system", lambda facts: copying(facts) or as_writes(facts), "disk"),
-        ("compressing_file_system", compressing, "disk"),
-        ("compressible_data", lambda facts: zeros(facts) or as_writes(facts), "disk"),
-        ("short_for_tail", brief, "disk"),
+        ("core_saturated", saturated, "harness-limited"),
+        ("turnaround", busy_making_blocks, "harness-limited"),
+        ("harness_cost", one_at_a_time_and_fast, "harness-limited"),
+        ("slow_clock", slow_clock, "harness-limited"),
+        ("null_backend", nothing_real, "harness-limited"),
+        ("reads_from_memory", half_cached, "cache-served"),
+        ("writes_to_memory", not_yet_written, "cache-served"),
+        ("memory_file_system", in_memory, "cache-served"),
+        ("unwritten_extents", holes, "cache-served"),
+        ("cache_below", loop_over_memory, "cache-served"),
+        ("cpu_contention", crowded, "undetermined"),
+        ("steal_time", stolen, "undetermined"),
+        ("foreign_interrupts", interrupted, "undetermined"),
+        ("other_io", shared_disk, "undetermined"),
+        ("throttled_device", throttled, "undetermined"),
+        ("hot_device", hot, "undetermined"),
+        ("queue_too_short", deeper_than_the_kernel, "undetermined"),
+        ("span_fits_device_cache", small_span, "undetermined"),
+        ("no_block_device", over_the_network, "undetermined"),
+        ("short_run", over_before_it_began, "undetermined"),
+        ("places_free", nobody_knows, "undetermined"),
+        ("span_fits_memory", buffered, "device-limited"),
+        ("late_counters", counted_late, "undetermined"),
+        ("array_thread_saturated", held_back_by_md, "device-limited"),
+        ("one_hardware_queue", narrow, "device-limited"),
+        ("io_scheduler", scheduled, "device-limited"),
+        ("cpu_governor", lazy_processor, "device-limited"),
+        ("copying_file_system", lambda facts: copying(facts) or as_writes(facts), "device-limited"),
+        ("compressing_file_system", compressing, "device-limited"),
+        ("compressible_data", lambda facts: zeros(facts) or as_writes(facts), "device-limited"),
+        ("short_for_tail", brief, "device-limited"),
     ],
 )
 def test_each_rule_fires_on_its_fact_alone(code: str, change: Change, kind: Kind) -> None:
     verdict = judge(changed(change))
     assert [warning.code for warning in verdict.warnings] == [code]
     assert verdict.kind == kind
-    if kind != "disk":
+    if kind != "device-limited":
         assert verdict.because == (verdict.warnings[0].message,)
 
 
@@ -302,7 +302,7 @@ def test_reads_at_the_edges_of_a_limited_run_are_no_fault_of_the_tool() -> None:
     job(facts)["pacing"].update(first_start_ns=SECOND // 2, exhausted_ns=8 * SECOND)
     facts = replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=31 * SECOND)])
     verdict = judge(facts)
-    assert (verdict.kind, verdict.warnings) == ("disk", ())
+    assert (verdict.kind, verdict.warnings) == ("device-limited", ())
     assert verdict.evidence["in_flight_share"] == pytest.approx(0.775)
     assert verdict.evidence["edge_share"] == pytest.approx(0.25)
 
@@ -313,7 +313,7 @@ def test_a_stream_that_rests_for_half_of_the_run_is_judged_by_the_other_half() -
     job(facts)["pacing"]["first_start_ns"] = 5 * SECOND + 5_000
     facts = replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=19 * SECOND)])
     verdict = judge(facts)
-    assert (verdict.kind, verdict.warnings) == ("disk", ())
+    assert (verdict.kind, verdict.warnings) == ("device-limited", ())
 
 
 def test_polling_keeps_a_core_busy_by_design() -> None:
@@ -337,7 +337,7 @@ def test_a_core_shared_with_others_is_saturated_when_nothing_is_left() -> None:
     job(facts)["pacing"]["cpu_wait_ns"] = 5 * SECOND
     verdict = judge(facts)
     assert [warning.code for warning in verdict.warnings] == ["core_saturated", "cpu_contention"]
-    assert verdict.kind == "tool"
+    assert verdict.kind == "harness-limited"
     assert "waited for it 50 %" in verdict.because[0]
 
 
@@ -362,8 +362,8 @@ def test_a_tenth_from_memory_makes_a_figure_doubtful_and_half_makes_it_memorys()
     facts = sound()
     facts.result["process"]["fs_inputs"] = int(facts.result["process"]["fs_inputs"] * 0.8)
     facts.result["devices"][0]["read_bytes"] = int(facts.result["devices"][0]["read_bytes"] * 0.8)
-    assert judge(facts).kind == "unclear"
-    assert judge(changed(half_cached)).kind == "cache"
+    assert judge(facts).kind == "undetermined"
+    assert judge(changed(half_cached)).kind == "cache-served"
 
 
 def test_a_loop_device_that_passes_everything_on_is_no_cache() -> None:
@@ -410,7 +410,7 @@ def test_what_an_engine_does_not_tell_gives_no_number_and_no_warning() -> None:
     facts.result.update(evidence=None, devices=[])
     job(facts)["pacing"] = None
     verdict = judge(facts)
-    assert (verdict.kind, verdict.warnings) == ("disk", ())
+    assert (verdict.kind, verdict.warnings) == ("device-limited", ())
     unknown = {name for name, value in verdict.evidence.items() if value is None}
     assert {"turnaround_share", "cpu_wait_share", "steal_share", "missing_share", "harness_ns_per_io"} <= unknown
 
@@ -418,16 +418,16 @@ def test_what_an_engine_does_not_tell_gives_no_number_and_no_warning() -> None:
 def test_a_simulated_device_is_the_disk() -> None:
     facts = sound()
     facts.result["backend"]["kind"] = "simulated"
-    assert judge(facts).kind == "disk"
+    assert judge(facts).kind == "device-limited"
 
 
 @pytest.mark.parametrize(
     ("kinds", "verdict"),
     [
-        (["disk", "disk", "unclear"], "disk"),
-        (["tool", "tool", "tool"], "tool"),
-        (["disk", "tool"], "unclear"),
-        (["disk", "tool", "cache"], "unclear"),
+        (["device-limited", "device-limited", "undetermined"], "device-limited"),
+        (["harness-limited", "harness-limited", "harness-limited"], "harness-limited"),
+        (["device-limited", "harness-limited"], "undetermined"),
+        (["device-limited", "harness-limited", "cache-served"], "undetermined"),
         ([], None),
     ],
 )

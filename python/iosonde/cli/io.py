@@ -173,9 +173,7 @@ def _print_table(result_set: ResultSet, record: Record) -> None:
     console = Console(highlight=False)
     console.print(table)
     if record.verdict:
-        names = {"disk": "the disk", "tool": "the tool, not the disk", "cache": "a cache, not the disk"}
-        set_by = f"set by {names.get(record.verdict.kind, 'what is unclear')}: {record.verdict.because[0]}"
-        console.print(set_by, soft_wrap=True, markup=False)
+        console.print(f"{record.verdict.kind}: {record.verdict.because[0]}", soft_wrap=True, markup=False)
     console.print(LOOPS[loop])
 
 

@@ -1,49 +1,121 @@
-"""What a finding is."""
+"""Findings: facts that a study established, as typed values.
+
+Each kind of finding is a frozen dataclass in the module of its question. It has the numbers as fields, and renders its
+sentence and its evidence in one place, from these fields alone.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     import polars as pl
 
-Kind = Literal[
-    "headline",
-    "search",
-    "disturbance",
-    "saturation",
-    "promise",
-    "peak",
-    "doubling",
-    "asymmetry",
-    "tail",
-    "flatness",
-    "steady",
-    "recovery",
+Topic = Literal[
+    "state",
+    "performance",
+    "limits",
+    "scaling",
+    "comparison",
+    "interference",
+    "arrays",
+    "stores",
     "reference",
-    "overload",
-    "drift",
-    "trust",
-    "unclear",
+    "quality",
 ]
+
+TOPICS: dict[Topic, str] = {
+    "state": "Steady state and recovery",
+    "performance": "Throughput and latency",
+    "limits": "Highest sustainable load",
+    "scaling": "Scaling and saturation",
+    "comparison": "Comparison of settings",
+    "interference": "Interference between streams",
+    "arrays": "Array efficiency",
+    "stores": "Key-value stores",
+    "reference": "Published values",
+    "quality": "Measurement quality",
+}
+"""Headings of the groups of findings, in the order of a report."""
+
 Strength = Literal["strong", "moderate", "weak"]
+STRENGTHS: tuple[Strength, ...] = ("strong", "moderate", "weak")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A sentence and what it stands on."""
+class Finding(ABC):
+    """One fact. Subclasses add their values as fields."""
 
-    kind: Kind
-    title: str
-    """A plain sentence, without a final period."""
-    evidence: str
-    """Numbers with intervals, and from how many runs."""
+    kind: ClassVar[str]
+    topic: ClassVar[Topic]
     strength: Strength
     case_ids: tuple[str, ...] = ()
+    """Cases that the finding is based on."""
     part: str = ""
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """The finding in words, without a final period."""
+
+    @property
+    @abstractmethod
+    def evidence(self) -> str:
+        """Numbers with intervals, and the number of runs."""
+
+
+def weakest(*strengths: Strength) -> Strength:
+    """Return the lowest of several strengths."""
+    return max(strengths, key=STRENGTHS.index)
 
 
 def cases_of(rows: pl.DataFrame) -> tuple[str, ...]:
-    """The cases that rows speak of, each once, in their order."""
+    """Return the cases of rows, each once, in their order."""
     return tuple(rows["case_id"].unique(maintain_order=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Untyped(Finding):
+    """A finding of a question whose values are not typed yet."""
+
+    kind: str  # type: ignore[misc]
+    title: str
+    note: str
+
+    @property
+    def topic(self) -> Topic:  # type: ignore[override]
+        """The topic of its kind."""
+        return _TOPIC_OF_KIND[self.kind]
+
+    @property
+    def sentence(self) -> str:
+        """The sentence as it was written."""
+        return self.title
+
+    @property
+    def evidence(self) -> str:
+        """The evidence as it was written."""
+        return self.note
+
+
+_TOPIC_OF_KIND: dict[str, Topic] = {
+    "headline": "performance",
+    "search": "limits",
+    "disturbance": "interference",
+    "saturation": "scaling",
+    "promise": "arrays",
+    "peak": "performance",
+    "doubling": "scaling",
+    "asymmetry": "comparison",
+    "tail": "performance",
+    "flatness": "scaling",
+    "steady": "state",
+    "recovery": "state",
+    "reference": "reference",
+    "overload": "limits",
+    "drift": "quality",
+    "trust": "quality",
+    "unclear": "comparison",
+}

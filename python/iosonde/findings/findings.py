@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
+from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.disturbance import Disturbance
-from iosonde.findings.finding import Finding, Kind, Strength
+from iosonde.findings.finding import STRENGTHS, Finding, Untyped
 from iosonde.findings.idle_recovery import IdleRecovery
 from iosonde.findings.lasting_drop import LastingDrop
 from iosonde.findings.question import Question
@@ -40,7 +43,7 @@ from iosonde.metrics.sustained import Course
 from iosonde.plan import PREPARATION
 from iosonde.study.model import AnalysisKind, Study
 
-__all__ = ["Finding", "Kind", "Strength", "findings"]
+__all__ = ["Answer", "Finding", "answer", "findings"]
 
 _TELLERS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "saturation": saturation.tell,
@@ -53,7 +56,7 @@ _TELLERS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "promise": promise.tell,
 }
 
-_ORDER: tuple[Kind, ...] = (
+_ORDER: tuple[str, ...] = (
     "headline",
     "search",
     "recovery",
@@ -74,7 +77,19 @@ _ORDER: tuple[Kind, ...] = (
 )
 """What is delivered first, then how it depends on what, then what cannot be said, last whether to believe it."""
 
-_STRENGTHS: tuple[Strength, ...] = ("strong", "moderate", "weak")
+
+def answer(
+    study: Study,
+    cases: pl.DataFrame,
+    metrics: pl.DataFrame,
+    *,
+    runs: pl.DataFrame | None = None,
+    simulated: bool = False,
+    **rest: Any,
+) -> Answer:
+    """Answer the study's question from one result set; further arguments are those of `findings`."""
+    trust = replace(trust_of(metrics, runs), simulated=simulated)
+    return answered(study.question, findings(study, cases, metrics, runs=runs, **rest), trust)
 
 
 def findings(
@@ -114,8 +129,9 @@ def findings(
         *reference.tell(study, cases, metrics),
         *trust.tell(metrics, outcomes=runs, warnings=warnings, probes=search.probes(procedures)),
     ]
-    found = list(dict.fromkeys(found))
-    return sorted(found, key=lambda finding: (_ORDER.index(finding.kind), _STRENGTHS.index(finding.strength)))
+    return sorted(
+        dict.fromkeys(found), key=lambda finding: (_ORDER.index(finding.kind), STRENGTHS.index(finding.strength))
+    )
 
 
 def _questions(
@@ -140,10 +156,10 @@ def _unsaid(question: Question) -> Iterator[Finding]:
     measured = question.runs.filter(pl.col("part") == question.part.name, ~pl.col("control"))
     if METRICS[metric].kind == "latency" and len(measured):
         words = wording.metric_words(metric)
-        yield Finding(
+        yield Untyped(
             kind="unclear",
             title=wording.sentence(f"{words} cannot be said for any case of part `{question.part.name}`"),
-            evidence="fewer than ten samples lie beyond it in every run; longer runs would settle it",
+            note="fewer than ten samples lie beyond it in every run; longer runs would settle it",
             strength="weak",
             part=question.part.name,
         )

@@ -97,7 +97,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "kernel_cpu_ns": "CPU time of all kernel threads during the measurement, ns; null where none is to be seen",
         "busiest_core_share": "Share of the measurement that the busiest core was not idle, whoever used it",
         "warning_count": "Number of warnings",
-        "verdict": "What set the figures: `disk`, `tool`, `cache` or `unclear`; null without a result",
+        "verdict": "`device-limited`, `harness-limited`, `cache-served` or `undetermined`; null without a result",
         "verdict_because": "Why, in sentences",
         "workload": "`block` or `kv`",
         "store_version": "Version of the store, from itself",

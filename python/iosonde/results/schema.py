@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 FORMAT = 1
 
@@ -135,15 +135,29 @@ class RecordWarning(BaseModel):
     hint: str = ""
 
 
+VERDICTS_OF_FORMAT_1 = {
+    "disk": "device-limited",
+    "tool": "harness-limited",
+    "cache": "cache-served",
+    "unclear": "undetermined",
+}
+"""Names of the verdicts in records of format 1."""
+
+
 class RecordVerdict(BaseModel):
-    """The disk or the tool? What set the figures of a run, and the numbers that say so (verdict/verdict.py)."""
+    """What limited a run, and the numbers behind that (verdict/verdict.py)."""
 
     model_config = ConfigDict(frozen=True)
-    kind: Literal["disk", "tool", "cache", "unclear"]
+    kind: Literal["device-limited", "harness-limited", "cache-served", "undetermined"]
     because: list[str]
     """Sentences, the heaviest first."""
     evidence: dict[str, float | None]
-    """Numbers by name (analysis/evidence.py); null where the facts do not tell."""
+    """Numbers by name (verdict/evidence.py); null where they are not known."""
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _renamed(cls, kind: Any) -> Any:
+        return VERDICTS_OF_FORMAT_1.get(kind, kind) if isinstance(kind, str) else kind
 
 
 class Failure(BaseModel):

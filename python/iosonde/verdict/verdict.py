@@ -20,17 +20,17 @@ from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, Evidence, RunFacts, is_reducible
 from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
 
-Kind = Literal["disk", "tool", "cache", "unclear"]
-KINDS: tuple[Kind, ...] = ("disk", "tool", "cache", "unclear")
+Kind = Literal["device-limited", "harness-limited", "cache-served", "undetermined"]
+KINDS: tuple[Kind, ...] = ("device-limited", "harness-limited", "cache-served", "undetermined")
 
 MEANING: dict[Kind, str] = {
-    "disk": "nothing that iosonde knows of stands between the disk and the figure",
-    "tool": "the tool, or the processor under it, was the limit: the disk may do more",
-    "cache": "memory or the file system answered, and not the disk",
-    "unclear": "something disturbed the run, or what answered cannot be told",
+    "device-limited": "the device was the limit, as far as iosonde can observe",
+    "harness-limited": "iosonde or its CPU was the limit: the device may be faster",
+    "cache-served": "the page cache or the file system served the I/O, not the device",
+    "undetermined": "the run was disturbed, or the limit cannot be identified",
 }
 
-_WEIGHT: tuple[Kind, ...] = ("cache", "tool", "unclear")
+_WEIGHT: tuple[Kind, ...] = ("cache-served", "harness-limited", "undetermined")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def judge(facts: RunFacts) -> Verdict:
     evidence = Evidence(facts)
     told = tuple(_rules_for(evidence))
     pointed = {warning.points_to for warning in told}
-    kind: Kind = next((each for each in _WEIGHT if each in pointed), "disk")
+    kind: Kind = next((each for each in _WEIGHT if each in pointed), "device-limited")
     because = tuple(warning.message for warning in told if warning.points_to == kind) or (_praise(evidence),)
     return Verdict(kind=kind, because=because, warnings=told, evidence=evidence.numbers())
 
@@ -78,7 +78,7 @@ def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
     if not counts:
         return None
     kind, most = counts[0]
-    return kind if 2 * most > len(kinds) else "unclear"
+    return kind if 2 * most > len(kinds) else "undetermined"
 
 
 def _rules_for(evidence: Evidence) -> Iterator[Told]:
@@ -429,7 +429,7 @@ def _told(code: str, message: str, *, share: float | None = None) -> Told:
     """A share of bytes below half makes a figure doubtful, not another's."""
     points_to = WARNINGS[code].points_to
     if share is not None and share < limits.MOST:
-        points_to = "unclear"
+        points_to = "undetermined"
     return Told(code=code, message=message, points_to=points_to)
 
 

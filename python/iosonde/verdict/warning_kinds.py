@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-PointsTo = Literal["tool", "cache", "unclear", "note"]
+PointsTo = Literal["harness-limited", "cache-served", "undetermined", "note"]
 """What a warning makes of the verdict; a note leaves it."""
 
 BUSY = 0.95
@@ -57,7 +57,7 @@ _LIST = (
         when="a job's thread used and waited for its CPU 95 % of the time or more; in open loop only if it fell behind "
         "its schedule, and never with polling, which is always busy",
         hint="use more `jobs`, larger blocks or a faster core; look at `cpu_ns_per_operation`",
-        points_to="tool",
+        points_to="harness-limited",
     ),
     WarningKind(
         code="turnaround",
@@ -65,7 +65,7 @@ _LIST = (
         when="places in the queue were free 10 % of the time or more between finding a completion and submitting the "
         "next I/O, waiting for a CPU not counted",
         hint='a larger `queue_depth` or more `jobs` hide it; `payload = "zeros"` shows what filling blocks costs',
-        points_to="tool",
+        points_to="harness-limited",
     ),
     WarningKind(
         code="harness_cost",
@@ -73,28 +73,28 @@ _LIST = (
         when="with one I/O in flight in each job, its cost on the null backend is 10 % of the job's time or more",
         hint="with one I/O in flight this is latency that is not the disk's; compare with the null backend: "
         "`iosonde io --target null:`",
-        points_to="tool",
+        points_to="harness-limited",
     ),
     WarningKind(
         code="slow_clock",
         title="Reading the clock takes a noticeable part of each I/O",
         when="two readings for each I/O are 5 % of a job's time or more",
         hint="let the kernel use the processor's counter (`clocksource=tsc`), if it is stable",
-        points_to="tool",
+        points_to="harness-limited",
     ),
     WarningKind(
         code="null_backend",
         title="The null backend completes every I/O at once: the figures are the tool's own",
         when="the backend is `null`",
         hint="name a directory as the target to measure a disk",
-        points_to="tool",
+        points_to="harness-limited",
     ),
     WarningKind(
         code="reads_from_memory",
         title="Reads were answered by memory and not by the disk",
         when="the process asked devices for less than 90 % of the bytes that it read; below half it is memory's figure",
         hint='read past the page cache with `io_mode = "direct"`, or make the `span` several times as large as memory',
-        points_to="cache",
+        points_to="cache-served",
     ),
     WarningKind(
         code="writes_to_memory",
@@ -102,14 +102,14 @@ _LIST = (
         when="the device took less than 90 % of the bytes written during the measurement; from half missing on, the "
         "figure is memory's",
         hint='write with `io_mode = "direct"`, make them durable with `durability`, or run until write-back keeps up',
-        points_to="cache",
+        points_to="cache-served",
     ),
     WarningKind(
         code="memory_file_system",
         title="The target lies in memory: there is no disk under it",
         when="the file system is `tmpfs` or `ramfs`",
         hint="name a directory on a disk",
-        points_to="cache",
+        points_to="cache-served",
     ),
     WarningKind(
         code="unwritten_extents",
@@ -117,14 +117,14 @@ _LIST = (
         when="1 % or more of the bytes under reads lie in holes or unwritten extents (FIEMAP), before or after the "
         "run; from half on, the figure is not the disk's",
         hint='let iosonde write them first with `layout = "missing"`; with trims in the mix, trim another span',
-        points_to="cache",
+        points_to="cache-served",
     ),
     WarningKind(
         code="cache_below",
         title="A loop device answered from the page cache of its backing file",
         when="less than 90 % of what a loop device moved reached the device under it; below half it is memory's figure",
         hint="attach it with `losetup --direct-io=on`",
-        points_to="cache",
+        points_to="cache-served",
     ),
     WarningKind(
         code="cpu_contention",
@@ -132,28 +132,28 @@ _LIST = (
         when="a job's thread was ready to run and had no CPU 10 % of the time or more; where the kernel does not tell, "
         "it lost its CPU 1,000 times a second or more",
         hint="end other work, or give the jobs CPUs of their own with `cpus`",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="late_counters",
         title="The kernel's counters were read late, so what memory answered is not known",
         when="less than 90 % of the measurement lies between the two readings of the counters of process and devices",
         hint="leave a core to the thread that keeps time: fewer `jobs`, `cpus` for them, or an idle machine",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="steal_time",
         title="The hypervisor gave this machine's CPUs to others",
         when="2 % of all CPUs' time or more was stolen, and at least 30 ms",
         hint="measure when the host is quiet, or on one whose CPUs are not shared",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="foreign_interrupts",
         title="A core that a job is pinned to served interrupts of others",
         when="10,000 interrupts a second or more beyond three for each of its own I/Os",
         hint="pin the job elsewhere with `cpus`, or move the interrupts (`/proc/irq/*/smp_affinity`)",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="other_io",
@@ -161,49 +161,49 @@ _LIST = (
         when="5 % or more of the bytes that the device moved, and at least 1 MiB, were not this run's; writes count "
         "only where each byte written is one on the device",
         hint="end what else uses the device; `iotop` and `fatrace` show it",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="throttled_device",
         title="A cgroup limits I/O on the device",
         when="a limit of the process's control groups (`blkio.throttle.*`, `io.max`) names a device under the target",
         hint="the figure is at most the limit; lift it, or measure from another control group",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="hot_device",
         title="The device is so hot that it may slow itself down",
         when="before or after the run it had the temperature that it calls too hot, or 70 °C where it does not say",
         hint="cool it, or let it rest between runs",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="queue_too_short",
         title="More I/Os were asked for than the kernel lets a device have",
         when="direct I/O with more in flight than `nr_requests` of the device times its hardware queues",
         hint="what is beyond waits in the kernel; raise `/sys/block/DEVICE/queue/nr_requests`, or ask for fewer",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="span_fits_device_cache",
         title="The device may have answered from its own memory",
         when="direct I/O on no more than 64 MiB, gone over twice or more",
         hint="make the `span` larger than any cache on the way: gigabytes",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="no_block_device",
         title="No block device is to be seen under the target: what answered cannot be told",
         when="the target is a file on a network, FUSE or other file system without a block device of this machine",
         hint="take the figure for what it is, the file system's; measure on the server to learn about its disks",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="short_run",
         title="The run is too short for its latency: begin and end weigh too much",
         when="the measurement lasted less than 5 times the mean completion latency",
         hint="give it time with a longer `duration`, or a larger `limit_bytes`",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="places_free",
@@ -211,7 +211,7 @@ _LIST = (
         when="10 % of the time and one mean latency or more remain after I/Os in flight, turnaround, and the begin and "
         "end of the load",
         hint="look at the run over time; another engine, or a fault of this one, may be the reason",
-        points_to="unclear",
+        points_to="undetermined",
     ),
     WarningKind(
         code="span_fits_memory",

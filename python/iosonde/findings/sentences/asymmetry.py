@@ -9,7 +9,7 @@ import polars as pl
 
 from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.catalogue import METRICS
@@ -39,12 +39,12 @@ def _all_unclear(
     ratios = [float(ratio) for pair in pairs for ratio in pair["ratio"]]
     low, high = (wording.ratio_text(end) for end in (min(ratios), max(ratios)))
     repeats = min(len(row[values]) for row in rows for values in ("first_values", "second_values"))
-    return Finding(
+    return Untyped(
         kind="unclear",
         title=wording.sentence(
             f"Whether {wording.listing(list(dict.fromkeys(levels)))} differ is unclear{_about(question, key, rows[0])}"
         ),
-        evidence=f"{wording.metric_words(question.analysis.metric)} of every two: ratios {low}..{high}, "
+        note=f"{wording.metric_words(question.analysis.metric)} of every two: ratios {low}..{high}, "
         f"{wording.counted(repeats, 'run')} each; more repeats are needed",
         strength="weak",
         case_ids=tuple(dict.fromkeys(case for each in found for case in each.case_ids)),
@@ -74,10 +74,10 @@ def _finding(question: Question, key: Mapping[str, Any], pair: pl.DataFrame) -> 
             title = f"Whether {first} and {second} differ is unclear{about}"
     repeats = min(len(row[values]) for row in rows for values in ("first_values", "second_values"))
     settled = f"; {runs_needed(pooled, repeats)}" if kind == "unclear" else ""
-    return Finding(
+    return Untyped(
         kind="unclear" if kind == "unclear" else "asymmetry",
         title=wording.sentence(title),
-        evidence=f"{first} to {second}, {wording.metric_words(question.analysis.metric)}: "
+        note=f"{first} to {second}, {wording.metric_words(question.analysis.metric)}: "
         f"{wording.ratio_estimate_text(pooled)}{_cells(pair)}, {wording.counted(repeats, 'run')} each{settled}",
         strength="weak" if kind == "unclear" else "strong" if repeats >= 3 else "moderate",
         case_ids=tuple(dict.fromkeys(case for row in rows for case in row["case_ids"])),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from iosonde.findings.disturbance import RECOVERED, STAYS, Disturbance
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.units import format_duration
@@ -16,10 +16,10 @@ def tell(disturbances: Sequence[Disturbance]) -> Iterator[Finding]:
     """Say of each disturbed stream how much slower it was, and when it had recovered."""
     for each in disturbances:
         if each.runs:
-            yield Finding(
+            yield Untyped(
                 kind="disturbance",
                 title=wording.sentence(f"{_slower(each)}; {_recovered(each)}"),
-                evidence=f"case `{each.case_id}`, {wording.counted(len(each.runs), 'run')}; recovered: mean latency at"
+                note=f"case `{each.case_id}`, {wording.counted(len(each.runs), 'run')}; recovered: mean latency at"
                 f" most {RECOVERED:g} times what it was before, for {STAYS} intervals of"
                 f" {format_duration(each.interval_ns)}",
                 strength="strong" if len(each.runs) >= MINIMUM_REPEATS else "weak",

@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.doubling import gain_per_doubling
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MARGIN, MINIMUM_REPEATS, Estimate, pooled_ratio
@@ -75,10 +75,10 @@ def _no_faster(question: Question, load: str, step: _Step, found: tuple[pl.DataF
     upper, lower = wording.level_words(over, step.upper), wording.level_value(over, step.lower)
     where = "" if axis is None else wording.range_words(axis, step.rows[axis].to_list(), rows[axis].to_list())
     slower = "slower than" if pooled.below(1 / (1 + MARGIN)) else "no faster than"
-    return Finding(
+    return Untyped(
         kind="doubling",
         title=wording.sentence(f"{upper} is {slower} {lower} for {load}{where}: {wording.ratio_estimate_text(pooled)}"),
-        evidence=_evidence(question, rows),
+        note=_evidence(question, rows),
         strength="strong" if _repeats(rows) >= MINIMUM_REPEATS else "moderate",
         case_ids=_case_ids(rows),
         part=question.part.name,
@@ -98,13 +98,13 @@ def _scaling(question: Question, load: str, steps: Sequence[_Step]) -> Iterator[
     first, last = (wording.level_value(over, level) for level in (run[0].lower, run[-1].upper))
     after = f", then gain {_gain(steps[end]).value:.2f} times" if end < len(steps) else ""
     words = wording.metric_words(question.analysis.metric)
-    yield Finding(
+    yield Untyped(
         kind="doubling",
         title=wording.sentence(
             f"{load} nearly double in {words} with each doubling of {wording.factor_words(over)}"
             f" from {first} to {last} ({gain.value:.2f} times){after}"
         ),
-        evidence=f"gain per doubling {wording.ratio_estimate_text(gain).removeprefix('ratio ')}",
+        note=f"gain per doubling {wording.ratio_estimate_text(gain).removeprefix('ratio ')}",
         strength="strong" if min(_repeats(step.rows) for step in run) >= MINIMUM_REPEATS else "moderate",
         case_ids=_case_ids(pl.concat([step.rows for step in run])),
         part=question.part.name,
@@ -119,13 +119,13 @@ def _modest(question: Question, load: str, steps: Sequence[_Step]) -> Iterator[F
         return
     over, words = question.analysis.over, wording.metric_words(question.analysis.metric)
     lower, upper = (wording.level_value(over, level) for level in (best.lower, best.upper))
-    yield Finding(
+    yield Untyped(
         kind="doubling",
         title=wording.sentence(
             f"a doubling of {wording.factor_words(over)} brings {load} at most {gain.value:.2f} times the {words}"
             f" (from {lower} to {upper})"
         ),
-        evidence=f"gain per doubling {wording.ratio_estimate_text(gain).removeprefix('ratio ')}; "
+        note=f"gain per doubling {wording.ratio_estimate_text(gain).removeprefix('ratio ')}; "
         + ", ".join(f"{wording.level_value(over, step.upper)}: {_gain(step).value:.2f}" for step in steps),
         strength="strong" if _repeats(best.rows) >= MINIMUM_REPEATS else "moderate",
         case_ids=_case_ids(best.rows),

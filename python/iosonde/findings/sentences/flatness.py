@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.findings.flatness import flatness
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
@@ -41,10 +41,10 @@ def _finding(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
     else:
         title = f"Whether {wording.metric_words(metric)} of {load} depends on {factor} is unclear"
     unclear = title.startswith("Whether")
-    return Finding(
+    return Untyped(
         kind="unclear" if unclear else "flatness",
         title=wording.sentence(title),
-        evidence=f"{best}, {worst}; {wording.ratio_estimate_text(estimate)}" + ("; more repeats" if unclear else ""),
+        note=f"{best}, {worst}; {wording.ratio_estimate_text(estimate)}" + ("; more repeats" if unclear else ""),
         strength="weak" if unclear or row["repeats"] < MINIMUM_REPEATS else "strong",
         case_ids=tuple(row["case_ids"]),
         part=question.part.name,

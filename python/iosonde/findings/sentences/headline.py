@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS, median_interval
@@ -91,10 +91,10 @@ def _latency(row: Mapping[str, Any], p99: float | None) -> Finding:
 
 def _finding(row: Mapping[str, Any], *, title: str, evidence: str) -> Finding:
     repeats = len(row["values"])
-    return Finding(
+    return Untyped(
         kind="headline",
         title=wording.sentence(title),
-        evidence=f"{evidence}; {wording.counted(repeats, 'run')}",
+        note=f"{evidence}; {wording.counted(repeats, 'run')}",
         strength="strong" if repeats >= MINIMUM_REPEATS else "weak",
         case_ids=(row["case_id"],),
         part=row["part"],

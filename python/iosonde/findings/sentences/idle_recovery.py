@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iosonde.findings.finding import Finding, Strength
+from iosonde.findings.finding import Finding, Strength, Untyped
 from iosonde.findings.idle_recovery import NEAR, Decay, IdleRecovery
 from iosonde.metrics import wording
 from iosonde.units import format_bytes, format_duration
@@ -44,10 +44,10 @@ def _over_pauses(recoveries: Sequence[IdleRecovery]) -> Iterator[Finding]:
             f"Longer pauses give back no more than short ones: bursts reach {wording.times_text(shortest.gain)} the "
             f"rate of steady state with {_pause(shortest)}, {wording.times_text(longest.gain)} with {_pause(longest)}"
         )
-    yield Finding(
+    yield Untyped(
         kind="recovery",
         title=title,
-        evidence="; ".join(f"{wording.times_text(each.gain)} with {_pause(each)}" for each in in_order),
+        note="; ".join(f"{wording.times_text(each.gain)} with {_pause(each)}" for each in in_order),
         strength=_strength(shortest),
         case_ids=tuple(each.case_id for each in in_order),
         part=shortest.part,
@@ -63,10 +63,10 @@ def _gain(each: IdleRecovery) -> Finding:
     else:
         title = f"Pauses of {cycle} give nothing back: the rate stays within {100 * NEAR:.0f} % of steady state"
     drift = float(each.bursts[-1] / each.bursts[0])
-    return Finding(
+    return Untyped(
         kind="recovery",
         title=title,
-        evidence=f"{wording.value_text('iops', each.gain * each.base)} in the bursts (median of {len(each.bursts)}, "
+        note=f"{wording.value_text('iops', each.gain * each.base)} in the bursts (median of {len(each.bursts)}, "
         f"{wording.value_text('iops', float(each.bursts.min()))} to "
         f"{wording.value_text('iops', float(each.bursts.max()))}; the last is {wording.times_text(drift)} the first), "
         f"{_base(each)}",
@@ -89,10 +89,10 @@ def _loss(each: IdleRecovery, decay: Decay) -> Finding:
         )
     else:
         title = f"{again} is still {wording.times_text(behind)} the rate of steady state at the end, after {length}"
-    return Finding(
+    return Untyped(
         kind="recovery",
         title=title,
-        evidence=f"{wording.value_text('iops', decay.first)} at the begin, {wording.value_text('iops', decay.last)} at "
+        note=f"{wording.value_text('iops', decay.first)} at the begin, {wording.value_text('iops', decay.last)} at "
         f"the end of {length}, {_base(each)}",
         strength=_strength(each),
         case_ids=(decay.case_id,),

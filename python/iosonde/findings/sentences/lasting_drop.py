@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.findings.lasting_drop import LastingDrop
 from iosonde.metrics import wording
 from iosonde.units import format_bytes, format_duration
@@ -19,11 +19,11 @@ def tell(drops: Sequence[LastingDrop], *, measured: int) -> Iterator[Finding]:
     deepest = sorted(drops, key=lambda each: each.fraction)
     runs = "The run falls" if measured == 1 else f"{len(drops)} of {wording.counted(measured, 'run')} fall"
     first = deepest[0]
-    yield Finding(
+    yield Untyped(
         kind="steady",
         title=f"{runs} to a lower level for good while measured, so that the figure is a mean of two states: "
         f"`{first.case_id}` after {_when(first)}, to {wording.percent_text(first.fraction)} of what it was",
-        evidence="; ".join(_evidence(each) for each in deepest[:NAMED])
+        note="; ".join(_evidence(each) for each in deepest[:NAMED])
         + (f"; and {len(deepest) - NAMED} more" if len(deepest) > NAMED else "")
         + ". A cache may be full, spare blocks used up, or the device too warm: measure longer, with `round_length`",
         strength="moderate",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.metrics import media, wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
@@ -33,10 +33,10 @@ def _told(values: pl.DataFrame) -> Finding:
         title = f"Drives write {high} bytes to their media for each byte that they are handed"
     else:
         title = f"Drives write {low} to {high} bytes to their media for each byte that they are handed"
-    return Finding(
+    return Untyped(
         kind="headline",
         title=title,
-        evidence=f"least in {least['case_id']}, most in {most['case_id']}; by the drives' own counters, in "
+        note=f"least in {least['case_id']}, most in {most['case_id']}; by the drives' own counters, in "
         f"{wording.counted(values.height, 'run')}",
         strength="strong" if each["repeats"].min() >= MINIMUM_REPEATS else "moderate",  # type: ignore[operator]
         case_ids=tuple(dict.fromkeys((most["case_id"], least["case_id"]))),
@@ -50,10 +50,10 @@ def _untold(outcomes: pl.DataFrame) -> Iterator[Finding]:
     judged = media.judged(complete.with_columns(simulated_media_write_bytes=none, simulated_write_bytes=none))
     reasons = judged["media_untold"].drop_nulls().unique(maintain_order=True).to_list()
     if reasons:
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title="What the drives wrote to their media is not known",
-            evidence="; ".join(reasons),
+            note="; ".join(reasons),
             strength="strong",
         )
 

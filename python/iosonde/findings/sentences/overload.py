@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.finding import Finding, Untyped, cases_of
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
 
@@ -40,11 +40,11 @@ def _finding(part: str, group: pl.DataFrame, behind: pl.DataFrame) -> Finding:
         .iter_rows()
     ]
     more = f"; and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
-    return Finding(
+    return Untyped(
         kind="overload",
         title=f"Overloaded in {cases} of {wording.counted(total, 'open-loop case')}:"
         " the target did not keep up, so response latency grows for as long as the load lasts",
-        evidence=f"achieved: {'; '.join(named)}{more}",
+        note=f"achieved: {'; '.join(named)}{more}",
         strength="strong",
         case_ids=cases_of(behind),
         part=part,

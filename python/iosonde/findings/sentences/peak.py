@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.findings.question import Question
 from iosonde.findings.saturation import SHARE_OF_PEAK
 from iosonde.metrics import wording
@@ -41,13 +41,13 @@ def _finding(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
     load = wording.phrase(question.words(best["case_id"], without=[over, *rest]))
     others = [wording.level_words(name, key[name]) for name in key if not question.is_worded(name)]
     load += f" ({', '.join(others)})" if others else ""
-    return Finding(
+    return Untyped(
         kind="peak",
         title=wording.sentence(
             f"{load} peak at {wording.value_text(metric, best['median'])},"
             f" and reach 95 % of it with {_setting(over, rest, reached)}"
         ),
-        evidence=f"largest at {_setting(over, rest, best)}: {wording.estimate_text(metric, estimate)}"
+        note=f"largest at {_setting(over, rest, best)}: {wording.estimate_text(metric, estimate)}"
         f" ({wording.counted(len(best['values']), 'run')});"
         f" {wording.value_text(metric, reached['median'])} at {_setting(over, rest, reached)}",
         strength="strong" if len(best["values"]) >= MINIMUM_REPEATS else "weak",
@@ -72,10 +72,10 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
         ahead = f"with {names[0]}: {first}, {wording.times_text(lead.value)} that with {names[1]}"
     estimates = (wording.estimate_text(metric, median_interval(row["values"])) for row in rows)
     sure = lead is not None and lead.certain
-    return Finding(
+    return Untyped(
         kind="peak",
         title=wording.sentence(f"{load} are fastest {ahead}"),
-        evidence="; ".join(f"{name} {estimate}" for name, estimate in zip(names, estimates, strict=True)),
+        note="; ".join(f"{name} {estimate}" for name, estimate in zip(names, estimates, strict=True)),
         strength="strong" if sure else "weak",
         case_ids=tuple(row["case_id"] for row in rows),
         part=question.part.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iosonde.findings.expected import PARITIES, level_words
-from iosonde.findings.finding import Finding, Strength
+from iosonde.findings.finding import Finding, Strength, Untyped
 from iosonde.findings.loads import EVERYTHING, Loads, Row
 from iosonde.findings.promise import BOUND_WORDS
 from iosonde.findings.question import Question
@@ -58,10 +58,10 @@ def _overview(
         title = f"{name} loses up to {_overhead(worst)} of its promise ({of_worst}{_at(loads, worst)})"
         title += f" and keeps it for {wording.listing(words)}" if words else ""
     best = max(float(row["speedup"]) for row in rows)
-    return Finding(
+    return Untyped(
         kind="promise",
         title=wording.sentence(f"{title}; at best {wording.times_text(best)} one device"),
-        evidence=f"measured / promised is {_range(rows)} over {wording.counted(len(rows), 'case')}, each beside one "
+        note=f"measured / promised is {_range(rows)} over {wording.counted(len(rows), 'case')}, each beside one "
         f"device under the same load, and software overhead is the rest; {_best_speedup(loads, rows)}",
         strength=_strength(rows),
         case_ids=tuple(row["case_id"] for row in rows),
@@ -84,10 +84,10 @@ def _shortfall(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row]) -> Fin
     subject = f"{_name(worst)} reaches" if words == EVERYTHING else f"{_name(worst)} {words} reach"
     under = f" under {EVERYTHING}" if words == EVERYTHING else ""
     title = f"{subject} {_range(rows)} of the promise{under}{where}{lowest}"
-    return Finding(
+    return Untyped(
         kind="promise",
         title=f"{title}: {reason}" if reason else title,
-        evidence=_evidence(loads.question, worst),
+        note=_evidence(loads.question, worst),
         strength=_strength(rows),
         case_ids=tuple(row["case_id"] for row in rows),
         part=loads.question.part.name,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.finding import Finding, Untyped, cases_of
 from iosonde.findings.reference import beside, of_part, published
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import case_metrics
@@ -37,10 +37,10 @@ def _finding(reference: Reference, metric: str, group: pl.DataFrame) -> Finding:
         if len(group) == 1
         else f"{len(group)} cases: {wording.times_number(low)} to {wording.times_number(high)}"
     )
-    return Finding(
+    return Untyped(
         kind="reference",
         title=wording.sentence(f"{words} {compared}{of} in {reference.source} ({cases})"),
-        evidence=f"median of own / published over the cases that both have{_each(group, labels)}; "
+        note=f"median of own / published over the cases that both have{_each(group, labels)}; "
         f"other hardware, other years",
         strength="moderate",
         case_ids=cases_of(group),

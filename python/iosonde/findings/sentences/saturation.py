@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Strength
+from iosonde.findings.finding import Finding, Strength, Untyped
 from iosonde.findings.question import Question
 from iosonde.findings.saturation import SHARE_OF_PEAK, saturation
 from iosonde.metrics import wording
@@ -35,10 +35,10 @@ def _single(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> 
     load, level = question.load(key, row["case_ids"][0]), wording.level_words(over, row["level"])
     if _unclear(row):
         low, high = (wording.level_value(over, row[end]) for end in ("low", "high"))
-        return Finding(
+        return Untyped(
             kind="unclear",
             title=f"Where {load} saturate is unclear: anywhere from {wording.factor_words(over)} {low} to {high}",
-            evidence=f"{_evidence(question, row)}; more repeats would settle it",
+            note=f"{_evidence(question, row)}; more repeats would settle it",
             strength="weak",
             case_ids=tuple(row["case_ids"]),
             part=question.part.name,
@@ -51,10 +51,10 @@ def _single(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> 
     else:
         first = wording.level_words(over, row["low"])
         title = f"{load} saturate no sooner than {first}, and perhaps not even at {level}: {peak}"
-    return Finding(
+    return Untyped(
         kind="saturation",
         title=wording.sentence(title),
-        evidence=_evidence(question, row),
+        note=_evidence(question, row),
         strength=_strength([row]),
         case_ids=tuple(row["case_ids"]),
         part=question.part.name,
@@ -69,10 +69,10 @@ def _along_axis(question: Question, key: Mapping[str, Any], group: pl.DataFrame)
     stretches = _stretches([_number(question, row["level"]) for row in rows])
     clauses = [_clause(question, levels, rows[begin:end]) for begin, end in stretches]
     load = question.load(key, rows[0]["case_ids"][0])
-    return Finding(
+    return Untyped(
         kind="saturation",
         title=wording.sentence(f"{load} {', and '.join(_without_repetition(clauses))}"),
-        evidence=_along_evidence(over, axis, rows),
+        note=_along_evidence(over, axis, rows),
         strength=_strength(rows),
         case_ids=tuple(dict.fromkeys(case for row in rows for case in row["case_ids"])),
         part=question.part.name,

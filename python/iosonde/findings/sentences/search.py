@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.procedure.conclusion import Conclusion
@@ -92,10 +92,10 @@ def _unfinished(case: Case, conclusion: Conclusion | None) -> Finding:
 
 
 def _finding(case: Case, *, title: str, evidence: str, strength: str, case_ids: tuple[str, ...]) -> Finding:
-    return Finding(
+    return Untyped(
         kind="search",
         title=wording.sentence(title),
-        evidence=evidence,
+        note=evidence,
         strength="strong" if strength == "strong" else "moderate",
         case_ids=case_ids,
         part=case.part,

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, convergences
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
@@ -39,13 +39,13 @@ def tell_courses(courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence
         # A drop within a later stage is what the stage before has left, and no write cliff.
         is_fresh = row.get(STAGE) is None or first[course.part, course.repeat] == course.case_id
         if is_fresh and course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
-            yield Finding(
+            yield Untyped(
                 kind="steady",
                 title=wording.sentence(
                     f"the write cliff of {load} comes after "
                     f"{format_duration(course.cliff_s * 1e9)} and {format_bytes(course.cliff_bytes)}{_ranges(course)}"
                 ),
-                evidence=f"bandwidth falls from {wording.value_text('bandwidth', course.cliff.before)} to "
+                note=f"bandwidth falls from {wording.value_text('bandwidth', course.cliff.before)} to "
                 f"{wording.value_text('bandwidth', course.cliff.after)}, "
                 f"{wording.percent_text(course.cliff.fraction)} of what it was (change point of the intervals)",
                 strength="moderate",
@@ -68,10 +68,10 @@ def tell(question: Question) -> Iterator[Finding]:
         first, last = texts[0], texts[-1]
         load = _load({name: level for name, level in key.items() if name != over}) or "the load"
         what = "steady state" if metric == "steady_fraction" else "the level of the last rounds"
-        yield Finding(
+        yield Untyped(
             kind="steady",
             title=wording.sentence(f"{what} of {load} is at {first} and {last} of the peak"),
-            evidence="; ".join(texts),
+            note="; ".join(texts),
             strength="moderate" if min(len(values) for _, values in levels) >= MINIMUM_REPEATS else "weak",
             case_ids=tuple(group["case_id"].to_list()),
             part=question.part.name,
@@ -91,10 +91,10 @@ def _of_run(course: Course, load: str) -> Finding:
             else f"{wording.counted(course.steady.rounds, 'round')} are too few for a window of "
             f"{course.steady.criteria.window}"
         )
-        return Finding(
+        return Untyped(
             kind="steady",
             title=wording.sentence(title),
-            evidence=evidence,
+            note=evidence,
             strength="strong",
             case_ids=(course.case_id,),
             part=course.part,
@@ -107,13 +107,13 @@ def _of_run(course: Course, load: str) -> Finding:
     )
     end = format_duration(window.last * course.round_s * 1e9)
     fraction = wording.percent_text(course.fraction(window.mean))
-    return Finding(
+    return Untyped(
         kind="steady",
         title=wording.sentence(
             f"{load} is steady after {end} at {wording.value_text(metric, window.mean)}, {fraction} of its best round"
             + (", and leaves that state again" if course.steady.lost else "")
         ),
-        evidence=f"rounds {window.first} to {window.last} of {format_duration(course.round_s * 1e9)}: range "
+        note=f"rounds {window.first} to {window.last} of {format_duration(course.round_s * 1e9)}: range "
         f"{wording.percent_text(window.range_share)}, slope {wording.percent_text(window.slope_share)} of the mean"
         f" ({_allowed(window.criteria)}){interval}",
         strength="moderate" if course.steady.left else "strong",
@@ -130,14 +130,14 @@ def _leaving(course: Course, load: str) -> Iterator[Finding]:
     before = steady.first.mean
     after = steady.measured.mean if steady.came_back else float(course.values[-1])
     rest = f"steady again since round {steady.measured.first}" if steady.came_back else "not steady again until the end"
-    yield Finding(
+    yield Untyped(
         kind="steady",
         title=wording.sentence(
             f"{load} leaves steady state after {format_duration((steady.left - 1) * course.round_s * 1e9)}: from "
             f"{wording.value_text(metric, before)} to {wording.value_text(metric, after)}"
             + (", where it is steady again" if steady.came_back else "")
         ),
-        evidence=f"rounds {steady.first.first} to {steady.first.last} were steady, and the window that ends with round "
+        note=f"rounds {steady.first.first} to {steady.first.last} were steady, and the window that ends with round "
         f"{steady.left} of {steady.rounds} is not; {rest}",
         strength="strong" if after / before < CLIFF or after / before > 1 / CLIFF else "moderate",
         case_ids=(course.case_id,),
@@ -162,10 +162,10 @@ def _of_pass(part: Part, each: Convergence) -> Finding:
     else:
         title = f"steady state{of} was not achieved: {wording.counted(each.rounds, 'round')} are too few"
         evidence = f"a window has {part.rounds.window if part.rounds else 5} rounds"
-    return Finding(
+    return Untyped(
         kind="steady",
         title=wording.sentence(title),
-        evidence=evidence,
+        note=evidence,
         strength="strong",
         case_ids=tuple(each.case_ids[:1]),
         part=part.name,

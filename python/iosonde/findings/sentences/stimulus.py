@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Untyped
 from iosonde.findings.stimulus import Change, near
 from iosonde.metrics import wording
 from iosonde.units import format_duration
@@ -59,10 +59,10 @@ def _finding(change: Change, title: str, begin: str) -> Finding:
     """With the level that it came to as the end of its evidence."""
     achieved = change.course.steady.achieved
     settled = "in steady state" if achieved else "in the last rounds, which were not steady"
-    return Finding(
+    return Untyped(
         kind="recovery",
         title=wording.sentence(title),
-        evidence=f"{begin}, {_text(change, change.level)} {settled}",
+        note=f"{begin}, {_text(change, change.level)} {settled}",
         strength="strong" if achieved else "weak",
         case_ids=(change.course.case_id,),
         part=change.course.part,

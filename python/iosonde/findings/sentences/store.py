@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.finding import Finding, Untyped, cases_of
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS, median_interval
@@ -53,10 +53,10 @@ def _load(row: Mapping[str, Any]) -> Finding:
     store = wording.store_name(row["store"])
     amplification = row.get("device_write_amplification")
     written = f", and the device takes {wording.times_text(amplification)} their bytes" if amplification else ""
-    return Finding(
+    return Untyped(
         kind="headline",
         title=wording.sentence(f"{store} loads {rate}{written}{_where(row)}"),
-        evidence=f"{wording.estimate_text('ops_per_sec', median_interval(row['rates']))}; {_account(row)}",
+        note=f"{wording.estimate_text('ops_per_sec', median_interval(row['rates']))}; {_account(row)}",
         strength="strong" if len(row["rates"]) >= MINIMUM_REPEATS else "weak",
         case_ids=(row["case_id"],),
         part=row["part"],
@@ -91,10 +91,10 @@ def _background(loads: pl.DataFrame) -> Iterator[Finding]:
     busy = loads.filter(pl.col("cpu_percent") > ONE_CPU * MARGIN * pl.col("jobs"))
     for (store,), group in busy.group_by(["store"], maintain_order=True):
         low, high = (float(end) for end in (group["cpu_percent"].min(), group["cpu_percent"].max()))  # type: ignore[arg-type]
-        yield Finding(
+        yield Untyped(
             kind="headline",
             title=f"{wording.store_name(str(store))} works beside the thread that loads: up to {high:.0f} % of a CPU",
-            evidence=f"{low:.0f} to {high:.0f} % in {wording.counted(len(group), 'case')}; a thread alone takes "
+            note=f"{low:.0f} to {high:.0f} % in {wording.counted(len(group), 'case')}; a thread alone takes "
             f"{ONE_CPU} % at most",
             strength="moderate",
             case_ids=cases_of(group),
@@ -114,11 +114,11 @@ def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
     if stalled.is_empty():
         return
     worst = stalled.row(0, named=True)
-    yield Finding(
+    yield Untyped(
         kind="tail",
         title=f"Writes were held back in {wording.counted(len(stalled), 'run')}, at worst for "
         f"{wording.percent_text(float(worst['share']))} of the time ({worst['case_id']})",
-        evidence="of all writers' time, as the store accounts for it: flushes and compactions did not keep up",
+        note="of all writers' time, as the store accounts for it: flushes and compactions did not keep up",
         strength="moderate",
         case_ids=cases_of(stalled),
     )
@@ -132,18 +132,18 @@ def _values(outcomes: pl.DataFrame) -> Iterator[Finding]:
     values = int(checked["values_checked"].sum())
     if len(wrong):
         corrupted = int(wrong["values_corrupted"].sum())
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"{corrupted:,} of {values:,} values read are not what their keys demand",
-            evidence=f"in {wording.counted(len(wrong), 'run')}: store or device returned other data than was written",
+            note=f"in {wording.counted(len(wrong), 'run')}: store or device returned other data than was written",
             strength="strong",
             case_ids=cases_of(wrong),
         )
     else:
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"Every one of {values:,} values read was what its key demands",
-            evidence=f"each is compared byte by byte, in {wording.counted(len(checked), 'run')}",
+            note=f"each is compared byte by byte, in {wording.counted(len(checked), 'run')}",
             strength="strong",
         )
 
@@ -158,10 +158,10 @@ def _memory(outcomes: pl.DataFrame) -> Iterator[Finding]:
     device = int(read["run_device_read_bytes"].fill_null(0).sum())
     cached = (read["cached_bytes_at_begin"] / read["database_bytes"]).drop_nulls().to_list()
     share = f", at most {wording.percent_text(max(cached))} of them in memory at the begin" if cached else ""
-    yield Finding(
+    yield Untyped(
         kind="trust",
         title=f"The databases were {wording.times_text(ratio)} the memory{share}",
-        evidence=f"limits of {_limits(limited)} with the page cache charged; {format_bytes(device)} were read from the "
+        note=f"limits of {_limits(limited)} with the page cache charged; {format_bytes(device)} were read from the "
         f"device for {int(read['values_checked'].sum()):,} values",
         strength="strong",
     )
@@ -180,11 +180,11 @@ def _cached(outcomes: pl.DataFrame) -> Iterator[Finding]:
     if cached.is_empty():
         return
     share = wording.percent_text(min(1.0, float(cached["share"].median())))  # type: ignore[arg-type]
-    yield Finding(
+    yield Untyped(
         kind="trust",
         title=f"In {len(cached)} of {wording.counted(len(read), 'run')} that read, {share} of the database was in "
         "memory at the end: they tell of memory more than of the device",
-        evidence=f"median of what cachestat(2) tells; runs with {wording.percent_text(CACHED)} or more are counted; "
+        note=f"median of what cachestat(2) tells; runs with {wording.percent_text(CACHED)} or more are counted; "
         "`--set memory_limit=...` makes the memory smaller than the database",
         strength="strong",
         case_ids=cases_of(cached),

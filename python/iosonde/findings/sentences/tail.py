@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, Strength
+from iosonde.findings.finding import Finding, Strength, Untyped
 from iosonde.findings.question import Question
 from iosonde.findings.tails import tail_growth
 from iosonde.metrics import wording
@@ -33,13 +33,13 @@ def _finding(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
     first, last = (wording.value_text(metric, row[name]) for name in ("first", "last"))
     at_first, at_last = (wording.level_value(over, row[name]) for name in ("first_level", "last_level"))
     verb = "grows" if row["growth"] >= 1 else "falls"
-    return Finding(
+    return Untyped(
         kind="tail",
         title=wording.sentence(
             f"{wording.metric_words(metric)} of {load} {verb} from {first} at {wording.factor_words(over)} {at_first}"
             f" to {last} at {at_last}: {wording.times_text(row['growth'])}{_in_step(over, row)}"
         ),
-        evidence=_evidence(row, growth, rows),
+        note=_evidence(row, growth, rows),
         strength=_strength(row),
         case_ids=tuple(dict.fromkeys(case for each in rows for case in each["case_ids"])),
         part=question.part.name,

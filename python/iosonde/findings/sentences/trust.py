@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import polars as pl
 
 from iosonde.findings.drift import drift
-from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.finding import Finding, Untyped, cases_of
 from iosonde.findings.littles_law import LONGEST_CUT, littles_law
 from iosonde.findings.sentences import verdict
 from iosonde.metrics import wording
@@ -61,10 +61,10 @@ def _holes(outcomes: pl.DataFrame) -> Iterator[Finding]:
         empty = group["case_id"].unique().is_in(measured.unique().to_list()).not_().sum()
         holes = f"; {empty} {'case has' if empty == 1 else 'cases have'} no value" if empty else ""
         verb = "were stopped" if outcome == "stopped" else "failed"
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"{len(group)} of {len(outcomes)} runs {verb}{holes}",
-            evidence=listed or "they were ended before their limit",
+            note=listed or "they were ended before their limit",
             strength="strong",
             case_ids=cases_of(group),
         )
@@ -74,10 +74,10 @@ def _errors(runs: pl.DataFrame) -> Iterator[Finding]:
     failed = overall(runs).filter(pl.col("metric") == "errors", pl.col("value") > 0)
     if len(failed):
         total = float(failed["value"].sum())
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"{wording.counted(int(total), 'I/O')} failed in {wording.counted(len(failed), 'run')} that went on",
-            evidence="failed and short I/Os are counted apart and are in no rate or latency",
+            note="failed and short I/Os are counted apart and are in no rate or latency",
             strength="strong",
             case_ids=cases_of(failed),
         )
@@ -95,20 +95,20 @@ def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[Finding]:
     ):
         bad = telling.filter(pl.col("verdict") == law)
         if len(bad):
-            yield Finding(
+            yield Untyped(
                 kind="trust",
                 title=f"In {len(bad)} of {wording.counted(len(telling), 'run')} {title}: {meaning}",
-                evidence=f"Little's law: mean in flight over concurrency {_range(bad['ratio'])}",
+                note=f"Little's law: mean in flight over concurrency {_range(bad['ratio'])}",
                 strength="strong",
                 case_ids=cases_of(bad),
             )
     if len(telling) and (telling["verdict"] == "holds").all():
         every = "the only run" if len(telling) == 1 else f"all {wording.counted(len(telling), 'run')}"
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"Little's law holds in {every}{' that can tell' if len(telling) < len(checked) else ''}:"
             " rates and latencies agree with each other",
-            evidence=f"mean in flight over concurrency {_range(telling['ratio'])}",
+            note=f"mean in flight over concurrency {_range(telling['ratio'])}",
             strength="strong",
         )
 
@@ -116,11 +116,11 @@ def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[Finding]:
 def _too_short(checked: pl.DataFrame) -> Iterator[Finding]:
     short = checked.filter(pl.col("verdict") == "too_short")
     if len(short):
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"{len(short)} of {wording.counted(len(checked), 'run')} lasted less than {1 / LONGEST_CUT:.0f} times"
             " their mean latency: begin and end weigh too much in their figures",
-            evidence="a longer `duration`, or a larger `limit_bytes`, gives them time",
+            note="a longer `duration`, or a larger `limit_bytes`, gives them time",
             strength="strong",
             case_ids=cases_of(short),
         )
@@ -134,10 +134,10 @@ def _busy_core(runs: pl.DataFrame) -> Iterator[Finding]:
     utilisation = overall(runs).filter(pl.col("metric") == "core_utilisation")
     busy = utilisation.filter(pl.col("value") >= BUSY)
     if len(busy):
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"In {len(busy)} of {len(utilisation)} runs a thread kept its core busy: more jobs may give more",
-            evidence=f"a job's thread used at least {100 * BUSY:.0f} % of a core",
+            note=f"a job's thread used at least {100 * BUSY:.0f} % of a core",
             strength="moderate",
             case_ids=cases_of(busy),
         )
@@ -160,23 +160,23 @@ def _drift(runs: pl.DataFrame) -> Iterator[Finding]:
         verb = "gained" if change.value > 0 else "lost"
         title = f"The machine drifted: the control case {verb} {wording.percent_text(abs(change.value))} over the study"
         small = abs(change.value) < STEADY
-        yield Finding(kind="drift", title=title, evidence=evidence, strength="moderate" if small else "strong")
+        yield Untyped(kind="drift", title=title, note=evidence, strength="moderate" if small else "strong")
     elif found.spread <= STEADY:
         title = f"The machine was steady: the control case stayed within {wording.percent_text(found.spread)}"
-        yield Finding(kind="drift", title=title, evidence=evidence, strength="strong")
+        yield Untyped(kind="drift", title=title, note=evidence, strength="strong")
     else:
         title = f"The control case varied by {wording.percent_text(found.spread)} without a trend"
-        yield Finding(kind="drift", title=title, evidence=evidence, strength="moderate")
+        yield Untyped(kind="drift", title=title, note=evidence, strength="moderate")
 
 
 def _few_repeats(runs: pl.DataFrame) -> Iterator[Finding]:
     repeats = runs.filter(~pl.col("control")).group_by("case_id", maintain_order=True).agg(pl.col("run_id").n_unique())
     few = repeats.filter(pl.col("run_id") < MINIMUM_REPEATS)
     if len(few):
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=f"{len(few)} of {len(repeats)} cases have fewer than {MINIMUM_REPEATS} repeats and so no interval",
-            evidence=f"run with `--repeats {MINIMUM_REPEATS}` or more to learn how sure their figures are",
+            note=f"run with `--repeats {MINIMUM_REPEATS}` or more to learn how sure their figures are",
             strength="strong",
             case_ids=cases_of(few),
         )
@@ -188,10 +188,10 @@ def _warnings(warnings: pl.DataFrame, outcomes: pl.DataFrame | None) -> Iterator
         count = wording.counted(group["run_id"].n_unique(), "run")
         message, hint = group["message"][0], group["hint"][0]
         evidence = [f"warning `{code}`", *([f"for example {message}"] if known else []), *([hint] if hint else [])]
-        yield Finding(
+        yield Untyped(
             kind="trust",
             title=wording.sentence(f"{known.title if known else message} ({count})"),
-            evidence=": ".join(evidence[:2]) + "".join(f"; {rest}" for rest in evidence[2:]),
+            note=": ".join(evidence[:2]) + "".join(f"; {rest}" for rest in evidence[2:]),
             strength="weak" if known and known.points_to == "note" else "moderate",
             case_ids=_cases_of(group, outcomes) if known else (),
         )

@@ -1,4 +1,4 @@
-"""The disk or the tool? In how many runs each set the figures, and why."""
+"""Number of runs with each verdict, and the warnings behind them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.finding import Finding, Untyped, cases_of
 from iosonde.metrics import wording
 from iosonde.verdict.verdict import KINDS, MEANING, Kind
 from iosonde.verdict.warning_kinds import WARNINGS
-
-_NAMES: dict[Kind, str] = {"tool": "the tool", "cache": "a cache"}
 
 
 def tell(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator[Finding]:
@@ -20,28 +18,21 @@ def tell(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator[Find
     if judged.is_empty():
         return
     counts = {kind: int((judged["verdict"] == kind).sum()) for kind in KINDS}
-    others = judged.filter(pl.col("verdict") != "disk")
-    yield Finding(
+    others = judged.filter(pl.col("verdict") != "device-limited")
+    yield Untyped(
         kind="trust",
         title=_title(counts, len(judged)),
-        evidence=_reasons(others, warnings) or MEANING["disk"],
+        note=_reasons(others, warnings) or MEANING["device-limited"],
         strength="strong",
         case_ids=cases_of(others),
     )
 
 
 def _title(counts: Mapping[Kind, int], total: int) -> str:
-    every = "the only run" if total == 1 else f"all {wording.counted(total, 'run')}"
-    alone = next((kind for kind, count in counts.items() if count == total), None)
-    if alone == "disk":
-        return f"The disk set the figures of {every}, as far as can be told: not the tool, not a cache"
-    if alone == "unclear":
-        return f"Whether the disk set the figures of {every} is unclear"
-    if alone is not None:
-        return wording.sentence(f"{_NAMES[alone]} set the figures of {every}, not the disk")
-    set_by = [f"{_NAMES[kind]} in {counts[kind]}" for kind in _NAMES if counts[kind]]
-    unclear = f"; {counts['unclear']} {'is' if counts['unclear'] == 1 else 'are'} unclear" if counts["unclear"] else ""
-    return ", ".join([f"The disk set the figures in {counts['disk']} of {total} runs", *set_by]) + unclear
+    [(first, count), *others] = [(kind, counts[kind]) for kind in KINDS if counts[kind]]
+    verb = "was" if total == 1 else "were"
+    text = f"{count} of {wording.counted(total, 'run')} {verb} {first}"
+    return text + "".join(f", {number} {kind}" for kind, number in others)
 
 
 def _reasons(others: pl.DataFrame, warnings: pl.DataFrame | None) -> str:

@@ -100,10 +100,9 @@ def _distinct(heads: dict[str, str]) -> dict[str, str]:
 
 
 def _verdict_note(verdicts: Sequence[Kind]) -> str:
-    """Say what hollow marks mean."""
-    words = {"tool": "by the tool", "cache": "by a cache", "unclear": "by what is unclear"}
-    listed = ", ".join(f"{MARKS[kind]} {words[kind]}" for kind in verdicts)
-    return f"Hollow marks: figures that the disk did not set, but {listed}."
+    """Explain hollow marks."""
+    listed = ", ".join(f"{MARKS[kind]} {kind}" for kind in verdicts)
+    return f"Hollow marks: not device-limited ({listed})."
 
 
 def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float], sketch: Sketch) -> tuple[float, float]:

@@ -25,9 +25,9 @@ HEIGHT = 300
 BREAK = " · "
 """Between levels in one label: there a line of an axis ends."""
 
-MARKS: dict[Kind, str] = {"tool": "○", "cache": "□", "unclear": "△"}
+MARKS: dict[Kind, str] = {"harness-limited": "○", "cache-served": "□", "undetermined": "△"}
 """Marks of figures that the disk did not set."""
-_SHAPES: dict[Kind, str] = {"tool": "circle", "cache": "square", "unclear": "triangle-up"}
+_SHAPES: dict[Kind, str] = {"harness-limited": "circle", "cache-served": "square", "undetermined": "triangle-up"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,8 @@ from iosonde.report.material.result_sets import Material, Source, gather
 from iosonde.study.model import Study
 
 if TYPE_CHECKING:
-    from iosonde.findings.findings import Finding
+    from iosonde.findings.answer import Answer
+    from iosonde.findings.finding import Finding
     from iosonde.report.charts.figure import Figure, Undrawn
     from iosonde.results import ResultSet
 
@@ -72,12 +73,14 @@ class Chapter:
         return self.material.study
 
     @cached_property
+    def answers(self) -> list[tuple[str, Answer]]:
+        """The answer of each result set to the study's question, under its label."""
+        return [(source.label, _answer(self.material, source)) for source in self.material.sources]
+
+    @property
     def findings(self) -> list[tuple[str, list[Finding]]]:
-        """Answers of each result set under its label, the most important first."""
-        return [
-            (source.label, [simulated.finding(found, source) for found in _findings(self.material, source)])
-            for source in self.material.sources
-        ]
+        """Findings of each result set under its label, those of the answer first."""
+        return [(label, answer.findings) for label, answer in self.answers]
 
     @cached_property
     def _views(self) -> list[Figure | Undrawn]:
@@ -205,9 +208,9 @@ def incomplete(source: Source) -> str:
     return f"{done} of {planned} runs are complete; {', '.join(parts)}"
 
 
-def _findings(material: Material, source: Source) -> list[Finding]:
+def _answer(material: Material, source: Source) -> Answer:
     from iosonde.findings.disturbance import disturbances
-    from iosonde.findings.findings import findings
+    from iosonde.findings.findings import answer
     from iosonde.findings.idle_recovery import idle_recoveries
     from iosonde.findings.lasting_drop import lasting_drops
     from iosonde.metrics.facts import Facts
@@ -215,7 +218,7 @@ def _findings(material: Material, source: Source) -> list[Finding]:
 
     metrics = material.run_metrics.filter(pl.col("result_set") == source.label)
     results = source.results
-    return findings(
+    return answer(
         material.study,
         results.cases,
         metrics,
@@ -226,6 +229,7 @@ def _findings(material: Material, source: Source) -> list[Finding]:
         disturbed=disturbances(results),
         recovered=idle_recoveries(material.study, results),
         drops=lasting_drops(Facts(results)),
+        simulated=source.simulated,
     )
 
 

@@ -15,7 +15,6 @@ import polars as pl
 from iosonde.report.material.result_sets import SIMULATED, WARNING
 
 if TYPE_CHECKING:
-    from iosonde.findings.finding import Finding
     from iosonde.report.charts.figure import Figure
     from iosonde.report.content.tables import Table
     from iosonde.report.material.result_sets import Source
@@ -27,11 +26,6 @@ def mark(sources: Sequence[Source]) -> str:
     if not count:
         return ""
     return f" ({SIMULATED})" if count == len(sources) else f" (partly {SIMULATED})"
-
-
-def finding(found: Finding, source: Source) -> Finding:
-    """The sentence with its mark."""
-    return replace(found, title=found.title + mark([source]))
 
 
 def table(plain: Table, sources: Sequence[Source]) -> Table:

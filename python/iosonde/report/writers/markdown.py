@@ -50,10 +50,12 @@ def _headline(source: Source, several: bool) -> Iterator[str]:
 
 def _chapter(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
     yield from ("", "## Findings", "", *(f"- {escape(line)}" for line in chapter.comparison))
-    for label, findings in chapter.findings:
+    for label, answer in chapter.answers:
+        findings = answer.findings
         yield from ("", *([f"### {escape(label)}", ""] if several else []))
+        yield from (f"*{escape(answer.trust.line)}.*", "")
         for finding in findings:
-            yield f"1. {escape(finding.title)}."
+            yield f"1. {escape(finding.sentence)}."
             yield from (f"   {escape(line)}" for line in [f"({finding.strength}) {finding.evidence}"] if line)
         if not findings:
             yield "Nothing can be said yet: there are not enough complete runs."
@@ -66,7 +68,7 @@ def _chapter(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
     for table in chapter.tables:
         yield from _table(table)
     if chapter.verdicts:
-        yield from ("", "## The disk or the tool?")
+        yield from ("", "## Verdicts")
     for table in chapter.verdicts:
         yield from _table(table)
     yield from _warnings(chapter)

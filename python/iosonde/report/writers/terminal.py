@@ -48,13 +48,15 @@ def _source(source: Source, console: Console) -> None:
 
 
 def _findings(chapter: Chapter, console: Console) -> None:
-    for label, findings in chapter.findings:
-        _heading(console, f"Findings: {label}" if len(chapter.findings) > 1 else "Findings")
+    for label, answer in chapter.answers:
+        findings = answer.findings
+        _heading(console, f"Findings: {label}" if len(chapter.answers) > 1 else "Findings")
+        console.print(Text(f"{answer.trust.line}.", style="italic"))
         if not findings:
             console.print("Nothing can be said yet: there are not enough complete runs.")
         for finding in findings[:FINDINGS]:
             grid = Grid.grid(padding=(0, 1))
-            grid.add_row(MARKS[finding.strength], Text(finding.title))
+            grid.add_row(MARKS[finding.strength], Text(finding.sentence))
             grid.add_row("", Text(" ".join(finding.evidence.split()), style="dim"))
             console.print(grid)
         if len(findings) > FINDINGS:

@@ -1,0 +1,130 @@
+"""The answer to a study's question: at most three findings, a line on how far to trust them, the others by topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+
+from iosonde.findings.drift import Drift, drift
+from iosonde.findings.finding import TOPICS, Finding, Topic
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import MINIMUM_REPEATS
+from iosonde.results.schema import CANNOT_BE
+from iosonde.verdict.verdict import KINDS, Kind
+
+SENTENCES = 3
+"""Length of an answer."""
+
+NOTABLE_DRIFT = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """How far a result set supports claims about the device."""
+
+    verdicts: Mapping[Kind, int]
+    """Number of judged runs by verdict; empty for simulated devices."""
+    runs: int
+    """Runs that were started, complete or not."""
+    incomplete: int
+    """Runs that failed or were stopped."""
+    single: bool
+    """Whether no case has enough repeats for a confidence interval."""
+    drift: Drift | None = None
+    simulated: bool = False
+
+    @property
+    def judged(self) -> int:
+        """Runs with a verdict."""
+        return sum(self.verdicts.values())
+
+    @property
+    def lower_bounds_only(self) -> bool:
+        """Whether more than half of the judged runs were not device-limited."""
+        return self.judged > 0 and 2 * self.verdicts.get("device-limited", 0) < self.judged
+
+    @property
+    def line(self) -> str:
+        """One line for the top of a report."""
+        parts = [self._condition()]
+        if self.incomplete:
+            parts.append(f"{self.incomplete} of {wording.counted(self.runs, 'run')} failed or stopped")
+        if self.drift and abs(self.drift.change.value) > NOTABLE_DRIFT:
+            parts.append(f"the control case drifted by {wording.percent_text(abs(self.drift.change.value))}")
+        if self.single:
+            parts.append(f"no confidence intervals: fewer than {MINIMUM_REPEATS} repeats")
+        return wording.sentence("; ".join(part for part in parts if part))
+
+    def _condition(self) -> str:
+        if self.simulated:
+            return "simulated device on a virtual clock: no verdicts apply"
+        if not self.judged:
+            return "no run has a verdict"
+        disturbed = self.verdicts.get("undetermined", 0)
+        total = wording.counted(self.judged, "run")
+        if 2 * disturbed > self.judged:
+            return f"{disturbed} of {total} were disturbed: lower bounds only"
+        counts = [(kind, self.verdicts.get(kind, 0)) for kind in KINDS]
+        [(first, count), *others] = [each for each in counts if each[1]]
+        verb = "was" if self.judged == 1 else "were"
+        text = f"{count} of {total} {verb} {first}" + "".join(f", {number} {kind}" for kind, number in others)
+        return f"{text}: lower bounds only" if self.lower_bounds_only else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a result set says about its study's question."""
+
+    question: str
+    summary: tuple[Finding, ...]
+    """The answer to the question: at most three findings, the most important first."""
+    trust: Trust
+    rest: tuple[Finding, ...]
+    """The other findings, in the order of their topics."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings, those of the answer first."""
+        return [*self.summary, *self.rest]
+
+    @cached_property
+    def topics(self) -> list[tuple[Topic, str, list[Finding]]]:
+        """The other findings by topic: topic, heading, findings."""
+        grouped = [(topic, title, [each for each in self.rest if each.topic == topic])
+                   for topic, title in TOPICS.items()]  # fmt: skip
+        return [group for group in grouped if group[2]]
+
+
+def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
+    """Return how far a result set can be trusted; `outcomes` is the view `runs`."""
+    repeats = metrics.filter(~pl.col("control")).group_by("case_id").agg(pl.col("run_id").n_unique())
+    single = len(repeats) > 0 and bool((repeats["run_id"] < MINIMUM_REPEATS).all())
+    found = drift(metrics, metric="iops")
+    if outcomes is None:
+        return Trust(verdicts={}, runs=metrics["run_id"].n_unique(), incomplete=0, single=single, drift=found)
+    judged = outcomes["verdict"].drop_nulls()
+    possible = outcomes.filter(pl.col("failure").fill_null("") != CANNOT_BE)
+    return Trust(
+        verdicts={kind: count for kind in KINDS if (count := int((judged == kind).sum()))},
+        runs=len(possible),
+        incomplete=int((possible["outcome"] != "complete").sum()),
+        single=single,
+        drift=found,
+    )
+
+
+def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:
+    """Divide findings, the most important first, into the answer and the rest."""
+    eligible = [each for each in findings if each.topic != "quality"]
+    summary = tuple(eligible[:SENTENCES])
+    rest = [each for each in findings if each not in summary]
+    order = list(TOPICS)
+    return Answer(
+        question=question,
+        summary=summary,
+        trust=trust,
+        rest=tuple(sorted(rest, key=lambda each: order.index(each.topic))),
+    )
