@@ -29,6 +29,7 @@ COMMANDS = (
     "resume",
     "report",
     "compare",
+    "check",
     "sql",
     "export",
     "import",

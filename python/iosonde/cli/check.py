@@ -1,0 +1,92 @@
+"""`iosonde check`: a regression gate for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from iosonde.regression import Check
+
+
+def command(
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS...", help="Result sets to check.")],
+    baseline: Annotated[
+        list[Path],
+        typer.Option("--baseline", metavar="DIR", help="Result set of a known good system (repeatable; five or more)."),
+    ],
+    allow: Annotated[
+        str, typer.Option("--allow", metavar="PERCENT", help="Accepted loss of IOPS or operations per second.")
+    ] = "5%",
+    allow_latency: Annotated[
+        str, typer.Option("--allow-latency", metavar="PERCENT", help="Accepted increase of p99 latency.")
+    ] = "10%",
+    detect: Annotated[
+        str,
+        typer.Option(
+            "--detect",
+            metavar="PERCENT",
+            help="Exit with 2 unless a loss of this size (twice as much for latency) would be found.",
+        ),
+    ] = "10%",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write Markdown for a pull request.")
+    ] = None,
+) -> None:
+    """Check result sets for regressions against baselines of the same study.
+
+    Exit codes: 0 no regression, 1 regression, 2 cannot tell (including errors).
+
+    Each result set is one session; the variance between baseline sessions decides what counts as a loss.
+    """
+    from iosonde.errors import IosondeError
+    from iosonde.regression import Settings, check, writers
+    from iosonde.results import ResultSet
+
+    settings = Settings(
+        allow=_share("--allow", allow),
+        allow_latency=_share("--allow-latency", allow_latency),
+        detect=_share("--detect", detect),
+    )
+    try:
+        opened = [[ResultSet.open(each) for each in group] for group in (results, baseline)]
+        outcome = check(opened[0], opened[1], settings)
+        _write(outcome, junit, markdown)
+    except IosondeError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None  # 1 would be read as a regression
+    if json:
+        print(writers.to_json(outcome))
+    else:
+        for line in writers.lines(outcome):
+            typer.echo(line)
+    raise typer.Exit(outcome.exit_code)
+
+
+def _write(outcome: Check, junit: Path | None, markdown: Path | None) -> None:
+    from iosonde.errors import ResultsError
+    from iosonde.regression import writers
+
+    for path, content in ((junit, writers.junit), (markdown, writers.markdown)):
+        if path is None:
+            continue
+        try:
+            path.write_text(content(outcome), encoding="utf-8")
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ResultsError(f"cannot write `{path}`: {reason}", hint="name a file in a writable directory") from None
+
+
+def _share(option: str, text: str) -> float:
+    """Read a percentage such as `5%` or `5` as a share."""
+    try:
+        share = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise typer.BadParameter(f"`{text}` is not a percentage from 0 to below 100, such as `5%`", param_hint=option)
+    return share

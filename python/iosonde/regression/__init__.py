@@ -1,0 +1,11 @@
+"""Regression check: whether a result set is slower than its baselines, with exit codes for continuous integration.
+
+The unit of observation is the session (one result set), because repeats within a session share whatever was particular
+to that session. `sessions.py` reduces result sets to one value per cell and session, `variance.py` estimates how much
+sessions differ, `decision.py` decides each cell, `writers.py` prints the outcome.
+"""
+
+from iosonde.regression.check import check
+from iosonde.regression.decision import Cell, Check, Settings
+
+__all__ = ["Cell", "Check", "Settings", "check"]

@@ -1,0 +1,94 @@
+"""Result sets reduced to one value per cell and session.
+
+A cell is one case and one metric: the rate (`ops_per_sec` or `iops`) and the 99th percentile of latency, which is the
+response latency where the loop is open. Values are natural logarithms, so that differences are ratios.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.scopes import overall
+from iosonde.results import ResultSet
+
+RATES = ("ops_per_sec", "iops")
+"""The first that a case has is compared."""
+LATENCIES = ("response_latency_ns_p99", "completion_latency_ns_p99")
+"""The first that a case has is compared: response latency exists only in open loop."""
+
+Better = Literal["higher", "lower"]
+CellKey = tuple[str, str]
+"""Case and metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionValue:
+    """What one session measured in a cell."""
+
+    mean_log: float
+    """Mean of the natural logarithms over its runs."""
+    runs: int
+    run_variance: float
+    """Variance of a single run's logarithm within the session; 0 with one run."""
+    verdict: str
+    """The most frequent verdict of its runs; empty where there is none (simulated devices)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One result set."""
+
+    name: str
+    values: Mapping[CellKey, SessionValue]
+    parameters: Mapping[str, Mapping[str, object]]
+    """Of each case."""
+
+
+def better(metric: str) -> Better:
+    """Whether more is better."""
+    return "higher" if metric in RATES else "lower"
+
+
+def session_of(result_set: ResultSet, name: str) -> Session:
+    """Reduce a result set to its session values."""
+    verdicts = {record.run_id: record.verdict.kind if record.verdict else "" for record in result_set.records()}
+    return Session(
+        name=name,
+        values=session_values(run_metrics(result_set), verdicts),
+        parameters={case.case_id: case.parameters for case in result_set.known_cases() if not case.control},
+    )
+
+
+def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[CellKey, SessionValue]:
+    """Return the value of each cell from run metrics, control runs excluded."""
+    chosen = overall(runs).filter(~pl.col("control"), pl.col("metric").is_in((*RATES, *LATENCIES)), pl.col("value") > 0)
+    compared = _first_of(chosen, RATES).vstack(_first_of(chosen, LATENCIES))
+    grouped = compared.group_by("case_id", "metric", maintain_order=True).agg(
+        pl.col("value").log().alias("logs"), pl.col("run_id")
+    )
+    return {
+        (row["case_id"], row["metric"]): _session_value(row["logs"], row["run_id"], verdicts)
+        for row in grouped.iter_rows(named=True)
+    }
+
+
+def _first_of(runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
+    """Keep, of each case, the rows of the first of the metrics that it has."""
+    rank = pl.col("metric").replace_strict({metric: place for place, metric in enumerate(metrics)}, default=None)
+    return runs.filter(rank.is_not_null()).filter(rank == rank.min().over("case_id"))
+
+
+def _session_value(logs: Sequence[float], run_ids: Iterable[str], verdicts: Mapping[str, str]) -> SessionValue:
+    series = pl.Series(logs)
+    counted = Counter(verdicts.get(run_id, "") for run_id in run_ids)
+    variance = series.var() if len(logs) > 1 else 0.0
+    assert isinstance(variance, float), "a variance of floats is a float"
+    mean = series.mean()
+    assert isinstance(mean, float), "a mean of floats is a float"
+    return SessionValue(mean_log=mean, runs=len(logs), run_variance=variance, verdict=counted.most_common(1)[0][0])

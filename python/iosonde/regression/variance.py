@@ -1,0 +1,95 @@
+"""How much the mean of a cell varies between sessions of the same system.
+
+Each cell has few sessions, so its own variance is poorly known. The variances of all cells of a metric are moderated:
+shrunk towards their common value by the empirical-Bayes method of Smyth (2004, "Linear models and empirical Bayes
+methods for assessing differential expression in microarray experiments", sections 4 and 6.2), which estimates from the
+data how far they may be pooled. The degrees of freedom gained by pooling are limited by the effective number of
+independent cells, (sum of eigenvalues)^2 / (sum of squared eigenvalues) of the correlation between cells' session
+effects (Bretherton 1999): a disturbance that shifts all cells of a session together is one observation, not many.
+
+With fewer than three baseline sessions the variance cannot be estimated well enough; a stated prior enters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma, polygamma
+
+Floats = NDArray[np.float64]
+
+PRIOR_STANDARD_DEVIATION = 0.02
+"""Assumed relative standard deviation of a session mean where baselines cannot show it: 2 %."""
+PRIOR_DEGREES = 4.0
+"""Degrees of freedom of that assumption with one baseline session; half of it with two, none with three or more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionVariance:
+    """Variance of a cell's session mean (natural logarithms), and the degrees of freedom behind it."""
+
+    variance: float
+    degrees: float
+
+
+def session_variances(means: Floats) -> list[SessionVariance]:
+    """Return the variance of each cell from its session means; `means` has one row per cell, one column per session."""
+    cells, sessions = means.shape
+    prior = PRIOR_DEGREES * max(0, 3 - sessions) / 2
+    if sessions == 1:
+        return [SessionVariance(variance=PRIOR_STANDARD_DEVIATION**2, degrees=prior)] * cells
+    own = means.var(axis=1, ddof=1)
+    moderated, degrees = _moderated(own, sessions - 1, limit=(sessions - 1) * _independent_cells(means))
+    total = prior + degrees
+    blended = (prior * PRIOR_STANDARD_DEVIATION**2 + degrees * moderated) / total
+    return [SessionVariance(variance=float(each), degrees=total) for each in blended]
+
+
+def _moderated(variances: Floats, degrees: int, *, limit: float) -> tuple[Floats, float]:
+    """Return variances shrunk towards their common value, and their degrees of freedom, at most `limit`."""
+    positive = variances[variances > 0]
+    if len(positive) < 2:
+        return variances, float(degrees)
+    common, prior_degrees = _fitted_prior(positive, degrees)
+    gained = min(prior_degrees, max(0.0, limit - degrees))
+    # Where the limit cuts the degrees of freedom, the weight of the common value stays what the data support.
+    weight = prior_degrees / (prior_degrees + degrees) if np.isfinite(prior_degrees) else 1.0
+    return weight * common + (1 - weight) * variances, degrees + gained
+
+
+def _fitted_prior(variances: Floats, degrees: int) -> tuple[float, float]:
+    """Return the common variance and its prior degrees of freedom by matching moments of log variances."""
+    half = degrees / 2
+    logs = np.log(variances) - digamma(half) + np.log(half)
+    mean = float(logs.mean())
+    excess = float(logs.var(ddof=1) - polygamma(1, half))
+    if excess <= 0:
+        return float(variances.mean()), float("inf")
+    prior_half = _inverse_trigamma(excess)
+    return float(np.exp(mean + digamma(prior_half) - np.log(prior_half))), 2 * prior_half
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return x with trigamma(x) = value, by Newton's method on 1 / trigamma, which is nearly linear."""
+    x = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        x += step
+        if abs(step) < 1e-10 * x:
+            break
+    return x
+
+
+def _independent_cells(means: Floats) -> float:
+    """Return the effective number of independent cells, between 1 and the number of sessions less one."""
+    centered = means - means.mean(axis=1, keepdims=True)
+    scale = np.sqrt((centered**2).sum(axis=1))
+    rows = centered[scale > 0] / scale[scale > 0][:, np.newaxis]
+    if not len(rows):
+        return 1.0
+    # The non-zero eigenvalues of the cells' correlation matrix are those of this sessions x sessions matrix.
+    eigenvalues = np.linalg.eigvalsh(rows.T @ rows)
+    return float(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())

@@ -1,0 +1,147 @@
+"""The regression gate: false alarms, power, exclusions, exit codes and output formats."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import fabricate
+import numpy as np
+import pytest
+
+from iosonde.errors import ResultsError
+from iosonde.regression import Settings, check
+from iosonde.regression.decision import decide
+from iosonde.regression.sessions import Session, SessionValue
+from iosonde.regression.variance import session_variances
+
+RUNS = 5
+
+
+def sessions(
+    random: np.random.Generator, count: int, *, cells: int = 12, loss: float = 0.0, verdict: str = ""
+) -> list[Session]:
+    """Draw sessions whose runs and sessions vary by 1 %; the first cell loses `loss`."""
+    found = []
+    for _ in range(count):
+        values = {}
+        for cell in range(cells):
+            planted = math.log1p(-loss) if cell == 0 else 0.0
+            logs = math.log(1e5) + random.normal(0, 0.01) + planted + random.normal(0, 0.01, RUNS)
+            values[f"case-{cell}", "iops"] = SessionValue(
+                mean_log=float(logs.mean()), runs=RUNS, run_variance=float(logs.var(ddof=1)), verdict=verdict
+            )
+        found.append(Session(name="", values=values, parameters={f"case-{cell}": {} for cell in range(cells)}))
+    return found
+
+
+def outcomes(loss: float, *, baselines: int, allow: float, checks: int) -> list[set[str]]:
+    random = np.random.default_rng(7)
+    return [
+        {
+            cell.outcome if cell.case_id == "case-0" else f"other {cell.outcome}"
+            for cell in decide(
+                sessions(random, baselines), sessions(random, 1, loss=loss), Settings(allow=allow, detect=0.15)
+            )
+        }
+        for _ in range(checks)
+    ]
+
+
+def test_equal_systems_raise_no_alarm() -> None:
+    """At most 1 of 200 whole checks; `bench/regression_power.py` prints more."""
+    found = outcomes(0.0, baselines=5, allow=0.05, checks=200)
+    assert sum(bool(each & {"regression", "other regression"}) for each in found) <= 1
+
+
+def test_a_loss_of_ten_percent_is_found() -> None:
+    found = outcomes(0.10, baselines=5, allow=0.05, checks=100)
+    assert sum("regression" in each for each in found) >= 95
+    assert not any("other regression" in each for each in found)
+
+
+def test_a_loss_of_five_percent_is_found_with_ten_baselines_and_no_allowance() -> None:
+    found = outcomes(0.05, baselines=10, allow=0.0, checks=100)
+    assert sum("regression" in each for each in found) >= 80
+
+
+def test_disturbed_and_differently_limited_cells_are_undecided() -> None:
+    random = np.random.default_rng(1)
+    baselines = sessions(random, 5, cells=2, verdict="disk")
+    disturbed = decide(baselines, sessions(random, 1, cells=2, loss=0.5, verdict="unclear"), Settings())
+    assert {(cell.outcome, cell.reason) for cell in disturbed} == {("undecided", "runs are unclear")}
+    limited = decide(baselines, sessions(random, 1, cells=2, loss=0.5, verdict="tool"), Settings())
+    assert {(cell.outcome, cell.reason) for cell in limited} == {("undecided", "limited differently: disk, tool")}
+
+
+def test_variances_of_independent_cells_are_pooled_and_of_common_disturbances_are_not() -> None:
+    random = np.random.default_rng(3)
+    independent = session_variances(random.normal(0, 0.01, (40, 5)))
+    assert np.mean([each.variance for each in independent]) == pytest.approx(1e-4, rel=0.2)
+    assert independent[0].degrees > 12
+    common = session_variances(np.tile(random.normal(0, 0.01, 5), (40, 1)) + random.normal(0, 1e-5, (40, 5)))
+    assert common[0].degrees == pytest.approx(4, abs=0.1)
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "iosonde", "check", *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture(scope="module")
+def result_sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Five baselines, an equal candidate and one that is 20 % slower."""
+    directory = tmp_path_factory.mktemp("check")
+    speeds = {**{f"b{number}": 1.0 for number in range(5)}, "equal": 1.0, "slow": 0.8}
+    for seed, (name, speed) in enumerate(speeds.items()):
+        fabricate.result_set(directory / name, fabricate.small_study(), speed=speed, seed=seed, repeats=5)
+    return {name: directory / name for name in speeds}
+
+
+def baselines(result_sets: dict[str, Path]) -> list[object]:
+    return [each for number in range(5) for each in ("--baseline", result_sets[f"b{number}"])]
+
+
+def test_exit_codes_and_formats(result_sets: dict[str, Path], tmp_path: Path) -> None:
+    equal = command(result_sets["equal"], *baselines(result_sets), "--detect", "30%")
+    assert equal.returncode == 0, equal.stdout + equal.stderr
+    assert equal.stdout.startswith("No regression in ")
+    files = ["--junit", tmp_path / "check.xml", "--markdown", tmp_path / "check.md"]
+    slow = command(result_sets["slow"], *baselines(result_sets), "--json", *files)
+    assert slow.returncode == 1, slow.stdout + slow.stderr
+    printed = json.loads(slow.stdout)
+    assert printed["exit_code"] == 1
+    rates = [cell for cell in printed["cells"] if cell["metric"] == "iops"]
+    assert all(cell["change"] == pytest.approx(-0.2, abs=0.05) for cell in rates)
+    suite = ElementTree.parse(tmp_path / "check.xml").getroot()
+    assert int(suite.attrib["failures"]) == sum(cell["outcome"] == "regression" for cell in printed["cells"]) > 0
+    assert (tmp_path / "check.md").read_text().startswith("**Regression in ")
+
+
+def test_one_baseline_states_its_assumption_and_cannot_prove_a_small_loss(result_sets: dict[str, Path]) -> None:
+    done = command(result_sets["equal"], "--baseline", result_sets["b0"])
+    assert done.returncode == 2
+    assert done.stdout.startswith("Cannot tell: ")
+    assert "variance between sessions is unknown with one baseline" in done.stdout
+
+
+def test_errors_are_not_taken_for_regressions(result_sets: dict[str, Path], tmp_path: Path) -> None:
+    missing = command(tmp_path / "missing", "--baseline", result_sets["b0"])
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("error: ")
+    percent = command(result_sets["equal"], "--baseline", result_sets["b0"], "--allow", "many")
+    assert percent.returncode == 2
+    assert "--allow" in percent.stderr
+
+
+def test_a_result_set_is_not_checked_against_itself(result_sets: dict[str, Path]) -> None:
+    from iosonde.results import ResultSet
+
+    opened = ResultSet.open(result_sets["b0"])
+    with pytest.raises(ResultsError, match="both baseline and candidate"):
+        check([opened], [opened])
