@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export PATH := $(BIN):$(PATH)
 DEMO := $(CURDIR)/iosonde-results
 
-.PHONY: demo lab test check format setup bench clean help
+.PHONY: demo lab test check format setup bench protocol clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ format: setup-dev ## Format the code
 	cargo fmt
 	ruff format python tests bench
 	ruff check --fix python tests bench
+
+protocol: setup-dev ## Generate the Python types of specs and events from the engine's schema
+	python scripts/generate-protocol
 
 bench: setup-dev ## Measure the engine against fio, and what measuring costs (ten minutes)
 	python bench/vs_fio.py

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from iosonde.errors import IosondeError
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, Plan, Run
+    from iosonde.protocol.event import Event
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
     from iosonde.storage.consent import Consent
@@ -130,7 +131,7 @@ class _Intervals:
     def run_started(self, run: Run, case: Case) -> None:
         pass
 
-    def event(self, run: Run, event: dict[str, Any]) -> None:
+    def event(self, run: Run, event: Event) -> None:
         from iosonde.cli.progress import PHASES, Figures
         from iosonde.units import format_duration
 

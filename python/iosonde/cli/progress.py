@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 from rich.console import Console, Group
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.plan import Case, Run
     from iosonde.procedure.agenda import Ahead
+    from iosonde.protocol.event import Event, IntervalEvent
     from iosonde.results.schema import Record
 
 PHASES = {
@@ -59,7 +60,7 @@ class Figures:
         self._begin_ns: int | None = None
         self._histograms: list[pl.DataFrame] = []
 
-    def add(self, event: dict[str, Any]) -> None:
+    def add(self, event: IntervalEvent) -> None:
         """Take in one `interval` event."""
         # Not the sum of their lengths: an interval lasts until its last I/O ends, and the next begins before that.
         self._begin_ns = event["begin_ns"] if self._begin_ns is None else min(self._begin_ns, event["begin_ns"])
@@ -85,7 +86,7 @@ class Figures:
         )
 
 
-def _frame(buckets: list[list[int]]) -> pl.DataFrame:
+def _frame(buckets: list[tuple[int, int]]) -> pl.DataFrame:
     frame = pl.DataFrame(buckets, schema={"bucket": pl.UInt32, "count": pl.UInt64}, orient="row")
     return frame.with_columns(pl.lit(0).alias("all"))
 
@@ -103,7 +104,7 @@ class _Lines:
     def run_started(self, run: Run, case: Case) -> None:
         self._figures = Figures(run)
 
-    def event(self, run: Run, event: dict[str, Any]) -> None:
+    def event(self, run: Run, event: Event) -> None:
         if event["event"] == "interval" and event["phase"] == "measure":
             self._figures.add(event)
 
@@ -132,7 +133,7 @@ class _Display:
         self._clock.begin(case.cost.seconds)
         self._draw()
 
-    def event(self, run: Run, event: dict[str, Any]) -> None:
+    def event(self, run: Run, event: Event) -> None:
         if event["event"] == "phase" and event["edge"] == "begin":
             self._phase = PHASES.get(event["phase"], event["phase"])
         if event["event"] == "interval":

@@ -18,6 +18,7 @@ from iosonde.execution.stop import Stop
 from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.watch import Watch
+from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure, Record
 from iosonde.storage import drive_state
 
@@ -52,7 +53,7 @@ class Attempt:
 
 
 def carry_out(
-    run: Run, case: Case, number: int, equipment: Equipment, on_event: Callable[[dict[str, Any]], None]
+    run: Run, case: Case, number: int, equipment: Equipment, on_event: Callable[[Event], None]
 ) -> Attempt | None:
     """Attempt `number` at a run; None if it was stopped and leaves no record."""
     try:
@@ -98,12 +99,12 @@ def _drive(
     context: RunContext,
     equipment: Equipment,
     instruments: RunInstruments,
-    on_event: Callable[[dict[str, Any]], None],
+    on_event: Callable[[Event], None],
 ) -> EngineRun:
     run = context.run
     watch = Watch(run.until, note=equipment.note) if run.until else None
 
-    def handle(event: dict[str, Any]) -> None:
+    def handle(event: Event) -> None:
         instruments.event(event)
         on_event(event)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from iosonde.protocol.event import DeviceUsage, Histogram, IntervalEvent, OperationInterval
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE
-
-Event = Mapping[str, Any]
-
-LATENCIES = ("completion", "response")
 
 
 class Collector:
@@ -26,15 +23,15 @@ class Collector:
         self._usage: list[dict[str, Any]] = []
         self._statistics: list[dict[str, Any]] = []
 
-    def add(self, event: Event) -> None:
+    def add(self, event: IntervalEvent) -> None:
         """Take in one `interval` event."""
         place = {"run_id": self._run_id, "phase": event["phase"], "interval": event["index"]}
         timed = {**place, "begin_ns": event["begin_ns"], "end_ns": event["end_ns"]}
         for stream in event["streams"]:
             shared = {**timed, "stream": stream["stream"], "backlog_max": stream["backlog_max"]}
             # A stalled stream leaves a row without an operation; `frames` gives it those that the stream has.
-            for operation in stream["operations"] or [None]:
-                self._intervals.append(shared | (_counts(operation) if operation else {"operation": None}))
+            counts = [_counts(operation) for operation in stream["operations"]] or [{"operation": None}]
+            self._intervals += [shared | each for each in counts]
             for operation in stream["operations"]:
                 self._add_histograms({**place, "stream": stream["stream"]}, operation)
         self._usage.append({**timed, "device": "process", **event["process"]})
@@ -54,10 +51,9 @@ class Collector:
         intervals = _with_stalls(pl.DataFrame(self._intervals, schema=INTERVALS))
         return intervals, self._histogram_frame(), pl.DataFrame(self._usage, schema=USAGE)
 
-    def _add_histograms(self, place: dict[str, Any], operation: Event) -> None:
-        for latency in LATENCIES:
-            histogram = operation[f"{latency}_latency"]
-            if histogram and histogram["buckets"]:
+    def _add_histograms(self, place: dict[str, Any], operation: OperationInterval) -> None:
+        for latency, histogram in _histograms(operation):
+            if histogram["buckets"]:
                 self._histograms.append({**place, "operation": operation["operation"], "latency": latency})
                 # NumPy holds a bucket in 16 bytes, the parsed list in ten times that.
                 self._buckets.append(np.array(histogram["buckets"], dtype=np.uint64).reshape(-1, 2))
@@ -74,21 +70,32 @@ class Collector:
         )
 
 
-def _flat(device: Event) -> dict[str, Any]:
+def _flat(device: DeviceUsage) -> dict[str, Any]:
     """A device's counters, with those of its media (simulated drives) beside them."""
     counters = {name: value for name, value in device.items() if name != "media"}
     return {**counters, **(device.get("media") or {})}
 
 
-def _counts(operation: Event) -> dict[str, Any]:
-    row = {name: operation[name] for name in ("operation", "count", "bytes", "errors")}
-    for latency in LATENCIES:
-        histogram = operation[f"{latency}_latency"]
-        if histogram is not None:
-            row[f"{latency}_latency_ns_sum"] = histogram["sum_ns"]
-            row[f"{latency}_latency_ns_min"] = histogram["min_ns"] if histogram["count"] else None
-            row[f"{latency}_latency_ns_max"] = histogram["max_ns"] if histogram["count"] else None
+def _counts(operation: OperationInterval) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "operation": operation["operation"],
+        "count": operation["count"],
+        "bytes": operation["bytes"],
+        "errors": operation["errors"],
+    }
+    for latency, histogram in _histograms(operation):
+        row[f"{latency}_latency_ns_sum"] = histogram["sum_ns"]
+        row[f"{latency}_latency_ns_min"] = histogram["min_ns"] if histogram["count"] else None
+        row[f"{latency}_latency_ns_max"] = histogram["max_ns"] if histogram["count"] else None
     return row
+
+
+def _histograms(operation: OperationInterval) -> Iterator[tuple[str, Histogram]]:
+    """The latencies that were measured; a closed loop has no response latency."""
+    yield "completion", operation["completion_latency"]
+    response = operation.get("response_latency")
+    if response:
+        yield "response", response
 
 
 def _with_stalls(intervals: pl.DataFrame) -> pl.DataFrame:

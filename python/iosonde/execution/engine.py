@@ -29,6 +29,7 @@ from iosonde import protocol
 from iosonde.errors import EngineError
 from iosonde.execution.collect import Collector
 from iosonde.execution.stop import Stop
+from iosonde.protocol.event import Event, ResultEvent
 from iosonde.results.schema import Failure
 
 ENGINE = "iosonde-engine"
@@ -109,12 +110,12 @@ def find_engine() -> Path:
 def drive(
     spec: dict[str, Any],
     *,
-    on_event: Callable[[dict[str, Any]], None],
+    on_event: Callable[[Event], None],
     stop: Stop,
     engine: Path | None = None,
     patience: Patience | None = None,
     on_start: Callable[[int], None] = lambda pid: None,
-    is_enough: Callable[[dict[str, Any]], bool] | None = None,
+    is_enough: Callable[[Event], bool] | None = None,
     inherited: Sequence[int] = (),
 ) -> EngineRun:
     """Carry out one spec. `on_event` receives every event as it arrives; `stop` ends the run early.
@@ -208,9 +209,9 @@ class _Conversation:
     def __init__(
         self,
         spec: dict[str, Any],
-        on_event: Callable[[dict[str, Any]], None],
+        on_event: Callable[[Event], None],
         patience: Patience,
-        is_enough: Callable[[dict[str, Any]], bool] | None,
+        is_enough: Callable[[Event], bool] | None,
     ) -> None:
         self._is_enough = is_enough
         self.was_enough = False
@@ -246,7 +247,7 @@ class _Conversation:
 
     def _take(self, line: bytes) -> None:
         try:
-            event = from_json(line)
+            event: Event = from_json(line)
             self._note(event)
         except _NONSENSE as error:
             self._refuse(line, error)
@@ -256,30 +257,30 @@ class _Conversation:
             self.was_enough = self._is_enough(event)
         self._wait_for_next(event)
 
-    def _note(self, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        # An engine that cannot read the spec has no clock to tell of: it says `error` and nothing else.
-        if bool(self.hello) == (kind == "hello") and kind != "error":
+    def _note(self, event: Event) -> None:
+        # An engine that cannot read the spec writes `error` and nothing else.
+        if bool(self.hello) == (event["event"] == "hello") and event["event"] != "error":
             raise ValueError("`hello` comes first, and once")
         if self.result or self.failure:
             raise ValueError("nothing follows `result` or `error`")
-        match kind:
-            case "hello":
-                if event["protocol"] != protocol.VERSION:
-                    raise ValueError(f"it speaks protocol {event['protocol']}, iosonde speaks {protocol.VERSION}")
-                self.hello = _with(event, "engine", "version")
-            case "phase":
-                self.phases.append(_with(event, "phase", "edge", "at_ns"))
-            case "interval":
-                self._collector.add(event)
-            case "warning":
-                self.warnings.append(_with(event, "code", "message"))
-            case "result":
-                self.result = _checked_result(event)
-            case "error":
-                self.failure = Failure(**{name: event[name] for name in ("code", "message", "context", "hint")})
-            case _:
-                raise ValueError("there is no such event")
+        if event["event"] == "hello":
+            if event["protocol"] != protocol.VERSION:
+                raise ValueError(f"it speaks protocol {event['protocol']}, iosonde speaks {protocol.VERSION}")
+            self.hello = _recorded(event, event["engine"], event["version"])
+        elif event["event"] == "phase":
+            self.phases.append(_recorded(event, event["phase"], event["edge"], event["at_ns"]))
+        elif event["event"] == "interval":
+            self._collector.add(event)
+        elif event["event"] == "warning":
+            self.warnings.append(_recorded(event, event["code"], event["message"]))
+        elif event["event"] == "result":
+            self.result = _checked_result(event)
+        elif event["event"] == "error":
+            self.failure = Failure(
+                code=event["code"], message=event["message"], context=event["context"], hint=event["hint"]
+            )
+        else:
+            raise ValueError("there is no such event")
 
     def _refuse(self, line: bytes, error: Exception) -> None:
         missing = f"it lacks {error}" if isinstance(error, KeyError) else str(error).split("\n", 1)[0]
@@ -292,7 +293,7 @@ class _Conversation:
             hint="engine and iosonde may be of different versions: `iosonde doctor` shows both",
         )
 
-    def _wait_for_next(self, event: dict[str, Any]) -> None:
+    def _wait_for_next(self, event: Event) -> None:
         """Layout takes as long as it takes; under load every interval brings an event."""
         if self._is_stopping:
             return
@@ -492,22 +493,18 @@ def _ending(exit_status: int) -> str:
     return signal.Signals(-exit_status).name if exit_status < 0 else f"exit status {exit_status}"
 
 
-def _checked_result(event: dict[str, Any]) -> dict[str, Any]:
+def _checked_result(event: ResultEvent) -> dict[str, Any]:
     """The result, if it has what the tables need."""
-    result = _with(event, "outcome", "begin_ns", "end_ns", "jobs")
-    if result["outcome"] not in ("complete", "stopped"):
-        raise ValueError(f"`{result['outcome']}` is not an outcome")
-    if result["begin_ns"] > result["end_ns"]:
+    if event["outcome"] not in ("complete", "stopped"):
+        raise ValueError(f"`{event['outcome']}` is not an outcome")
+    if event["begin_ns"] > event["end_ns"]:
         raise ValueError("the measurement ends before it begins")
-    for job in result["jobs"]:
-        _with(job, "stream", "job", "usage")
-    return result
+    needed = [(job["stream"], job["job"], job["usage"]) for job in event["jobs"]]
+    return _recorded(event, *needed)
 
 
-def _with(event: dict[str, Any], *needed: str) -> dict[str, Any]:
-    """What an event says, if it says what is needed."""
-    for name in needed:
-        event[name]
+def _recorded(event: Event, *needed: object) -> dict[str, Any]:
+    """The event as it is recorded; to read the fields `needed` checks that it has them."""
     return {name: value for name, value in event.items() if name != "event"}
 
 

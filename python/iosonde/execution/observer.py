@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from iosonde.plan import Case, Run
+from iosonde.protocol.event import Event
 from iosonde.results.schema import Record
 
 
@@ -14,7 +15,7 @@ class Observer(Protocol):
     def run_started(self, run: Run, case: Case) -> None:
         """A run starts."""
 
-    def event(self, run: Run, event: dict[str, Any]) -> None:
+    def event(self, run: Run, event: Event) -> None:
         """The engine wrote an event."""
 
     def run_ended(self, run: Run, record: Record) -> None:
@@ -30,7 +31,7 @@ class Silent:
     def run_started(self, run: Run, case: Case) -> None:
         """Ignore it."""
 
-    def event(self, run: Run, event: dict[str, Any]) -> None:
+    def event(self, run: Run, event: Event) -> None:
         """Ignore it."""
 
     def run_ended(self, run: Run, record: Record) -> None:

@@ -85,8 +85,13 @@ def idle_recoveries(study: Study, results: ResultSet) -> list[IdleRecovery]:
 def _cycle(record: Record) -> tuple[int, int] | None:
     """Nanoseconds of load, and from one begin of it to the next; None where load and pause do not alternate."""
     active = record.parameters.get("active")
-    window = active_window(active) if isinstance(active, str) else {}
-    return (window["end_ns"] - window["begin_ns"], window["every_ns"]) if window.get("every_ns") else None
+    window = active_window(active) if isinstance(active, str) else None
+    every_ns = window.get("every_ns") if window else None
+    if window is None or every_ns is None:
+        return None
+    end_ns = window.get("end_ns")
+    assert end_ns is not None, "a repeated window has an end"
+    return end_ns - window["begin_ns"], every_ns
 
 
 def _follower(record: Record, records: Sequence[Record]) -> Record | None:

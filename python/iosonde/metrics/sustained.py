@@ -217,8 +217,8 @@ def _loaded(intervals: pl.DataFrame, active: object) -> pl.DataFrame:
     """The intervals since the load began; where load and pause alternate, all of them."""
     if not isinstance(active, str) or " every " in active:
         return intervals
-    begin_ns = active_window(active)["begin_ns"] + intervals["begin_ns"].min()
-    return intervals.filter(pl.col("begin_ns") >= begin_ns)
+    since_start = pl.col("begin_ns") - pl.col("begin_ns").min()
+    return intervals.filter(since_start >= active_window(active)["begin_ns"])
 
 
 def _of_intervals(tracking: str, series: Series) -> Floats:

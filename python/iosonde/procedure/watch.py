@@ -6,12 +6,12 @@ run that leaves steady state again goes on until it has come back to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from iosonde.metrics.steady_state import Criteria, steady_state, steady_windows
 from iosonde.metrics.sustained import Series, gather
 from iosonde.plan import JsonObject
+from iosonde.protocol.event import Event
 from iosonde.units import format_duration
 
 _OPERATIONS = ("read", "write", "trim")
@@ -31,9 +31,9 @@ class Watch:
         self._judged = 0
         self._has_left = False
 
-    def is_enough(self, event: Mapping[str, Any]) -> bool:
+    def is_enough(self, event: Event) -> bool:
         """Whether the run may end after this event."""
-        if event.get("event") != "interval" or event["phase"] != "measure":
+        if event["event"] != "interval" or event["phase"] != "measure":
             return False
         operations = [
             operation

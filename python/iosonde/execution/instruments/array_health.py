@@ -8,6 +8,7 @@ from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.units import format_bytes
 
@@ -31,7 +32,7 @@ class ArrayHealth(Instrument):
         if self._array:
             self._before = self._array.state()
 
-    def event(self, event: dict[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Note the first interval after a member failed."""
         if event["event"] != "interval" or not self._array or self._member_failed:
             return

@@ -13,6 +13,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.harness import Harness
 from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, Plan, Run
+from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure, RecordWarning
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Instrument:
     def engine_started(self, pid: int) -> None:
         """The engine's process exists and has not read its spec yet."""
 
-    def event(self, event: dict[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """The engine wrote an event."""
 
     def stop(self, done: EngineRun) -> Reading:
@@ -108,7 +109,7 @@ class RunInstruments:
         for each in self._instruments:
             each.engine_started(pid)
 
-    def event(self, event: dict[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Pass on an event of the engine."""
         for each in self._instruments:
             each.event(event)

@@ -14,8 +14,9 @@ from pydantic import BaseModel
 
 from iosonde.workload import reading
 from iosonde.workload.block.cost import cost
+from iosonde.workload.block.fields import DURATIONS, SCALABLE, SHOWN, SIZES, WHOLE_NUMBERS
 from iosonde.workload.block.footprint import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
-from iosonde.workload.block.parameters import DURATIONS, SCALABLE, SHOWN, SIZES, WHOLE_NUMBERS, BlockParameters
+from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.settling import settle
 from iosonde.workload.block.spec import prepare, resolve, vary
 

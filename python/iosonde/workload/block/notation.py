@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.plan import JsonObject
+from iosonde.protocol.spec import Active
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_rate, parse_size
 from iosonde.workload.reading import not_zero
 
@@ -142,9 +142,9 @@ def parse_active(value: Any) -> str | None:
     return f"{text} every {compact_duration(every)}"
 
 
-def active_window(text: str) -> JsonObject:
-    """When a stream loads the target, as the engine's spec has it: `begin_ns`, `end_ns`, `every_ns` if it repeats."""
+def active_window(text: str) -> Active:
+    """The engine's notation of the time in which a stream applies load; `every_ns` if it repeats."""
     window, _, every = text.partition(" every ")
     begin, _, end = window.partition("-")
-    repeated = {"every_ns": parse_duration(every)} if every else {}
-    return {"begin_ns": parse_duration(begin), "end_ns": parse_duration(end) if end else None, **repeated}
+    active: Active = {"begin_ns": parse_duration(begin), "end_ns": parse_duration(end) if end else None}
+    return {**active, "every_ns": parse_duration(every)} if every else active

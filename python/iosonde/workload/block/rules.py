@@ -1,25 +1,21 @@
-"""What no single parameter of block I/O tells: whether those of a stream fit together."""
+"""Rules for parameters of block I/O that depend on each other."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from iosonde.protocol import HIGHEST_RATE
 from iosonde.units import format_bytes
-
-if TYPE_CHECKING:
-    from iosonde.workload.block.parameters import BlockParameters
+from iosonde.workload.block.fields import BlockFields
 
 Rule = tuple[bool, str]
-"""A condition, and what is wrong when it holds."""
+"""A condition, and the error if it is true."""
 
 
-def problem(stream: BlockParameters) -> str | None:
-    """What keeps a stream's parameters from fitting together, if anything does."""
+def problem(stream: BlockFields) -> str | None:
+    """The first rule that a stream breaks, if any."""
     return next((text for wrong, text in _rules(stream) if wrong), None)
 
 
-def _rules(stream: BlockParameters) -> list[Rule]:
+def _rules(stream: BlockFields) -> list[Rule]:
     strides = [stride for stride in (stream.stride, stream.stride_blocks) if stride is not None]
     is_open = stream.arrival != "closed"
     return [
@@ -77,7 +73,7 @@ def _rules(stream: BlockParameters) -> list[Rule]:
     ]  # fmt: skip
 
 
-def _verification_rules(stream: BlockParameters) -> list[Rule]:
+def _verification_rules(stream: BlockFields) -> list[Rule]:
     """What can be verified: data that is kept and known, with room for a seal in each sector."""
     if stream.verify == "none":
         return []

@@ -9,9 +9,10 @@ from iosonde.errors import StudyError
 from iosonde.plan import Capacity
 from iosonde.units import MIB, compact_size, format_bytes
 from iosonde.workload.block import rules
+from iosonde.workload.block.fields import WHOLE_WORKLOAD
 from iosonde.workload.block.footprint import prepares
 from iosonde.workload.block.notation import mix_of
-from iosonde.workload.block.parameters import WHOLE_WORKLOAD, BlockParameters
+from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.interface import Room
 from iosonde.workload.reading import check_agreement
 

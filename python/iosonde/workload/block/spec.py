@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from iosonde import protocol
 from iosonde.plan import JsonObject
@@ -14,6 +14,7 @@ from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.settling import settle
 
 if TYPE_CHECKING:
+    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
@@ -73,31 +74,33 @@ def _of_case(parameters: Mapping[str, Any], stream: str) -> BlockParameters:
 def _spec(
     streams: Mapping[str, BlockParameters],
     target: JsonObject,
-    backend: JsonObject,
+    backend: spec.Backend,
     devices: list[str],
     *,
     seed: int,
     run_id: str,
 ) -> JsonObject:
     whole = next(iter(streams.values()))
-    return {
+    workload: spec.BlockWorkload = {
+        "kind": "block",
+        "target": cast("spec.Target", target),
+        "backend": backend,
+        "layout": whole.layout,
+        "page_cache": whole.page_cache,
+        "streams": [_stream(name, stream, begins(streams)[name]) for name, stream in streams.items()],
+        "ramp": {"duration_ns": whole.ramp, "bytes": whole.ramp_bytes},
+        "duration_ns": whole.duration,
+        "interval_ns": whole.interval,
+        "verify": _verification(whole, target),
+    }
+    made: spec.Spec = {
         "protocol": protocol.VERSION,
         "run_id": run_id,
         "seed": seed,
-        "workload": {
-            "kind": "block",
-            "target": target,
-            "backend": backend,
-            "layout": whole.layout,
-            "page_cache": whole.page_cache,
-            "streams": [_stream(name, stream, begins(streams)[name]) for name, stream in streams.items()],
-            "ramp": {"duration_ns": whole.ramp, "bytes": whole.ramp_bytes},
-            "duration_ns": whole.duration,
-            "interval_ns": whole.interval,
-            "verify": _verification(whole, target),
-        },
+        "workload": workload,
         "observe": {"block_devices": devices},
     }
+    return cast("JsonObject", made)
 
 
 def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> JsonObject:
@@ -108,34 +111,42 @@ def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> Json
     return target.spec_target(whole.files, size_bytes)
 
 
-def _backend(whole: BlockParameters, given: JsonObject | None) -> JsonObject:
-    """The spec's `backend`; `given` is what the target leaves no choice about."""
+def _backend(whole: BlockParameters, given: JsonObject | None) -> spec.Backend:
+    """The spec's `backend`; `given` is that of a target that leaves no choice."""
     match whole.backend:
         case "ssd":
-            return given or {}
+            return cast("spec.SsdBackend", given or {})
         case "uring":
-            options = ("registered_files", "registered_buffers", "submission_polling", "completion_polling")
-            return {"kind": "uring", **{name: getattr(whole, name) for name in options}}
-        case "simulated":
             return {
+                "kind": "uring",
+                "registered_files": whole.registered_files,
+                "registered_buffers": whole.registered_buffers,
+                "submission_polling": whole.submission_polling,
+                "completion_polling": whole.completion_polling,
+            }
+        case "simulated":
+            simulated = {
                 "kind": "simulated",
                 "servers": whole.servers,
                 "read_service_ns": whole.read_service,
                 "write_service_ns": whole.write_service,
                 "service": whole.service,
             }
-        case kind:
-            return {"kind": kind}
+            return cast("spec.SimulatedBackend", simulated)  # The target sets them (`settling.py`).
+        case "sync":
+            return {"kind": "sync"}
+        case _:
+            return {"kind": "null"}
 
 
-def _verification(whole: BlockParameters, target: JsonObject) -> JsonObject | None:
+def _verification(whole: BlockParameters, target: JsonObject) -> spec.Verification | None:
     if whole.verify == "none":
         return None
     elsewhere = str(journal_directory(target["path"])) if target["kind"] == "device" else None
     return {"when": whole.verify, "journal_directory": elsewhere}
 
 
-def _stream(name: str, stream: BlockParameters, begin: int) -> JsonObject:
+def _stream(name: str, stream: BlockParameters, begin: int) -> spec.Stream:
     # In files of their own the jobs share nothing, so there is nothing to split.
     sharing = "shared" if stream.files == "per_job" else stream.span_sharing
     return {
@@ -162,7 +173,7 @@ def _stream(name: str, stream: BlockParameters, begin: int) -> JsonObject:
     }
 
 
-def _access(stream: BlockParameters) -> JsonObject:
+def _access(stream: BlockParameters) -> spec.Access:
     match stream.access:
         case "strided":
             stride = stream.stride or (stream.stride_blocks or 0) * stream.largest_block
@@ -171,38 +182,52 @@ def _access(stream: BlockParameters) -> JsonObject:
             distribution = _distribution(stream.distribution)
             return {"kind": "random", "coverage": stream.coverage, "distribution": distribution}
         case "aging":
+            assert stream.over_provisioning is not None, "aging is settled with it"
             return {"kind": "aging", "over_provisioning": stream.over_provisioning}
-        case kind:
-            return {"kind": kind}
+        case "sequential":
+            return {"kind": "sequential"}
 
 
-def _distribution(text: str) -> JsonObject:
+def _distribution(text: str) -> spec.Distribution:
     kind, *numbers = text.split(":")
-    names = {"zipfian": ("theta",), "hot_cold": ("hot_span", "hot_access")}.get(kind, ())
-    return {"kind": kind, **dict(zip(names, map(float, numbers), strict=True))}
+    match kind:
+        case "zipfian":
+            return {"kind": "zipfian", "theta": float(numbers[0])}
+        case "hot_cold":
+            return {"kind": "hot_cold", "hot_span": float(numbers[0]), "hot_access": float(numbers[1])}
+        case _:
+            return {"kind": "uniform"}
 
 
-def _durability(text: str) -> JsonObject:
-    kind, *every = text.split(":")
-    return {"kind": kind, **({"every": int(every[0])} if every else {})}
+def _durability(text: str) -> spec.Durability:
+    kind, _, every = text.partition(":")
+    match kind:
+        case "flush":
+            return {"kind": "flush", "every": int(every)}
+        case "dsync":
+            return {"kind": "dsync"}
+        case _:
+            return {"kind": "none"}
 
 
-def _arrival(stream: BlockParameters) -> JsonObject:
-    match stream.rate:
-        case None:
-            return {"kind": stream.arrival}
-        case str(text):
-            steps = [{"rate": rate * stream.load, "duration_ns": length} for rate, length in rate_steps(text)]
-            return {"kind": "steps", "steps": steps, "spacing": stream.arrival}
-        case rate:
-            return {"kind": stream.arrival, "rate": rate * stream.load}
+def _arrival(stream: BlockParameters) -> spec.Arrival:
+    if stream.arrival == "closed" or stream.rate is None:
+        return {"kind": "closed"}
+    if isinstance(stream.rate, str):
+        steps: list[spec.RateStep] = [
+            {"rate": rate * stream.load, "duration_ns": length} for rate, length in rate_steps(stream.rate)
+        ]
+        return {"kind": "steps", "steps": steps, "spacing": stream.arrival}
+    if stream.arrival == "constant":
+        return {"kind": "constant", "rate": stream.rate * stream.load}
+    return {"kind": "poisson", "rate": stream.rate * stream.load}
 
 
-def _payload(stream: BlockParameters) -> JsonObject:
-    if stream.compression_ratio == 1 and stream.duplicate_fraction == 0:
-        return {"kind": stream.payload}
-    return {
-        "kind": "reducible",
-        "compression_ratio": stream.compression_ratio,
-        "duplicate_fraction": stream.duplicate_fraction,
-    }
+def _payload(stream: BlockParameters) -> spec.Payload:
+    if stream.compression_ratio != 1 or stream.duplicate_fraction != 0:
+        return {
+            "kind": "reducible",
+            "compression_ratio": stream.compression_ratio,
+            "duplicate_fraction": stream.duplicate_fraction,
+        }
+    return {"kind": "zeros"} if stream.payload == "zeros" else {"kind": "random"}

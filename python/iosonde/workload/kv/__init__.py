@@ -14,8 +14,9 @@ from pydantic import BaseModel
 
 from iosonde.workload import reading
 from iosonde.workload.kv.cost import cost
+from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES, STORES
 from iosonde.workload.kv.footprint import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
-from iosonde.workload.kv.parameters import DURATIONS, SHOWN, SIZES, STORES, KvParameters
+from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.settling import settle
 from iosonde.workload.kv.spec import resolve
 

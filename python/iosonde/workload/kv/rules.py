@@ -1,26 +1,22 @@
-"""What no single parameter of a load on a store tells: whether those of a stream fit together."""
+"""Rules for parameters of a key-value load that depend on each other."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from iosonde.protocol import HIGHEST_RATE
+from iosonde.workload.kv.fields import KvFields
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.phases import PHASES
 
-if TYPE_CHECKING:
-    from iosonde.workload.kv.parameters import KvParameters
-
 Rule = tuple[bool, str]
-"""A condition, and what is wrong when it holds."""
+"""A condition, and the error if it is true."""
 
 
-def problem(stream: KvParameters) -> str | None:
-    """What keeps a stream's parameters from fitting together, if anything does."""
+def problem(stream: KvFields) -> str | None:
+    """The first rule that a stream breaks, if any."""
     return next((text for wrong, text in _rules(stream) if wrong), None)
 
 
-def _rules(stream: KvParameters) -> list[Rule]:
+def _rules(stream: KvFields) -> list[Rule]:
     kinds = {name for name, _ in operations_of(stream.operations or PHASES[stream.phase].operations)}
     both = stream.phase == "readwhilewriting"
     rate = max(stream.rate or 0, stream.write_rate or 0)

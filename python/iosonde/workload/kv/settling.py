@@ -7,7 +7,8 @@ from typing import Any
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.workload.interface import Room
-from iosonde.workload.kv.parameters import WHOLE_WORKLOAD, KvParameters
+from iosonde.workload.kv.fields import WHOLE_WORKLOAD
+from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOADS, PHASES
 from iosonde.workload.reading import check_agreement
 

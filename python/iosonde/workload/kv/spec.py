@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
@@ -15,6 +15,7 @@ from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.settling import settle
 
 if TYPE_CHECKING:
+    from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
@@ -35,31 +36,33 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         )
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     place, devices = _place(streams, target)
-    return {
+    workload: spec.KvWorkload = {
+        "kind": "kv",
+        "store": {"kind": whole.store, "library": whole.library, "options": whole.options},
+        "target": cast("spec.StoreTarget", place),
+        "records": {
+            "count": whole.records,
+            "key_bytes": _sizes(whole.key_size),
+            "value_bytes": _sizes(whole.value_size),
+            "value_compression_ratio": whole.value_compression_ratio,
+            "seed": whole.records_seed,
+        },
+        "database": _database(whole),
+        "transition": {"settle": whole.settle, "reopen": whole.reopen, "page_cache": whole.page_cache},
+        "streams": [each for name, stream in streams.items() for each in _streams(name, stream)],
+        "ramp": {"duration_ns": whole.ramp, "bytes": None},
+        "duration_ns": max(durations, default=None),
+        "interval_ns": whole.interval,
+        "settle_at_end": whole.settle_at_end,
+    }
+    made: spec.Spec = {
         "protocol": protocol.VERSION,
         "run_id": run_id,
         "seed": seed,
-        "workload": {
-            "kind": "kv",
-            "store": {"kind": whole.store, "library": whole.library, "options": whole.options},
-            "target": place,
-            "records": {
-                "count": whole.records,
-                "key_bytes": _sizes(whole.key_size),
-                "value_bytes": _sizes(whole.value_size),
-                "value_compression_ratio": whole.value_compression_ratio,
-                "seed": whole.records_seed,
-            },
-            "database": _database(whole),
-            "transition": {"settle": whole.settle, "reopen": whole.reopen, "page_cache": whole.page_cache},
-            "streams": [each for name, stream in streams.items() for each in _streams(name, stream)],
-            "ramp": {"duration_ns": whole.ramp, "bytes": None},
-            "duration_ns": max(durations, default=None),
-            "interval_ns": whole.interval,
-            "settle_at_end": whole.settle_at_end,
-        },
+        "workload": workload,
         "observe": {"block_devices": devices},
     }
+    return cast("JsonObject", made)
 
 
 def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObject, list[str]]:
@@ -92,19 +95,23 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
     return place, devices
 
 
-def _database(whole: KvParameters) -> JsonObject:
-    if whole.database != "loaded":
-        return {"kind": whole.database}
-    return {
-        "kind": "loaded",
-        "reload": whole.reload,
-        "order": whole.load_order,
-        "batch": whole.load_batch,
-        "sync": whole.load_sync,
-    }
+def _database(whole: KvParameters) -> spec.Database:
+    match whole.database:
+        case "loaded":
+            return {
+                "kind": "loaded",
+                "reload": whole.reload,
+                "order": whole.load_order,
+                "batch": whole.load_batch,
+                "sync": whole.load_sync,
+            }
+        case "existing":
+            return {"kind": "existing"}
+        case _:
+            return {"kind": "empty"}
 
 
-def _sizes(value: int | str) -> JsonObject:
+def _sizes(value: int | str) -> spec.KvSize:
     sizes = sizes_of(value)
     if len(sizes) == 1:
         return {"kind": "fixed", "bytes": sizes[0][0]}
@@ -113,7 +120,7 @@ def _sizes(value: int | str) -> JsonObject:
     return {"kind": "weighted", "sizes": [{"bytes": size, "weight": weight} for size, weight in sizes]}
 
 
-def _streams(name: str, stream: KvParameters) -> list[JsonObject]:
+def _streams(name: str, stream: KvParameters) -> list[spec.KvStream]:
     """The engine's streams; of `readwhilewriting` the readers and, in the background, the writer."""
     if stream.phase != "readwhilewriting":
         return [_stream(name, stream)]
@@ -133,23 +140,23 @@ def _streams(name: str, stream: KvParameters) -> list[JsonObject]:
     return [_stream(f"{prefix}readers", readers), _stream(f"{prefix}writer", writer)]
 
 
-def _stream(name: str, stream: KvParameters) -> JsonObject:
+def _stream(name: str, stream: KvParameters) -> spec.KvStream:
     low, _, high = stream.scan_records.partition("..")
     is_open = stream.arrival != "closed"
     return {
         "name": name,
         "jobs": stream.jobs,
         "operations": [
-            {"operation": operation, "weight": weight}
+            {"operation": cast("spec.KvOperation", operation), "weight": weight}
             for operation, weight in operations_of(stream.operations or "read")
         ],
         "choice": _choice(stream.choice or "uniform"),
-        "direction": stream.direction,
+        "direction": stream.direction or "forward",
         "scan_records_min": int(low),
         "scan_records_max": int(high or low),
         "batch": stream.batch,
         "sync": stream.sync,
-        "arrival": {"kind": stream.arrival, **({"rate": stream.rate} if is_open else {})},
+        "arrival": _arrival(stream),
         "rate_limit": None if is_open else stream.rate,
         "background": stream.background,
         "limit_bytes": stream.limit_bytes,
@@ -158,15 +165,29 @@ def _stream(name: str, stream: KvParameters) -> JsonObject:
     }
 
 
-def _choice(text: str) -> JsonObject:
+def _arrival(stream: KvParameters) -> spec.Arrival:
+    rate = stream.rate or 0.0
+    match stream.arrival:
+        case "closed":
+            return {"kind": "closed"}
+        case "constant":
+            return {"kind": "constant", "rate": rate}
+        case "poisson":
+            return {"kind": "poisson", "rate": rate}
+
+
+def _choice(text: str) -> spec.KvChoice:
     kind, _, theta = text.partition(":")
     match kind:
         case "sequential":
             return {"kind": "sequential"}
         case "each_once":
             return {"kind": "random", "coverage": "each_once", "distribution": {"kind": "uniform"}}
-        case "uniform":
+        case "zipfian":
+            zipfian: spec.ZipfianKvDistribution = {"kind": "zipfian", "theta": float(theta)}
+            return {"kind": "random", "coverage": "with_replacement", "distribution": zipfian}
+        case "latest":
+            latest: spec.LatestKvDistribution = {"kind": "latest", "theta": float(theta)}
+            return {"kind": "random", "coverage": "with_replacement", "distribution": latest}
+        case _:
             return {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}}
-        case skewed:
-            distribution = {"kind": skewed, "theta": float(theta)}
-            return {"kind": "random", "coverage": "with_replacement", "distribution": distribution}

@@ -1,0 +1,311 @@
+"""The parameters of block I/O: every field of a stream with its default and description.
+
+Docs and errors are generated from this list. Each stream has a full set. Those in `WHOLE_WORKLOAD`
+describe the run and not the stream, so streams that run together must agree on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from iosonde.workload.block import notation
+from iosonde.workload.reading import (
+    Duration,
+    DurationOrZero,
+    Interval,
+    Size,
+    SizeOrZero,
+    none_as_empty,
+    parse_cpus,
+    parse_duration_or_none,
+)
+
+Rate = Annotated[float | str, BeforeValidator(notation.parse_rate_or_steps)]
+
+
+class BlockFields(BaseModel):
+    """One stream: `jobs` threads, each with `queue_depth` I/Os in flight."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    access: Literal["sequential", "random", "strided", "aging"] = Field(
+        "random",
+        description="In which order blocks are visited; `aging` is what preconditioning in one pass does "
+        "(`docs/sustained.md`).",
+    )
+    coverage: Literal["with_replacement", "each_once"] = Field(
+        "with_replacement",
+        description="Random access: every choice independent, or each block once before any comes again.",
+    )
+    distribution: Annotated[str, BeforeValidator(notation.parse_distribution)] = Field(
+        "uniform",
+        description="Random access: `uniform`, `zipfian:THETA` or `hot_cold:HOT_SPAN:HOT_ACCESS` (fractions).",
+    )
+    stride: Size | None = Field(
+        None, description="Strided access: distance from the start of one I/O to the next (IOzone `-j` in blocks)."
+    )
+    stride_blocks: int | None = Field(
+        None, ge=2, le=1 << 20, description="Strided access: the same in blocks, so that it grows with `block_size`."
+    )
+    block_size: Annotated[int | str, BeforeValidator(notation.parse_block_size)] = Field(
+        4096, description="Size of an I/O, or a weighted mix such as `4KiB/70:64KiB/30` (weights)."
+    )
+    unaligned: Literal["refuse", "round_up"] = Field(
+        "refuse", description="Blocks whose size direct I/O of the target cannot do: refused, or rounded up."
+    )
+    queue_depth: int = Field(1, ge=1, le=4096, description="I/Os in flight in each job (fio `iodepth`).")
+    jobs: int = Field(1, ge=1, le=1024, description="Threads (fio `numjobs`).")
+    read_fraction: float = Field(1.0, ge=0, le=1, description="Share of reads; what remains is writes.")
+    trim_fraction: float = Field(0.0, ge=0, le=1, description="Share of trims (discard).")
+    span: Annotated[int | str, BeforeValidator(notation.parse_span)] = Field(
+        1 << 30,
+        description="The range addressed: a size, or a share of the room such as `80%`; of each job's file with "
+        '`files = "per_job"` (a share is then divided among the jobs).',
+    )
+    offset: SizeOrZero = Field(0, description="Where the span begins in the file.")
+    span_sharing: Literal["shared", "split"] = Field(
+        "shared", description="Every job addresses the whole span, or each its own equal part."
+    )
+    files: Literal["shared", "per_job"] = Field("shared", description="One file for all jobs, or each its own.")
+    io_mode: Literal["direct", "buffered"] = Field(
+        "direct", description="Past the page cache (`O_DIRECT`), or through it."
+    )
+    durability: Annotated[str, BeforeValidator(notation.parse_durability)] = Field(
+        "none",
+        description="When writes are durable: `none`, `dsync` (each as it completes), `flush:N` (`fdatasync` after N).",
+    )
+    backend: Literal["uring", "sync", "null", "simulated", "ssd"] = Field(
+        "uring",
+        description="How I/O is done: `io_uring`; `pread`/`pwrite`, one at a time in each job; not at all; on a "
+        "simulated device; on a simulated drive. The targets `null:`, `simulated:` and `sim:` decide this themselves.",
+    )
+    registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
+    registered_buffers: bool = Field(True, description="`uring`: register the buffers with the ring.")
+    submission_polling: bool = Field(False, description="`uring`: a kernel thread polls the submission queue.")
+    completion_polling: bool = Field(False, description="`uring`, direct I/O: completions are polled for.")
+    arrival: Literal["closed", "constant", "poisson"] = Field(
+        "closed",
+        description="Closed loop (the next I/O starts when one completes), or open loop at equal or exponential gaps.",
+    )
+    rate: Rate | None = Field(
+        None,
+        description="Open loop: I/Os per second of all jobs together; in steps as `1000/10s:5000/10s`, the "
+        "last of which lasts.",
+    )
+    load: float = Field(1.0, gt=0, le=10**6, description="Open loop: multiple of `rate`; 2 offers twice as much.")
+    spin: DurationOrZero = Field(
+        100_000,
+        description="Open loop: how long before an I/O is due its thread watches the clock instead of sleeping.",
+    )
+    active: Annotated[str | None, BeforeValidator(notation.parse_active)] = Field(
+        None,
+        description="When in the measurement the stream loads the target, as `10s-20s`, `10s-`, or with pauses between "
+        "as `0s-5s every 15s`; empty: always.",
+    )
+    payload: Literal["random", "zeros"] = Field(
+        "random",
+        description="What is written: incompressible and different in every write, or zeros. `compression_ratio` and "
+        "`duplicate_fraction` make random data reducible.",
+    )
+    compression_ratio: float = Field(
+        1.0, ge=1, le=32, description="How many times smaller zstd makes what is written, duplicates apart; 1 to 32."
+    )
+    duplicate_fraction: float = Field(
+        0.0, ge=0, le=0.99, description="Share of the 4 KiB blocks written that are copies of others; 0 to 0.99."
+    )
+    page_cache: Literal["drop", "keep", "warm"] = Field(
+        "drop", description="The target's pages before the first I/O: dropped, left, or all read once."
+    )
+    layout: Literal["missing", "always", "never"] = Field(
+        "missing", description="Before measuring, write what was never written, everything, or nothing."
+    )
+    verify: Literal["none", "during", "after"] = Field(
+        "none",
+        description="Whether what was written comes back: not checked, each read as it completes, or everything once "
+        "the measurement has ended.",
+    )
+    purge: Literal["none", "strongest", "format", "sanitize", "trim", "overwrite", "unneeded"] = Field(
+        "none",
+        description="Rounds: how what the target holds is given up before: by the strongest means it offers, or by "
+        "that one (`docs/sustained.md`).",
+    )
+    fill: float = Field(
+        0.0,
+        ge=0,
+        le=100,
+        description="Rounds: percent of the capacity that hold incompressible data before; they are the `span`.",
+    )
+    capacity: Size | None = Field(
+        None, description="`fill`: what counts as the capacity; empty: the whole file system or simulated device."
+    )
+    precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none)] = Field(
+        None, description="Rounds: the span is written before in blocks of this size, as `precondition_access` says."
+    )
+    precondition_access: Literal["sequential", "aging"] = Field(
+        "sequential",
+        description="`precondition`: twice over in order, or once at random so that the drive is as stale as endless "
+        "uniform random writes leave it.",
+    )
+    over_provisioning: float | None = Field(
+        None,
+        gt=0,
+        le=10,
+        description="`aging`: spare room of the drive as a fraction of its capacity; simulated drives know their own.",
+    )
+    ramp: DurationOrZero = Field(
+        2 * 10**9, description="Load before the measurement, so that it begins in a settled state; at most so long."
+    )
+    ramp_bytes: Size | None = Field(None, description="Bytes each stream issues at most during the ramp.")
+    duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+        10 * 10**9, description="Length of the measurement at most; `none` where only a limit ends it."
+    )
+    limit_bytes: Size | None = Field(None, description="Bytes each stream issues at most in the measurement.")
+    limit_spans: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(none_as_empty)] = Field(
+        None,
+        description="The same as a multiple of what the stream addresses (of a whole drive its capacity); `none`: no "
+        "such limit.",
+    )
+    limit_operations: int | None = Field(None, ge=1, description="I/Os each stream issues at most in the measurement.")
+    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
+    round_length: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+        None, description="Length of the rounds by which a run is judged to be in steady state; empty: it is not."
+    )
+    tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"] = Field(
+        "iops", description="What is tracked through those rounds."
+    )
+    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+        default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
+    )
+    servers: int | None = Field(None, ge=1, description="Simulated device: I/Os served at the same time (1).")
+    read_service: Duration | None = Field(None, description="Simulated device: time to serve a read (100us).")
+    write_service: Duration | None = Field(None, description="Simulated device: time to serve a write (100us).")
+    service: Literal["constant", "exponential"] | None = Field(
+        None, description="Simulated device: service times all alike (`constant`), or exponential with that mean."
+    )
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """The sizes of its I/Os."""
+        return [size for size, _ in notation.mix_of(self.block_size)]
+
+    @property
+    def largest_block(self) -> int:
+        """The largest of its I/Os."""
+        return max(self.block_sizes)
+
+    @property
+    def has_mixed_blocks(self) -> bool:
+        """Whether its I/Os differ in size."""
+        return isinstance(self.block_size, str)
+
+    @property
+    def offered_rate(self) -> float:
+        """I/Os per second that its schedule asks for, in its highest step; 0 in closed loop."""
+        steps = notation.rate_steps(self.rate) if isinstance(self.rate, str) else [(self.rate or 0.0, 0)]
+        return max(rate for rate, _ in steps) * self.load
+
+    @property
+    def writes(self) -> bool:
+        """Whether any of its I/Os is a write."""
+        return self.read_fraction + self.trim_fraction < 1
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether its target exists in memory only, or not at all."""
+        return self.backend in ("null", "simulated", "ssd")
+
+    @property
+    def has_files_on_drive(self) -> bool:
+        """Whether jobs with files of their own must be given parts of a drive that knows no files."""
+        return self.backend == "ssd" and self.files == "per_job"
+
+    @property
+    def smallest_span(self) -> int:
+        """Bytes of one block for each job that has a part of the span."""
+        parts = self.jobs if self.span_sharing == "split" and self.files == "shared" else 1
+        return parts * self.largest_block
+
+    @property
+    def active_range_bytes(self) -> int:
+        """Bytes that its jobs address together, once it is settled: what SNIA calls the active range."""
+        return int(self.span) * (self.jobs if self.files == "per_job" else 1)
+
+    @property
+    def byte_limit(self) -> int | None:
+        """Bytes that it issues at most in the measurement, once it is settled; None without such a limit."""
+        if self.limit_spans is None:
+            return self.limit_bytes
+        return max(round(self.limit_spans * self.active_range_bytes), self.jobs * self.largest_block)
+
+    @property
+    def extent_bytes(self) -> int:
+        """Bytes of the file or drive that its jobs address together, once it is settled."""
+        return int(self.span) * (self.jobs if self.has_files_on_drive else 1)
+
+
+WHOLE_WORKLOAD = (
+    "files",
+    "backend",
+    "registered_files",
+    "registered_buffers",
+    "submission_polling",
+    "completion_polling",
+    "page_cache",
+    "layout",
+    "verify",
+    "purge",
+    "fill",
+    "capacity",
+    "precondition",
+    "precondition_access",
+    "over_provisioning",
+    "round_length",
+    "tracking",
+    "ramp",
+    "ramp_bytes",
+    "duration",
+    "interval",
+    "load",
+    "servers",
+    "read_service",
+    "write_service",
+    "service",
+)
+"""Parameters of the run: streams that run together must agree on them."""
+
+SIZES: Sequence[str] = (
+    "capacity",
+    "precondition",
+    "stride",
+    "block_size",
+    "span",
+    "offset",
+    "ramp_bytes",
+    "limit_bytes",
+)
+"""Parameters in bytes."""
+
+DURATIONS: Sequence[str] = ("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service")
+"""Parameters in nanoseconds."""
+
+SHOWN: Sequence[str] = (
+    "access",
+    "block_size",
+    "queue_depth",
+    "jobs",
+    "read_fraction",
+    "span",
+    "io_mode",
+    "backend",
+    "duration",
+)
+"""Parameters that a plan shows even where they are the default."""
+
+SCALABLE = ("rate", "load", "queue_depth", "jobs")
+"""Parameters that say how much load there is: what a search may look for."""
+
+WHOLE_NUMBERS = ("queue_depth", "jobs")
+"""Those of them that are counted."""

@@ -1,0 +1,162 @@
+"""The parameters of a key-value load: every field of a stream with its default and description.
+
+A *phase* is a load by the name that db_bench and YCSB know it by; `phases.py` says what each stands for, and what is
+set itself wins over its phase. Those in `WHOLE_WORKLOAD` describe the run and not the stream, so streams that run
+together must agree on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from iosonde.workload.kv import notation
+from iosonde.workload.kv.phases import Phase
+from iosonde.workload.reading import (
+    DurationOrZero,
+    Interval,
+    parse_cpus,
+    parse_duration_or_none,
+    parse_size_or_none,
+)
+
+STORES = ("lmdb", "rocksdb", "redb", "fjall", "null")
+
+
+Count = Annotated[int, BeforeValidator(notation.parse_count)]
+Options = Annotated[dict[str, notation.OptionValue], BeforeValidator(notation.parse_options)]
+
+
+class KvFields(BaseModel):
+    """One stream: `jobs` threads, each with one operation at a time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    store: Literal["lmdb", "rocksdb", "redb", "fjall", "null"] = Field(
+        "lmdb", description="Which store; `null` keeps nothing and shows what the harness costs."
+    )
+    library: str | None = Field(
+        None, description="RocksDB: the shared library, by path or name; empty: the newest that the system has."
+    )
+    lmdb: Options = Field(default_factory=dict, description="Options of LMDB by its own names, such as `mapsize`.")
+    rocksdb: Options = Field(
+        default_factory=dict, description="Options of RocksDB by its own names, such as `write_buffer_size`."
+    )
+    redb: Options = Field(default_factory=dict, description="Options of redb by its own names, such as `cache_size`.")
+    fjall: Options = Field(default_factory=dict, description="Options of fjall by its own names, such as `cache_size`.")
+    phase: Phase = Field("readrandom", description="The load by name (table below); what is set beside it wins.")
+    operations: Annotated[str | None, BeforeValidator(notation.parse_operations)] = Field(
+        None,
+        description="What is done with a record, with weights, as `read/95:update/5`: `read`, `update`, `insert`, "
+        "`delete`, `scan`, `iterate`, `read_modify_write`; empty: as the phase has it.",
+    )
+    choice: Annotated[str | None, BeforeValidator(notation.parse_choice)] = Field(
+        None,
+        description="Which record: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`, "
+        "`latest:THETA`; empty: as the phase has it.",
+    )
+    direction: Literal["forward", "reverse"] | None = Field(
+        None, description="Direction of scans and iterators; empty: as the phase has it."
+    )
+    scan_records: Annotated[str, BeforeValidator(notation.parse_scan)] = Field(
+        "1..100", description="Records of a scan: a number, or a range of which each is as likely."
+    )
+    jobs: int = Field(1, ge=1, le=1024, description="Threads; of `readwhilewriting` the readers.")
+    write_rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
+        None, description="`readwhilewriting`: records per second of the one writer; empty: as fast as it goes."
+    )
+    write_arrival: Literal["closed", "constant", "poisson"] = Field(
+        "closed", description="`readwhilewriting`: `write_rate` as a limit (closed loop), or as an open loop."
+    )
+    batch: int = Field(1, ge=1, le=10**6, description="Records in one transaction or write batch.")
+    sync: bool = Field(False, description="Whether each write is durable when it completes.")
+    arrival: Literal["closed", "constant", "poisson"] = Field(
+        "closed", description="Closed loop (the next operation when one completes), or open loop."
+    )
+    rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
+        None, description="Open loop: operations per second of all jobs together; closed loop: at most so many."
+    )
+    background: bool = Field(False, description="The stream ends when all that are not in the background have.")
+    records: Count = Field(100_000, description="Records of the database; `80M` is 80 million.")
+    key_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(8))] = Field(
+        16, description="Size of a key: fixed, `16..32`, or a mix as `16/90:64/10`; at least 8 B."
+    )
+    value_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(16))] = Field(
+        100, description="Size of a value: fixed, `16..4000`, or a mix as `100/70:4000/30`; at least 16 B."
+    )
+    value_compression_ratio: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Part of its size to which a value can be compressed, as in db_bench; 1: not at all.",
+    )
+    records_seed: int = Field(1, ge=0, description="Seed of the records' contents, the same for runs that share them.")
+    database: Literal["empty", "loaded", "existing"] | None = Field(
+        None,
+        description="Before the measurement: no record, every record (a database that has them is kept), or "
+        "whatever is there; empty: as the phase has it.",
+    )
+    reload: bool = Field(False, description="`loaded`: load anew even if every record is there.")
+    load_order: Literal["sequential", "random"] = Field("sequential", description="Order of keys in which is loaded.")
+    load_batch: int = Field(1000, ge=1, le=10**6, description="Records in one transaction or batch of the load.")
+    load_sync: bool = Field(False, description="Whether each batch of the load is durable before the next.")
+    settle: bool = Field(False, description="After loading, wait until the store has done its background work.")
+    reopen: bool = Field(False, description="Before the measurement, close the store and open it again.")
+    page_cache: Literal["drop", "keep", "warm"] = Field(
+        "drop", description="The database's pages before the measurement: dropped, left, or all read once."
+    )
+    settle_at_end: bool = Field(False, description="After the measurement, wait until background work is done.")
+    memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+        None,
+        description="Memory of the engine, store and page cache together (a memory cgroup; needs root); empty: the "
+        "machine's.",
+    )
+    log: Literal["with_data", "apart"] = Field(
+        "with_data", description="RocksDB: where the write-ahead log lies; `apart` is in `log_target`."
+    )
+    log_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+        None, description="RocksDB: directory on a second target for the log, named with `--set log_target=DIRECTORY`."
+    )
+    ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it begins in a settled state.")
+    duration: Annotated[
+        int | Literal["phase"] | None,
+        BeforeValidator(lambda value: value if value == "phase" else parse_duration_or_none(value)),
+    ] = Field(
+        "phase", description="Length of the measurement at most; `phase`: until a load is done, else 10 s; `none`."
+    )
+    limit_operations: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = Field(
+        None, description="Operations each stream does at most in the measurement; empty: a load does all records."
+    )
+    limit_bytes: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+        None, description="Bytes each stream moves at most in the measurement."
+    )
+    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
+    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+        default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
+    )
+
+    @property
+    def options(self) -> dict[str, notation.OptionValue]:
+        """Options of the store that is measured."""
+        return {} if self.store == "null" else dict(getattr(self, self.store))
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of a key and a value, on average."""
+        return round(notation.mean_size(self.key_size) + notation.mean_size(self.value_size))
+
+
+WHOLE_WORKLOAD = (
+    *("store", "library", *STORES[:-1], "records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
+    *("database", "reload", "load_order", "load_batch", "load_sync", "settle", "reopen", "page_cache", "settle_at_end"),
+    *("memory_limit", "log", "log_target", "ramp", "interval"),
+)
+"""Parameters of the run: streams that run together must agree on them."""
+
+SIZES: Sequence[str] = ("key_size", "value_size", "memory_limit", "limit_bytes")
+
+DURATIONS: Sequence[str] = ("ramp", "duration", "interval")
+
+SHOWN: Sequence[str] = ("store", "phase", "jobs", "records", "key_size", "value_size", "memory_limit", "duration")
