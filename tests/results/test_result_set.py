@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 from inline_snapshot import snapshot
 from plans import a_failure, a_record, hand_plan, tables
@@ -13,6 +14,8 @@ from plans import a_failure, a_record, hand_plan, tables
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet, connect
 from iosonde.results.columns import COLUMNS, TABLES
+from iosonde.results.reading import manifest
+from iosonde.results.schema import MANIFEST
 
 
 @pytest.fixture
@@ -33,6 +36,12 @@ def fail(result_set: ResultSet, run_id: str) -> None:
     with result_set.lock():
         attempt = result_set.next_attempt(run_id)
         result_set.write(a_failure(result_set.plan, run, attempt=attempt), *tables(run_id))
+
+
+def sign(record: Path) -> None:
+    """Write the manifest of a record anew, as somebody who edits one would."""
+    files = {path.name: path.read_bytes() for path in record.iterdir() if path.name != MANIFEST}
+    (record / MANIFEST).write_bytes(manifest(files))
 
 
 def test_what_was_written_is_read_again(result_set: ResultSet) -> None:
@@ -76,9 +85,9 @@ def test_a_record_is_never_replaced(result_set: ResultSet) -> None:
     with pytest.raises(ResultsError) as error:
         measure(result_set, "c0001-r1")
     assert str(error.value).replace(str(result_set.directory), "DIR") == snapshot("""\
-cannot write the record `DIR/records/c0001-r1`: Directory not empty
+cannot write the record `c0001-r1` to the result set `DIR`: Directory not empty
 
-hint: put that right, then go on with `iosonde resume DIR`; runs with a record are kept\
+hint: fix the cause, then run `iosonde resume DIR`: complete runs are kept\
 """)
     assert not list((result_set.directory / "records").glob(".tmp-*"))
     assert [record.run_id for record in result_set.records()] == ["c0001-r1"]
@@ -101,8 +110,7 @@ def test_a_truncated_file_is_named_and_its_run_measured_again(result_set: Result
     file.write_bytes(file.read_bytes()[:-20])
     again = ResultSet.open(result_set.directory)
     assert [record.run_id for record in again.records()] == ["c0002-r1"]
-    assert len(again.problems) == 1
-    assert again.problems[0].startswith(f"`{file}` is damaged: ")
+    assert again.problems == [f"`{file}` was modified after it was written: its SHA-256 differs from the manifest"]
     assert again.missing_runs()[0].run_id == "c0001-r1"
     assert again.next_attempt("c0001-r1") == 2
     assert again.intervals["run_id"].to_list() == ["c0002-r1"]
@@ -132,8 +140,9 @@ def test_a_table_of_another_schema_is_named_and_skipped(result_set: ResultSet) -
     measure(result_set, "c0001-r1")
     path = result_set.directory / "records" / "c0001-r1" / "intervals.parquet"
     result_set.runs.select("run_id").write_parquet(path)
+    sign(path.parent)
     again = ResultSet.open(result_set.directory)
-    assert again.problems == [f"`{path}` is not of our schema: column `phase` is missing or of another type"]
+    assert again.problems == [f"`{path}` has another schema: column `phase` is missing or of another type"]
     assert again.records() == []
 
 
@@ -156,7 +165,7 @@ def test_a_second_writer_is_told_who_writes(result_set: ResultSet) -> None:
         """\
 `DIR` is being written by process PID
 
-hint: wait until it ends, or stop it with Ctrl-C; reading (`report`, `sql`) is possible meanwhile\
+hint: wait until it exits, or stop it with Ctrl-C; `report` and `sql` can read it meanwhile\
 """
     )
     assert ResultSet.open(result_set.directory).records() == []
@@ -178,7 +187,7 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
         """\
 `DIR` is not empty
 
-hint: name a new directory with `--output DIR`, or go on with a result set by `iosonde resume DIR`\
+hint: name a new directory with `--output DIR`, or continue a result set with `iosonde resume DIR`\
 """
     )
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
@@ -189,7 +198,7 @@ def test_a_place_where_no_directory_can_be_is_refused(tmp_path: Path) -> None:
     text = refusal(lambda: ResultSet.create(tmp_path / "file" / "set", hand_plan()))
     assert text.replace(str(tmp_path), "DIR") == snapshot(
         """\
-cannot make the result set `DIR/file/set`: Not a directory
+cannot create the result set `DIR/file/set`: Not a directory
 
 hint: name another directory with `--output DIR`\
 """
@@ -198,7 +207,7 @@ hint: name another directory with `--output DIR`\
 
 def test_what_is_not_a_result_set_is_said_to_be_none(tmp_path: Path, result_set: ResultSet) -> None:
     texts = [refusal(lambda: ResultSet.open(tmp_path)), refusal(lambda: ResultSet.open(tmp_path / "none"))]
-    (result_set.directory / "format.json").write_text('{"format": 2}')
+    (result_set.directory / "format.json").write_text('{"format": 3}')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
     (result_set.directory / "format.json").write_text('{"for')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
@@ -220,21 +229,21 @@ hint: name the directory that `iosonde run` printed\
 hint: name the directory that `iosonde run` printed\
 """,
             """\
-`DIR/set` is of format 2, this iosonde reads format 1
+`DIR/set` has format 3, this iosonde reads formats 1 and 2
 
-hint: read it with the iosonde that wrote it, or a newer one\
+hint: use the iosonde that wrote it, or a newer one\
 """,
             """\
 `DIR/set/format.json` is damaged
   Unterminated string starting at: line 1 column 2 (char 1)
 
-hint: if the rest is sound, restore it by writing `{"format": 1}`\
+hint: if the other files are intact, restore it by writing `{"format": 2}`\
 """,
             """\
 `DIR/set/plan.json` is damaged
   study: Field required
 
-hint: without its plan a result set cannot be read; the records in it are sound JSON and Parquet\
+hint: restore the file: without its plan a result set cannot be read\
 """,
         ]
     )
@@ -302,8 +311,8 @@ def test_percentiles_of_merged_histograms_are_a_group_by(result_set: ResultSet) 
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("DROP TABLE runs", "the query is a DROP, and a result set is only read"),
-        ("COPY runs TO 'runs.csv'", "the query is a COPY, and a result set is only read"),
+        ("DROP TABLE runs", "the query is a DROP, and result sets are read-only"),
+        ("COPY runs TO 'runs.csv'", "the query is a COPY, and result sets are read-only"),
         ("SELECT 1; SELECT 2", "the query has 2 statements, it must have one"),
         ("", "the query has 0 statements, it must have one"),
     ],
@@ -314,10 +323,10 @@ def test_sql_only_reads(result_set: ResultSet, query: str, text: str) -> None:
 
 def test_a_wrong_query_is_answered_with_what_is_wrong(result_set: ResultSet) -> None:
     assert refusal(lambda: result_set.sql("SELECT iops FROM rnus")) == snapshot("""\
-the query cannot be answered: Catalog Error: Table with name rnus does not exist!
+the query failed: Catalog Error: Table with name rnus does not exist!
 Did you mean "runs"?
 
-hint: there are the tables `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `warnings`, `evidence`, `faults`\
+hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `warnings`, `evidence`, `faults`\
 """)
 
 
@@ -332,7 +341,7 @@ def test_an_export_has_every_table_with_every_column_explained(
     readme = written[-1].read_text()
     with result_set.connect() as connection:
         source = f"read_{format}('{tmp_path}/export/histograms.{format}')"
-        assert connection.execute(f"SELECT sum(count) FROM {source}").fetchone() == (3,)
+        assert duckdb.execute(f"SELECT sum(count) FROM {source}").fetchone() == (3,)
         for table in TABLES:
             for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall():
                 assert f"| `{name}` | " in readme

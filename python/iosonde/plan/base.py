@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 JsonObject = dict[str, Any]
 Scalar = str | int | float | bool
+
+RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+"""Also the name of a record's directory."""
+
+OwnName = Annotated[str, Field(pattern=r"^(iosonde-[0-9a-f]{8})?$")]
+"""Also the name of a directory on the target."""
 
 
 class Frozen(BaseModel):

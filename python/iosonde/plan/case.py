@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from iosonde.plan.base import Frozen, JsonObject, Scalar
+from iosonde.plan.base import Frozen, JsonObject, RunId, Scalar
 from iosonde.plan.cost import Cost
 from iosonde.plan.setup import Setup
 
@@ -74,7 +74,7 @@ PREPARATION = "preparation"
 class Run(Frozen):
     """One repeat of a case."""
 
-    run_id: str
+    run_id: RunId
     """`c0012-r2`: case number and repeat, both from 1 (the control case is c0000); `c0012-p07-r2` for the second run of
     the seventh probe of a procedure."""
     case_id: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from iosonde.plan.base import Frozen, JsonObject
+from iosonde.plan.base import Frozen, JsonObject, OwnName
 from iosonde.plan.case import Case, Run
 from iosonde.plan.cost import Cost
 from iosonde.plan.target import Destroys
@@ -40,7 +40,7 @@ class Plan(Frozen):
     """What a user should know before it begins."""
     asks: list[str] = Field(default=[], exclude=True)
     """Options without which it is not carried out; not kept, for serial numbers may stand there."""
-    own: str = ""
+    own: OwnName = ""
     """Name of what is made on the target (`iosonde-XXXXXXXX`), where anything is."""
 
     @property
@@ -55,6 +55,23 @@ class Plan(Frozen):
     def case_of(self, run_id: str) -> Case | None:
         """The case that a run with that id belongs to, if there is one."""
         return self._cases_by_run.get(run_id) or self._cases_by_stem.get(run_id.partition("-")[0])
+
+    def planned_case_id(self, run_id: str) -> str:
+        """The case id of a planned run; empty for others."""
+        return self._cases_by_run[run_id].case_id if run_id in self._cases_by_run else ""
+
+    @model_validator(mode="after")
+    def _check_runs(self) -> Plan:
+        known = {case.case_id for case in self.cases}
+        if len({run.run_id for run in self.runs}) != len(self.runs):
+            raise ValueError("two runs have the same id")
+        for run in self.runs:
+            if run.case_id not in known:
+                raise ValueError(f"run `{run.run_id}` is of an unknown case")
+        for spec in self.specs():
+            if not isinstance(spec.get("workload"), dict):
+                raise ValueError("a spec has no workload")
+        return self
 
     @cached_property
     def _cases_by_run(self) -> dict[str, Case]:

@@ -1,226 +1,625 @@
-"""What every column of every table means: the one list that exports, docs and `iosonde sql` draw on.
+"""The registry of tables and columns: name, type, meaning and origin of every fact, one row each.
 
-Factors and parameters are columns too, of `runs` and `cases`; their meaning stands in the study and the workload. One
-that is called like a column here is called `NAME_level` there.
+Parquet schemas, the tables of `iosonde sql`, exports and their READMEs, and the checks of records that are read follow
+from it. A new fact of a run is one row of `RUNS`. Rates, percentiles and other derived values are metrics
+(`iosonde.metrics.registry`).
+
+Factors and parameters are columns too, of `runs` and `cases`; the study and the workload define them. One with the name
+of a column in any table is called `NAME_level` there.
 """
 
 from __future__ import annotations
 
-_IDENTITY = {"run_id": "The run: case number and repeat"}
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-_PLACE = {
-    **_IDENTITY,
-    "phase": "`warmup` or `measure`",
-    "interval": "Number of the interval in its phase, from 0",
-}
+import polars as pl
+
+if TYPE_CHECKING:
+    from iosonde.results.run_facts import RunFacts
+
+TEXT, FLAG, NUMBER = pl.String, pl.Boolean, pl.Float64
+U32, U64, I64 = pl.UInt32, pl.UInt64, pl.Int64
+DType = type[pl.DataType]
+
+_RANGES: dict[DType, tuple[int, int]] = {U32: (0, 2**32 - 1), U64: (0, 2**64 - 1), I64: (-(2**63), 2**63 - 1)}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    dtype: DType
+    text: str
+    """What it means; units are in the name or here."""
+    value: Callable[[RunFacts], Any] | None = None
+    """Its value in a record, for columns of `runs`."""
+    added: bool = False
+    """Whether Parquet files of the same format may lack it, because they are older."""
+    computed: str = ""
+    """SQL expression, for columns of stored tables that are not stored."""
+
+    def check(self, value: Any) -> None:
+        """Raise `ValueError` if the value is not of the column's type."""
+        if value is not None and not self._fits(value):
+            raise ValueError(f"`{self.name}` cannot be {str(value)[:40]!r}")
+
+    def _fits(self, value: Any) -> bool:
+        if self.dtype is TEXT:
+            return isinstance(value, str)
+        if isinstance(value, bool) or self.dtype is FLAG:
+            return isinstance(value, bool) and self.dtype is FLAG
+        if self.dtype is NUMBER:
+            return isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value)
+        low, high = _RANGES[self.dtype]
+        return isinstance(value, int) and low <= value <= high
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: what a row is, and its columns."""
+
+    text: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> pl.Schema:
+        """Names and types of the stored columns."""
+        return pl.Schema({each.name: each.dtype for each in self.columns if not each.computed})
+
+    def check(self, row: Mapping[str, Any]) -> None:
+        """Raise `ValueError` if a row has a value of the wrong type or an unknown column."""
+        known = {each.name: each for each in self.columns}
+        for name, value in row.items():
+            if name not in known:
+                raise ValueError(f"`{name[:40]}` is unknown")
+            known[name].check(value)
+
+
+_RUN_ID = Column("run_id", TEXT, "Run: case number and repeat", lambda run: run.record.run_id)
+
+_PLACE = (
+    _RUN_ID,
+    Column("phase", TEXT, "`warmup` or `measure`"),
+    Column("interval", U32, "Number of the interval in its phase, from 0"),
+)
+_BEGIN = Column("begin_ns", U64, "Start of the interval, ns since the run's time 0")
+_END = Column("end_ns", U64, "End of the interval, ns since the run's time 0")
+_STREAM = Column("stream", TEXT, "Stream")
+_OPERATION = Column("operation", TEXT, "`read`, `write`, `trim` or `flush`")
 
 _USAGE = {
-    "wall_ns": "Real time covered, ns",
-    "user_ns": "User-mode CPU time, ns",
-    "system_ns": "Kernel-mode CPU time, ns",
+    "wall_ns": "Elapsed time, ns",
+    "user_ns": "User CPU time, ns",
+    "system_ns": "System CPU time, ns",
     "voluntary_switches": "Voluntary context switches",
     "involuntary_switches": "Involuntary context switches",
-    "minor_faults": "Page faults served without I/O",
-    "major_faults": "Page faults that needed I/O",
-    "fs_inputs": "File-system inputs, in units of 512 bytes",
-    "fs_outputs": "File-system outputs, in units of 512 bytes",
+    "minor_faults": "Minor page faults",
+    "major_faults": "Major page faults",
+    "fs_inputs": "File system inputs, in units of 512 bytes",
+    "fs_outputs": "File system outputs, in units of 512 bytes",
 }
+"""The protocol's `Usage`."""
 
-TABLES: dict[str, str] = {
-    "cases": "One row a case (one parameter set), with its factors and parameters",
-    "runs": "One row a run (one repeat of a case), its latest attempt, with the factors of its case",
-    "jobs": "One row a job (thread) of a run, over the measurement",
-    "intervals": "One row a run, phase, interval, stream and operation: counts, and exact sum and extremes of latency",
-    "histograms": "One row an occupied latency bucket of a run, phase, interval, stream and operation",
-    "usage": "One row an interval for the engine process and for each block device under the target",
-    "store_statistics": "One row a statistic of a key-value store at the end of an interval",
-    "warnings": "One row a warning: what may mislead a reader of a run's numbers",
-    "evidence": "One row a number that a run's verdict rests on",
-    "faults": "One row a place where verification found other data than was written, at most 64 a run",
+
+def _usage(prefix: str, text: str, dtype: DType, read: Callable[[RunFacts], Mapping[str, Any]]) -> tuple[Column, ...]:
+    def column(name: str, meaning: str) -> Column:
+        return Column(f"{prefix}{name}", dtype, f"{text}. {meaning}", lambda run: read(run).get(name))
+
+    return tuple(column(name, meaning) for name, meaning in _USAGE.items())
+
+
+def _stored(dtype: DType, *columns: tuple[str, str], added: bool = False) -> tuple[Column, ...]:
+    return tuple(Column(name, dtype, text, added=added) for name, text in columns)
+
+
+CASES = Table(
+    "One row per case (one parameter set), with its factors and parameters",
+    (
+        Column("case_id", TEXT, "Case: `PART/FACTOR=LEVEL/...`, or `control`"),
+        Column("part", TEXT, "Part of the study"),
+        Column("control", FLAG, "Whether this is the control case, repeated to show drift of the machine"),
+        Column("cost_s", NUMBER, "Planned time of ramp and measurement, s"),
+        Column("cost_write_bytes", U64, "Planned upper bound of bytes written; null where only time limits them"),
+    ),
+)
+
+RUNS = Table(
+    "One row per run (one repeat of a case), its latest attempt, with the factors of its case",
+    (
+        _RUN_ID,
+        Column("case_id", TEXT, "Case that the run repeats", lambda run: run.record.case_id),
+        Column("part", TEXT, "Part of the study", lambda run: run.record.part),
+        Column("control", FLAG, "Whether it repeats the control case", lambda run: run.record.control),
+        Column("repeat", U32, "Number of the repeat, from 1", lambda run: run.record.repeat),
+        Column("order", U32, "Position in the order of execution, from 0", lambda run: run.record.order),
+        Column(
+            "attempt", U32, "Number of the attempt, from 1; above 1 after a failure", lambda run: run.record.attempt
+        ),
+        Column("outcome", TEXT, "`complete`, `stopped` or `failed`", lambda run: run.record.outcome),
+        Column("failure", TEXT, "Code of the failure", lambda run: run.failure("code")),
+        Column("failure_message", TEXT, "Message of the failure", lambda run: run.failure("message")),
+        Column("started_at", TEXT, "Start of the engine, ISO 8601", lambda run: run.record.started_at),
+        Column("ended_at", TEXT, "Exit of the engine, ISO 8601", lambda run: run.record.ended_at),
+        Column(
+            "measure_begin_ns",
+            U64,
+            "Start of the measurement, ns since the run's time 0",
+            lambda run: run.result.get("begin_ns"),
+        ),
+        Column(
+            "measure_end_ns",
+            U64,
+            "End of the measurement, ns since the run's time 0",
+            lambda run: run.result.get("end_ns"),
+        ),
+        Column("jobs_total", U64, "Jobs (threads) of all streams", lambda run: run.jobs_total),
+        Column(
+            "concurrency",
+            U64,
+            "Upper bound of I/Os in flight: jobs x queue depth, summed over streams",
+            lambda run: run.concurrency,
+        ),
+        Column(
+            "loop", TEXT, "`closed` (next I/O when one completes), `open` (at a rate), or `mixed`", lambda run: run.loop
+        ),
+        Column("backend_in_effect", TEXT, "Backend that did the I/O", lambda run: run.part("backend").get("kind")),
+        Column(
+            "layout_written_bytes", U64, "Bytes that layout wrote", lambda run: run.part("layout").get("written_bytes")
+        ),
+        Column(
+            "layout_kept_bytes",
+            U64,
+            "Bytes that layout found already written",
+            lambda run: run.part("layout").get("kept_bytes"),
+        ),
+        Column(
+            "verified_bytes",
+            U64,
+            "Bytes read and verified, counted each time; null without verification",
+            lambda run: run.part("verification").get("checked_bytes"),
+        ),
+        Column(
+            "wrong_sectors",
+            U64,
+            "512-byte sectors with wrong data, counted each time; null without verification",
+            lambda run: run.wrong_sectors,
+        ),
+        Column(
+            "peak_memory_bytes",
+            U64,
+            "Peak resident memory of the engine as the engine reports it, bytes",
+            lambda run: run.result.get("peak_memory_bytes"),
+        ),
+        Column("buffer_bytes", U64, "Size of the I/O buffers, bytes", lambda run: run.result.get("buffer_bytes")),
+        *_usage("process_", "Engine process during the measurement", U64, lambda run: run.part("process")),
+        *_usage("child_", "Engine process from start to exit (wait4)", I64, lambda run: run.record.child),
+        Column(
+            "child_max_rss_bytes",
+            I64,
+            "Peak resident memory of the engine process (wait4), bytes; null where unknown",
+            lambda run: run.record.child.get("max_rss_bytes"),
+        ),
+        Column(
+            "child_exit_status",
+            I64,
+            "Exit status of the engine process; the negative signal number if a signal killed it",
+            lambda run: run.record.child.get("exit_status"),
+        ),
+        Column("clock", TEXT, "Clock used for latencies", lambda run: run.record.engine.get("clock")),
+        Column(
+            "clock_read_ns", NUMBER, "Cost of one clock read, ns", lambda run: run.record.engine.get("clock_read_ns")
+        ),
+        Column(
+            "realtime_ns",
+            U64,
+            "Wall clock at the run's time 0, Unix time in ns",
+            lambda run: run.record.engine.get("realtime_ns"),
+        ),
+        Column("engine", TEXT, "Name of the engine", lambda run: run.record.engine.get("engine")),
+        Column("engine_version", TEXT, "Version of the engine", lambda run: run.record.engine.get("version")),
+        Column(
+            "environment",
+            TEXT,
+            "Name of the file in `environments/` that describes machine and software",
+            lambda run: run.record.environment,
+        ),
+        Column(
+            "target_bytes",
+            U64,
+            "Size of the array or device under the run, bytes; null where not reported",
+            lambda run: run.array["target_bytes"],
+        ),
+        Column(
+            "members",
+            TEXT,
+            "Members of the array under the run, named as in `usage`, separated by spaces; null without an array",
+            lambda run: run.array["members"],
+        ),
+        Column(
+            "link_bytes_per_second",
+            NUMBER,
+            "Bandwidth limit of all members together, bytes/s; null where unknown",
+            lambda run: run.array["link_bytes_per_second"],
+        ),
+        Column(
+            "pcie_bytes_per_second",
+            NUMBER,
+            "Bandwidth limit of the PCIe links that members share, per direction, bytes/s; null where they share none",
+            lambda run: run.array["pcie_bytes_per_second"],
+        ),
+        Column(
+            "memory_copy_bytes_per_second",
+            NUMBER,
+            "Memory copy bandwidth of the machine, bytes/s; null unless the load is buffered",
+            lambda run: run.array["memory_copy_bytes_per_second"],
+        ),
+        Column(
+            "rebuild_share",
+            NUMBER,
+            "Share of a member that was rebuilt during the run; null without a rebuild",
+            lambda run: run.array["rebuild_share"],
+        ),
+        Column(
+            "rebuild_share_seconds",
+            NUMBER,
+            "Seconds that rebuilding this share took",
+            lambda run: run.array["rebuild_share_seconds"],
+        ),
+        Column(
+            "array_thread",
+            TEXT,
+            "Kernel thread of the array with the most CPU time, such as `md127_raid5`; null without one",
+            lambda run: run.array["array_thread"],
+        ),
+        Column(
+            "array_thread_share",
+            NUMBER,
+            "CPU time of that thread during the measurement, as a share of one core",
+            lambda run: run.array["array_thread_share"],
+        ),
+        Column(
+            "array_cpu_ns",
+            U64,
+            "CPU time of all kernel threads of the array, ns; null without an array",
+            lambda run: run.array["array_cpu_ns"],
+        ),
+        Column(
+            "kernel_cpu_ns",
+            U64,
+            "CPU time of all kernel threads during the measurement, ns; null where none is visible",
+            lambda run: run.array["kernel_cpu_ns"],
+        ),
+        Column(
+            "busiest_core_share",
+            NUMBER,
+            "Share of the measurement in which the busiest core was not idle",
+            lambda run: run.array["busiest_core_share"],
+        ),
+        Column(
+            "simulated",
+            FLAG,
+            "Whether the storage was simulated: values of a model, not of a device",
+            lambda run: bool(run.record.target.get("simulated", False)),
+        ),
+        Column("warning_count", U32, "Number of warnings", lambda run: len(run.record.warnings)),
+        Column(
+            "verdict",
+            TEXT,
+            "`device-limited`, `harness-limited`, `cache-served` or `undetermined`; null without a result",
+            lambda run: run.record.verdict.kind if run.record.verdict else None,
+        ),
+        Column(
+            "verdict_because",
+            TEXT,
+            "Reasons for the verdict, in sentences",
+            lambda run: "; ".join(run.record.verdict.because) if run.record.verdict else None,
+        ),
+        Column("workload", TEXT, "`block` or `kv`", lambda run: run.store["workload"]),
+        Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
+        Column(
+            "began_empty",
+            FLAG,
+            "Whether the run started with an empty database; null for block I/O",
+            lambda run: run.store["began_empty"],
+        ),
+        Column(
+            "database_kept",
+            FLAG,
+            "Whether a complete database was found and reused",
+            lambda run: run.store["database_kept"],
+        ),
+        Column(
+            "database_bytes",
+            U64,
+            "Bytes allocated to the closed database, including its log",
+            lambda run: run.store["database_bytes"],
+        ),
+        Column(
+            "record_bytes",
+            U64,
+            "Size of keys and values of all records, counted once, bytes",
+            lambda run: run.store["record_bytes"],
+        ),
+        Column(
+            "cached_bytes_at_begin",
+            U64,
+            "Bytes of the database in the page cache at measurement start (cachestat)",
+            lambda run: run.store["cached_bytes_at_begin"],
+        ),
+        Column("cached_bytes_at_end", U64, "The same at measurement end", lambda run: run.store["cached_bytes_at_end"]),
+        Column("settle_ns", U64, "Time to settle before the measurement, ns", lambda run: run.store["settle_ns"]),
+        Column(
+            "settle_at_end_ns",
+            U64,
+            "Time to settle after the measurement, ns",
+            lambda run: run.store["settle_at_end_ns"],
+        ),
+        Column("close_ns", U64, "Time to close the database, ns", lambda run: run.store["close_ns"]),
+        Column(
+            "writing_jobs", U32, "Jobs of the streams that write to the store", lambda run: run.store["writing_jobs"]
+        ),
+        Column(
+            "stalled_ns",
+            U64,
+            "Time that writes were stalled, as the store reports it, summed over threads, ns",
+            lambda run: run.store["stalled_ns"],
+        ),
+        Column(
+            "values_checked",
+            U64,
+            "Values compared with the expected ones, ramp included",
+            lambda run: run.store["values_checked"],
+        ),
+        Column("values_missing", U64, "Records that were not found", lambda run: run.store["values_missing"]),
+        Column(
+            "values_corrupted",
+            U64,
+            "Values that differ from the expected ones",
+            lambda run: run.store["values_corrupted"],
+        ),
+        Column(
+            "memory_limit_bytes",
+            U64,
+            "Memory limit of the engine's control group, bytes; null without one",
+            lambda run: run.store["memory_limit_bytes"],
+        ),
+        Column(
+            "memory_peak_bytes",
+            U64,
+            "Peak memory charged to it, page cache included, bytes",
+            lambda run: run.store["memory_peak_bytes"],
+        ),
+        Column(
+            "memory_at_limit",
+            U64,
+            "Number of allocations that hit the limit and had to reclaim memory",
+            lambda run: run.store["memory_at_limit"],
+        ),
+        Column(
+            "memory_oom_kills",
+            U64,
+            "Processes in it that the kernel killed for lack of memory",
+            lambda run: run.store["memory_oom_kills"],
+        ),
+        Column(
+            "run_device_read_bytes",
+            U64,
+            "Bytes read by the outermost device from before engine start to engine exit",
+            lambda run: run.store["run_device_read_bytes"],
+        ),
+        Column(
+            "run_device_write_bytes",
+            U64,
+            "The same for writes, until everything was durable",
+            lambda run: run.store["run_device_write_bytes"],
+        ),
+        Column(
+            "run_drive_write_bytes",
+            U64,
+            "Bytes that the kernel sent to the physical drives over the whole run",
+            lambda run: run.drives["run_drive_write_bytes"],
+        ),
+        Column(
+            "run_drive_units_written",
+            U64,
+            "The same as the drives count it, in data units of 512,000 bytes, rounded up",
+            lambda run: run.drives["run_drive_units_written"],
+        ),
+        Column(
+            "run_media_write_bytes",
+            U64,
+            "Bytes that the drives wrote to their media in that time; null unless all report it",
+            lambda run: run.drives["run_media_write_bytes"],
+        ),
+        Column(
+            "run_media_step_bytes",
+            U64,
+            "Resolution of their media counters, bytes",
+            lambda run: run.drives["run_media_step_bytes"],
+        ),
+        Column(
+            "run_media_untold",
+            TEXT,
+            "Why media writes are not reported; null where they are",
+            lambda run: run.drives["run_media_untold"],
+        ),
+    ),
+)
+
+JOBS = Table(
+    "One row per job (thread) of a run, over the measurement",
+    (
+        _RUN_ID,
+        Column("stream", TEXT, "Stream of the job"),
+        Column("job", U32, "Number in the stream, from 0"),
+        *_stored(
+            U64,
+            ("operations", "I/Os completed in the measurement"),
+            ("bytes", "Bytes moved in the measurement"),
+            ("last_completion_ns", "Completion time of its last counted I/O, ns since the run's time 0"),
+            ("abandoned", "I/Os in flight that did not complete in time after the end"),
+            ("due", "I/Os due from run start to the end of the load; null in closed loop"),
+            ("started", "I/Os of these that were started; null in closed loop"),
+            ("start_lag_ns_sum", "Sum of start delays, ns; null in closed loop"),
+            ("start_lag_ns_max", "Largest start delay, ns; null in closed loop"),
+            ("spun_ns", "CPU time spent polling the clock for the next start, ns; null in closed loop"),
+            *_USAGE.items(),
+        ),
+    ),
+)
+
+INTERVALS = Table(
+    "One row per run, phase, interval, stream and operation: counts, and exact sum and extremes of latency",
+    (
+        *_PLACE,
+        _BEGIN,
+        _END,
+        _STREAM,
+        _OPERATION,
+        *_stored(
+            U64,
+            ("count", "I/Os completed without error"),
+            ("bytes", "Bytes that they moved"),
+            ("errors", "I/Os that failed or were short"),
+            ("completion_latency_ns_sum", "Sum of completion latencies (submission to completion), ns"),
+            ("completion_latency_ns_min", "Smallest completion latency, ns; null where nothing completed"),
+            ("completion_latency_ns_max", "Largest completion latency, ns; null where nothing completed"),
+            (
+                "response_latency_ns_sum",
+                "Sum of response latencies (intended start to completion), ns; null in closed loop",
+            ),
+            ("response_latency_ns_min", "Smallest response latency, ns; null in closed loop"),
+            ("response_latency_ns_max", "Largest response latency, ns; null in closed loop"),
+            ("backlog_max", "Open loop: largest number of I/Os due but not started"),
+        ),
+    ),
+)
+
+HISTOGRAMS = Table(
+    "One row per occupied latency bucket of a run, phase, interval, stream and operation",
+    (
+        *_PLACE,
+        _STREAM,
+        _OPERATION,
+        Column("latency", TEXT, "`completion` (submission to completion) or `response` (intended start to completion)"),
+        Column("bucket", U32, "Number of the bucket (docs/protocol.md, Histogram)"),
+        Column("count", U64, "I/Os in the bucket"),
+        Column("lower_ns", U64, "Smallest latency of the bucket, ns", computed="bucket_lower_ns(bucket)"),
+        Column(
+            "midpoint_ns",
+            U64,
+            "Representative latency, within 0.1 % of every latency in the bucket, ns",
+            computed="bucket_midpoint_ns(bucket)",
+        ),
+    ),
+)
+
+USAGE = Table(
+    "One row per interval for the engine process and for each block device under the target",
+    (
+        *_PLACE,
+        _BEGIN,
+        _END,
+        Column(
+            "device",
+            TEXT,
+            "Block device as `major:minor`; `process` for the engine; `array`, `drive0` of a simulated target",
+        ),
+        *_stored(
+            U64,
+            *_USAGE.items(),
+            ("reads", "Reads completed by the device"),
+            ("read_merges", "Reads merged with queued ones"),
+            ("read_bytes", "Bytes read"),
+            ("read_wait_ns", "Sum of read wait times, ns"),
+            ("writes", "Writes completed by the device"),
+            ("write_merges", "Writes merged with queued ones"),
+            ("write_bytes", "Bytes written"),
+            ("write_wait_ns", "Sum of write wait times, ns"),
+            ("in_flight", "I/Os in flight at the end of the interval"),
+            ("busy_ns", "Time with any I/O in flight, ns"),
+            ("discards", "Discards completed"),
+            ("discard_bytes", "Bytes discarded"),
+            ("flushes", "Flushes completed"),
+        ),
+        *_stored(
+            U64,
+            ("media_read_bytes", "Bytes read from the media; simulated drives only"),
+            ("media_write_bytes", "Bytes programmed: host data, copies and padding; simulated drives only"),
+            ("copied_bytes", "Bytes of these that garbage collection copied"),
+            ("padded_bytes", "Bytes of these that padded pages incomplete at a flush"),
+            ("erases", "Erased blocks, of one die each"),
+            ("buffer_read_hits", "Reads (4 KiB pages) served from the write buffer"),
+            ("buffer_write_hits", "Writes (4 KiB pages or parts) that replaced data still in the write buffer"),
+            added=True,
+        ),
+    ),
+)
+
+STORE_STATISTICS = Table(
+    "One row per statistic of a key-value store at the end of an interval",
+    (
+        *_PLACE,
+        _END,
+        Column("statistic", TEXT, "Name, as the store calls it"),
+        Column("value", U64, "Value: a counter since the store was opened, or a state"),
+    ),
+)
+
+WARNINGS = Table(
+    "One row per warning: a reason to distrust a run's numbers",
+    (
+        _RUN_ID,
+        Column("code", TEXT, "Stable name (docs/warnings.md)"),
+        Column("message", TEXT, "Message"),
+        Column("hint", TEXT, "What to do about it"),
+    ),
+)
+
+EVIDENCE = Table(
+    "One row per number that a run's verdict is based on",
+    (
+        _RUN_ID,
+        Column("number", TEXT, "Name of the number (docs/warnings.md)"),
+        Column("value", NUMBER, "Value; a share from 0 to 1 if its name says so"),
+    ),
+)
+
+FAULTS = Table(
+    "One row per location where verification found wrong data, at most 64 per run",
+    (
+        _RUN_ID,
+        Column("fault", TEXT, "`lost`, `torn`, `misdirected`, `stale`, `flipped` or `foreign` (docs/verification.md)"),
+        Column("path", TEXT, "File"),
+        Column("offset_bytes", U64, "Offset in the file, bytes"),
+        Column("bytes", U64, "Length, bytes"),
+        Column("expected", TEXT, "Expected content, in words"),
+        Column("found", TEXT, "Content found, in words"),
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    "cases": CASES,
+    "runs": RUNS,
+    "jobs": JOBS,
+    "intervals": INTERVALS,
+    "histograms": HISTOGRAMS,
+    "usage": USAGE,
+    "store_statistics": STORE_STATISTICS,
+    "warnings": WARNINGS,
+    "evidence": EVIDENCE,
+    "faults": FAULTS,
 }
+"""Every table of facts by name."""
 
 COLUMNS: dict[str, dict[str, str]] = {
-    "cases": {
-        "case_id": "The case: `PART/FACTOR=LEVEL/...`, or `control`",
-        "part": "Part of the study",
-        "control": "Whether this is the control case, repeated to show drift of the machine",
-        "cost_s": "Time of ramp and measurement as planned, s",
-        "cost_write_bytes": "Bytes written at most as planned; null where only time limits them",
-    },
-    "runs": {
-        **_IDENTITY,
-        "case_id": "The case that the run repeats",
-        "part": "Part of the study",
-        "control": "Whether it repeats the control case",
-        "repeat": "Number of the repeat, from 1",
-        "order": "Position in the order of execution, from 0",
-        "attempt": "Number of the attempt, from 1; above 1 after a failure",
-        "outcome": "`complete`, `stopped` or `failed`",
-        "failure": "Why it failed: a stable code",
-        "failure_message": "Why it failed: a sentence",
-        "started_at": "Start of the engine, ISO 8601",
-        "ended_at": "End of the engine, ISO 8601",
-        "measure_begin_ns": "Begin of the measurement, ns since the run's 0",
-        "measure_end_ns": "End of the measurement, ns since the run's 0",
-        "jobs_total": "Jobs (threads) of all streams together",
-        "concurrency": "I/Os in flight at most: jobs x queue depth, summed over streams",
-        "loop": "`closed` (next I/O when one completes), `open` (at a rate), or `mixed`",
-        "backend_in_effect": "Backend that really did the I/O",
-        "layout_written_bytes": "Bytes that layout wrote",
-        "layout_kept_bytes": "Bytes that layout found written already",
-        "verified_bytes": "Bytes read and checked by verification, each time that they were; null without it",
-        "wrong_sectors": "Sectors of 512 bytes that did not come back as written, each time; null without verification",
-        "peak_memory_bytes": "Peak resident memory of the engine as it says itself, bytes",
-        "buffer_bytes": "Memory held for I/O buffers, bytes",
-        **{f"process_{name}": f"Engine process during the measurement. {text}" for name, text in _USAGE.items()},
-        **{f"child_{name}": f"Engine process from start to end (wait4). {text}" for name, text in _USAGE.items()},
-        "child_max_rss_bytes": "Peak resident memory of the engine process (wait4), bytes; null where not known",
-        "child_exit_status": "Exit status of the engine process; negative for the signal that ended it",
-        "clock": "Clock that latencies were read from",
-        "clock_read_ns": "Cost of reading it once, ns",
-        "realtime_ns": "Wall clock at the run's 0, Unix time in ns",
-        "engine": "Name of the engine",
-        "engine_version": "Version of the engine",
-        "environment": "Which file in `environments/` describes machine and software",
-        "target_bytes": "Size of the array or device under the run, bytes; null where the target does not tell",
-        "members": "Members of the array under the run as `usage` calls them, with spaces between; null without one",
-        "link_bytes_per_second": "What all members together can carry at most, bytes/s; null where not known",
-        "pcie_bytes_per_second": "What PCIe links that members share let all of them have in each direction, bytes/s; "
-        "null where they share none",
-        "memory_copy_bytes_per_second": "What the machine copies in memory, bytes/s; null unless the load is buffered",
-        "simulated": "Whether the storage was simulated: figures of a model, not of a device",
-        "rebuild_share": "Share of a member that was rebuilt during the run; null where nothing was rebuilt",
-        "rebuild_share_seconds": "Seconds in which that share was rebuilt",
-        "array_thread": "Kernel thread of the array that used most CPU time, such as `md127_raid5`; null without one",
-        "array_thread_share": "Of one core, what that thread used during the measurement",
-        "array_cpu_ns": "CPU time of all kernel threads that work for the array, ns; null without an array",
-        "kernel_cpu_ns": "CPU time of all kernel threads during the measurement, ns; null where none is to be seen",
-        "busiest_core_share": "Share of the measurement that the busiest core was not idle, whoever used it",
-        "warning_count": "Number of warnings",
-        "verdict": "`device-limited`, `harness-limited`, `cache-served` or `undetermined`; null without a result",
-        "verdict_because": "Why, in sentences",
-        "workload": "`block` or `kv`",
-        "store_version": "Version of the store, from itself",
-        "began_empty": "Whether the run began with an empty database; null of block I/O",
-        "database_kept": "Whether a complete database was found and kept",
-        "database_bytes": "Bytes allocated to the database after it was closed, its log included",
-        "record_bytes": "Bytes of keys and values of all records, once each",
-        "cached_bytes_at_begin": "Bytes of the database in the page cache when the measurement began (cachestat)",
-        "cached_bytes_at_end": "The same when it ended",
-        "settle_ns": "Time that settling before the measurement took, ns",
-        "settle_at_end_ns": "Time that settling after the measurement took, ns",
-        "close_ns": "Time that closing took, ns",
-        "writing_jobs": "Jobs of streams that write to the store",
-        "stalled_ns": "Time for which the store says that it held writes back, summed over threads, ns",
-        "values_checked": "Values compared with what their keys demand, ramp included",
-        "values_missing": "Records that were asked for and not found",
-        "values_corrupted": "Values that are not what their keys demand",
-        "memory_limit_bytes": "Limit of the engine's control group, bytes; null without one",
-        "memory_peak_bytes": "Most memory ever charged to it, page cache included, bytes",
-        "memory_at_limit": "How often memory was refused at the limit, and had to be reclaimed",
-        "memory_oom_kills": "Processes that the kernel killed in it for want of memory",
-        "run_device_read_bytes": "Bytes read by the device that moved most, from before the engine started to its end",
-        "run_device_write_bytes": "The same for writes, until everything was durable",
-        "run_drive_write_bytes": "Bytes that the drives at the bottom were handed by the kernel, over the whole run",
-        "run_drive_units_written": "The same as the drives count it, in data units of 512,000 bytes, rounded up",
-        "run_media_write_bytes": "Bytes that the drives say they wrote to their media meanwhile; null if not all tell",
-        "run_media_step_bytes": "Unit of what they say of their media, bytes",
-        "run_media_untold": "Why they do not tell; null where they do",
-    },
-    "jobs": {
-        **_IDENTITY,
-        "stream": "Stream the job belongs to",
-        "job": "Number in the stream, from 0",
-        "operations": "I/Os completed in the measurement",
-        "bytes": "Bytes moved in the measurement",
-        "last_completion_ns": "When its last counted I/O completed, ns since the run's 0",
-        "abandoned": "I/Os in flight that did not come back in time after the end",
-        "due": "I/Os that were due from the run's begin to the end of the load; null in closed loop",
-        "started": "Of these, the ones that were started; null in closed loop",
-        "start_lag_ns_sum": "How late they were started, summed, ns; null in closed loop",
-        "start_lag_ns_max": "The latest start, ns; null in closed loop",
-        "spun_ns": "CPU time spent watching the clock for the next start, ns; null in closed loop",
-        **_USAGE,
-    },
-    "intervals": {
-        **_PLACE,
-        "begin_ns": "Begin of the interval, ns since the run's 0",
-        "end_ns": "End of the interval, ns since the run's 0",
-        "stream": "Stream",
-        "operation": "`read`, `write`, `trim` or `flush`",
-        "count": "I/Os completed without error",
-        "bytes": "Bytes they moved",
-        "errors": "I/Os that failed or came back short",
-        "completion_latency_ns_sum": "Sum of completion latencies (submission to completion), ns",
-        "completion_latency_ns_min": "Smallest completion latency, ns; null where nothing completed",
-        "completion_latency_ns_max": "Largest completion latency, ns; null where nothing completed",
-        "response_latency_ns_sum": "Sum of response latencies (intended start to completion), ns; null in closed loop",
-        "response_latency_ns_min": "Smallest response latency, ns; null in closed loop",
-        "response_latency_ns_max": "Largest response latency, ns; null in closed loop",
-        "backlog_max": "Open loop: the most I/Os that were due but not started",
-    },
-    "histograms": {
-        **_PLACE,
-        "stream": "Stream",
-        "operation": "`read`, `write`, `trim` or `flush`",
-        "latency": "`completion` (submission to completion) or `response` (intended start to completion)",
-        "bucket": "Number of the bucket (docs/protocol.md, Histogram)",
-        "count": "I/Os in the bucket",
-        "lower_ns": "Smallest latency of the bucket, ns",
-        "midpoint_ns": "Latency that stands for the bucket, within 0.1 % of all in it, ns",
-    },
-    "usage": {
-        **_PLACE,
-        "begin_ns": "Begin of the interval, ns since the run's 0",
-        "end_ns": "End of the interval, ns since the run's 0",
-        "device": "Block device as `major:minor`; `process` for the engine; `array`, `drive0` of a simulated target",
-        **_USAGE,
-        "reads": "Reads completed by the device",
-        "read_merges": "Reads merged with queued ones",
-        "read_bytes": "Bytes read",
-        "read_wait_ns": "Time reads waited, summed, ns",
-        "writes": "Writes completed by the device",
-        "write_merges": "Writes merged with queued ones",
-        "write_bytes": "Bytes written",
-        "write_wait_ns": "Time writes waited, summed, ns",
-        "in_flight": "I/Os in flight at the end of the interval",
-        "busy_ns": "Time during which the device had any I/O in flight, ns",
-        "discards": "Discards completed",
-        "discard_bytes": "Bytes discarded",
-        "flushes": "Flushes completed",
-        "media_read_bytes": "Bytes read from the media; rows of simulated drives only",
-        "media_write_bytes": "Bytes programmed: the host's, copies and padding; rows of simulated drives only",
-        "copied_bytes": "Of these, bytes that garbage collection copied",
-        "padded_bytes": "Of these, padding of pages that a flush did not let fill up",
-        "erases": "Blocks erased, of one die each",
-        "buffer_read_hits": "Reads (4 KiB pages) that the write buffer answered",
-        "buffer_write_hits": "Writes (4 KiB pages or parts) that replaced what still waited in the buffer",
-    },
-    "faults": {
-        **_IDENTITY,
-        "fault": "`lost`, `torn`, `misdirected`, `stale`, `flipped` or `foreign` (docs/verification.md)",
-        "path": "The file",
-        "offset_bytes": "Where in it",
-        "bytes": "How many bytes from there",
-        "expected": "What should be there, in words",
-        "found": "What is there, in words",
-    },
-    "store_statistics": {
-        **_PLACE,
-        "end_ns": "End of the interval, ns since the run's 0",
-        "statistic": "Name, as the store calls it",
-        "value": "The number: a counter since the store was opened, or a state",
-    },
-    "warnings": {
-        **_IDENTITY,
-        "code": "Stable name",
-        "message": "What is the case",
-        "hint": "What to do about it",
-    },
-    "evidence": {
-        **_IDENTITY,
-        "number": "Name of the number (docs/warnings.md)",
-        "value": "The number: a share from 0 to 1 where it is called so",
-    },
+    name: {column.name: column.text for column in table.columns} for name, table in TABLES.items()
 }
 """Table -> column -> meaning."""
+
+RESERVED = {name for columns in COLUMNS.values() for name in columns} | {"result_set"}
+"""Names that no factor or parameter keeps."""

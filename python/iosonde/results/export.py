@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from iosonde.errors import ResultsError
 from iosonde.results import files
 from iosonde.results.columns import COLUMNS, TABLES
 from iosonde.results.query import connect
+from iosonde.results.reading import first_line
 
 if TYPE_CHECKING:
     from iosonde.results.result_set import ResultSet
@@ -44,12 +47,15 @@ def export(result_set: ResultSet, format: str, directory: Path) -> list[Path]:
 
 def _tables(result_set: ResultSet, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
-    with connect(result_set) as connection:
+    with connect(result_set, writable=directory.absolute()) as connection:
         for table in TABLES:
             path = directory / f"{table}.{format}"
-            temporary = path.with_name(f"{files.TEMPORARY}{path.name}")
+            temporary = path.absolute().with_name(f"{files.TEMPORARY}{path.name}")
             target = str(temporary).replace("'", "''")
-            connection.execute(f"COPY (SELECT * FROM {table}) TO '{target}' {FORMATS[format]}")
+            try:
+                connection.execute(f"COPY (SELECT * FROM {table}) TO '{target}' {FORMATS[format]}")
+            except duckdb.Error as error:
+                raise ResultsError(f"cannot export the table `{table}`: {first_line(error)}") from error
             temporary.rename(path)
             written.append(path)
         columns = {table: [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()] for table in TABLES}
@@ -77,8 +83,8 @@ def _about_runs(result_set: ResultSet, what: str, suffix: str, names: set[str]) 
 def describe(result_set: ResultSet, format: str, columns: dict[str, list[str]]) -> str:
     """What lies in an export, as Markdown."""
     lines = _origin(result_set)
-    for table, text in TABLES.items():
-        lines += ["", f"## {table}.{format}", "", f"{text}.", "", "| column | meaning |", "|---|---|"]
+    for table, described in TABLES.items():
+        lines += ["", f"## {table}.{format}", "", f"{described.text}.", "", "| column | meaning |", "|---|---|"]
         lines += [f"| `{name}` | {COLUMNS[table].get(name, _FACTOR)} |" for name in columns[table]]
     return "\n".join(lines) + "\n"
 

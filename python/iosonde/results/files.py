@@ -1,107 +1,238 @@
-"""Files that are there completely or not at all, also after a power cut.
+"""Files of a result set: written completely or not at all, and never through a symbolic link.
 
-Everything is written under a name that begins with `.tmp-`, synced, and renamed; then the directory that holds the name
-is synced too, because a rename is durable only with its directory (`rename(2)`, `fsync(2)`).
+A result set may come from somebody else. So its directory is opened once, everything in it is opened relative to that
+descriptor with `O_NOFOLLOW` (`openat(2)`), and only regular files are read. A file is written under a name that begins
+with `.tmp-`, synced, and renamed; then its directory is synced too, because a rename is durable only with its directory
+(`rename(2)`, `fsync(2)`). A rename replaces a symbolic link of that name and does not follow it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 TEMPORARY = ".tmp-"
-"""What begins with this is not part of a result set."""
+"""Files whose names begin with this are not part of a result set."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Directory:
+    """An open directory. Names are single components, and symbolic links are never followed."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        """Take over a descriptor; `path` is for messages."""
+        self.descriptor = descriptor
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open a directory that the user named; their path may contain links."""
+        return cls(os.open(path, _DIRECTORY), path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self.descriptor)
+
+    def subdirectory(self, name: str, *, create: bool = False) -> Directory:
+        """Open a directory in this one."""
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(_component(name), dir_fd=self.descriptor)
+        descriptor = os.open(_component(name), _DIRECTORY | os.O_NOFOLLOW, dir_fd=self.descriptor)
+        return Directory(descriptor, self.path / name)
+
+    def names(self) -> list[str]:
+        """List the entries in order, without incompletely written ones."""
+        return sorted(name for name in self._entries() if not name.startswith(TEMPORARY))
+
+    def _entries(self) -> list[str]:
+        return os.listdir(self.descriptor)  # noqa: PTH208  # of a descriptor
+
+    def is_directory(self, name: str) -> bool:
+        """Return whether an entry is a directory, and no link to one."""
+        return stat.S_ISDIR(os.stat(_component(name), dir_fd=self.descriptor, follow_symlinks=False).st_mode)
+
+    def open_file(self, name: str) -> int:
+        """Open a regular file for reading; returns its descriptor."""
+        return self._regular(name, os.O_RDONLY)
+
+    def read(self, name: str) -> bytes:
+        """Read a regular file."""
+        with os.fdopen(self.open_file(name), "rb") as file:
+            return file.read()
+
+    def open_lock(self, name: str) -> int:
+        """Open a regular file for reading and writing, created if it is missing; returns its descriptor."""
+        return self._regular(name, os.O_RDWR | os.O_CREAT)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; one of that name is replaced."""
+        temporary = _temporary(name)
+        try:
+            self._write_synced(temporary, content)
+            os.rename(temporary, _component(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=self.descriptor)
+            raise
+        self.sync()
+
+    def write_directory(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Write a new directory with these files; a directory that is not empty is never replaced."""
+        temporary = _temporary(name)
+        try:
+            os.mkdir(temporary, dir_fd=self.descriptor)
+            with self.subdirectory(temporary) as directory:
+                for file, content in files.items():
+                    directory._write_synced(file, content)
+                directory.sync()
+            os.rename(temporary, _component(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True, dir_fd=self.descriptor)
+            raise
+        self.sync()
+
+    def remove_temporaries(self) -> None:
+        """Remove what a killed writer left."""
+        for name in self._entries():
+            if not name.startswith(TEMPORARY):
+                continue
+            if self.is_directory(name):
+                shutil.rmtree(name, dir_fd=self.descriptor)
+            else:
+                os.unlink(name, dir_fd=self.descriptor)
+
+    def sync(self) -> None:
+        """Make the names in this directory durable."""
+        os.fsync(self.descriptor)
+
+    def _regular(self, name: str, flags: int) -> int:
+        # O_NONBLOCK: opening a FIFO would wait for its other end.
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(_component(name), flags, 0o666, dir_fd=self.descriptor)
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and (found.st_nlink == 1 or flags & os.O_ACCMODE == os.O_RDONLY):
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file with one name")
+
+    def _write_synced(self, name: str, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(_component(name), flags, 0o666, dir_fd=self.descriptor)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a new file."""
-    temporary = _temporary(path)
-    _write_synced(temporary, content)
-    temporary.rename(path)
-    sync_directory(path.parent)
+    """Write a file at a path that the user named; a file or link of that name is replaced."""
+    with Directory.open(path.parent) as directory:
+        directory.write(path.name, content)
 
 
-def write_directory(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write a new directory with these files; a directory with anything in it is never replaced."""
-    temporary = _temporary(path)
-    try:
-        temporary.mkdir()
-        for name, content in files.items():
-            _write_synced(temporary / name, content)
-        sync_directory(temporary)
-        temporary.rename(path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    sync_directory(path.parent)
+def write_output(path: Path, content: bytes, *, result_sets: Iterable[Path] = ()) -> None:
+    """Write a file that the user asked for, such as a report; missing directories are created.
+
+    Inside a result set no link is followed, not even one in place of a directory. Elsewhere the path is the user's own:
+    it may be a link or `/dev/stdout`.
+    """
+    with _output_directory(path.absolute(), result_sets) as directory:
+        if directory:
+            directory.write(path.name, content)
+        else:
+            path.write_bytes(content)
+
+
+@contextmanager
+def _output_directory(path: Path, result_sets: Iterable[Path]) -> Iterator[Directory | None]:
+    """Open the directory of an output inside a result set; create the directory of any other."""
+    roots = [each.stat() for each in result_sets]
+    root = next((each for each in path.parents if each.exists() and any(_is(each, found) for found in roots)), None)
+    if root is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield None
+        return
+    with ExitStack() as opened:
+        directory = opened.enter_context(Directory.open(root))
+        for name in path.relative_to(root).parts[:-1]:
+            directory = opened.enter_context(directory.subdirectory(name, create=True))
+        yield directory
+
+
+def _is(path: Path, found: os.stat_result) -> bool:
+    return os.path.samestat(path.stat(), found)
 
 
 RESERVE_BYTES = 8 << 20
 
 
 class Reserve:
-    """Room that is kept free for records, because the study itself may fill the file system they are on."""
+    """Space reserved for records, because the study itself may fill the file system that holds them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._name = _temporary("reserve")
         self._fill()
 
     def use(self, write: Callable[[], None]) -> None:
-        """Write; when there is no room, give up the reserve and write again."""
+        """Write; if the file system is full, release the reserve and write again."""
         try:
             write()
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._path.exists():
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.release():
                 raise
-            self._path.unlink()
             write()
             self._fill()
 
-    def release(self) -> None:
-        """Give the room back."""
-        self._path.unlink(missing_ok=True)
+    def release(self) -> bool:
+        """Free the space; returns whether there was any."""
+        try:
+            os.unlink(self._name, dir_fd=self._directory.descriptor)
+        except OSError:
+            return False
+        return True
 
     def _fill(self) -> None:
-        """As far as there is room: a study can do without a reserve."""
-        with suppress(OSError), self._path.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        """Reserve as much as there is room for: a study can do without."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with suppress(OSError):
+            descriptor = os.open(self._name, flags, 0o600, dir_fd=self._directory.descriptor)
+            try:
+                os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager
-def reserve(directory: Path) -> Iterator[Reserve]:
-    """A reserve on the file system of `directory`, as long as the context lasts."""
-    kept = Reserve(directory / f"{TEMPORARY}reserve")
+def reserve(directory: Directory) -> Iterator[Reserve]:
+    """Reserve space on the file system of `directory` for the duration of the context."""
+    kept = Reserve(directory)
     try:
         yield kept
     finally:
         kept.release()
 
 
-def remove_temporaries(directory: Path) -> None:
-    """Remove what a killed writer left."""
-    for path in directory.glob(f"{TEMPORARY}*"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+def _temporary(name: str) -> str:
+    return f"{TEMPORARY}{name}-{secrets.token_hex(4)}"
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{TEMPORARY}{path.name}")
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def _component(name: str) -> str:
+    if not name or name in (".", "..") or "/" in name or "\0" in name:
+        raise OSError(errno.EINVAL, "not a file name")
+    return name

@@ -2,11 +2,19 @@
 
 The large tables are views over the records' Parquet files, so nothing is copied and a percentile over any number of
 runs is a GROUP BY. The small ones are made from plan and records.
+
+The connection reads the records of its result sets and a scratch directory of its own, and nothing else: no other file,
+no network, no extension; its configuration is locked. Paths go through `/proc/self/fd`, so a directory named `a[1]` is
+never taken for a pattern.
 """
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +24,9 @@ import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.results import frames, histogram
-from iosonde.results.columns import TABLES
-from iosonde.results.schema import ADDED, HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE
+from iosonde.results.columns import HISTOGRAMS, INTERVALS, STORE_STATISTICS, TABLES, USAGE, Table
+from iosonde.results.files import Directory
+from iosonde.results.reading import first_line
 
 if TYPE_CHECKING:
     from iosonde.results.result_set import ResultSet
@@ -26,54 +35,111 @@ _VIEWS = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE, "sto
 _WIDE = {"HUGEINT", "UHUGEINT"}
 
 
-def connect(result_sets: ResultSet | Sequence[ResultSet]) -> duckdb.DuckDBPyConnection:
-    """A connection to one result set, or to several, whose tables then begin with a column `result_set`."""
+def connect(result_sets: ResultSet | Sequence[ResultSet], *, writable: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Connect to one result set, or to several, whose tables then start with a column `result_set`.
+
+    `writable` is a directory that statements may write to.
+    """
     several = isinstance(result_sets, Sequence)
     sets = list(result_sets) if isinstance(result_sets, Sequence) else [result_sets]
     names = labels(sets) if several else [""]
+    scratch = Path(tempfile.mkdtemp(prefix="iosonde-"))
+    records = [_open_records(each) for each in sets]
     connection = duckdb.connect()
-    # By itself DuckDB draws one on standard output, where our data goes.
-    connection.execute("SET enable_progress_bar = false")
+    weakref.finalize(connection, _close, scratch, records)
+    _confine(connection, scratch, [*map(_path, records), *([str(writable)] if writable else [])])
     for macro in histogram.MACROS:
         connection.execute(macro)
-    _make_tables(connection, sets, names)
-    for table, schema in _VIEWS.items():
-        parts = [_select(table, schema, result_set, name) for result_set, name in zip(sets, names, strict=True)]
+    _make_tables(connection, sets, names, scratch)
+    for table, columns in _VIEWS.items():
+        parts = [_select(table, columns, *each) for each in zip(sets, names, records, strict=True)]
         connection.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(parts)}")
+    connection.execute("SET lock_configuration = true")
     return connection
 
 
+def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: Sequence[str]) -> None:
+    """Limit what the connection can read and write."""
+    allowed = ", ".join(_quoted(f"{directory}/") for directory in (scratch, *directories))
+    for setting in (
+        "enable_progress_bar = false",  # it would go to standard output, where the data goes
+        f"temp_directory = {_quoted(scratch)}",
+        f"allowed_directories = [{allowed}]",
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        "allow_community_extensions = false",
+        "enable_external_access = false",
+    ):
+        connection.execute(f"SET {setting}")
+
+
+def _open_records(result_set: ResultSet) -> int | None:
+    """Return a descriptor of `records`; none if there is no such directory."""
+    try:
+        with Directory.open(result_set.directory) as directory:
+            return directory.subdirectory("records").descriptor
+    except OSError:
+        return None
+
+
+def _path(descriptor: int | None) -> str:
+    return f"/proc/self/fd/{descriptor}"
+
+
+def _close(scratch: Path, descriptors: Sequence[int | None]) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def select(connection: duckdb.DuckDBPyConnection, text: str) -> pl.DataFrame:
-    """The answer to one statement that a user wrote; only reading is allowed."""
+    """Return the result of one statement that a user wrote; only reading is allowed."""
     try:
         _check_reading(connection.extract_statements(text))
-        return frame(connection, text)
     except duckdb.Error as error:
-        raise ResultsError(
-            f"the query cannot be answered: {str(error).strip()}", hint=f"there are the tables {_listing()}"
-        ) from error
+        raise _failed(error) from error
+    return frame(connection, text)
 
 
 def frame(connection: duckdb.DuckDBPyConnection, text: str) -> pl.DataFrame:
-    """The answer to a SELECT as a Polars frame.
+    """Return the result of a SELECT as a Polars frame.
 
-    It goes through a Parquet file: DuckDB's own way needs pyarrow, and handing its Arrow stream to Polars leaves a
-    reference behind that it complains about at exit.
+    It goes through a Parquet file: DuckDB's own conversion needs pyarrow, and handing its Arrow stream to Polars leaves
+    a reference behind that it complains about at exit.
     """
     query = text.strip().rstrip(";")
-    answer = connection.sql(query)
-    # Parquet has no 128-bit integers, which is what the sum of integers is.
-    wide = [name for name, kind in zip(answer.columns, answer.types, strict=True) if str(kind) in _WIDE]
-    casts = ", ".join(f"CAST({_column(name)} AS BIGINT) AS {_column(name)}" for name in wide)
-    replace = f" REPLACE ({casts})" if casts else ""
-    with tempfile.TemporaryDirectory(prefix="iosonde-") as scratch:
-        path = Path(scratch) / "answer.parquet"
-        connection.execute(f"COPY (SELECT *{replace} FROM (\n{query}\n)) TO {_quoted(path)} (FORMAT parquet)")
-        return pl.read_parquet(path, memory_map=False)
+    try:
+        answer = connection.sql(query)
+        if answer is None:
+            raise ResultsError("the query returns no rows", hint="write a SELECT")
+        # Parquet has no 128-bit integers, which is what the sum of integers is.
+        wide = [name for name, kind in zip(answer.columns, answer.types, strict=True) if str(kind) in _WIDE]
+        casts = ", ".join(f"CAST({_column(name)} AS BIGINT) AS {_column(name)}" for name in wide)
+        replace = f" REPLACE ({casts})" if casts else ""
+        path = _scratch(connection) / f"answer-{secrets.token_hex(4)}.parquet"
+        try:
+            connection.execute(f"COPY (SELECT *{replace} FROM (\n{query}\n)) TO {_quoted(path)} (FORMAT parquet)")
+            return pl.read_parquet(path, memory_map=False, glob=False)
+        finally:
+            path.unlink(missing_ok=True)
+    except (duckdb.Error, pl.exceptions.PolarsError, RuntimeError, OSError) as error:
+        raise _failed(error) from error
+
+
+def _scratch(connection: duckdb.DuckDBPyConnection) -> Path:
+    found = connection.execute("SELECT current_setting('temp_directory')").fetchone()
+    assert found, "a setting has a value"
+    return Path(found[0])
+
+
+def _failed(error: Exception) -> ResultsError:
+    text = str(error).strip() if isinstance(error, duckdb.Error) else first_line(error)
+    return ResultsError(f"the query failed: {text}", hint=f"the tables are {_listing()}")
 
 
 def labels(result_sets: Sequence[ResultSet]) -> list[str]:
-    """A name for each: its directory's, with as many parents as it takes to tell them apart."""
+    """Return a name for each: its directory's, with as many parents as needed to make them distinct."""
     paths = [result_set.directory for result_set in result_sets]
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-depth:]) for path in paths]
@@ -82,7 +148,9 @@ def labels(result_sets: Sequence[ResultSet]) -> list[str]:
     return names
 
 
-def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[ResultSet], names: Sequence[str]) -> None:
+def _make_tables(
+    connection: duckdb.DuckDBPyConnection, sets: Sequence[ResultSet], names: Sequence[str], scratch: Path
+) -> None:
     """The tables go through Parquet files, because DuckDB reads Polars frames only with pyarrow."""
     makers: dict[str, Callable[[ResultSet], pl.DataFrame]] = {
         "cases": lambda result_set: frames.cases(result_set.known_cases()),
@@ -92,12 +160,12 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[ResultSet
         "evidence": lambda result_set: frames.evidence(result_set.records()),
         "faults": lambda result_set: frames.faults(result_set.records()),
     }
-    with tempfile.TemporaryDirectory(prefix="iosonde-") as scratch:
-        for table, make in makers.items():
-            parts = [_labelled(make(result_set), name) for result_set, name in zip(sets, names, strict=True)]
-            path = Path(scratch) / f"{table}.parquet"
-            _stack(parts).write_parquet(path)
-            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet({_quoted(path)})")
+    for table, make in makers.items():
+        parts = [_labelled(make(result_set), name) for result_set, name in zip(sets, names, strict=True)]
+        path = scratch / f"{table}.parquet"
+        _stack(parts).write_parquet(path)
+        connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet({_quoted(path)})")
+        path.unlink()
 
 
 def _labelled(frame: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -115,18 +183,16 @@ def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(cast, how="diagonal_relaxed")
 
 
-def _select(table: str, schema: pl.Schema, result_set: ResultSet, name: str) -> str:
-    """One result set's part of a view; a typed nothing when it has no records."""
-    columns = [f"{_quoted(name)} AS result_set"] if name else []
-    columns += [f'"{column}"' for column in schema]
-    if table == "histograms":
-        columns += ["bucket_lower_ns(bucket) AS lower_ns", "bucket_midpoint_ns(bucket) AS midpoint_ns"]
-    paths = result_set.table_files(table)
-    source = f"read_parquet([{', '.join(map(_quoted, paths))}])" if paths else _empty(schema)
-    if paths and ADDED & set(schema):
+def _select(name: str, table: Table, result_set: ResultSet, label: str, records: int | None) -> str:
+    """Return one result set's part of a view; without records, the columns without rows."""
+    columns = [f"{_quoted(label)} AS result_set"] if label else []
+    columns += [f'{each.computed} AS "{each.name}"' if each.computed else f'"{each.name}"' for each in table.columns]
+    paths = [f"{_path(records)}/{file}" for file in result_set.table_files(name)] if records is not None else []
+    source = f"read_parquet([{', '.join(map(_quoted, paths))}])" if paths else _empty(table.schema)
+    if paths and any(each.added for each in table.columns):
         # Older files lack these columns: null there.
-        files = f"read_parquet([{', '.join(map(_quoted, paths))}], union_by_name = true)"
-        source = f"(SELECT * FROM {files} UNION ALL BY NAME SELECT * FROM {_empty(schema)})"
+        found = f"read_parquet([{', '.join(map(_quoted, paths))}], union_by_name = true)"
+        source = f"(SELECT * FROM {found} UNION ALL BY NAME SELECT * FROM {_empty(table.schema)})"
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
@@ -144,8 +210,8 @@ def _check_reading(statements: Sequence[duckdb.Statement]) -> None:
         )
     if statements[0].type != duckdb.StatementType.SELECT:
         raise ResultsError(
-            f"the query is a {statements[0].type.name}, and a result set is only read",
-            hint="write a SELECT; `iosonde export` makes files of the tables",
+            f"the query is a {statements[0].type.name}, and result sets are read-only",
+            hint="write a SELECT; `iosonde export` writes the tables to files",
         )
 
 

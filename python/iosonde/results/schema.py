@@ -1,129 +1,55 @@
-"""What lies in a result set on disk, and nothing derived from it.
+"""The layout of a result set on disk.
 
     DIR/
-      format.json                     {"format": 1}: what this directory is
-      plan.json                       the Plan (plan), written before the first run
-      environments/HASH.json          machine and software, once for each state they were found in
+      format.json                     {"format": 2, "plan_sha256": ...}
+      plan.json                       the Plan, written before the first run
+      environments/HASH.json          machine and software, once per state; HASH is of the content
       records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
         record.json                   `Record`
         intervals.parquet             `INTERVALS`
         histograms.parquet            `HISTOGRAMS`
         usage.parquet                 `USAGE`
-        store_statistics.parquet      `STORE_STATISTICS`; only of key-value workloads
+        store_statistics.parquet      `STORE_STATISTICS`; key-value workloads only
+        SHA256SUMS                    checksums of these files, for `sha256sum --check`
 
-Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; afterwards nobody
-writes to it again. Whatever begins with `.tmp-` is not part of the set.
+Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
+afterwards. Names that begin with `.tmp-` are not part of the set.
+
+Format 1 has no `SHA256SUMS` and no `plan_sha256`, and other names for verdicts. Records of both formats may be in one set: `resume` upgrades
+`format.json`, and leaves records as they are.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-import polars as pl
 from pydantic import BaseModel, ConfigDict, field_validator
 
-FORMAT = 1
+from iosonde.results import columns
 
-INTERVALS = pl.Schema(
-    {
-        "run_id": pl.String,
-        "phase": pl.String,  # warmup, measure
-        "interval": pl.UInt32,
-        "begin_ns": pl.UInt64,  # since the run's 0
-        "end_ns": pl.UInt64,
-        "stream": pl.String,
-        "operation": pl.String,  # read, write, trim, flush
-        "count": pl.UInt64,
-        "bytes": pl.UInt64,
-        "errors": pl.UInt64,
-        "completion_latency_ns_sum": pl.UInt64,
-        "completion_latency_ns_min": pl.UInt64,
-        "completion_latency_ns_max": pl.UInt64,
-        "response_latency_ns_sum": pl.UInt64,  # null in closed loop
-        "response_latency_ns_min": pl.UInt64,
-        "response_latency_ns_max": pl.UInt64,
-        "backlog_max": pl.UInt64,
-    }
-)
-"""One row per run, phase, interval, stream and operation."""
+FORMAT: Literal[2] = 2
 
-HISTOGRAMS = pl.Schema(
-    {
-        "run_id": pl.String,
-        "phase": pl.String,
-        "interval": pl.UInt32,
-        "stream": pl.String,
-        "operation": pl.String,
-        "latency": pl.String,  # completion, response
-        "bucket": pl.UInt32,  # numbering: docs/protocol.md, Histogram
-        "count": pl.UInt64,
-    }
-)
-"""One row per occupied bucket."""
+WITH_MANIFEST = 2
+"""Records from this format on have a manifest."""
 
-USAGE = pl.Schema(
-    {
-        "run_id": pl.String,
-        "phase": pl.String,
-        "interval": pl.UInt32,
-        "begin_ns": pl.UInt64,
-        "end_ns": pl.UInt64,
-        "device": pl.String,  # major:minor, or `process` for the engine itself
-        "wall_ns": pl.UInt64,
-        "user_ns": pl.UInt64,  # process rows
-        "system_ns": pl.UInt64,
-        "voluntary_switches": pl.UInt64,
-        "involuntary_switches": pl.UInt64,
-        "minor_faults": pl.UInt64,
-        "major_faults": pl.UInt64,
-        "fs_inputs": pl.UInt64,
-        "fs_outputs": pl.UInt64,
-        "reads": pl.UInt64,  # device rows
-        "read_merges": pl.UInt64,
-        "read_bytes": pl.UInt64,
-        "read_wait_ns": pl.UInt64,
-        "writes": pl.UInt64,
-        "write_merges": pl.UInt64,
-        "write_bytes": pl.UInt64,
-        "write_wait_ns": pl.UInt64,
-        "in_flight": pl.UInt64,
-        "busy_ns": pl.UInt64,
-        "discards": pl.UInt64,
-        "discard_bytes": pl.UInt64,
-        "flushes": pl.UInt64,
-        "media_read_bytes": pl.UInt64,  # rows of simulated drives
-        "media_write_bytes": pl.UInt64,
-        "copied_bytes": pl.UInt64,
-        "padded_bytes": pl.UInt64,
-        "erases": pl.UInt64,
-        "buffer_read_hits": pl.UInt64,
-        "buffer_write_hits": pl.UInt64,
-    }
-)
-"""One row per interval for the engine process and for each watched block device; null where a column is not its own."""
+READABLE = (1, 2)
+"""Formats that this version reads."""
 
-STORE_STATISTICS = pl.Schema(
-    {
-        "run_id": pl.String,
-        "phase": pl.String,
-        "interval": pl.UInt32,
-        "end_ns": pl.UInt64,
-        "statistic": pl.String,
-        "value": pl.UInt64,
-    }
-)
-"""One row per interval and statistic of the store."""
+MANIFEST = "SHA256SUMS"
 
-ADDED = {
-    "media_read_bytes",
-    "media_write_bytes",
-    "copied_bytes",
-    "padded_bytes",
-    "erases",
-    "buffer_read_hits",
-    "buffer_write_hits",
-}
-"""Columns that files of the same format may lack, because they were written before there were these."""
+INTERVALS = columns.INTERVALS.schema
+HISTOGRAMS = columns.HISTOGRAMS.schema
+USAGE = columns.USAGE.schema
+STORE_STATISTICS = columns.STORE_STATISTICS.schema
+
+RECORD_TABLES = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE}
+"""The Parquet files of every record."""
+
+WORKLOAD_TABLES = {"store_statistics": STORE_STATISTICS}
+"""Parquet files of the records of some workloads."""
+
+ADDED = {column.name for table in columns.TABLES.values() for column in table.columns if column.added}
+"""Columns that files of the same format may lack, because they are older."""
 
 
 class RecordWarning(BaseModel):
@@ -184,7 +110,7 @@ class Record(BaseModel):
     """One run: what was asked, what happened, on what. Facts only."""
 
     model_config = ConfigDict(frozen=True)
-    format: Literal[1] = 1
+    format: Literal[1, 2] = FORMAT
     run_id: str
     attempt: int
     case_id: str

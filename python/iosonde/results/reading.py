@@ -1,0 +1,257 @@
+"""Reads what a result set contains and checks it.
+
+A result set may be damaged, edited, or malicious. Whatever cannot be interpreted, for any reason, is named and skipped
+here, and nowhere else: callers get records that are complete, unmodified, of our schema, and of the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import ValidationError
+
+from iosonde.errors import ResultsError
+from iosonde.results import frames
+from iosonde.results.files import Directory
+from iosonde.results.schema import (
+    ADDED,
+    FORMAT,
+    MANIFEST,
+    READABLE,
+    RECORD_TABLES,
+    WITH_MANIFEST,
+    WORKLOAD_TABLES,
+    Record,
+)
+from iosonde.plan import Plan
+
+OWN_NAMES = {"format.json", "plan.json", "lock", "environments", "records", "figures", "temporary-drive-state"}
+
+_ATTEMPT = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9_-]*)(?:\.a(?P<attempt>[0-9]{1,6}))?")
+
+
+@dataclass
+class Contents:
+    """Everything readable in a result set."""
+
+    records: dict[str, Record] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, record: Record) -> None:
+        """Add a record; the latest attempt of a run counts."""
+        self.attempts[record.run_id] = max(record.attempt, self.attempts.get(record.run_id, 0))
+        if record.run_id not in self.records or self.records[record.run_id].attempt < record.attempt:
+            self.records[record.run_id] = record
+
+
+class _DamagedError(Exception):
+    """A file cannot be trusted; the text names it and the reason."""
+
+
+def read_contents(path: Path, plan: Plan) -> Contents:
+    """Read every environment and record; what is skipped is in `problems`."""
+    contents = Contents()
+    with Directory.open(path) as directory:
+        for name in directory.names():
+            if name not in OWN_NAMES and not name.startswith("report."):
+                contents.problems.append(f"`{path / name}` is not part of a result set")
+        for environments in _subdirectory(directory, "environments", contents):
+            for name in environments.names():
+                with _skipping(path / "environments" / name, contents):
+                    _read_environment(environments, name, contents)
+        for records in _subdirectory(directory, "records", contents):
+            for name in records.names():
+                with _skipping(path / "records" / name, contents):
+                    _read_attempt(records, name, plan, contents)
+    return contents
+
+
+def read_plan(path: Path) -> Plan:
+    """Read the plan; without it nothing else can be interpreted."""
+    file = path / "plan.json"
+    expected = _read_format(path).get("plan_sha256")
+    try:
+        with Directory.open(path) as directory:
+            content = directory.read("plan.json")
+        if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+            raise _DamagedError("its SHA-256 is not the one in `format.json`")
+        return Plan.model_validate_json(content)
+    except Exception as error:
+        is_modified = isinstance(error, _DamagedError)
+        raise ResultsError(
+            f"`{file}` {'was modified after it was written' if is_modified else 'is damaged'}",
+            where=first_line(error),
+            hint="restore the file: without its plan a result set cannot be read",
+        ) from error
+
+
+def _read_format(path: Path) -> dict[str, Any]:
+    file = path / "format.json"
+    try:
+        with Directory.open(path) as directory:
+            facts = json.loads(directory.read("format.json"))
+        found = facts["format"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise ResultsError(
+            f"`{path}` is not a result set",
+            where="it has no `format.json`" if path.is_dir() else "there is no such directory",
+            hint="name the directory that `iosonde run` printed",
+        ) from None
+    except Exception as error:
+        raise ResultsError(
+            f"`{file}` is damaged",
+            where=first_line(error),
+            hint=f'if the other files are intact, restore it by writing `{{"format": {FORMAT}}}`',
+        ) from error
+    if found not in READABLE:
+        raise ResultsError(
+            f"`{path}` has format {found}, this iosonde reads formats {' and '.join(map(str, READABLE))}",
+            hint="use the iosonde that wrote it, or a newer one",
+        )
+    return dict(facts)
+
+
+def record_name(run_id: str, attempt: int) -> str:
+    """Return the name of a record's directory."""
+    return run_id if attempt == 1 else f"{run_id}.a{attempt}"
+
+
+def manifest(files: Mapping[str, bytes]) -> bytes:
+    """Return the checksums of a record's files, as `sha256sum --check` reads them."""
+    lines = (f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
+    return "".join(lines).encode()
+
+
+def first_line(error: BaseException) -> str:
+    """Describe an error in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__
+
+
+@contextmanager
+def _skipping(path: Path, contents: Contents) -> Iterator[None]:
+    """Name what cannot be interpreted, whatever the reason, and continue."""
+    try:
+        yield
+    except _DamagedError as error:
+        contents.problems.append(str(error))
+    except (Exception, pl.exceptions.PanicException) as error:
+        contents.problems.append(f"`{path}` is damaged: {first_line(error)}")
+
+
+def _subdirectory(directory: Directory, name: str, contents: Contents) -> Iterator[Directory]:
+    """Yield a directory in this one, unless it is missing or something else."""
+    with _skipping(directory.path / name, contents), suppress(FileNotFoundError), directory.subdirectory(name) as found:
+        yield found
+
+
+def _read_environment(environments: Directory, name: str, contents: Contents) -> None:
+    content = environments.read(name)
+    file = environments.path / name
+    stem = name.removesuffix(".json")
+    if hashlib.sha256(content).hexdigest()[: len(stem)] != stem or not stem:
+        raise _DamagedError(f"`{file}` was modified after it was written: its name is not its checksum")
+    facts = json.loads(content)
+    if not isinstance(facts, dict):
+        raise _DamagedError(f"`{file}` is damaged: it is not a JSON object")
+    contents.environments[stem] = facts
+
+
+def _read_attempt(records: Directory, name: str, plan: Plan, contents: Contents) -> None:
+    match = _ATTEMPT.fullmatch(name)
+    path = records.path / name
+    if not match or not plan.case_of(match["run_id"]) or not records.is_directory(name):
+        contents.problems.append(f"`{path}` is not a record of this study")
+        return
+    run_id, attempt = match["run_id"], int(match["attempt"] or 1)
+    contents.attempts[run_id] = max(attempt, contents.attempts.get(run_id, 0))
+    with records.subdirectory(name) as directory:
+        contents.add(_read_record(directory, run_id, attempt, plan))
+
+
+def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan) -> Record:
+    sums = _read_manifest(directory)
+    record = _record_of(directory, sums, run_id, attempt)
+    names = [f"{name}.parquet" for name in (*RECORD_TABLES, *WORKLOAD_TABLES)]
+    present = set(directory.names())
+    for name, schema in zip(names, (*RECORD_TABLES.values(), *WORKLOAD_TABLES.values()), strict=True):
+        if name in present or name.removesuffix(".parquet") in RECORD_TABLES:
+            with _naming(directory.path / name):
+                _check_table(directory, name, schema, sums)
+    case = plan.case_of(run_id)
+    planned = plan.planned_case_id(run_id)
+    assert case, "checked by the caller"
+    if record.case_id != planned if planned else not record.case_id.startswith(case.case_id):
+        raise _DamagedError(f"`{directory.path}` is of another case: `{record.case_id}`")
+    with _naming(directory.path / "record.json"):
+        frames.check(record)
+    return record
+
+
+def _record_of(directory: Directory, sums: Mapping[str, str] | None, run_id: str, attempt: int) -> Record:
+    file = directory.path / "record.json"
+    with _naming(file):
+        content = directory.read("record.json")
+        if sums is not None and hashlib.sha256(content).hexdigest() != sums.get("record.json"):
+            raise _DamagedError(f"`{file}` was modified after it was written: its SHA-256 differs from the manifest")
+        record = Record.model_validate_json(content)
+    if (record.run_id, record.attempt) != (run_id, attempt):
+        raise _DamagedError(f"`{file}` is of another run: `{record.run_id}`, attempt {record.attempt}")
+    if sums is None and record.format >= WITH_MANIFEST:
+        raise _DamagedError(f"`{directory.path / MANIFEST}` is missing, so the record cannot be checked")
+    return record
+
+
+def _read_manifest(directory: Directory) -> dict[str, str] | None:
+    """Read the checksums of a record; none in records written before there were any."""
+    with _naming(directory.path / MANIFEST):
+        try:
+            text = directory.read(MANIFEST).decode()
+        except FileNotFoundError:
+            return None
+        pairs = [line.split("  ", 1) for line in text.splitlines()]
+        return {name: checksum for checksum, name in pairs}
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Name the file of an error."""
+    try:
+        yield
+    except _DamagedError:
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        raise _DamagedError(f"`{file}` is damaged: {first_line(error)}") from error
+
+
+def _check_table(directory: Directory, name: str, schema: pl.Schema, sums: Mapping[str, str] | None) -> None:
+    """Check a table's checksum and schema; a table without a checksum is read completely."""
+    path = directory.path / name
+    with os.fdopen(directory.open_file(name), "rb") as file:
+        if sums is not None and hashlib.file_digest(file, "sha256").hexdigest() != sums.get(name):
+            raise _DamagedError(f"`{path}` was modified after it was written: its SHA-256 differs from the manifest")
+        file.seek(0)
+        found = pl.read_parquet_schema(file)
+        missing = [each for each, kind in schema.items() if found.get(each, kind if each in ADDED else None) != kind]
+        if missing:
+            raise _DamagedError(f"`{path}` has another schema: column `{missing[0]}` is missing or of another type")
+        if sums is None:
+            file.seek(0)
+            pl.read_parquet(file)

@@ -1,0 +1,69 @@
+"""A record as the columns of `runs` read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from iosonde.results import array_facts, drive_facts, store_facts
+from iosonde.results.schema import Record
+
+Json = Mapping[str, Any]
+
+
+class RunFacts:
+    """One record, with the parts of it that several columns share."""
+
+    def __init__(self, record: Record) -> None:
+        self.record: Record = record
+        self.result: Json = record.result or {}
+        self.streams: Sequence[Json] = record.spec["workload"].get("streams", [])
+
+    def part(self, name: str) -> Json:
+        """Return a part of the engine's result; empty where there is none."""
+        found: Json = self.result.get(name) or {}
+        return found
+
+    def failure(self, name: str) -> str | None:
+        """Return a part of the failure, if the run failed."""
+        return getattr(self.record.failure, name) if self.record.failure else None
+
+    @property
+    def jobs_total(self) -> int:
+        """Threads of all streams."""
+        return sum(stream["jobs"] for stream in self.streams)
+
+    @property
+    def concurrency(self) -> int:
+        """I/Os in flight at most."""
+        return sum(stream["jobs"] * stream.get("queue_depth", stream.get("batch", 1)) for stream in self.streams)
+
+    @property
+    def loop(self) -> str | None:
+        """`closed`, `open`, or `mixed` when the streams differ."""
+        kinds = {"closed" if stream["arrival"]["kind"] == "closed" else "open" for stream in self.streams}
+        if not kinds:
+            return None
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    @property
+    def wrong_sectors(self) -> int | None:
+        """Wrong sectors of all kinds; none without verification."""
+        verification = self.part("verification")
+        return sum(verification["faults"].values()) if verification else None
+
+    @cached_property
+    def array(self) -> dict[str, Any]:
+        """Facts about an array."""
+        return array_facts.of(self.record)
+
+    @cached_property
+    def store(self) -> dict[str, Any]:
+        """Facts about a key-value store and its memory limit."""
+        return store_facts.of(self.record)
+
+    @cached_property
+    def drives(self) -> dict[str, Any]:
+        """Facts about the physical drives."""
+        return drive_facts.of(self.record)
