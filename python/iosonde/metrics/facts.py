@@ -76,6 +76,7 @@ class Facts:
         connection = results if isinstance(results, duckdb.DuckDBPyConnection) else connect(list(results))
         # A cursor has temporary tables of its own, so the caller's connection stays as it was.
         self._connection = connection.cursor()
+        self._owner = connection  # whose end closes what it reads
         self._labelled = "result_set" in self._columns("runs")
         chosen = "true" if run_ids is None else f"run_id IN ({', '.join(map(_quoted, run_ids)) or 'NULL'})"
         self._keep("complete", f"SELECT {_RUN} FROM {self._view('runs')} WHERE outcome = 'complete' AND {chosen}")

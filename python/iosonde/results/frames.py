@@ -12,10 +12,10 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.plan import Case
 from iosonde.results.columns import CASES, EVIDENCE, FAULTS, JOBS, RESERVED, RUNS, WARNINGS, Table
 from iosonde.results.run_facts import RunFacts
 from iosonde.results.schema import Record
-from iosonde.plan import Case
 
 Row = dict[str, Any]
 

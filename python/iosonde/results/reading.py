@@ -20,6 +20,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from iosonde.errors import ResultsError
+from iosonde.plan import Plan
 from iosonde.results import frames
 from iosonde.results.files import Directory
 from iosonde.results.schema import (
@@ -32,7 +33,6 @@ from iosonde.results.schema import (
     WORKLOAD_TABLES,
     Record,
 )
-from iosonde.plan import Plan
 
 OWN_NAMES = {"format.json", "plan.json", "lock", "environments", "records", "figures", "temporary-drive-state"}
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.errors import ResultsError
+from iosonde.plan import Case, Plan, Run
 from iosonde.results import files, frames, known
 from iosonde.results.files import Directory
 from iosonde.results.reading import Contents, first_line, manifest, read_contents, read_plan, record_name
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
-from iosonde.plan import Case, Plan, Run
 
 if TYPE_CHECKING:
     import duckdb
