@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import polars as pl
 
 from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results.histogram import bucket_of
-from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Failure, Record
+from iosonde.results.reading import manifest
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, MANIFEST, USAGE, Failure, Record
 
 MIB = 1 << 20
 
@@ -147,6 +149,12 @@ def a_record(plan: Plan, run: Run, **changes: Any) -> Record:
         "warnings": [],
     }
     return Record(**(facts | changes))
+
+
+def sign(record: Path) -> None:
+    """Write the manifest of a record anew, as somebody who edits one would."""
+    files = {path.name: path.read_bytes() for path in record.iterdir() if path.name != MANIFEST}
+    (record / MANIFEST).write_bytes(manifest(files))
 
 
 def a_failure(plan: Plan, run: Run, *, attempt: int = 1) -> Record:

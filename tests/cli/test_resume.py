@@ -58,7 +58,7 @@ def test_damaged_files_are_named_and_their_runs_repeated(result_set: ResultSet) 
     path.write_bytes(path.read_bytes()[:100])
     done = resume(result_set)
     assert done.exit_code == 0
-    assert f"warning: `{path}` is damaged: " in done.stderr
+    assert f"warning: `{path}` was modified after it was written: " in done.stderr
     assert outcomes(result_set)[0] == ("c0001-r1", 2, "complete")
 
 

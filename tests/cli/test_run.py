@@ -128,7 +128,7 @@ def test_a_directory_that_is_not_empty_is_refused_before_anything_is_done(home: 
     assert done.returncode == 1
     assert done.stderr.endswith(
         f"error: `{home}/out` is not empty\n\n"
-        "hint: name a new directory with `--output DIR`, or go on with a result set by `iosonde resume DIR`\n"
+        "hint: name a new directory with `--output DIR`, or continue a result set with `iosonde resume DIR`\n"
     )
     assert list((home / "data").iterdir()) == []
 

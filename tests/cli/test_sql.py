@@ -51,7 +51,9 @@ def test_damaged_files_are_named_beside_the_answer(directory: Path) -> None:
     (directory / "records/c0001-r1/record.json").write_text("{")
     done = sql(directory, "SELECT count(*) AS n FROM runs")
     assert done.stdout == "n\n3\n"
-    assert done.stderr.startswith(f"warning: `{directory}/records/c0001-r1/record.json` is damaged: ")
+    assert done.stderr.startswith(
+        f"warning: `{directory}/records/c0001-r1/record.json` was modified after it was written: "
+    )
 
 
 def test_a_result_set_that_is_being_written_can_be_queried(directory: Path) -> None:

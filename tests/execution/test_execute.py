@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from engines import FAKE, real_engine
 from inline_snapshot import snapshot
-from plans import MIB, hand_plan
+from plans import MIB, hand_plan, sign
 
 import iosonde
 from iosonde.errors import EngineError, ResultsError, TargetError
@@ -274,6 +274,7 @@ def test_a_study_is_not_resumed_on_another_file_system(real: None, tmp_path: Pat
     record = json.loads(path.read_text())
     record["target"]["file_system"]["kind"] = "befs"
     path.write_text(json.dumps(record))
+    sign(path.parent)
     (tmp_path / "set/records" / plan.runs[1].run_id / "record.json").unlink()
     with pytest.raises(TargetError) as error:
         resume(tmp_path / "set")

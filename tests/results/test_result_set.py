@@ -9,13 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 from inline_snapshot import snapshot
-from plans import a_failure, a_record, hand_plan, tables
+from plans import a_failure, a_record, hand_plan, sign, tables
 
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet, connect
 from iosonde.results.columns import COLUMNS, TABLES
-from iosonde.results.reading import manifest
-from iosonde.results.schema import MANIFEST
 
 
 @pytest.fixture
@@ -36,12 +34,6 @@ def fail(result_set: ResultSet, run_id: str) -> None:
     with result_set.lock():
         attempt = result_set.next_attempt(run_id)
         result_set.write(a_failure(result_set.plan, run, attempt=attempt), *tables(run_id))
-
-
-def sign(record: Path) -> None:
-    """Write the manifest of a record anew, as somebody who edits one would."""
-    files = {path.name: path.read_bytes() for path in record.iterdir() if path.name != MANIFEST}
-    (record / MANIFEST).write_bytes(manifest(files))
 
 
 def test_what_was_written_is_read_again(result_set: ResultSet) -> None:

@@ -25,7 +25,8 @@ from iosonde.plan import Plan, Run
 from iosonde.procedure.agenda import Agenda
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import Target, drive_state, open_target, prepare, put_back
+from iosonde.storage import Target, drive_state, has_leftovers, open_target, prepare, put_back
+from iosonde.storage.admission import Admission
 from iosonde.storage.consent import NO_CONSENT, Consent
 from iosonde.storage.device_target import DeviceTarget
 
@@ -92,13 +93,11 @@ def _carry_out(
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         name = secrets.token_hex(4)
         agenda = Agenda(result_set, retry_failed=retry_failed, session=name)
+        remove_leftovers(result_set.plan)  # A device that a killed session has left in use would be refused.
         if not agenda.next_run():
-            put_back(result_set.plan)  # A session that was killed after its last record leaves only this to do.
-            drive_state.put_back(result_set.plan, result_set.directory)
-            remove_leftovers(result_set.plan)
+            _put_back(result_set)
             return result_set
         compatibility.check(find_engine(), result_set.plan.specs())
-        remove_leftovers(result_set.plan)  # A device that a killed session has left in use would be refused.
         with _session(result_set, observer, stop, name, consent) as session:
             session.carry_out_all(agenda)
         if stop.is_set() and agenda.next_run():
@@ -111,11 +110,21 @@ def _carry_out(
     return result_set
 
 
+def _put_back(result_set: ResultSet) -> None:
+    """Remove what a session created that was killed after its last record."""
+    plan = result_set.plan
+    if has_leftovers(plan):
+        Admission.of(plan, result_set.directory).check_plan()
+        put_back(plan)
+    drive_state.put_back(plan, result_set.directory)
+
+
 class _Session:
     """Carries out the runs of one `run` or `resume`."""
 
-    def __init__(self, result_set: ResultSet, observer: Observer, equipment: Equipment) -> None:
+    def __init__(self, result_set: ResultSet, observer: Observer, admission: Admission, equipment: Equipment) -> None:
         self._result_set = result_set
+        self._admission = admission
         self._observer = observer
         self._equipment = equipment
         self._restart = 0
@@ -131,6 +140,7 @@ class _Session:
         """Carry out one run and write its record; False if it was stopped and leaves none."""
         case = self._result_set.plan.case_of(run.run_id)
         assert case, f"`{run.run_id}` is of no case of the plan"
+        self._admission.check(run.run_id, case, run.spec)
         self._observer.run_started(run, case)
         self._note_restart(run)
         attempt = carry_out(
@@ -186,13 +196,15 @@ class _Session:
 @contextmanager
 def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, consent: Consent) -> Iterator[_Session]:
     """A session on a target that is prepared, and restored at the end in any case."""
+    admission = Admission.of(result_set.plan, result_set.directory)
+    admission.check_plan()
     target = open_target(result_set.plan.target)
     check_same_target(result_set, describe(target))
     with (
         target.claimed(consent, keep=result_set.plan.keep),
         _prepared(result_set, target, observer, stop, name) as equipment,
     ):
-        yield _Session(result_set, observer, equipment)
+        yield _Session(result_set, observer, admission, equipment)
 
 
 @contextmanager

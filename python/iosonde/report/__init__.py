@@ -40,16 +40,14 @@ def write(
     """
     from iosonde.report.content.report import collect
 
-    path = Path(path)
-    with _writing("report", path):  # a bad place is said before the work, not after
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path, roots = Path(path), [each.directory for each in result_sets]
     report = collect(result_sets, mix_simulated=mix_simulated)
     if format == "md":
         from iosonde.report.writers import markdown
 
         with _writing("report", path):
-            return markdown.write(report, path)
-    return [_write_page(report, path)]
+            return markdown.write(report, path, result_sets=roots)
+    return [_write_page(report, path, roots)]
 
 
 def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
@@ -58,7 +56,7 @@ def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
     from iosonde.report.writers import terminal as on_terminal
 
     report = collect([result_set])
-    on_terminal.show(report, console, report_path=_write_page(report, path))
+    on_terminal.show(report, console, report_path=_write_page(report, path, [result_set.directory]))
 
 
 def figures(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Figure]:
@@ -75,11 +73,9 @@ def save_figures(
     from iosonde.report.charts.figure import save
 
     directory = Path(directory)
-    with _writing("figures", directory):
-        directory.mkdir(parents=True, exist_ok=True)
     drawn = figures(result_sets, mix_simulated=mix_simulated)
     with _writing("figures", directory):
-        return save(drawn, directory, format)
+        return save(drawn, directory, format, result_sets=[each.directory for each in result_sets])
 
 
 def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None) -> None:
@@ -90,12 +86,13 @@ def terminal(result_set: ResultSet, console: Console, *, report_path: Path | Non
     on_terminal.show(collect([result_set]), console, report_path=report_path)
 
 
-def _write_page(report: Report, path: Path) -> Path:
+def _write_page(report: Report, path: Path, roots: Sequence[Path]) -> Path:
     from iosonde.report.writers import html
+    from iosonde.results.files import write_output
 
     page = html.render(report)
     with _writing("report", path):
-        path.write_text(page, encoding="utf-8")
+        write_output(path, page.encode(), result_sets=roots)
     return path
 
 

@@ -2,7 +2,7 @@
 
 from iosonde.storage.journal import Cleaned, cleanup, created, removed
 from iosonde.storage.target import DirectoryTarget, FileTarget, Target, VirtualTarget, open_target
-from iosonde.storage.workspace import prepare, put_back
+from iosonde.storage.workspace import has_leftovers, prepare, put_back
 
 __all__ = [
     "Cleaned",
@@ -12,6 +12,7 @@ __all__ = [
     "VirtualTarget",
     "cleanup",
     "created",
+    "has_leftovers",
     "open_target",
     "prepare",
     "put_back",

@@ -57,6 +57,11 @@ def furnish(spec: JsonObject) -> None:
             path.mkdir(exist_ok=True)
 
 
+def has_leftovers(plan: Plan) -> bool:
+    """Return whether the journal lists anything that `prepare` created for the plan."""
+    return any(journal.find(path) is not None for path in _things(plan))
+
+
 def put_back(plan: Plan) -> None:
     """Remove what `prepare` made, unless the plan keeps it; what is no longer ours is left alone."""
     for path in _things(plan):

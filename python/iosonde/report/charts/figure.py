@@ -6,6 +6,7 @@ phone; `save` and the page's SVG button draw the whole of it, side by side and l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Literal
 import polars as pl
 
 from iosonde.report.charts import theme
+from iosonde.results.files import write_output
 
 PAPER_WIDTH = 640
 """Points across the plots of one row of panels."""
@@ -102,11 +104,12 @@ def draw(figure: Figure, format: Format) -> bytes:
     return bytes(vl_convert.vegalite_to_png(specification, scale=2, allowed_base_urls=[]))
 
 
-def save(figures: Sequence[Figure], directory: Path, format: Format) -> list[Path]:
-    """Draw figures into files named after them, in a directory that exists."""
-    paths = [directory / f"{figure.name}.{format}" for figure in figures]
+def save(figures: Sequence[Figure], directory: Path, format: Format, *, result_sets: Sequence[Path] = ()) -> list[Path]:
+    """Draw figures into files named after them; inside one of these result sets no link is followed."""
+    # Names contain those of parts, which a study file chooses.
+    paths = [directory / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', figure.name)}.{format}" for figure in figures]
     for figure, path in zip(figures, paths, strict=True):
-        path.write_bytes(draw(figure, format))
+        write_output(path, draw(figure, format), result_sets=result_sets)
     return paths
 
 

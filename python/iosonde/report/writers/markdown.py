@@ -11,16 +11,17 @@ from iosonde.report.content.provenance import headline, provenance, rerun, resum
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.tables import Cell, Table
 from iosonde.report.material.result_sets import Source
+from iosonde.results.files import write_output
 
 RUNS_NAMED = 20
 
 
-def write(report: Report, path: Path) -> list[Path]:
+def write(report: Report, path: Path, *, result_sets: Sequence[Path] = ()) -> list[Path]:
     """Write the report and its figures; returns the files, the report first."""
     folder = path.parent / "figures"
-    folder.mkdir(exist_ok=True)
-    drawn = save(report.figures, folder, "svg")
-    path.write_text("\n".join(_lines(report, folder.name)) + "\n", encoding="utf-8")
+    drawn = save(report.figures, folder, "svg", result_sets=result_sets)
+    text = "\n".join(_lines(report, folder.name)) + "\n"
+    write_output(path, text.encode(), result_sets=result_sets)
     return [path, *drawn]
 
 

@@ -1,0 +1,153 @@
+"""Checks that a plan writes only where its own target says.
+
+A result set may come from somebody else, and its plan names every path that an engine opens. So before a plan is
+executed, also by `resume`, the target of each spec is computed again from the plan's target and compared.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.plan import Case, JsonObject, Plan
+from iosonde.storage.target import Target, open_target
+from iosonde.storage.workspace import OWN_DIRECTORY, journal_directory
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass
+class Admission:
+    """What the specs of a plan may name."""
+
+    plan: Plan
+    directory: Path
+    """Of the result set: nothing in it is loaded as code."""
+    base: Target
+    _places: dict[tuple[str, ...], Target] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: Plan, directory: Path) -> Admission:
+        """Open the plan's target; `TargetError` where it cannot be used."""
+        return cls(plan, directory, open_target(plan.target).called(plan.own or _own_of(plan)))
+
+    def check_plan(self) -> None:
+        """Check every spec; `TargetError` for the first that names something else."""
+        for run in self.plan.runs:
+            case = self.plan.case_of(run.run_id)
+            assert case, "checked when the plan was read"
+            self.check(run.run_id, case, run.spec)
+        for case in self.plan.adaptive:
+            assert case.procedure, "an adaptive case"
+            self.check(case.procedure.stem, case, case.procedure.spec)
+
+    def check(self, run_id: str, case: Case, spec: JsonObject) -> None:
+        """Check one spec of a case."""
+        try:
+            problem = self._problem(case, spec)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            problem = f"the spec is malformed ({type(error).__name__}: {error})"
+        if problem or spec.get("run_id") != run_id:
+            raise _refused(f"run `{run_id}`: {problem or 'the spec is of another run'}")
+
+    def _problem(self, case: Case, spec: JsonObject) -> str:
+        workload = spec["workload"]
+        named, expected = workload["target"], self._expected(case, workload)
+        if named != expected:
+            return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"
+        names = [stream["name"] for stream in workload.get("streams", ())]
+        if any(not _NAME.fullmatch(name) for name in names):
+            return "a stream's name cannot be part of a file name"
+        if (workload.get("backend") or {}).get("state_path") is not None:
+            return "the spec names a file for the state of a simulated drive"
+        journal = (workload.get("verify") or {}).get("journal_directory")
+        allowed = str(journal_directory(named["path"])) if named["kind"] == "device" else None
+        if journal not in (None, allowed):
+            return f"the spec keeps the verification journal in `{journal}`"
+        return self._store_problem(workload.get("store") or {})
+
+    def _expected(self, case: Case, workload: JsonObject) -> JsonObject:
+        """Return the target that the spec should have, of the kind and size that it has."""
+        named = workload["target"]
+        kind, size = named["kind"], named.get("size_bytes", 0)
+        if kind == "virtual":
+            is_real = (workload.get("backend") or {}).get("kind") in ("sync", "uring")
+            return {} if is_real else {"kind": "virtual", **({"size_bytes": size} if "size_bytes" in named else {})}
+        target = self._place(case)
+        if target.backend() is not None:
+            return target.spec_target("shared", size)
+        if kind == "directory":
+            return self._database(case, named, target)
+        return target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
+
+    def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
+        """Return the directories of a key-value store: one in the target's own, its log on the second target."""
+        own = Path(target.spec_target("per_job", 0)["directory"])
+        name = Path(named["path"]).name
+        if not _NAME.fullmatch(name):
+            return {}
+        expected: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
+        if named.get("log_path"):
+            second = open_target(str(case.parameters["log_target"]))
+            expected["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
+        return expected
+
+    def _place(self, case: Case) -> Target:
+        key = case.stands_on
+        if key not in self._places:
+            self._places[key] = self.base.with_setup(case.setup) if case.setup else self.base
+        return self._places[key]
+
+    def _store_problem(self, store: Mapping[str, Any]) -> str:
+        """A store loads its library as code, and some of its options name files."""
+        options = store.get("options") or {}
+        paths = [name for name, value in options.items() if isinstance(value, str) and "/" in value]
+        if paths:
+            return f"the store's option `{paths[0]}` names a path"
+        library = store.get("library")
+        if library and "/" in library and not _is_trusted(Path(library), self.directory):
+            return f"the library `{library}` is in the result set, or somebody else can change it"
+        return ""
+
+
+def _is_trusted(library: Path, directory: Path) -> bool:
+    """Whether a library belongs to this user or root, nobody else can change it, and it did not come with the set."""
+    if not library.is_absolute() or ".." in library.parts:
+        return False
+    try:
+        found, path = library.stat(), library.resolve()
+    except OSError:
+        return True  # The engine reports that it is missing.
+    owned = found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return owned and not path.is_relative_to(directory.resolve())
+
+
+def _own_of(plan: Plan) -> str:
+    """The name of iosonde's own directory in a plan that was written before plans recorded it."""
+    for spec in plan.specs():
+        target = spec["workload"].get("target") or {}
+        for path in map(Path, filter(None, (target.get("path"), target.get("directory")))):
+            found = next((part for part in reversed(path.parts) if OWN_DIRECTORY.fullmatch(part)), None)
+            if found:
+                return found
+    return ""
+
+
+def _shown(target: Any) -> str:
+    if not isinstance(target, Mapping) or not target:
+        return "something else"
+    return f"`{target.get('path') or target.get('directory') or target.get('kind')}`"
+
+
+def _refused(reason: str) -> TargetError:
+    return TargetError(
+        "the plan of this result set names what its own target does not give; nothing was written",
+        where=reason,
+        hint="the result set was edited, or made to harm; to measure here, run the study anew with `iosonde run`",
+    )

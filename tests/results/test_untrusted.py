@@ -1,0 +1,373 @@
+"""A result set from somebody else: `resume`, `report` and `sql` write and read nothing outside it (D4, D5, D6, D10)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from engines import FAKE
+from plans import a_record, hand_plan, null_spec, sign, tables
+
+from iosonde import report
+from iosonde.errors import IosondeError, ResultsError, TargetError
+from iosonde.execution import resume
+from iosonde.plan import Plan
+from iosonde.results import ResultSet
+from iosonde.results.schema import MANIFEST
+from iosonde.storage.admission import Admission
+
+OWN = "iosonde-00000001"
+FILE_BYTES = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    directory = tmp_path / "target"
+    directory.mkdir()
+    return directory
+
+
+def plan_on(target: Path, **changes: Any) -> Plan:
+    """Return a plan for a directory, with one case of two runs."""
+    file = {"kind": "file", "path": str(target / OWN / "data"), "size_bytes": FILE_BYTES}
+    plan = hand_plan(
+        name=str(target), levels=(1,), target=file, backend={"kind": "sync"}, layout="missing", verify=None
+    )
+    return plan.model_copy(update={"own": OWN, **changes})
+
+
+def with_target(plan: Plan, target: dict[str, Any], **workload: Any) -> Plan:
+    """Return the plan with another target in the spec of its second run."""
+    run = plan.runs[1]
+    spec = {**run.spec, "workload": {**run.spec["workload"], "target": target, **workload}}
+    return plan.model_copy(update={"runs": [plan.runs[0], run.model_copy(update={"spec": spec})]})
+
+
+def received(plan: Plan, tmp_path: Path) -> Path:
+    """Write a result set as an attacker would: with correct checksums."""
+    return ResultSet.create(tmp_path / "set", plan).directory
+
+
+def tree(directory: Path) -> dict[str, Any]:
+    """Return everything under a directory, without following links."""
+    found = {}
+    for root, names, files in os.walk(directory):
+        for name in (*names, *files):
+            path = Path(root, name)
+            details = path.lstat()
+            content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+            found[str(path)] = (details.st_mode, details.st_ino, content)
+    return found
+
+
+def test_the_plan_of_a_directory_passes(target: Path, tmp_path: Path) -> None:
+    Admission.of(plan_on(target), tmp_path / "set").check_plan()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"kind": "device", "path": "/dev/loop0", "size_bytes": FILE_BYTES},
+        {"kind": "file", "path": "/run/iosonde/../../tmp/victim", "size_bytes": FILE_BYTES},
+        {"kind": "file", "path": "TARGET/victim", "size_bytes": FILE_BYTES},
+        {"kind": "file", "path": f"TARGET/{OWN}/../victim", "size_bytes": FILE_BYTES},
+        {"kind": "file", "path": "TARGET/iosonde-00000002/data", "size_bytes": FILE_BYTES},
+        {"kind": "file_per_job", "directory": "TARGET", "size_bytes": FILE_BYTES},
+        {"kind": "directory", "path": "TARGET/../x/db", "log_path": None},
+        {"kind": "directory", "path": f"TARGET/{OWN}/redb-1", "log_path": "/etc/x/redb-1-log"},
+        {"kind": "virtual", "size_bytes": FILE_BYTES},
+        {"kind": "other"},
+        {},
+        [],
+        None,
+    ],
+    ids=str,
+)
+def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, target: Path, tmp_path: Path) -> None:
+    text = json.dumps(elsewhere).replace("TARGET", str(target))
+    directory = received(with_target(plan_on(target), json.loads(text)), tmp_path)
+    before = tree(tmp_path / "target")
+    with pytest.raises(TargetError) as error:
+        resume(directory)
+    assert error.value.what.startswith("the plan of this result set names what its own target does not give")
+    assert tree(tmp_path / "target") == before
+    assert ResultSet.open(directory).records() == []
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"backend": {"kind": "ssd", "state_path": "/tmp/victim"}},
+        {"verify": {"when": "after", "journal_directory": "/etc"}},
+        {"streams": [{"name": "../../victim", "jobs": 1}]},
+        {"store": {"kind": "rocksdb", "library": "lib/evil.so", "options": {}}},
+        {"store": {"kind": "rocksdb", "library": None, "options": {"db_log_dir": "/tmp/x"}}},
+        {"store": "rocksdb"},
+    ],
+    ids=str,
+)
+def test_other_paths_in_a_spec_are_refused(workload: dict[str, Any], target: Path, tmp_path: Path) -> None:
+    plan = plan_on(target)
+    own = plan.runs[0].spec["workload"]["target"]
+    with pytest.raises(TargetError, match="names what its own target does not give"):
+        Admission.of(with_target(plan, own, **workload), tmp_path / "set").check_plan()
+
+
+def test_a_library_in_the_result_set_is_refused(target: Path, tmp_path: Path) -> None:
+    directory = received(plan_on(target), tmp_path)
+    (directory / "evil.so").write_bytes(b"")
+    plan = plan_on(target)
+    store = {"kind": "rocksdb", "library": str(directory / "evil.so"), "options": {}}
+    with pytest.raises(TargetError, match="names what its own target does not give"):
+        Admission.of(with_target(plan, plan.runs[0].spec["workload"]["target"], store=store), directory).check_plan()
+
+
+@pytest.mark.parametrize("run_id", ["../../../escaped", "..", "a/b", "", ".tmp-x", "c1\n", "x" * 65])
+def test_a_run_id_that_is_no_file_name_is_refused(run_id: str, target: Path, tmp_path: Path) -> None:
+    plan = plan_on(target)
+    first = plan.runs[0].model_copy(update={"run_id": run_id, "spec": null_spec(run_id)})
+    directory = received(plan.model_copy(update={"runs": [first]}), tmp_path)
+    with pytest.raises(ResultsError, match=r"plan\.json` is damaged"):
+        ResultSet.open(directory)
+
+
+@pytest.mark.parametrize("own", ["../x", "iosonde-1", "data", "/etc"])
+def test_an_own_name_that_is_no_own_name_is_refused(own: str, target: Path, tmp_path: Path) -> None:
+    directory = received(plan_on(target, own=own), tmp_path)
+    with pytest.raises(ResultsError, match=r"plan\.json` is damaged"):
+        ResultSet.open(directory)
+
+
+def test_consent_for_a_device_is_required_again_on_resume(target: Path, tmp_path: Path) -> None:
+    """Without `--destroy` nothing is written; here the device does not even exist."""
+    plan = plan_on(target).model_copy(update={"target": "/dev/iosonde-no-such-device"})
+    with pytest.raises(IosondeError):
+        resume(received(plan, tmp_path))
+
+
+LINKED = (
+    *("lock", ".tmp-reserve", ".tmp-plan.json", "plan.json", "format.json", "records", "environments"),
+    *("records/.tmp-c0001-r1", "records/c0001-r1", "records/c0001-r1/record.json", "records/c0001-r1/SHA256SUMS"),
+)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A directory and a file that nothing may change."""
+    directory = tmp_path / "victim"
+    directory.mkdir()
+    (directory / "file").write_text("years of work")
+    return directory
+
+
+def measured(tmp_path: Path) -> ResultSet:
+    result_set = ResultSet.create(tmp_path / "set", hand_plan(name="null:1MiB"))
+    with result_set.lock():
+        for run in result_set.plan.runs:
+            result_set.write(a_record(result_set.plan, run), *tables(run.run_id))
+    return ResultSet.open(result_set.directory)
+
+
+def link(path: Path, to: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    path.symlink_to(to)
+
+
+USES: dict[str, Callable[[Path], object]] = {
+    "resume": resume,
+    "html": lambda directory: report.write([ResultSet.open(directory)], directory / "report.html"),
+    "markdown": lambda directory: report.write([ResultSet.open(directory)], directory / "report.md", format="md"),
+    "figures": lambda directory: report.save_figures([ResultSet.open(directory)], directory / "figures"),
+}
+
+
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        *(("resume", name) for name in LINKED),
+        *(
+            ("html", name)
+            for name in ("lock", "report.html", "records", "environments", "records/c0001-r1/usage.parquet")
+        ),
+        ("markdown", "report.md"),
+        ("markdown", "figures"),
+        ("figures", "figures"),
+    ],
+)
+def test_no_link_in_a_result_set_is_followed(name: str, use: str, victim: Path, tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    to = victim if name in ("figures", "records", "environments", "records/c0001-r1") else victim / "file"
+    link(directory / name, to)
+    before = tree(victim)
+    with suppress(IosondeError):
+        USES[use](directory)
+    assert tree(victim) == before
+
+
+def test_a_hard_linked_lock_is_refused(victim: Path, tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    (directory / "lock").unlink()
+    os.link(victim / "file", directory / "lock")
+    with pytest.raises(ResultsError, match="not a regular file with one name"), ResultSet.open(directory).lock():
+        pass
+    assert (victim / "file").read_text() == "years of work"
+
+
+def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    path = directory / "records/c0001-r1/record.json"
+    path.unlink()
+    os.mkfifo(path)
+    again = ResultSet.open(directory)
+    assert again.problems == [f"`{path}` is damaged: not a regular file with one name"]
+
+
+@pytest.mark.parametrize("name", ["a[1]", "st*r", "q?", "it's", "a b", "%s", "{x}", "é\\"])
+def test_a_directory_with_a_pattern_for_a_name_is_read_and_none_of_its_siblings(name: str, tmp_path: Path) -> None:
+    """`a[1]` as a pattern is `a1`, `st*r` is `star` and `q?` is `qq` (D5)."""
+    for sibling, latency in ((name, 1000), ("a1", 7000), ("star", 7000), ("qq", 7000)):
+        result_set = ResultSet.create(tmp_path / sibling, hand_plan(levels=(1,), repeats=1))
+        with result_set.lock():
+            [run] = result_set.plan.runs
+            result_set.write(a_record(result_set.plan, run), *tables(run.run_id, [latency]))
+    result_set = ResultSet.open(tmp_path / name)
+    assert result_set.intervals["completion_latency_ns_sum"].to_list() == [1000]
+    result_set.export("csv", tmp_path / "out" / name)
+    assert (
+        pl.read_csv(tmp_path / "out" / name / "intervals.csv", glob=False)["completion_latency_ns_sum"].item() == 1000
+    )
+    assert result_set.sql("SELECT sum(count) AS n FROM histograms")["n"].item() == 1
+
+
+def edit(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_an_edited_record_is_reported_as_modified(tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    path = directory / "records/c0001-r1/record.json"
+    edit(path, started_at="2020-01-01T00:00:00+00:00")
+    again = ResultSet.open(directory)
+    assert again.problems == [f"`{path}` was modified after it was written: its SHA-256 differs from the manifest"]
+    assert "c0001-r1" not in [record.run_id for record in again.records()]
+
+
+def test_a_record_without_its_manifest_is_reported(tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    path = directory / "records/c0001-r1" / MANIFEST
+    path.unlink()
+    assert ResultSet.open(directory).problems == [f"`{path}` is missing, so the record cannot be checked"]
+
+
+def test_an_edited_plan_is_refused(tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    edit(directory / "plan.json", seed=2)
+    with pytest.raises(ResultsError, match=r"plan\.json` was modified after it was written"):
+        ResultSet.open(directory)
+
+
+def test_an_edited_environment_is_reported(tmp_path: Path) -> None:
+    result_set = measured(tmp_path)
+    with result_set.lock():
+        name = result_set.write_environment({"kernel": "6.1"})
+    path = result_set.directory / "environments" / f"{name}.json"
+    path.write_text('{"kernel": "6.2"}')
+    again = ResultSet.open(result_set.directory)
+    assert again.problems == [f"`{path}` was modified after it was written: its name is not its checksum"]
+    assert again.environments() == {}
+
+
+def test_a_result_set_of_format_1_is_read_and_upgraded(tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    (directory / "format.json").write_text('{"format": 1}')
+    for record in (directory / "records").iterdir():
+        edit(record / "record.json", format=1)
+        (record / MANIFEST).unlink()
+    result_set = ResultSet.open(directory)
+    assert result_set.problems == []
+    assert len(result_set.records()) == 4
+    with result_set.lock():
+        pass
+    assert json.loads((directory / "format.json").read_text())["format"] == 2
+    assert len(ResultSet.open(directory).records()) == 4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"result": {"jobs": [{"stream": 1, "job": -1, "usage": {}}]}},
+        {"result": {"jobs": 7}},
+        {"result": {"begin_ns": "soon"}},
+        {"result": {"begin_ns": 2**80}},
+        {"engine": {"clock_read_ns": float("inf")}},
+        {"spec": {}},
+        {"spec": {"workload": {"kind": "block", "streams": [{}]}}},
+        {"child": {"exit_status": [1]}},
+        {"verdict": {"kind": "disk", "because": [], "evidence": {"x": float("nan")}}},
+        {"case_id": "main/queue_depth=2"},
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_interpreted_is_named_and_skipped(changes: dict[str, Any], tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    record = directory / "records/c0001-r1"
+    edit(record / "record.json", **changes)
+    sign(record)
+    again = ResultSet.open(directory)
+    assert len(again.records()) == 3
+    [problem] = again.problems
+    assert problem.startswith(f"`{record}")
+    assert len(again.runs) == 3
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM glob('/etc/*')",
+        "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_parquet('https://example.com/x.parquet')",
+        "SELECT * FROM read_text('{directory}/../other/plan.json')",
+    ],
+)
+def test_sql_reads_no_other_file(query: str, tmp_path: Path) -> None:
+    result_set = measured(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/plan.json").write_text("{}")
+    with pytest.raises(ResultsError) as error:
+        result_set.sql(query.format(directory=result_set.directory))
+    assert any(text in str(error.value) for text in ("disabled by configuration", "extension", "does not exist"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET enable_external_access = true",
+        "SET lock_configuration = false",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "ATTACH '/tmp/x.db'",
+        "COPY runs TO '/tmp/x.csv'",
+    ],
+)
+def test_the_configuration_of_a_connection_is_locked(statement: str, tmp_path: Path) -> None:
+    import duckdb
+
+    with measured(tmp_path).connect() as connection, pytest.raises(duckdb.Error):
+        connection.execute(statement)
