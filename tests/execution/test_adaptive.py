@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from engines import real_engine
+from plans import sign
 
 from iosonde.errors import StudyError
 from iosonde.execution import execute, resume
@@ -121,6 +122,7 @@ def test_a_failed_run_is_a_result_until_it_is_to_be_retried(whole: ResultSet, tm
         failure = Failure(code="io_error", message="the device answered with an error")
         changed = record.model_copy(update={"outcome": "failed", "failure": failure, "result": None})
         path.write_text(changed.model_dump_json())
+        sign(path.parent)
     broken = ResultSet.open(directory)
     assert search_of(broken).reason == "every run at rate 1000 failed: the device answered with an error"
     ahead = Agenda(broken, retry_failed=True)
@@ -141,6 +143,7 @@ def test_a_record_that_was_made_on_another_way_does_not_count(whole: ResultSet, 
     record = whole.record("c0001-p02-r1")
     assert record
     path.write_text(record.model_copy(update={"parameters": record.parameters | {"rate": 3.0}}).model_dump_json())
+    sign(path.parent)
     pending = Agenda(ResultSet.open(directory)).next_run()
     assert pending and (pending.run_id, pending.levels) == ("c0001-p02-r1", {"rate": 2000.0})
 

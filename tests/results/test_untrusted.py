@@ -318,7 +318,7 @@ def test_a_result_set_of_format_1_is_read_and_upgraded(tmp_path: Path) -> None:
         {"spec": {}},
         {"spec": {"workload": {"kind": "block", "streams": [{}]}}},
         {"child": {"exit_status": [1]}},
-        {"verdict": {"kind": "disk", "because": [], "evidence": {"x": float("nan")}}},
+        {"verdict": {"kind": "device-limited", "because": [], "evidence": {"x": float("nan")}}},
         {"case_id": "main/queue_depth=2"},
     ],
     ids=str,
