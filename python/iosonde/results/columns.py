@@ -13,12 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
-
-if TYPE_CHECKING:
-    from iosonde.results.run_facts import RunFacts
 
 TEXT, FLAG, NUMBER = pl.String, pl.Boolean, pl.Float64
 U32, U64, I64 = pl.UInt32, pl.UInt64, pl.Int64
@@ -35,8 +32,8 @@ class Column:
     dtype: DType
     text: str
     """What it means; units are in the name or here."""
-    value: Callable[[RunFacts], Any] | None = None
-    """Its value in a record, for columns of `runs`."""
+    value: Callable[[Any], Any] | None = None
+    """Its value, for columns of `runs`: from the record's `RunFacts`."""
     added: bool = False
     """Whether Parquet files of the same format may lack it, because they are older."""
     computed: str = ""
@@ -105,7 +102,7 @@ _USAGE = {
 """The protocol's `Usage`."""
 
 
-def _usage(prefix: str, text: str, dtype: DType, read: Callable[[RunFacts], Mapping[str, Any]]) -> tuple[Column, ...]:
+def _usage(prefix: str, text: str, dtype: DType, read: Callable[[Any], Mapping[str, Any]]) -> tuple[Column, ...]:
     def column(name: str, meaning: str) -> Column:
         return Column(f"{prefix}{name}", dtype, f"{text}. {meaning}", lambda run: read(run).get(name))
 

@@ -15,8 +15,8 @@
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
 afterwards. Names that begin with `.tmp-` are not part of the set.
 
-Format 1 has no `SHA256SUMS` and no `plan_sha256`, and other names for verdicts. Records of both formats may be in one set: `resume` upgrades
-`format.json`, and leaves records as they are.
+Format 1 has no `SHA256SUMS` and no `plan_sha256`, and other names for verdicts. Records of both formats may be in one
+set: `resume` upgrades `format.json`, and leaves records as they are.
 """
 
 from __future__ import annotations
