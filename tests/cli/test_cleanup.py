@@ -28,12 +28,33 @@ def test_cleanup_removes_what_was_left_and_says_so(iosonde: Iosonde, tmp_path: P
     done = iosonde("cleanup")
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.replace(str(tmp_path), "DIR").splitlines()) == [
-        "DIR/kept: was to be kept (`--kept` removes it as well)",
+        "DIR/kept: was kept (`--kept PATH` removes it as well)",
         "DIR/left: removed",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-    assert iosonde("cleanup", "--kept").stdout == f"{tmp_path}/kept: removed\n"
-    assert iosonde("cleanup").stdout == "nothing was left behind\n"
+    assert iosonde("cleanup", "--kept", tmp_path / "kept", "--yes").stdout.splitlines() == [
+        f"would remove the kept directory {tmp_path}/kept (0 B)",
+        f"{tmp_path}/kept: removed",
+    ]
+    assert iosonde("cleanup").stdout == "nothing to remove\n"
+
+
+def test_kept_files_of_other_paths_stay_and_none_is_removed_without_confirmation(
+    iosonde: Iosonde, tmp_path: Path
+) -> None:
+    for name in ("one", "other"):
+        leave(tmp_path / name, "keep")
+    done = iosonde("cleanup", "--kept", tmp_path / "one")
+    assert done.returncode == 1
+    assert done.stdout == f"would remove the kept directory {tmp_path}/one (0 B)\n"
+    assert "the input is not a terminal" in done.stderr
+    assert "add `--yes` in scripts" in done.stderr
+    assert iosonde("cleanup", "--kept", tmp_path / "none", "--yes").stdout.splitlines() == [
+        f"no kept files at or below {tmp_path}/none",
+        "nothing was removed",
+    ]
+    iosonde("cleanup", "--kept", tmp_path / "one", "--yes")
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
 def test_cleanup_that_could_not_remove_something_says_so_with_its_exit_code(iosonde: Iosonde, tmp_path: Path) -> None:

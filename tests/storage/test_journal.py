@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,23 +15,22 @@ import pytest
 from iosonde.errors import TargetError
 from iosonde.storage import journal
 
-MAKE_AND_DIE = """
-import os, sys
-from pathlib import Path
-from iosonde.storage import journal
-path = Path(sys.argv[1])
-journal.created(path, sys.argv[2], keep=sys.argv[4] == "keep")
-if sys.argv[3] != "announced":
-    path.mkdir() if sys.argv[2] == "directory" else path.write_text("x")
-if sys.argv[3] == "identified":
-    journal.identify(path)
-os.kill(os.getpid(), 9)
-"""
-
 
 def left_by_a_killed_process(path: Path, what: str = "file", until: str = "identified", keep: str = "no") -> None:
-    subprocess.run([sys.executable, "-c", MAKE_AND_DIE, str(path), what, until, keep], check=False)
+    child = os.fork()
+    if child == 0:
+        create(path, what, until, keep)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
     assert journal.find(path) is not None
+
+
+def create(path: Path, what: str, until: str, keep: str) -> None:
+    journal.created(path, what, keep=keep == "keep")
+    if until != "announced":
+        path.mkdir() if what == "directory" else path.write_text("x")
+    if until == "identified":
+        journal.identify(path)
 
 
 def reasons() -> list[str]:
@@ -42,20 +45,58 @@ def test_a_file_left_by_a_killed_process_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_removed_with_the_files_in_it(tmp_path: Path) -> None:
-    left_by_a_killed_process(tmp_path / "left", "directory")
-    (tmp_path / "left" / "data").write_text("x")
+    left = tmp_path / "left"
+    left_by_a_killed_process(left, "directory")
+    (left / "data").write_text("x")
+    (left / "data.verify").write_text("x")
+    (left / "lmdb-01234567").mkdir()
+    (left / "lmdb-01234567/database").mkdir()
+    (left / "lmdb-01234567/database/data.mdb").write_text("x")
+    (left / "lmdb-01234567/link").symlink_to(tmp_path)
+    journal.add_files(left, {name: (left / name).stat().st_ino for name in ("data", "lmdb-01234567")})
     assert reasons() == ["removed"]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_holds_more_than_files_is_left(tmp_path: Path) -> None:
-    """A user put something there that iosonde would not."""
-    left_by_a_killed_process(tmp_path / "left", "directory")
-    (tmp_path / "left" / "data").write_text("x")
-    (tmp_path / "left" / "mine").mkdir()
+@pytest.mark.parametrize("kind", ["file", "directory", "symlink", "replaced", "hard link"])
+def test_what_a_user_put_into_a_directory_of_ours_stays_and_is_reported(tmp_path: Path, kind: str) -> None:
+    """D9."""
+    left, theirs, victim = tmp_path / "left", tmp_path / "left" / "theirs", tmp_path / "victim"
+    left_by_a_killed_process(left, "directory")
+    (left / "data").write_text("x")
+    journal.add_files(left, {"data": (left / "data").stat().st_ino})
+    victim.write_text("precious")
+    match kind:
+        case "file":
+            theirs.write_text("precious")
+        case "directory":
+            theirs.mkdir()
+        case "symlink":
+            theirs.symlink_to(tmp_path)
+        case "replaced":
+            journal.add_files(left, {"theirs": (left / "data").stat().st_ino})
+            theirs.write_text("precious")
+        case "hard link":
+            theirs.hardlink_to(victim)
     (cleaned,) = journal.cleanup()
     assert cleaned.failed
-    assert (tmp_path / "left" / "data").exists()
+    assert "`theirs`" in cleaned.reason
+    assert [path.name for path in left.iterdir()] == ["theirs"], "what is ours was removed"
+    assert victim.read_text() == "precious"
+    theirs.rmdir() if kind == "directory" else theirs.unlink()
+    assert reasons() == ["removed"], "nothing prevents it any more"
+
+
+def test_a_directory_that_was_replaced_by_a_link_is_left(tmp_path: Path) -> None:
+    """D9: what the link leads to has files of the same names."""
+    left = tmp_path / "left"
+    left_by_a_killed_process(left, "directory")
+    (left / "data").write_text("x")
+    journal.add_files(left, {"data": (left / "data").stat().st_ino})
+    left.rename(tmp_path / "precious")
+    left.symlink_to(tmp_path / "precious")
+    assert reasons() == ["is no longer what iosonde created: left alone"]
+    assert (tmp_path / "precious/data").exists()
 
 
 def test_what_was_announced_and_never_made_is_forgotten(tmp_path: Path) -> None:
@@ -68,7 +109,7 @@ def test_what_was_made_but_not_identified_is_removed_only_if_empty(tmp_path: Pat
     """The process died between making it and noting its inode: a name alone proves nothing about content."""
     left_by_a_killed_process(tmp_path / "full", until="made")
     left_by_a_killed_process(tmp_path / "empty", "directory", until="made")
-    assert sorted(reasons()) == ["is no longer what iosonde made: left alone", "removed"]
+    assert sorted(reasons()) == ["is no longer what iosonde created: left alone", "removed"]
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
@@ -89,7 +130,7 @@ def test_another_file_under_the_same_name_is_left(tmp_path: Path) -> None:
     left_by_a_killed_process(left)
     left.rename(tmp_path / "moved")
     left.write_text("precious")
-    assert reasons() == ["is no longer what iosonde made: left alone"]
+    assert reasons() == ["is no longer what iosonde created: left alone"]
     assert left.read_text() == "precious"
 
 
@@ -98,7 +139,7 @@ def test_a_link_under_the_same_name_is_left_and_so_is_what_it_points_to(tmp_path
     left_by_a_killed_process(left, "directory", until="announced")
     (tmp_path / "precious").mkdir()
     left.symlink_to(tmp_path / "precious")
-    assert reasons() == ["is no longer what iosonde made: left alone"]
+    assert reasons() == ["is no longer what iosonde created: left alone"]
     assert left.is_symlink()
 
 
@@ -113,37 +154,114 @@ def test_what_a_running_process_uses_is_left(tmp_path: Path) -> None:
 
 
 def test_what_another_running_process_uses_cannot_be_taken_over(tmp_path: Path) -> None:
-    script = MAKE_AND_DIE.replace("os.kill(os.getpid(), 9)", "print('made', flush=True); sys.stdin.read()")
-    other = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path / "theirs"), "file", "identified", "no"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert other.stdout and other.stdin
-    other.stdout.readline()
+    child = os.fork()
+    if child == 0:
+        create(tmp_path / "theirs", "file", "identified", "no")
+        signal.pause()
     try:
+        while not journal.is_ours(tmp_path / "theirs"):
+            time.sleep(0.01)
         with pytest.raises(TargetError, match="in use by another iosonde"):
             journal.take_over(tmp_path / "theirs", keep=False)
     finally:
-        other.communicate()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_what_was_to_be_kept_is_kept_until_asked_for(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path / "kept", keep="keep")
-    assert reasons() == ["was to be kept (`--kept` removes it as well)"]
-    assert [each.reason for each in journal.cleanup(kept=True)] == ["removed"]
+    assert reasons() == ["was kept (`--kept PATH` removes it as well)"]
+    assert journal.cleanup(kept=[tmp_path / "other"])[0].reason == reasons()[0]
+    assert [entry.path for entry in journal.kept_below([tmp_path])] == [str(tmp_path / "kept")]
+    assert [each.reason for each in journal.cleanup(kept=[tmp_path])] == ["removed"]
 
 
-def test_a_damaged_entry_is_passed_over(tmp_path: Path) -> None:
+def damage(field: str, value: object) -> Callable[[Path], None]:
+    def change(file: Path) -> None:
+        file.write_text(json.dumps({**json.loads(file.read_text()), field: value}))
+
+    return change
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "is damaged: it is not an entry": lambda file: file.write_text("{"),
+    "is damaged: it is not an entry ": lambda file: file.write_text("[" * 100_000),
+    "is damaged: it is not an entry  ": lambda file: file.write_bytes(b"\xff\xfe"),
+    "is damaged: `path` has the wrong type": damage("path", 5),
+    "is damaged: there is no kind `planet`": damage("what", "planet"),
+    "which is no path of a mount of iosonde": damage("what", "mount"),
+    "which is no path of a file of iosonde": damage("path", "/tmp/../etc/passwd"),
+    "is damaged: `files` is wrong": damage("files", {"../data": 5}),
+    "is not the entry about `/etc/passwd`": damage("path", "/etc/passwd"),
+    "can be written by other users": lambda file: file.chmod(0o666),
+    "is not a regular file with one name": lambda file: file.with_name("second").hardlink_to(file),
+    "cannot be read": lambda file: file.rename(file.with_name("moved")).parent.joinpath(file.name).symlink_to("moved"),
+}
+
+
+@pytest.mark.parametrize("problem", DAMAGE)
+def test_an_entry_that_cannot_be_trusted_is_reported_and_not_acted_on(tmp_path: Path, problem: str) -> None:
+    """D8: and the others are still removed."""
     left_by_a_killed_process(tmp_path / "left")
-    (entry,) = journal._directory().glob("*.json")
-    entry.write_text("{")
-    assert reasons() == []
+    (file,) = journal._directory().glob("*.json")
+    left_by_a_killed_process(tmp_path / "other")
+    DAMAGE[problem](file)
+    other, damaged = journal.cleanup()
+    assert (other.path, other.reason) == (str(tmp_path / "other"), "removed")
+    assert damaged.path == str(file)
+    assert damaged.failed
+    assert problem.strip() in damaged.reason
     assert (tmp_path / "left").exists()
+    assert journal.find(tmp_path / "left") is None
+
+
+@pytest.mark.root
+def test_an_entry_of_another_user_is_not_acted_on(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path / "left")
+    (file,) = journal._directory().glob("*.json")
+    os.chown(file, 65534, 65534)
+    (cleaned,) = journal.cleanup()
+    assert "belongs to user 65534" in cleaned.reason
+    assert (tmp_path / "left").exists()
+
+
+def test_an_undo_that_fails_does_not_prevent_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_by_a_killed_process(tmp_path / "left")
+    left_by_a_killed_process(tmp_path / "other")
+    remove = journal.remove
+
+    def fail(path: Path) -> None:
+        if path.name == "other":
+            raise TargetError("the device does not answer")
+        remove(path)
+
+    monkeypatch.setattr(journal, "remove", fail)
+    assert reasons() == ["could not be removed: the device does not answer", "removed"]
+
+
+def test_what_a_killed_writer_left_of_an_entry_is_removed(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path / "left")
+    dead = journal._directory() / ".tmp-0123.json-999999999"
+    alive = journal._directory() / f".tmp-0123.json-{os.getpid()}"
+    dead.touch()
+    alive.touch()
+    assert reasons() == ["removed", "removed"]
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def test_the_journal_belongs_to_its_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        journal.created(tmp_path / "new", "file")
+    finally:
+        os.umask(before)
+    (file,) = journal._directory().glob("*.json")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parents[1])] == [0o600, 0o700, 0o700]
 
 
 def test_nothing_is_made_where_it_cannot_be_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with pytest.raises(TargetError, match="cannot note"):
+    with pytest.raises(TargetError, match="cannot record"):
         journal.created(tmp_path / "new", "file")

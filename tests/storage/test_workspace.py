@@ -1,7 +1,9 @@
-"""What a plan needs on disk is made, found again, and removed."""
+"""What a plan needs on disk is created, found again, checked before each run, and removed."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from iosonde.errors import TargetError
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.storage import journal, open_target, prepare, put_back
+from iosonde.storage.purge import purge
+from iosonde.storage.workspace import provision
 
 STUDY = """
 name = "x"
@@ -31,6 +35,8 @@ def test_a_directory_is_made_for_the_runs_and_removed_with_their_files(tmp_path:
     prepare(plan)
     (own,) = tmp_path.iterdir()
     assert str(own) == plan.runs[0].spec["workload"]["target"]["directory"]
+    assert stat.S_IMODE(own.stat().st_mode) == 0o700
+    provision(plan.runs[0].spec)
     (own / "main.0").write_text("x")
     put_back(plan)
     assert list(tmp_path.iterdir()) == []
@@ -49,8 +55,10 @@ def test_preparing_and_putting_back_may_be_repeated(tmp_path: Path) -> None:
     plan = plan_on(tmp_path)
     prepare(plan)
     (own,) = tmp_path.iterdir()
+    provision(plan.runs[0].spec)
     (own / "data").write_text("laid out")
     prepare(plan)
+    provision(plan.runs[0].spec)
     assert (own / "data").read_text() == "laid out"
     put_back(plan)
     put_back(plan)
@@ -72,7 +80,7 @@ def test_what_is_to_be_kept_stays_and_can_be_used_again(tmp_path: Path) -> None:
 def test_a_file_that_appeared_meanwhile_is_neither_used_nor_removed(tmp_path: Path) -> None:
     plan = plan_on(tmp_path / "new")
     (tmp_path / "new").write_text("precious")
-    with pytest.raises(TargetError, match="iosonde did not make it"):
+    with pytest.raises(TargetError, match="iosonde did not create it"):
         prepare(plan)
     put_back(plan)
     assert (tmp_path / "new").read_text() == "precious"
@@ -84,6 +92,118 @@ def test_a_directory_that_vanished_is_forgotten(tmp_path: Path) -> None:
     next(tmp_path.iterdir()).rmdir()
     put_back(plan)
     assert journal.entries() == []
+
+
+def test_the_own_directory_belongs_to_its_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+    """D9."""
+    before = os.umask(0)
+    try:
+        plan = plan_on(tmp_path)
+        prepare(plan)
+        provision(plan.runs[0].spec)
+    finally:
+        os.umask(before)
+    (own,) = tmp_path.iterdir()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (own, own / "data")] == [0o700, 0o600]
+
+
+def test_a_run_gets_the_identity_of_everything_that_it_opens(tmp_path: Path) -> None:
+    plan = plan_on(tmp_path, settings={"files": "per_job"})
+    prepare(plan)
+    identities = provision(plan.runs[0].spec)
+    (own,) = tmp_path.iterdir()
+    assert set(identities) == {str(path) for path in (own, own / "main.0", own / "main.1")}
+    for path, identity in identities.items():
+        found = Path(path).lstat()
+        assert identity == f"{os.major(found.st_dev)}:{os.minor(found.st_dev)}:{found.st_ino}"
+
+
+def replace_by(kind: str, path: Path, victim: Path) -> None:
+    """What an attacker, or a mistake, does to a path between two runs."""
+    path.rename(path.with_name("aside"))
+    match kind:
+        case "symlink":
+            path.symlink_to(victim)
+        case "hard link":
+            path.hardlink_to(victim)
+        case "file":
+            path.write_text("another")
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "file", "second name", "directory"])
+def test_files_that_changed_between_runs_are_refused_and_what_replaced_them_is_unchanged(
+    tmp_path: Path, kind: str
+) -> None:
+    """D9: the engine overwrites, and a purge truncates, only what iosonde created."""
+    target, victim = tmp_path / "target", tmp_path / "victim"
+    target.mkdir()
+    victim.mkdir()
+    (victim / "data").write_text("precious")
+    plan = plan_on(target)
+    prepare(plan)
+    spec = plan.runs[0].spec
+    identities = provision(spec)
+    (own,) = target.iterdir()
+    match kind:
+        case "second name":
+            (tmp_path / "link").hardlink_to(own / "data")
+            victim = own
+        case "directory":
+            own.rename(target / "aside")
+            own.symlink_to(victim)
+        case _:
+            replace_by(kind, own / "data", victim / "data")
+    with pytest.raises(TargetError, match=r"is not what iosonde created there|cannot use"):
+        provision(spec)
+    (own / "data").resolve().write_text("precious") if kind in ("file", "second name") else None
+    with pytest.raises(OSError):
+        purge(spec["workload"]["target"], "trim", identities=identities, report=print)
+    assert (own / "data").read_text() == (victim / "data").read_text() == "precious"
+
+
+def test_a_file_that_somebody_put_in_the_place_of_ours_is_neither_used_nor_removed(tmp_path: Path) -> None:
+    plan = plan_on(tmp_path)
+    prepare(plan)
+    (own,) = tmp_path.iterdir()
+    (own / "data").write_text("precious")
+    with pytest.raises(TargetError, match="is not what iosonde created there"):
+        provision(plan.runs[0].spec)
+    with pytest.raises(TargetError, match="contains what iosonde did not create, which was not removed: `data`"):
+        put_back(plan)
+    assert (own / "data").read_text() == "precious"
+
+
+def test_a_purge_frees_the_files_of_all_jobs_and_no_other_file(tmp_path: Path) -> None:
+    plan = plan_on(tmp_path, settings={"files": "per_job"})
+    prepare(plan)
+    spec = plan.runs[0].spec
+    identities = provision(spec)
+    (own,) = tmp_path.iterdir()
+    for name in ("main.0", "main.1", "theirs"):
+        (own / name).write_text("data")
+    purge(spec["workload"]["target"], "trim", identities=identities, report=print)
+    assert [(own / name).stat().st_size for name in ("main.0", "main.1", "theirs")] == [0, 0, 4]
+
+
+def test_a_file_that_vanished_is_created_again(tmp_path: Path) -> None:
+    plan = plan_on(tmp_path)
+    prepare(plan)
+    provision(plan.runs[0].spec)
+    (own,) = tmp_path.iterdir()
+    (own / "data").unlink()
+    provision(plan.runs[0].spec)
+    put_back(plan)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kept_file_with_a_second_name_is_refused(tmp_path: Path) -> None:
+    plan = plan_on(tmp_path / "kept", keep=True)
+    prepare(plan)
+    spec = plan.runs[0].spec
+    assert list(provision(spec)) == [str(tmp_path / "kept")]
+    (tmp_path / "second").hardlink_to(tmp_path / "kept")
+    with pytest.raises(TargetError, match="has 2 names"):
+        provision(spec)
 
 
 def test_a_virtual_target_needs_nothing() -> None:

@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from iosonde.errors import TargetError
+
 
 def command(
-    kept: Annotated[bool, typer.Option("--kept", help="Also what was left on purpose (`--keep`).")] = False,
+    kept: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--kept", metavar="PATH", help="Also remove files kept by --keep at or below this path (repeat per path)."
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove kept files without asking.")] = False,
 ) -> None:
-    """Remove files and directories that iosonde made and could not remove, after a crash, a kill or a power cut.
+    """Remove files, devices and mounts that remained after a crash, a kill or a power cut.
 
-    Only what iosonde noted before making it is touched, and only while it is still the same thing.
+    Only what iosonde recorded before creating it is removed, and only if it is unchanged.
     """
     from iosonde.storage import cleanup
 
-    cleaned = cleanup(kept=kept)
+    paths = [path.expanduser().absolute() for path in kept or []]
+    if paths and not (_preview(paths) and (yes or _is_confirmed())):
+        print("nothing was removed")
+        return
+    cleaned = cleanup(kept=paths)
     for each in cleaned:
         print(f"{each.path}: {each.reason}")
     if not cleaned:
-        print("nothing was left behind")
+        print("nothing to remove")
     if any(each.failed for each in cleaned):
         raise typer.Exit(1)
+
+
+def _preview(paths: list[Path]) -> bool:
+    """Print the kept files that would be removed; whether there are any."""
+    from iosonde.storage.journal import kept_below
+    from iosonde.units import format_bytes
+
+    found = kept_below(paths)
+    for entry in found:
+        path = Path(entry.path)
+        files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+        size_bytes = sum(each.lstat().st_blocks * 512 for each in files)
+        print(f"would remove the kept {entry.what} {path} ({format_bytes(size_bytes)})")
+    if not found:
+        print(f"no kept files at or below {', '.join(map(str, paths))}")
+    return bool(found)
+
+
+def _is_confirmed() -> bool:
+    if not sys.stdin.isatty():
+        raise TargetError(
+            "kept files are removed only after confirmation, and the input is not a terminal",
+            hint="add `--yes` in scripts",
+        )
+    return typer.confirm("Remove them?")

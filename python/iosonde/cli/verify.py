@@ -53,7 +53,7 @@ def _places(target: Path) -> list[Path]:
         raise TargetError(f"there is no `{target}`", hint="name a file or a directory that a run with `verify` left")
     if not target.is_dir():
         return [target]
-    from iosonde.storage.workspace import OWN_DIRECTORY
+    from iosonde.storage.journal_entry import OWN_DIRECTORY
 
     own = sorted(path for path in target.iterdir() if OWN_DIRECTORY.fullmatch(path.name) and path.is_dir())
     places = [place for place in [target, *own] if any(_journals(place))]

@@ -143,6 +143,8 @@ class _Session:
         self._admission.check(run.run_id, case, run.spec)
         self._observer.run_started(run, case)
         self._note_restart(run)
+        target = self._equipment.setups.base
+        target.recheck()
         attempt = carry_out(
             run,
             case,
@@ -152,6 +154,7 @@ class _Session:
         )
         if attempt is None:
             return False
+        target.recheck()  # A run on a device that came into use meanwhile leaves no record.
         done = attempt.done
         self._result_set.write(attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics)
         self._observer.run_ended(run, attempt.record)

@@ -7,7 +7,7 @@ end of the session. For simulated drives a setup is a new array of them, whose s
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from iosonde.storage import Target, drive_state, journal
 from iosonde.storage.building import Building
 from iosonde.storage.device_target import DeviceTarget
 from iosonde.storage.made import MadeTarget
-from iosonde.storage.workspace import furnish
+from iosonde.storage.workspace import provision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,8 @@ class ReadyTarget:
     """To be watched, where they are not known before they are created."""
     claims: Sequence[int] = ()
     """Descriptors that hold a raw device exclusively."""
+    identities: Mapping[str, str] = field(default_factory=dict)
+    """What the paths that the run opens must lead to (`workspace.provision`)."""
     laid_out_bytes: int = 0
     """Of a raw device: length of the range from its start that earlier runs have written."""
 
@@ -72,7 +74,7 @@ class Setups:
     def prepare(self, run: Run, case: Case) -> ReadyTarget:
         """The target of that run, created now unless it exists; `TargetError` if that fails."""
         if not self._is_needed:
-            return self._current()
+            return self._current(run)
         is_fresh = case.setup is not None and case.setup.fresh == "run"
         if is_fresh or self._key != case.stands_on:
             self.remove()
@@ -80,8 +82,7 @@ class Setups:
             self._key = case.stands_on
         if run.purges:
             self._laid_out_bytes = 0
-        furnish(run.spec)
-        return self._current()
+        return self._current(run)
 
     def ended(self, run: Run, *, complete: bool) -> None:
         """Keep track of what a run's layout has written to a raw device, which has no holes that would show it."""
@@ -99,15 +100,27 @@ class Setups:
             self._building.take_apart()
             self._building = None
 
-    def _current(self) -> ReadyTarget:
+    def _identities(self, run: Run) -> dict[str, str]:
+        """Identities of the files and devices that a run opens; its files are created now."""
+        numbers = self._building.numbers if self._building is not None else self.base.numbers_by_name()
+        path = run.spec["workload"]["target"].get("path", "")
+        return {path: numbers[path]} if path in numbers else provision(run.spec)
+
+    def _current(self, run: Run) -> ReadyTarget:
         """With what changes from run to run, such as the members of an array."""
         if self._building is None:
-            return replace(self._ready, claims=_claims_of(self.base), laid_out_bytes=self._laid_out_bytes)
+            return replace(
+                self._ready,
+                claims=_claims_of(self.base),
+                identities=self._identities(run),
+                laid_out_bytes=self._laid_out_bytes,
+            )
         return replace(
             self._ready,
             building=self._building,
             block_devices=self._building.block_devices(),
             claims=self._building.claims,
+            identities=self._identities(run),
             laid_out_bytes=self._laid_out_bytes,
         )
 

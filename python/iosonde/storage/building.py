@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.storage import arrays, block_stack, file_systems, journal
+from iosonde.storage import arrays, block_stack, file_systems, journal, own_directory
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.claims import Claims
+from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.made import MadeTarget
-from iosonde.storage.workspace import MADE
 from iosonde.units import format_bytes
 
 
@@ -32,6 +32,7 @@ class Building:
         self.target = target
         self._array: arrays.Built | None = None
         self._journal_device: Path | None = None
+        self._number = ""
         self._claims = Claims()
         """Of a raw array: what stands under it is claimed by the array itself, and loop devices by the engine."""
 
@@ -50,6 +51,11 @@ class Building:
         """Descriptors that hold a raw device exclusively, for the engine to inherit."""
         return self._claims.descriptors
 
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The raw device that the link leads to, by the path of the link."""
+        return {str(self.target.link): self._number} if self._number else {}
+
     def state(self) -> dict[str, Any]:
         """How the array is now; nothing without one."""
         return dict(self._builder().state(self._array)) if self._array is not None else {}
@@ -67,6 +73,7 @@ class Building:
         """Undo what stands, the last first; may be called again."""
         with journal.undoing(f"take apart {self.target.setup.text} on `{self.target.ground.name}`"):
             self._claims.release_all()
+            self._number = ""
             journal.undo(self.target.point)
             self._take_array_apart()
             self.target.ground.give_back()
@@ -126,6 +133,7 @@ class Building:
                 hint="plan the study again: the devices are others than those that it was planned for",
             )
         self.target.link.symlink_to(device)
+        self._number = number
         if self.target.ground.is_exclusive or self.target.setup.array != "single":
             self._claims.take(number, str(device))
 
@@ -138,14 +146,14 @@ def undo(entry: journal.Entry) -> None:
     with contextlib.suppress(FileNotFoundError):
         place.rmdir()
     with contextlib.suppress(OSError):  # Another study may have something there.
-        MADE.rmdir()
+        MOUNTS.rmdir()
 
 
 def _make_place(place: Path) -> None:
-    journal.created(place, "stage")
+    journal.created(place, "setup")
     try:
-        MADE.mkdir(mode=0o755, exist_ok=True)
-        place.mkdir(mode=0o700)
+        MOUNTS.mkdir(mode=0o755, exist_ok=True)
+        own_directory.create(place)
     except OSError as error:
         raise TargetError(
             f"cannot make `{place}`: {error.strerror}", hint="`iosonde cleanup` removes what an earlier run left there"

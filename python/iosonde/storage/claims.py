@@ -51,6 +51,11 @@ class Claims:
         return self._held[number]
 
     @property
+    def numbers(self) -> set[str]:
+        """Of all claimed devices."""
+        return set(self._held)
+
+    @property
     def descriptors(self) -> list[int]:
         """Of all claims, for an engine to inherit."""
         return list(self._held.values())

@@ -25,12 +25,12 @@ from iosonde.storage.block_nodes import node_of, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.consent import Consent
 from iosonde.storage.guard import underlying
+from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.kernel import Kernel
 from iosonde.storage.made import MadeTarget, Provided
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize
 from iosonde.storage.target import Files, IoMode, Target
-from iosonde.storage.workspace import MADE
 from iosonde.units import format_bytes
 
 
@@ -105,10 +105,11 @@ class DeviceTarget(Target):
         """`TargetError` if a claimed device came into use, or a name leads to another device by now.
 
         An exclusive claim does not prevent everything: a loop device can be attached to a claimed device and mounted.
+        A device under a file system or an array of ours is not claimed, and in use by us.
         """
         kernel = Kernel()
         for device, number in self.named():
-            found = list(guard.uses(number, kernel))
+            found = list(guard.uses(number, kernel)) if number in self.claims.numbers else []
             if found:
                 raise TargetError(
                     f"`{device}` came into use during the study: {found[0]}",
@@ -146,6 +147,10 @@ class DeviceTarget(Target):
     def called(self, own: str) -> DeviceTarget:
         """Mount points and links have that name."""
         return replace(self, own=own or self.own)
+
+    def numbers_by_name(self) -> dict[str, str]:
+        """The device that each name was resolved to."""
+        return dict(zip(map(str, self.devices), self.numbers, strict=True))
 
     def device_count(self) -> int:
         """Devices."""
@@ -286,7 +291,6 @@ class DeviceGround:
 
     def provide(self, setup: Setup) -> Provided:
         """Release the devices, so that an array or a file system can claim them."""
-        self.target.recheck()
         used = self._used(setup)
         nodes = [node_of(number) for number in used]
         for number, node in zip(used, nodes, strict=True):
@@ -369,7 +373,7 @@ def _announce(number: str, node: Path, own: str) -> None:
 
 def _entry(number: str, own: str) -> Path:
     """The path of its journal entry; there is no such file."""
-    return MADE / own / f"on-{block_stack.name_of(number)}"
+    return MOUNTS / own / f"on-{block_stack.name_of(number)}"
 
 
 def _identity(number: str) -> str:

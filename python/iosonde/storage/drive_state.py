@@ -14,10 +14,13 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Plan
-from iosonde.storage import journal
+from iosonde.storage import journal, own_directory
 
 DIRECTORY = "temporary-drive-state"
 """Its name in a result set."""
+
+FILES = ("state", "state.writing", "stands-on")
+"""Names of the files in it, which the engine replaces."""
 
 
 def prepare(plan: Plan, directory: Path) -> None:
@@ -27,7 +30,7 @@ def prepare(plan: Plan, directory: Path) -> None:
         return
     journal.created(path, "directory")
     try:
-        path.mkdir()
+        own_directory.create(path)
     except OSError as error:
         journal.removed(path)
         raise TargetError(
@@ -35,6 +38,7 @@ def prepare(plan: Plan, directory: Path) -> None:
             hint="move away what lies there, or choose another output directory",
         ) from error
     journal.identify(path)
+    journal.add_files(path, dict.fromkeys(FILES, 0))
 
 
 def put_back(plan: Plan, directory: Path) -> None:

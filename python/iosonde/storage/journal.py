@@ -1,74 +1,43 @@
-"""The journal of what iosonde made: written before a thing is made, forgotten after it is gone.
+"""The journal of what iosonde created: an entry is written before a thing is created, and removed after it is gone.
 
 One JSON file for each thing under `$XDG_STATE_HOME/iosonde/created/`, so that after a crash, a kill or a power cut
-`cleanup` finds it again and removes it, and nothing else: a thing is removed only when it is still the very one that
-was made (same device and inode number), and when the process that made it no longer runs.
+`cleanup` finds it again and removes it, and nothing else: a thing is removed only if it is still the very one that was
+created (same device and inode number), and if the process that created it no longer runs.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
-import shutil
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.storage.loop_status import identity_of
+from iosonde.storage import own_directory
+from iosonde.storage.journal_entry import CONTROL_GROUP, Entry, EntryError, owner_of, read_entry
+from iosonde.storage.loop_status import attached_to, identity_of
 
-CONTROL_GROUP = "control group"
-"""What a directory of a control group hierarchy is called here: its files are the kernel's."""
-
-DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log)?")
-"""Name of a directory in one of ours that holds a database (`workload/kv`), or its log."""
+__all__ = ["CONTROL_GROUP", "Entry"]
 
 UNDO = {
     "array": "iosonde.storage.arrays",
     "loop device": "iosonde.storage.loop_devices",
     "mount": "iosonde.storage.file_systems",
+    "setup": "iosonde.storage.building",
     "stage": "iosonde.storage.building",
     "device": "iosonde.storage.device_target",
 }
-"""Things that are no files -> the module whose `undo(entry)` takes them apart. It raises `OSError` if it cannot."""
+"""Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One thing that iosonde made, or was about to make."""
-
-    path: str
-    what: str
-    """A noun: `file`, `directory`, `control group`."""
-    made_at: str
-    owner: str
-    """The process that uses it: boot, process number and start time, which together never come again."""
-    identity: str | None = None
-    """Device and inode number, once it exists."""
-    keep: bool = False
-    """The user wants it to stay."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """What undoing it needs to know, for things that are no files."""
-    number: int = 0
-    """What was made later has a larger one: the time in nanoseconds."""
-
-    @property
-    def in_use(self) -> bool:
-        """Whether the process that made it still runs."""
-        return self.owner != "" and self.owner == _owner(_pid_of(self.owner))
-
-    @property
-    def is_mine(self) -> bool:
-        """Whether this very process made it or took it over."""
-        return self.owner == _owner(os.getpid())
+TEMPORARY = ".tmp-"
+"""How the name of a file starts that is being written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +52,15 @@ class Cleaned:
 
 
 def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] | None = None) -> None:
-    """Note that `path` is about to be made. Call this before making it, and `identify` after.
+    """Record that `path` is about to be created. Call this before creating it, and `identify` after.
 
-    Of a kind in `UNDO`, which is undone and not removed, nothing has to be identified: `facts` say what it is.
+    A kind in `UNDO` is undone and not removed: its `facts` identify it.
     """
     entry = Entry(
         path=str(path),
         what=what,
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        owner=_owner(os.getpid()),
+        owner=owner_of(os.getpid()),
         keep=keep,
         facts=facts or {},
         number=time.time_ns(),
@@ -100,65 +69,83 @@ def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] 
 
 
 def identify(path: Path) -> None:
-    """Note which very thing now lies at `path`, so that only that is ever removed."""
+    """Record the identity of what was created at `path`, so that only that is ever removed."""
+    _change(path, identity=next(iter(_identities(path)), None))
+
+
+def add_files(path: Path, files: Mapping[str, int]) -> None:
+    """Record files that were created in a directory of ours, by name and inode number."""
     entry = find(path)
-    assert entry is not None, f"{path} was not announced"
-    _write(replace(entry, identity=next(iter(_identities(path)), None)))
+    if entry and not files.items() <= entry.files.items():
+        _change(path, files={**entry.files, **files})
 
 
 def is_ours(path: Path) -> bool:
-    """Whether what lies at `path` is the very thing that iosonde made there."""
+    """Whether iosonde created what is at `path` now."""
     entry = find(path)
-    return entry is not None and _is_what_was_made(entry)
+    return entry is not None and _is_unchanged(entry)
 
 
 def take_over(path: Path, *, keep: bool) -> bool:
-    """Whether what lies at `path` is ours to use; if so this process owns it from now on.
+    """Whether what is at `path` is ours to use; if so this process owns it from now on.
 
     Another iosonde that still uses it is an error.
     """
     entry = find(path)
-    if entry is None or not _is_what_was_made(entry):
+    if entry is None or not _is_unchanged(entry):
         return False
     if entry.in_use and not entry.is_mine:
         raise TargetError(
-            f"`{path}` is in use by another iosonde (process {_pid_of(entry.owner)})",
+            f"`{path}` is in use by another iosonde (process {entry.process})",
             hint="wait until it has ended, or name another target",
         )
-    _write(replace(entry, owner=_owner(os.getpid()), keep=keep, identity=next(iter(_identities(path)), None)))
+    identity = next(iter(_identities(path)), None)
+    _write(replace(entry, owner=owner_of(os.getpid()), keep=keep, identity=identity))
     return True
 
 
 def removed(path: Path) -> None:
-    """Forget `path`: it is gone, or no longer ours."""
+    """Remove the entry about `path`, which is gone or no longer ours."""
     _entry_file(path).unlink(missing_ok=True)
 
 
 def find(path: Path) -> Entry | None:
-    """The entry about `path`, if there is one."""
-    return _read(_entry_file(path))
+    """The entry about `path`, if there is one that may be acted on."""
+    try:
+        return _read(_entry_file(path))
+    except (FileNotFoundError, EntryError):
+        return None
 
 
 def entries() -> list[Entry]:
-    """Everything in the journal, oldest first."""
-    read = [_read(file) for file in _directory().glob("*.json")]
-    return sorted((entry for entry in read if entry), key=lambda entry: (entry.number, entry.made_at, entry.path))
+    """Every entry that may be acted on, oldest first."""
+    return _all_entries()[0]
 
 
-def cleanup(*, kept: bool = False) -> list[Cleaned]:
-    """Remove what earlier runs left behind, the last first; with `kept` also what the user asked to keep."""
-    return [_clean(entry, kept=kept) for entry in reversed(entries())]
+def cleanup(*, kept: list[Path] | None = None) -> list[Cleaned]:
+    """Remove what earlier runs left behind, the last first, and what was kept at these paths or below them.
+
+    Entries that cannot be acted on are reported and stay.
+    """
+    found, problems = _all_entries()
+    cleaned = [_clean(entry, kept=kept or []) for entry in reversed(found)]
+    return [*cleaned, *problems, *_temporary_files()]
+
+
+def kept_below(paths: list[Path]) -> list[Entry]:
+    """Entries of what the user kept at these paths or below them."""
+    return [entry for entry in entries() if entry.keep and _is_below(entry, paths) and os.path.lexists(entry.path)]
 
 
 def clear(own: str) -> None:
-    """Undo what is left of what was made under that name, the last first; `OSError` for the first that failed.
+    """Undo what remains of what was created under that name, the last first; `OSError` for the first that failed.
 
-    For the session that goes on where another was killed. Directories of files for a workload stay.
+    For the session that continues where another was killed. Directories of files for a workload stay.
     """
     failed: OSError | None = None
     for entry in reversed(entries()):
         path = Path(entry.path)
-        if own not in entry.path and entry.facts.get("own") != own:
+        if own not in path.parts and f"{own}-setup" not in path.parts and entry.facts.get("own") != own:
             continue
         try:
             if entry.what in UNDO:
@@ -174,7 +161,7 @@ def clear(own: str) -> None:
 
 
 def undo(path: Path) -> None:
-    """Undo what an entry of a kind in `UNDO` is about, and forget it; `OSError` if that fails."""
+    """Undo what an entry of a kind in `UNDO` is about, and remove the entry; `OSError` if that fails."""
     entry = find(path)
     if entry is not None:
         import_module(UNDO[entry.what]).undo(entry)
@@ -183,83 +170,131 @@ def undo(path: Path) -> None:
 
 @contextmanager
 def undoing(what: str) -> Iterator[None]:
-    """Whatever keeps what was made from being removed is a `TargetError`; `what` is a clause as `remove PATH`."""
+    """Whatever prevents a removal becomes a `TargetError`; `what` is a clause as `remove PATH`."""
     try:
         yield
     except OSError as error:
         raise TargetError(
             f"cannot {what}: {error.strerror or error}",
-            hint="`iosonde cleanup` tries again, once that is solved",
+            hint="`iosonde cleanup` tries again, once the cause is removed",
         ) from error
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a control group, or a directory with what is in it, and forget it."""
-    from iosonde.storage.loop_devices import attached_to
-
+    """Remove a file, a control group, or a directory of ours, and its entry; `OSError` for what must stay."""
+    entry = find(path)
     devices = attached_to(path)
     if devices:
-        raise OSError(f"`{devices[0]}` stands on it")
-    entry = find(path)
+        raise OSError(f"it is attached to the loop device `{devices[0]}`")
     if entry is not None and entry.what == CONTROL_GROUP:
         path.rmdir()
-    elif path.is_dir() and not path.is_symlink():
-        _check_plain(path)
-        shutil.rmtree(path)
+    elif entry is not None and entry.what == "directory":
+        identity = entry.identity if entry.identity in _identities(path)[:1] else None
+        foreign = own_directory.remove(path, identity, entry.files)
+        if foreign:
+            raise OSError(f"it contains what iosonde did not create, which was not removed: {_listed(foreign)}")
     else:
-        path.unlink(missing_ok=True)
+        _remove_file(path)
     removed(path)
 
 
-def _check_plain(directory: Path) -> None:
-    """What lies there are files, and databases of the engine on the same file system; anything else is not ours."""
-    device = directory.lstat().st_dev
-    for parent, directories, files in os.walk(directory):
-        for name in (*directories, *files):
-            path = Path(parent, name)
-            found = path.lstat()
-            in_database = DATABASE.fullmatch(path.relative_to(directory).parts[0]) is not None
-            is_ours = stat.S_ISREG(found.st_mode) or (stat.S_ISDIR(found.st_mode) and in_database)
-            if not is_ours or found.st_dev != device:
-                raise OSError(f"`{path}` is not a file of iosonde")
+def _remove_file(path: Path) -> None:
+    """Unlink a regular file in the directory that was looked at."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is no longer a file")
+        os.unlink(path.name, dir_fd=directory)
+    finally:
+        os.close(directory)
 
 
-def _clean(entry: Entry, *, kept: bool) -> Cleaned:
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _clean(entry: Entry, *, kept: list[Path]) -> Cleaned:
     path = Path(entry.path)
-    reason = _why_not(entry, kept=kept)
+    reason = _why_not(entry, kept)
     if reason:
         return Cleaned(path=entry.path, reason=reason)
-    if entry.what in UNDO:
-        return _undone(path, entry.what)
-    if not os.path.lexists(path) or not _is_what_was_made(entry):
-        reason = "is no longer what iosonde made: left alone" if os.path.lexists(path) else "is gone already"
-        removed(path)
-        return Cleaned(path=entry.path, reason=reason)
     try:
+        if entry.what in UNDO:
+            undo(path)
+            return Cleaned(path=entry.path, reason=f"the {entry.what} was removed")
+        if not os.path.lexists(path) or not _is_unchanged(entry):
+            reason = "is no longer what iosonde created: left alone" if os.path.lexists(path) else "is gone already"
+            removed(path)
+            return Cleaned(path=entry.path, reason=reason)
         remove(path)
-    except OSError as error:
-        return Cleaned(path=entry.path, reason=f"could not be removed: {error.strerror or error}", failed=True)
+    except (OSError, TargetError) as error:
+        problem = error.what if isinstance(error, TargetError) else error.strerror or error
+        return Cleaned(path=entry.path, reason=f"could not be removed: {problem}", failed=True)
     return Cleaned(path=entry.path, reason="removed")
 
 
-def _undone(path: Path, what: str) -> Cleaned:
-    try:
-        undo(path)
-    except OSError as error:
-        return Cleaned(path=str(path), reason=f"the {what} could not be undone: {error.strerror or error}", failed=True)
-    return Cleaned(path=str(path), reason=f"the {what} is undone")
-
-
-def _why_not(entry: Entry, *, kept: bool) -> str:
+def _why_not(entry: Entry, kept: list[Path]) -> str:
     if entry.in_use:
-        return f"is in use by process {_pid_of(entry.owner)}"
-    if entry.keep and not kept:
-        return "was to be kept (`--kept` removes it as well)"
+        return f"is in use by process {entry.process}"
+    if entry.keep and not _is_below(entry, kept):
+        return "was kept (`--kept PATH` removes it as well)"
     return ""
 
 
-def _is_what_was_made(entry: Entry) -> bool:
-    """A thing whose identity was never noted is ours only if it holds nothing: we died between the two steps."""
+def _is_below(entry: Entry, paths: list[Path]) -> bool:
+    return any(Path(entry.path).is_relative_to(path) for path in paths)
+
+
+def _all_entries() -> tuple[list[Entry], list[Cleaned]]:
+    """Entries, oldest first, and the files that are none."""
+    found: list[Entry] = []
+    problems: list[Cleaned] = []
+    for file in _files(lambda name: name.endswith(".json") and not name.startswith(".")):
+        try:
+            found.append(_read(file))
+        except FileNotFoundError:
+            continue  # Another iosonde has removed it meanwhile.
+        except EntryError as error:
+            problems.append(Cleaned(path=str(file), reason=f"{error}; not acted on", failed=True))
+    return sorted(found, key=lambda entry: (entry.number, entry.made_at, entry.path)), problems
+
+
+def _read(file: Path) -> Entry:
+    entry = read_entry(file)
+    if file != _entry_file(Path(entry.path)):
+        raise EntryError(f"is not the entry about `{entry.path}`")
+    return entry
+
+
+def _temporary_files() -> list[Cleaned]:
+    """Remove what killed writers left of entries; nothing was created for these yet."""
+    cleaned = []
+    for file in _files(lambda name: name.startswith(TEMPORARY)):
+        process = file.name.rpartition("-")[2]
+        with suppress(OSError):
+            if process.isdigit() and Path("/proc", process).exists():
+                continue  # It may be writing this moment.
+            if file.lstat().st_uid == os.geteuid():
+                file.unlink()
+                cleaned.append(Cleaned(path=str(file), reason="removed"))
+    return cleaned
+
+
+def _files(is_wanted: Any) -> list[Path]:
+    try:
+        return sorted(Path(each.path) for each in os.scandir(_directory()) if is_wanted(each.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise TargetError(
+            f"cannot read the journal `{_directory()}`: {error.strerror}", hint="make that directory readable"
+        ) from error
+
+
+def _is_unchanged(entry: Entry) -> bool:
+    """Without an identity, a thing is ours only if it is empty: we died before the identity was recorded."""
     path = Path(entry.path)
     if entry.identity is not None:
         return entry.identity in _identities(path)
@@ -279,46 +314,31 @@ def _identities(path: Path) -> list[str]:
     return [identity_of(found), f"{found.st_dev}:{found.st_ino}"]
 
 
-def _owner(pid: int) -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        # Field 22 of /proc/PID/stat, counted after the name in parentheses, which may hold anything.
-        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
-    return f"{boot} {pid} {started}"
-
-
-def _pid_of(owner: str) -> int:
-    parts = owner.split()
-    return int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else 0
-
-
 def _directory() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "iosonde" / "created"
 
 
 def _entry_file(path: Path) -> Path:
-    return _directory() / f"{hashlib.sha256(str(path).encode()).hexdigest()[:24]}.json"
+    return _directory() / f"{hashlib.sha256(str(path).encode(errors='surrogateescape')).hexdigest()[:24]}.json"
 
 
-def _read(file: Path) -> Entry | None:
-    try:
-        return Entry(**json.loads(file.read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError):
-        return None  # Not written by us: nothing we could act on.
+def _change(path: Path, **fields: Any) -> None:
+    entry = find(path)
+    assert entry is not None, f"{path} was not announced"
+    _write(replace(entry, **fields))
 
 
 def _write(entry: Entry) -> None:
     file = _entry_file(Path(entry.path))
-    temporary = file.with_name(f".tmp-{file.name}-{os.getpid()}")
+    temporary = file.with_name(f"{TEMPORARY}{file.name}-{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w") as handle:
-            json.dump(asdict(entry), handle, indent=1)
+        own_directory.create_parents(file.parent)
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+            handle.write(entry.to_json())
             handle.flush()
             os.fsync(handle.fileno())
         temporary.rename(file)
@@ -329,7 +349,7 @@ def _write(entry: Entry) -> None:
             os.close(directory)
     except OSError as error:
         raise TargetError(
-            f"cannot note in `{file.parent}` that `{entry.path}` will be made: {error.strerror}",
-            hint="iosonde makes nothing that it could not remove after a crash; make that directory writable, or name "
-            "another with the environment variable `XDG_STATE_HOME`",
+            f"cannot record in `{file.parent}` that `{entry.path}` will be created: {error.strerror}",
+            hint="iosonde creates nothing that it could not remove after a crash; make that directory writable, or "
+            "name another with the environment variable `XDG_STATE_HOME`",
         ) from error

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iosonde.errors import TargetError
-from iosonde.storage import block_stack, journal
+from iosonde.storage import journal
 from iosonde.storage.block_nodes import opened
-from iosonde.storage.loop_status import identity_of, loops_on
+from iosonde.storage.loop_status import loops_on
 from iosonde.storage.tools import require_root
 
 CONTROL = Path("/dev/loop-control")
@@ -78,16 +78,6 @@ def check_possible() -> None:
         )
 
 
-def attached_to(path: Path) -> list[Path]:
-    """The loop devices that are attached to a file, or to any file in a directory."""
-    files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    identities = set()
-    for file in files:
-        with contextlib.suppress(OSError):
-            identities.add(identity_of(file.lstat()))
-    return _named(identities)
-
-
 def undo(entry: journal.Entry) -> None:
     """Detach the loop device on the file that an entry is about; `OSError` if it is still in use.
 
@@ -98,11 +88,7 @@ def undo(entry: journal.Entry) -> None:
     for loop in loops_on({entry.identity}):
         _detach(loop.number)
     if not _wait_until(lambda: not loops_on({entry.identity or ""})):
-        raise OSError(errno.EBUSY, f"`{_named({entry.identity})[0]}` is still in use")
-
-
-def _named(identities: set[str]) -> list[Path]:
-    return [Path("/dev", block_stack.name_of(loop.number)) for loop in loops_on(identities)]
+        raise OSError(errno.EBUSY, f"`{loops_on({entry.identity})[0].node}` is still in use")
 
 
 def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int]:

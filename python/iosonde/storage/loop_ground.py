@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage import arrays, file_systems, journal, loop_devices
+from iosonde.storage import arrays, file_systems, journal, loop_devices, own_directory
 from iosonde.storage.loop_devices import LoopDevice
 from iosonde.storage.made import MadeTarget, Provided
 from iosonde.storage.target import DirectoryTarget
@@ -85,8 +84,9 @@ class LoopGround:
         image = self.images / name
         journal.created(image, "loop device", facts={"image": str(image)})
         try:
-            with image.open("xb") as file:
-                os.truncate(file.fileno(), size_bytes)
+            with own_directory.opened(self.images) as directory:
+                inode = own_directory.create_file(directory, name, size_bytes)
+            journal.add_files(self.images, {name: inode})
         except OSError as error:
             raise TargetError(f"cannot make `{image}`: {error.strerror}") from error
         journal.identify(image)
@@ -129,7 +129,7 @@ def on_loop_devices(target: DirectoryTarget, setup: Setup) -> MadeTarget:
 def _make_directory(path: Path) -> None:
     journal.created(path, "directory")
     try:
-        path.mkdir()
+        own_directory.create(path)
     except OSError as error:
         journal.removed(path)
         raise TargetError(f"cannot make `{path}`: {error.strerror}") from error

@@ -7,11 +7,12 @@ kernel's answer is device and inode number of a file, or the number of a block d
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iosonde.storage.block_nodes import device_number, opened
@@ -27,6 +28,8 @@ class LoopStatus:
 
     number: str
     """The loop device, as `major:minor`."""
+    node: Path = Path()
+    """Where the kernel puts its node."""
     backing_device: str = ""
     """The block device that it is attached to, as `major:minor`; empty if it is attached to a file."""
     file_system: str = ""
@@ -56,7 +59,7 @@ def attached_loops(sys: Path = Path("/sys")) -> list[LoopStatus]:
     for directory in sorted((sys / "block").glob("loop*")):
         if (directory / "loop/backing_file").exists():
             status = loop_status((directory / "dev").read_text().strip(), _text(directory / "loop/backing_file"))
-            found += [status] if status else []
+            found += [replace(status, node=Path("/dev", directory.name))] if status else []
     return found
 
 
@@ -86,6 +89,16 @@ def loops_on(identities: set[str]) -> list[LoopStatus]:
     A user who may not ask the kernel gets those whose backing path leads to such a file.
     """
     return [loop for loop in attached_loops() if (loop.backing_file or _identity_at(loop.path)) in identities]
+
+
+def attached_to(path: Path) -> list[Path]:
+    """The loop devices that are attached to a file, or to any file in a directory."""
+    files = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
+    identities = set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            identities.add(identity_of(file.lstat()))
+    return [loop.node for loop in loops_on(identities)]
 
 
 def _identity_at(path: str) -> str:

@@ -16,8 +16,8 @@ from iosonde.errors import TargetError
 from iosonde.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
 from iosonde.storage import block_stack, file_systems
 from iosonde.storage.describe import describe_path, stack_of
+from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.target import DirectoryTarget, Files, IoMode, Target
-from iosonde.storage.workspace import MADE
 from iosonde.units import compact_size, format_bytes
 
 COPIES = {"single": 1, "raid0": 1, "raid1": 1, "raid10": 2}
@@ -93,7 +93,7 @@ class MadeTarget(Target):
     @property
     def place(self) -> Path:
         """The directory that holds mount point and link."""
-        return MADE / self.own
+        return MOUNTS / self.own
 
     @property
     def point(self) -> Path:

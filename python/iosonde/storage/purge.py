@@ -14,10 +14,11 @@ import ctypes
 import fcntl
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from iosonde.storage import block_nodes, journal, own_directory
 from iosonde.storage.nvme.format import format_namespace
 from iosonde.storage.nvme.sanitize import sanitize
 
@@ -27,21 +28,17 @@ _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _PROBE_BYTES = 1 << 16
 
 
-def purge(target: Mapping[str, Any], means: str, *, tell: Callable[[str], None]) -> None:
-    """Free the blocks of the files that a spec's target names; `OSError` if that fails. `tell` hears how far it is."""
-    is_device = target["kind"] == "device"
-    if means == "format" and is_device:
-        format_namespace(Path(target["path"]))
-    if means == "sanitize" and is_device:
-        sanitize(Path(target["path"]), tell)
-    if means != "trim":
-        return
-    if is_device:
-        _discard(Path(target["path"]), target["size_bytes"])
-        return
-    for path in _files(target):
-        os.truncate(path, 0)
-        _tell_device(path.parent)
+def purge(
+    target: Mapping[str, Any], means: str, *, identities: Mapping[str, str], report: Callable[[str], None]
+) -> None:
+    """Give up the contents of a spec's target; `OSError` if that fails.
+
+    `identities` are those of the paths (`workspace.provision`): nothing else is opened. `report` receives progress.
+    """
+    if target["kind"] == "device":
+        _purge_device(target, means, identities[target["path"]], report)
+    elif means == "trim":
+        _truncate_files(target, identities)
 
 
 def can_trim(directory: Path) -> bool:
@@ -61,32 +58,43 @@ def _punch(descriptor: int, size_bytes: int) -> bool:
     return int(fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, 0, size_bytes)) == 0
 
 
-def _discard(device: Path, size_bytes: int) -> None:
+def _purge_device(target: Mapping[str, Any], means: str, number: str, report: Callable[[str], None]) -> None:
+    with block_nodes.opened(number, os.O_RDWR) as device:
+        node = Path(f"/proc/self/fd/{device}")
+        match means:
+            case "format":
+                format_namespace(node)
+            case "sanitize":
+                sanitize(node, report)
+            case "trim":
+                _discard(device, target["size_bytes"])
+
+
+def _discard(device: int, size_bytes: int) -> None:
     """BLKDISCARD of the part that is measured (`linux/fs.h`)."""
-    descriptor = os.open(device, os.O_WRONLY)
-    try:
-        fcntl.ioctl(descriptor, _BLKDISCARD, array.array("Q", [0, size_bytes]))
-    finally:
-        os.close(descriptor)
+    fcntl.ioctl(device, _BLKDISCARD, array.array("Q", [0, size_bytes]))
 
 
-def _files(target: Mapping[str, Any]) -> Iterator[Path]:
-    match target["kind"]:
-        case "file":
-            path = Path(target["path"])
-            if path.exists():
-                yield path
-        case "file_per_job":
-            yield from (path for path in Path(target["directory"]).iterdir() if path.is_file())
+def _truncate_files(target: Mapping[str, Any], identities: Mapping[str, str]) -> None:
+    path = Path(target["path"] if target["kind"] == "file" else target["directory"])
+    parent = path.parent if target["kind"] == "file" else path
+    with own_directory.opened(parent, identities.get(str(parent)), follow=True) as directory:
+        if target["kind"] == "file":
+            own_directory.truncate(directory, path.name, _inode(identities[str(path)]))
+        else:
+            entry = journal.find(path)
+            for name, inode in (entry.files if entry else own_directory.plain_files(directory)).items():
+                own_directory.truncate(directory, name, inode)
+        _trim_file_system(directory)
 
 
-def _tell_device(directory: Path) -> None:
-    """FITRIM of the whole file system. Who may not, or whose device takes no discard, has freed the blocks all the
-    same."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            os.syncfs(descriptor) if hasattr(os, "syncfs") else os.sync()
-            fcntl.ioctl(descriptor, _FITRIM, array.array("Q", [0, 2**64 - 1, 0]))
-    finally:
-        os.close(descriptor)
+def _inode(identity: str) -> int:
+    return int(identity.rpartition(":")[2])
+
+
+def _trim_file_system(directory: int) -> None:
+    """FITRIM of the whole file system. Without the privilege, or on a device without discard, the blocks are freed all
+    the same."""
+    with contextlib.suppress(OSError):
+        os.sync()
+        fcntl.ioctl(directory, _FITRIM, array.array("Q", [0, 2**64 - 1, 0]))

@@ -24,8 +24,7 @@ from iosonde.plan import Capacity, Destroys, Purge, Setup
 from iosonde.storage import block_stack, direct_io, journal, purge
 from iosonde.storage.describe import describe_path, stack_of
 from iosonde.storage.kernel import Kernel
-from iosonde.storage.loop_devices import attached_to
-from iosonde.storage.loop_status import identity_of
+from iosonde.storage.loop_status import attached_to, identity_of
 from iosonde.storage.mounts import mount_of
 from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_size
 
@@ -140,6 +139,14 @@ class Target(ABC):
     def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
         """Hold what would have to be held while a study is carried out, if the user's consent is enough."""
         yield
+
+    def recheck(self) -> None:
+        """`TargetError` if what is held came into use by somebody else: called before and after each run."""
+        return
+
+    def numbers_by_name(self) -> dict[str, str]:
+        """The device (`major:minor`) that each path was resolved to, for block devices."""
+        return {}
 
     def notes(self) -> list[str]:
         """What a user should know before a study begins."""

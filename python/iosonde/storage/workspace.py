@@ -1,30 +1,30 @@
-"""What a plan's runs need on disk before an engine starts, made and removed again.
+"""What a plan's runs need on disk before an engine starts: created, checked before each run, and removed.
 
-A directory target gets a fresh subdirectory `iosonde-XXXXXXXX` in it, a file target an empty file. The engine fills
-them, and keeps its journal of a verified file beside it (`FILE.verify`). Databases of key-value stores each have a
-directory in that subdirectory, and a log that lies apart has one on its own target. Everything is noted in the journal
-of what was made before it is made (`journal.py`).
+A directory target gets a fresh subdirectory `iosonde-XXXXXXXX`, which only its owner can enter, and each run finds its
+files there, empty at first. A file target is an empty file. The engine fills them, and keeps its journal of a verified
+file beside it (`FILE.verify`). Databases of key-value stores each have a directory in that subdirectory, and a log on
+another device has one on its own target. Everything is recorded in the journal before it is created
+(`journal.py`).
+
+`provision` returns the identities of what a run opens, for the engine to compare with what it opened.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iosonde.errors import TargetError
-from iosonde.storage import journal
+from iosonde.storage import journal, own_directory
+from iosonde.storage.block_nodes import device_number
+from iosonde.storage.journal_entry import MOUNTS, OWN_DIRECTORY
+from iosonde.storage.loop_status import identity_of
+from iosonde.storage.own_directory import BESIDE
 
 if TYPE_CHECKING:
     from iosonde.plan import JsonObject, Plan
-
-MADE = Path("/run/iosonde")
-"""Where file systems that iosonde makes are mounted, and links to devices lie, each study's in its own directory."""
-
-OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
-"""Name of a directory that iosonde makes inside the one that the user names."""
 
 
 def journal_directory(device: str) -> Path:
@@ -34,27 +34,30 @@ def journal_directory(device: str) -> Path:
 
 
 def prepare(plan: Plan) -> None:
-    """Make what the plan's specs name, unless it is there and ours; the runs of a resumed plan find their files."""
+    """Create what the plan's specs name, unless it exists and is ours; a resumed plan finds its files."""
     for path in _things(plan):
         if os.path.lexists(path):
             if not journal.take_over(path, keep=plan.keep):
                 raise TargetError(
-                    f"`{path}` exists, and iosonde did not make it",
-                    hint="it is left alone; name another target, or move it away",
+                    f"`{path}` exists, and iosonde did not create it",
+                    hint="it was not changed; name another target, or move it away",
                 )
         else:
-            _make(path, keep=plan.keep)
-    for path in _databases(_workloads(plan)):
-        if not path.is_relative_to(MADE):
-            path.mkdir(exist_ok=True)
+            _create(path, keep=plan.keep)
 
 
-def furnish(spec: JsonObject) -> None:
-    """Make what a run needs on a file system that was made for it; it goes with the file system."""
+def provision(spec: JsonObject) -> dict[str, str]:
+    """Create what one run needs in its directory, and check what is there -> identity of each path that it opens.
+
+    `TargetError` for anything that is not what iosonde created: a link, another file, a file with a second name.
+    """
     workload = spec["workload"]
-    for path in (*_thing(workload), *_databases([workload])):
-        if path.is_relative_to(MADE):
-            path.mkdir(exist_ok=True)
+    identities: dict[str, str] = {}
+    for path in _directories(workload):
+        identities |= _provision_directory(path, _names(workload, path))
+    for path in _own_files(workload):
+        identities[str(path)] = _checked_file(path)
+    return identities
 
 
 def has_leftovers(plan: Plan) -> bool:
@@ -63,7 +66,7 @@ def has_leftovers(plan: Plan) -> bool:
 
 
 def put_back(plan: Plan) -> None:
-    """Remove what `prepare` made, unless the plan keeps it; what is no longer ours is left alone."""
+    """Remove what `prepare` and `provision` created, unless the plan keeps it; what is not ours stays."""
     for path in _things(plan):
         entry = journal.find(path)
         if entry is None:
@@ -75,55 +78,142 @@ def put_back(plan: Plan) -> None:
                 journal.remove(path)
 
 
+def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
+    entry = journal.find(path)
+    if entry is None and path.is_relative_to(MOUNTS):
+        if not os.path.lexists(path):
+            own_directory.create(path)  # It goes with the file system.
+        known = None
+    elif entry is None or entry.identity is None:
+        raise _foreign(path)
+    else:
+        known = entry.files
+    try:
+        with own_directory.opened(path, entry.identity if entry else None) as directory:
+            found = os.fstat(directory)
+            identities = {str(path): identity_of(found)}
+            for name in names if known is not None else ():
+                inode = _provision_entry(path, directory, name, known or {})
+                identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
+            return identities
+    except FileExistsError as error:
+        raise _foreign(path / str(error.filename)) from None
+    except OSError as error:
+        raise TargetError(
+            f"cannot use `{path}`: {error.strerror or error}", hint="name a target that you may write to"
+        ) from error
+
+
+def _provision_entry(path: Path, directory: int, name: str, known: Mapping[str, int]) -> int:
+    """A file, or the directory of a database, in a directory of ours -> its inode number."""
+    is_database = own_directory.DATABASE.fullmatch(name) is not None
+    is_there = os.access(name, os.F_OK, dir_fd=directory, follow_symlinks=False)
+    if is_there and own_directory.is_unchanged(directory, name, known.get(name), is_directory=is_database):
+        return _record(path, directory, name)
+    if is_there:
+        raise FileExistsError(0, "is not what iosonde created", name)
+    journal.add_files(path, {name: own_directory.ANNOUNCED})
+    create = own_directory.create_database if is_database else own_directory.create_file
+    create(directory, name)
+    return _record(path, directory, name)
+
+
+def _record(path: Path, directory: int, name: str) -> int:
+    inode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+    journal.add_files(path, {name: inode})
+    return inode
+
+
+def _checked_file(path: Path) -> str:
+    """The identity of the file that a user named as target."""
+    if not journal.is_ours(path):
+        raise _foreign(path)
+    found = path.lstat()
+    if found.st_nlink != 1:
+        raise TargetError(
+            f"`{path}` has {found.st_nlink} names (hard links), and writing to it would change the others",
+            hint=f"find them with `find -samefile {path}` and remove them",
+        )
+    return identity_of(found)
+
+
+def _foreign(path: Path) -> TargetError:
+    return TargetError(
+        f"`{path}` is not what iosonde created there",
+        hint="it was replaced, linked, or created by somebody else, and was not changed; find out by whom, and start "
+        "the study again",
+    )
+
+
 def _things(plan: Plan) -> list[Path]:
-    found = {thing for workload in _workloads(plan) for thing in _thing(workload)}
-    return sorted(path for path in found if not path.is_relative_to(MADE))
-
-
-def _databases(workloads: Iterable[JsonObject]) -> set[Path]:
-    """Directories of databases and logs, each in one of ours."""
-    places = (workload["target"] for workload in workloads if workload["target"]["kind"] == "directory")
-    return {Path(path) for place in places for path in (place["path"], place["log_path"]) if path}
-
-
-def _workloads(plan: Plan) -> Iterable[JsonObject]:
-    return (spec["workload"] for spec in plan.specs())
+    found = {thing for spec in plan.specs() for thing in _thing(spec["workload"])}
+    return sorted(path for path in found if not path.is_relative_to(MOUNTS))
 
 
 def _thing(workload: JsonObject) -> list[Path]:
+    """What has an entry of its own in the journal."""
+    target = workload["target"]
+    if target["kind"] == "device" and workload.get("verify"):
+        device = target["path"]
+        return [journal_directory(device) / f"{Path(device).name}{BESIDE[0]}"]
+    return [*_directories(workload), *_own_files(workload)]
+
+
+def _directories(workload: JsonObject) -> list[Path]:
+    """Directories of ours in which the run has its files."""
     target = workload["target"]
     match target["kind"]:
-        case "file":
-            path = Path(target["path"])
-            if OWN_DIRECTORY.fullmatch(path.parent.name):
-                return [path.parent]
-            beside = path.with_name(f"{path.name}.verify")
-            # One that an earlier study left with the file it kept goes with the file.
-            return [path, beside] if workload.get("verify") or journal.find(beside) else [path]
+        case "file" if OWN_DIRECTORY.fullmatch(Path(target["path"]).parent.name):
+            return [Path(target["path"]).parent]
         case "file_per_job":
             return [Path(target["directory"])]
-        case "device" if workload.get("verify"):
-            device = target["path"]
-            return [journal_directory(device) / f"{Path(device).name}.verify"]
         case "directory":
-            return [Path(path).parent for path in (target["path"], target["log_path"]) if path]
+            return list(dict.fromkeys(Path(path).parent for path in _databases(target)))
         case _:
             return []
 
 
-def _make(path: Path, *, keep: bool) -> None:
+def _databases(target: JsonObject) -> list[str]:
+    """Directories of a database and its log, each in one of ours."""
+    return [path for path in (target["path"], target["log_path"]) if path]
+
+
+def _own_files(workload: JsonObject) -> list[Path]:
+    """Files that the user named, with the journal of verification beside them."""
+    target = workload["target"]
+    if target["kind"] != "file" or _directories(workload):
+        return []
+    path = Path(target["path"])
+    beside = path.with_name(f"{path.name}{BESIDE[0]}")
+    # One that an earlier study left with the file it kept goes with the file.
+    return [path, beside] if workload.get("verify") or journal.find(beside) else [path]
+
+
+def _names(workload: JsonObject, directory: Path) -> list[str]:
+    """Names of what the run uses in one of its directories."""
+    target = workload["target"]
+    match target["kind"]:
+        case "file":
+            return [Path(target["path"]).name]
+        case "file_per_job":
+            return [f"{stream['name']}.{job}" for stream in workload["streams"] for job in range(stream["jobs"])]
+        case _:
+            return [Path(path).name for path in _databases(target) if Path(path).parent == directory]
+
+
+def _create(path: Path, *, keep: bool) -> None:
     is_directory = OWN_DIRECTORY.fullmatch(path.name) is not None
-    if path.suffix == ".verify":
-        path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix in BESIDE:
+        own_directory.create_parents(path.parent)
     journal.created(path, "directory" if is_directory else "file", keep=keep)
     try:
         if is_directory:
-            path.mkdir()
+            own_directory.create(path)
         else:
-            path.touch(exist_ok=False)
+            path.touch(mode=0o600, exist_ok=False)
     except OSError as error:
         journal.removed(path)
         raise TargetError(
-            f"cannot make `{path}`: {error.strerror}", hint="name a target that you may write to"
+            f"cannot create `{path}`: {error.strerror}", hint="name a target that you may write to"
         ) from error
     journal.identify(path)

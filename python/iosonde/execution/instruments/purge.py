@@ -23,7 +23,12 @@ class Purge(Instrument):
             drive_state.forget(self.context.directory)
             return
         try:
-            purge({**target, "size_bytes": self._written_bytes(target)}, means, tell=self.context.note)
+            purge(
+                {**target, "size_bytes": self._written_bytes(target)},
+                means,
+                identities=self.context.ready.identities,
+                report=self.context.note,
+            )
         except OSError as problem:
             what = f"the purge by `{means}` failed: {problem.strerror or problem}"
             raise NotStartedError("purge", TargetError(what)) from problem

@@ -18,9 +18,9 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import file_systems, journal
 from iosonde.storage.arrays import Built, announce, members
+from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.mounts import mounts
 from iosonde.storage.tools import call, require
-from iosonde.storage.workspace import MADE
 
 METADATA = {"raid5": "raid1", "raid6": "raid1c3"}
 """Profile of metadata where it is not that of data."""
@@ -33,7 +33,7 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
     check_possible()
     used = list(devices[: setup.devices])
     sizes = members.check(used, setup)
-    key, identity = MADE / name / "array", str(uuid.uuid4())
+    key, identity = MOUNTS / name / "array", str(uuid.uuid4())
     announce(key, "btrfs", used, name=name, uuid=identity)
     steps = [call(*create_command(used, setup, name, identity)), call("btrfs", "device", "scan", *used)]
     failed = members.failing(used, setup)

@@ -1,0 +1,158 @@
+"""One entry of the journal of what iosonde created, as it is written to a file and read back.
+
+A journal is read by root after a crash, so its files are not trusted: an entry counts only if its file belongs to this
+user, nobody else could have written it, and every field has a value that iosonde writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+CONTROL_GROUP = "control group"
+"""A directory of a control group hierarchy, whose files are the kernel's."""
+
+OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
+"""Name of a directory that iosonde creates inside the one that the user names."""
+
+MOUNTS = Path("/run/iosonde")
+"""Where iosonde mounts file systems and puts links to devices, in a directory for each study."""
+
+_OWN = OWN_DIRECTORY.pattern
+_PATHS = {
+    "file": r"/.+",
+    "directory": r"/.+",
+    CONTROL_GROUP: r"/sys/fs/cgroup/.+",
+    "loop device": rf"/.+/{_OWN}-setup/[a-z]+(-[0-9]+)?",
+    "setup": rf"{MOUNTS}/{_OWN}",
+    "mount": rf"{MOUNTS}/{_OWN}/mounted",
+    "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
+    "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
+}
+"""Which paths an entry of each kind may have."""
+
+_FACTS: dict[str, dict[str, str]] = {
+    "mount": {"device": r"/.+"},
+    "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
+    "array": {"kind": r"md|btrfs", "name": _OWN},
+}
+"""Facts that undoing needs, with what they look like."""
+
+_MOST_BYTES = 1 << 20
+_EARLIER_NAMES = {"stage": "setup"}
+
+
+class EntryError(ValueError):
+    """Why a file of the journal is not an entry that may be acted on: a clause."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One thing that iosonde created, or was about to create."""
+
+    path: str
+    what: str
+    """A noun: `file`, `directory`, `mount`."""
+    made_at: str
+    owner: str
+    """The process that uses it: boot, process number and start time, which together never come again."""
+    identity: str | None = None
+    """Device and inode number (`identity_of`), once it exists."""
+    keep: bool = False
+    """The user wants it to stay."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What undoing it needs to know, for things that are not files."""
+    files: dict[str, int] = field(default_factory=dict)
+    """Names of the files that iosonde created in a directory, with their inode numbers."""
+    number: int = 0
+    """Time of creation in nanoseconds: what was created later has a larger one."""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the process that created it still runs."""
+        return self.owner != "" and self.owner == owner_of(self.process)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this very process created it or took it over."""
+        return self.owner == owner_of(os.getpid())
+
+    @property
+    def process(self) -> int:
+        """Number of the process that uses it."""
+        parts = self.owner.split()
+        return int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else 0
+
+    def to_json(self) -> str:
+        """As it is written to its file."""
+        return json.dumps(asdict(self), indent=1)
+
+
+def owner_of(process: int) -> str:
+    """What identifies a running process for good; empty for one that does not run."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # Field 22 of /proc/PID/stat, counted after the name in parentheses, which may contain anything.
+        started = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+    return f"{boot} {process} {started}"
+
+
+def read_entry(file: Path) -> Entry:
+    """The entry in a file; `EntryError` if it may not be acted on, `FileNotFoundError` if there is no such file."""
+    try:
+        entry = Entry(**json.loads(_read(file)))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise error if isinstance(error, EntryError) else EntryError("is damaged: it is not an entry") from error
+    _check(entry)
+    return entry
+
+
+def _read(file: Path) -> str:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise EntryError(f"cannot be read: {error.strerror}") from error
+    with os.fdopen(descriptor, encoding="utf-8") as handle:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise EntryError("is not a regular file with one name")
+        if found.st_uid != os.geteuid():
+            raise EntryError(f"belongs to user {found.st_uid}: only `iosonde cleanup` of that user acts on it")
+        if found.st_mode & 0o022:
+            raise EntryError("can be written by other users")
+        return handle.read(_MOST_BYTES)
+
+
+def _check(entry: Entry) -> None:
+    types: dict[str, type | tuple[type, ...]] = {
+        "path": str, "what": str, "made_at": str, "owner": str, "identity": (str, type(None)), "keep": bool,
+        "facts": dict, "files": dict, "number": int,
+    }  # fmt: skip
+    for name, kind in types.items():
+        if not isinstance(getattr(entry, name), kind):
+            raise EntryError(f"is damaged: `{name}` has the wrong type")
+    what = _EARLIER_NAMES.get(entry.what, entry.what)
+    if what not in _PATHS:
+        raise EntryError(f"is damaged: there is no kind `{entry.what}`")
+    if not re.fullmatch(_PATHS[what], entry.path, re.DOTALL) or os.path.normpath(entry.path) != entry.path:
+        raise EntryError(f"names `{entry.path}`, which is no path of a {entry.what} of iosonde")
+    for name, pattern in _FACTS.get(what, {}).items():
+        value = entry.facts.get(name)
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise EntryError(f"is damaged: the fact `{name}` is missing or wrong")
+    members = entry.facts.get("members", None if what == "array" else [])
+    if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
+        raise EntryError("is damaged: the fact `members` is wrong")
+    if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):
+        raise EntryError("is damaged: `files` is wrong")
