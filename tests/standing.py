@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iosonde.storage import cleanup, journal, loop_devices
+from iosonde.storage import cleanup, journal, loop_status
 
 SESSION = """
 import sys
@@ -24,7 +24,7 @@ resume(sys.argv[1], retry_failed=True)
 
 def standing(directory: Path) -> list[str]:
     """Everything that was made there and still is. What is mounted keeps its loop device."""
-    attached = [str(device) for device in loop_devices.attached_to(directory)]
+    attached = [str(device) for device in loop_status.attached_to(directory)]
     return [*attached, *(entry.path for entry in journal.entries()), *map(str, directory.iterdir())]
 
 

@@ -24,7 +24,7 @@ from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import file_systems, journal, loop_devices, open_target, tools
+from iosonde.storage import file_systems, journal, loop_status, open_target, tools
 from iosonde.storage.arrays import btrfs, members
 from iosonde.storage.loop_devices import LoopDevice
 
@@ -239,7 +239,7 @@ class LosesAMember:
         if event["event"] == "interval":
             for image in self.directory.glob("*-setup/device-1"):
                 os.truncate(image, 0)
-                for device in loop_devices.attached_to(image):
+                for device in loop_status.attached_to(image):
                     tools.call("losetup", "--set-capacity", device)
 
     def run_ended(self, *_: Any) -> None: ...

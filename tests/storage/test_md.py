@@ -191,7 +191,7 @@ def test_a_superblock_of_another_name_is_left_alone(tmp_path: Path, monkeypatch:
     called: list[tuple[Any, ...]] = []
     device = tmp_path / "device"
     device.touch()
-    announce(tmp_path / "md" / "iosonde-12345678", "md", [device], name="iosonde-12345678")
+    announce(Path("/dev/md/iosonde-12345678"), "md", [device], name="iosonde-12345678")
     monkeypatch.setattr(md, "name_on", lambda member: "data")
     monkeypatch.setattr(md, "call", lambda *command: called.append(command))
     [entry] = journal.entries()

@@ -84,6 +84,7 @@ class LoopGround:
         image = self.images / name
         journal.created(image, "loop device", facts={"image": str(image)})
         try:
+            journal.add_files(self.images, {name: own_directory.ANNOUNCED})
             with own_directory.opened(self.images) as directory:
                 inode = own_directory.create_file(directory, name, size_bytes)
             journal.add_files(self.images, {name: inode})

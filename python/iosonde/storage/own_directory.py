@@ -20,11 +20,12 @@ DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log)?")
 """Name of a directory in one of ours that contains a database (`workload/kv`), or its log."""
 
 ANNOUNCED = -1
-"""Inode number of what was about to be created: it is ours only while it is empty."""
+"""Inode number of what was about to be created: it is ours only while it has no data."""
 
 BESIDE = (".verify",)
 """What the engine adds to the name of a file for its own files about it."""
 
+_LARGE_BYTES = 1 << 20
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -74,15 +75,25 @@ def create_database(directory: int, name: str) -> int:
     return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
 
 
+def inode_of(directory: int, name: str) -> int:
+    """The inode number of what has this name now."""
+    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+
+
 def is_unchanged(directory: int, name: str, inode: int | None, *, is_directory: bool) -> bool:
     """Whether a name still belongs to what was created with this inode: no link, and of a file no second name."""
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if inode == ANNOUNCED:
-        is_empty = _is_empty_directory(directory, name) if is_directory else found.st_size == 0
+        is_empty = _is_empty_directory(directory, name) if is_directory else _has_no_data(found)
         inode = found.st_ino if is_empty else None
     if is_directory:
         return stat.S_ISDIR(found.st_mode) and found.st_ino == inode
     return stat.S_ISREG(found.st_mode) and found.st_ino == inode and found.st_nlink == 1
+
+
+def _has_no_data(found: os.stat_result) -> bool:
+    """Whether a file is empty, or one large hole; small files may have data without blocks."""
+    return found.st_size == 0 or (found.st_blocks == 0 and found.st_size >= _LARGE_BYTES)
 
 
 def _is_empty_directory(parent: int, name: str) -> bool:
@@ -138,7 +149,7 @@ def _remove_own(directory: int, name: str, files: Mapping[str, int]) -> bool:
             _remove_tree(directory, name)
         return bool(is_ours)
     inode = files.get(name)
-    if inode == ANNOUNCED and found.st_size == 0:
+    if inode == ANNOUNCED and _has_no_data(found):
         inode = 0
     for suffix in BESIDE:
         if inode is None and name.endswith(suffix) and name.removesuffix(suffix) in files:

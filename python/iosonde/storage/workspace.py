@@ -92,8 +92,8 @@ def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
         with own_directory.opened(path, entry.identity if entry else None) as directory:
             found = os.fstat(directory)
             identities = {str(path): identity_of(found)}
-            for name in names if known is not None else ():
-                inode = _provision_entry(path, directory, name, known or {})
+            for name in names:
+                inode = _provision_entry(path, directory, name, known)
                 identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
             return identities
     except FileExistsError as error:
@@ -104,14 +104,19 @@ def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
         ) from error
 
 
-def _provision_entry(path: Path, directory: int, name: str, known: Mapping[str, int]) -> int:
-    """A file, or the directory of a database, in a directory of ours -> its inode number."""
+def _provision_entry(path: Path, directory: int, name: str, known: Mapping[str, int] | None) -> int:
+    """A file, or the directory of a database, in a directory of ours -> its inode number.
+
+    `known` has what is recorded in the journal; None for a directory that goes with its file system, where everything
+    is ours.
+    """
     is_database = own_directory.DATABASE.fullmatch(name) is not None
     is_there = os.access(name, os.F_OK, dir_fd=directory, follow_symlinks=False)
-    if is_there and own_directory.is_unchanged(directory, name, known.get(name), is_directory=is_database):
-        return _record(path, directory, name)
     if is_there:
-        raise FileExistsError(0, "is not what iosonde created", name)
+        inode = own_directory.inode_of(directory, name) if known is None else known.get(name)
+        if not own_directory.is_unchanged(directory, name, inode, is_directory=is_database):
+            raise FileExistsError(0, "is not what iosonde created", name)
+        return _record(path, directory, name)
     journal.add_files(path, {name: own_directory.ANNOUNCED})
     create = own_directory.create_database if is_database else own_directory.create_file
     create(directory, name)
@@ -119,7 +124,7 @@ def _provision_entry(path: Path, directory: int, name: str, known: Mapping[str, 
 
 
 def _record(path: Path, directory: int, name: str) -> int:
-    inode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+    inode = own_directory.inode_of(directory, name)
     journal.add_files(path, {name: inode})
     return inode
 
