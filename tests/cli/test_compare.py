@@ -24,25 +24,27 @@ def test_cases_are_matched_and_judged(iosonde: Iosonde, sets: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "\n".join(line.rstrip() for line in done.stdout.splitlines()) == snapshot("""\
 Case            Metric                         first     second                   Ratio  Verdict
-queue depth 1   Bandwidth                  55.1 MB/s  70.5 MB/s  1.279 [1.265 .. 1.302]  better
-queue depth 1   Completion latency, p50      67.1 µs    52.6 µs  0.783 [0.769 .. 0.792]  better
-queue depth 1   Completion latency, p99       173 µs     135 µs  0.784 [0.774 .. 0.792]  better
-queue depth 1   Completion latency, p99.9     218 µs     171 µs  0.784 [0.779 .. 0.792]  better
-queue depth 4   Bandwidth                   216 MB/s   281 MB/s  1.298 [1.217 .. 1.337]  better
-queue depth 4   Completion latency, p50      68.8 µs      53 µs  0.771 [0.748 .. 0.821]  better
-queue depth 4   Completion latency, p99       182 µs     141 µs  0.774 [0.754 .. 0.821]  better
-queue depth 4   Completion latency, p99.9     237 µs     185 µs  0.780 [0.758 .. 0.822]  better
-queue depth 16  Bandwidth                   874 MB/s  1.16 GB/s  1.325 [1.250 .. 1.375]  better
-queue depth 16  Completion latency, p50      68.2 µs    51.5 µs  0.755 [0.727 .. 0.800]  better
-queue depth 16  Completion latency, p99       181 µs     136 µs  0.754 [0.728 .. 0.801]  better
-queue depth 16  Completion latency, p99.9     246 µs     186 µs  0.755 [0.727 .. 0.801]  better
-queue depth 64  Bandwidth                  1.33 GB/s  1.73 GB/s  1.307 [1.259 .. 1.309]  better
-queue depth 64  Completion latency, p50       180 µs     138 µs  0.765 [0.764 .. 0.793]  better
-queue depth 64  Completion latency, p99       476 µs     365 µs  0.766 [0.764 .. 0.794]  better
-queue depth 64  Completion latency, p99.9     649 µs     502 µs  0.774 [0.772 .. 0.803]  better
+queue depth 1   Bandwidth                  55.1 MB/s  70.5 MB/s  1.282 [1.186 .. 1.385]  better
+queue depth 1   Completion latency, p50      67.1 µs    52.6 µs  0.781 [0.723 .. 0.844]  better
+queue depth 1   Completion latency, p99       173 µs     135 µs  0.783 [0.725 .. 0.846]  better
+queue depth 1   Completion latency, p99.9     218 µs     171 µs  0.785 [0.726 .. 0.848]  better
+queue depth 4   Bandwidth                   216 MB/s   281 MB/s  1.283 [1.182 .. 1.393]  better
+queue depth 4   Completion latency, p50      68.8 µs      53 µs  0.780 [0.718 .. 0.846]  better
+queue depth 4   Completion latency, p99       182 µs     141 µs  0.783 [0.722 .. 0.849]  better
+queue depth 4   Completion latency, p99.9     237 µs     185 µs  0.786 [0.725 .. 0.852]  better
+queue depth 16  Bandwidth                   874 MB/s  1.16 GB/s  1.316 [1.212 .. 1.429]  better
+queue depth 16  Completion latency, p50      68.2 µs    51.5 µs  0.760 [0.700 .. 0.826]  better
+queue depth 16  Completion latency, p99       181 µs     136 µs  0.760 [0.700 .. 0.826]  better
+queue depth 16  Completion latency, p99.9     246 µs     186 µs  0.760 [0.700 .. 0.825]  better
+queue depth 64  Bandwidth                  1.33 GB/s  1.73 GB/s  1.292 [1.196 .. 1.395]  better
+queue depth 64  Completion latency, p50       180 µs     138 µs  0.774 [0.716 .. 0.836]  better
+queue depth 64  Completion latency, p99       476 µs     365 µs  0.774 [0.717 .. 0.837]  better
+queue depth 64  Completion latency, p99.9     649 µs     502 µs  0.783 [0.725 .. 0.846]  better
 
-4 KiB 70/30 reads and writes: choose second, faster, the tail shorter (second over first: bandwidth 1.30 times, 95 %
-interval 1.27..1.32; p99 latency 0.77 times, 95 % interval 0.76..0.79; 4 cases, 3 runs each)
+4 KiB 70/30 reads and writes: choose second: higher rate and shorter tail (second over first: bandwidth 1.29 times, 95 %
+CI 1.20-1.40; p99 completion latency 0.78 times, 95 % CI 0.72-0.84; 4 cases, 3 runs each)
+16 values compared, 16 differ; at a false discovery rate of 5 %, 0.8 of these are expected to be false
+One session each: repeats within a session cannot show how much sessions differ; a standard deviation of 2 % is assumed
 Bandwidth: second against first is better in 4 of 4 cases
 Completion latency, p50: second against first is better in 4 of 4 cases
 Completion latency, p99: second against first is better in 4 of 4 cases

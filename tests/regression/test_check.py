@@ -13,11 +13,11 @@ import fabricate
 import numpy as np
 import pytest
 
+from iosonde.comparison.variance import session_variances
 from iosonde.errors import ResultsError
 from iosonde.regression import Settings, check
 from iosonde.regression.decision import decide
 from iosonde.regression.sessions import Session, SessionValue
-from iosonde.regression.variance import session_variances
 
 RUNS = 5
 
@@ -71,11 +71,13 @@ def test_a_loss_of_five_percent_is_found_with_ten_baselines_and_no_allowance() -
 
 def test_disturbed_and_differently_limited_cells_are_undecided() -> None:
     random = np.random.default_rng(1)
-    baselines = sessions(random, 5, cells=2, verdict="disk")
-    disturbed = decide(baselines, sessions(random, 1, cells=2, loss=0.5, verdict="unclear"), Settings())
-    assert {(cell.outcome, cell.reason) for cell in disturbed} == {("undecided", "runs are unclear")}
-    limited = decide(baselines, sessions(random, 1, cells=2, loss=0.5, verdict="tool"), Settings())
-    assert {(cell.outcome, cell.reason) for cell in limited} == {("undecided", "limited differently: disk, tool")}
+    baselines = sessions(random, 5, cells=2, verdict="device-limited")
+    disturbed = decide(baselines, sessions(random, 1, cells=2, loss=0.5, verdict="undetermined"), Settings())
+    assert {(cell.outcome, cell.reason) for cell in disturbed} == {("undecided", "runs are undetermined")}
+    limited = decide(baselines, sessions(random, 1, cells=2, loss=0.5, verdict="harness-limited"), Settings())
+    assert {(cell.outcome, cell.reason) for cell in limited} == {
+        ("undecided", "limited differently: device-limited, harness-limited")
+    }
 
 
 def test_variances_of_independent_cells_are_pooled_and_of_common_disturbances_are_not() -> None:

@@ -49,7 +49,8 @@ def command(
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     console.print(_grid(comparison.as_table(pairs, material)))
     console.print()
-    said = [*comparison.recommendations(material), *comparison.summary(pairs, material)]
+    said = [*comparison.recommendations(material), *comparison.method(pairs, material)]
+    said += comparison.summary(pairs, material)
     for line in [*said, *comparison.differing(pairs)]:
         console.print(line, markup=False)
     if html:

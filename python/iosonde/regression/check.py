@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from iosonde.comparison.variance import PRIOR_DEGREES, PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.regression.decision import Check, Settings, decide
 from iosonde.regression.sessions import session_of
-from iosonde.regression.variance import PRIOR_DEGREES, PRIOR_STANDARD_DEVIATION
 from iosonde.results import ResultSet
 
 

@@ -18,12 +18,12 @@ import numpy as np
 from scipy.stats import false_discovery_control
 from scipy.stats import t as student
 
+from iosonde.comparison.variance import SessionVariance, session_variances
 from iosonde.regression.sessions import CellKey, Session, SessionValue, better
-from iosonde.regression.variance import SessionVariance, session_variances
 
 CONFIDENCE = 0.95
 POWER = 0.9
-COMPARABLE = ("", "disk", "tool", "device_limited", "harness_limited")
+COMPARABLE = ("", "device-limited", "harness-limited")
 """Verdicts of runs whose rate belongs to the system; disturbed and cache-served runs decide nothing."""
 
 Outcome = Literal["pass", "regression", "undecided"]
@@ -144,9 +144,9 @@ def _excluded(key: CellKey, baselines: Sequence[Session], candidates: Sequence[S
     verdicts = {session.values[key].verdict for session in (*baselines, *candidates)}
     unusable = sorted(verdicts - set(COMPARABLE))
     if unusable:
-        return f"runs are {', '.join(unusable)}".replace("_", "-")
+        return f"runs are {', '.join(unusable)}"
     if len(verdicts) > 1:
-        return f"limited differently: {', '.join(sorted(verdicts))}".replace("_", "-")
+        return f"limited differently: {', '.join(sorted(verdicts))}"
     return ""
 
 

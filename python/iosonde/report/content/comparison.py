@@ -8,19 +8,20 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, compare
+from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
-from iosonde.findings.comparison import COMPARED, compare
 from iosonde.metrics.scopes import overall
 from iosonde.plan import Case
 from iosonde.report.content.tables import Cell, Table
 from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 
-VERDICTS = ("better", "worse", "same", "unclear")
+VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 
 
 def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFrame:
-    """Return `analysis.comparison.compare` of the two result sets of a study, of each case's whole load.
+    """Return `comparison.cases.compare` of the two result sets of a study, of each case's whole load.
 
     Where all I/Os of a case have one size, its bandwidth and IOPS move together, and IOPS are left out.
     """
@@ -31,6 +32,8 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFr
         runs.filter(pl.col("result_set") == contender.label),
         baseline_cases=baseline.results.cases,
         contender_cases=contender.results.cases,
+        verdicts=_verdicts(material),
+        deterministic=baseline.simulated,
         metrics=tuple(metrics),
     )
     if not table.height:
@@ -58,8 +61,7 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
 
 def recommendations(material: Material) -> list[str]:
     """Say which of the two to choose for which workload, and by what evidence."""
-    from iosonde.findings.recommendation import recommend
-    from iosonde.findings.sentences.recommendation import tell
+    from iosonde.comparison.recommendation import recommend, sentences
 
     baseline, contender = _two(material)
     runs = overall(material.run_metrics)
@@ -67,8 +69,38 @@ def recommendations(material: Material) -> list[str]:
         runs.filter(pl.col("result_set") == baseline.label),
         runs.filter(pl.col("result_set") == contender.label),
         {case.case_id: _workload(case) for case in baseline.cases if not case.control},
+        verdicts=_verdicts(material),
+        deterministic=baseline.simulated,
     )
-    return list(tell(found, {"baseline": baseline.label, "contender": contender.label}))
+    return list(sentences(found, {"baseline": baseline.label, "contender": contender.label}))
+
+
+def _verdicts(material: Material) -> dict[tuple[str, str], str]:
+    """Return the verdict on each run, by the label of its result set."""
+    return {
+        (source.label, record.run_id): record.verdict.kind
+        for source in material.sources
+        for record in source.records
+        if record.verdict
+    }
+
+
+def method(table: pl.DataFrame, material: Material) -> list[str]:
+    """Return what the comparison rests on: the number of hypotheses, expected errors, and what it cannot show."""
+    used = table.filter(pl.col("verdict") != "excluded")
+    decided = used.filter(pl.col("verdict").is_in(("better", "worse")))
+    lines = [
+        f"{used.height} values compared, {decided.height} differ; at a false discovery rate of "
+        f"{100 * FALSE_DISCOVERIES:g} %, {FALSE_DISCOVERIES * decided.height:.1f} of these are expected to be false"
+    ]
+    if not _two(material)[0].simulated:
+        lines.append(
+            "One session each: repeats within a session cannot show how much sessions differ; a standard deviation of "
+            f"{100 * PRIOR_STANDARD_DEVIATION:g} % is assumed"
+        )
+    for reason in table.filter(pl.col("verdict") == "excluded")["reason"].unique(maintain_order=True):
+        lines.append(f"Excluded: {reason}")
+    return lines
 
 
 def _workload(case: Case) -> str:
@@ -104,8 +136,8 @@ def as_table(table: pl.DataFrame, material: Material) -> Table:
     ]
     return Table(
         title="Comparison, case by case",
-        caption=f"Ratio: {contender.label} over {baseline.label}, with its 95 % interval. Same: within 5 %, surely. "
-        "Unclear: the interval allows either, or there are fewer than three repeats.",
+        caption=f"Ratio: {contender.label} over {baseline.label} with its 95 % confidence interval. Same: the "
+        "interval lies within 5 %. Unclear: neither a difference nor its absence is shown.",
         heads=[*(["Part"] if parts else []), "Case", "Metric", baseline.label, contender.label, "Ratio", "Verdict"],
         labels=3 if parts else 2,
         rows=rows,

@@ -244,6 +244,7 @@ def _comparison(material: Material) -> tuple[list[str], list[Table]]:
         return [], []  # nothing in common: side by side they still stand
     said = [
         *comparison.recommendations(material),
+        *comparison.method(pairs, material),
         *comparison.summary(pairs, material),
         *comparison.differing(pairs),
     ]

@@ -8,8 +8,7 @@ import polars as pl
 from hand_made import results
 from inline_snapshot import snapshot
 
-from iosonde.findings.recommendation import Recommendation, recommend
-from iosonde.findings.sentences.recommendation import tell
+from iosonde.comparison.recommendation import Recommendation, recommend, sentences
 
 NAMES = {"baseline": "flash", "contender": "optane"}
 TAIL = "completion_latency_ns_p99"
@@ -24,16 +23,16 @@ def system(rate: Sequence[float], tail: Sequence[float] = (1e5, 1e5, 1e5)) -> pl
 
 def judged(baseline: pl.DataFrame, contender: pl.DataFrame) -> Recommendation:
     workloads = dict.fromkeys(sorted(set(baseline["case_id"])), "random reads")
-    [found] = recommend(baseline, contender, workloads)
+    [found] = recommend(baseline, contender, workloads, deterministic=True)
     return found
 
 
-def test_the_faster_one_is_chosen_and_the_evidence_said() -> None:
+def test_the_faster_one_is_chosen_and_the_evidence_is_stated() -> None:
     found = judged(system([98, 100, 102]), system([119, 122, 125]))
     assert (found.choice, found.by, found.cases, found.repeats) == ("contender", "rate", 2, 3)
-    assert list(tell([found], NAMES)) == snapshot(
+    assert list(sentences([found], NAMES)) == snapshot(
         [
-            "Random reads: choose optane, it is faster (optane over flash: bandwidth 1.22 times, 95 % interval 1.18..1.26; p99 latency 1.00 times, 95 % interval 1.00..1.00; 2 cases, 3 runs each)"
+            "Random reads: choose optane: higher rate (optane over flash: bandwidth 1.22 times, 95 % CI 1.18-1.26; p99 completion latency 1.00 times, 95 % CI 1.00-1.00; 2 cases, 3 runs each)"
         ]
     )
 
@@ -47,8 +46,8 @@ def test_where_both_are_as_fast_the_tail_decides() -> None:
 
 def test_a_faster_one_with_the_longer_tail_is_named_with_both() -> None:
     found = judged(system([100, 100, 100]), system([150, 150, 150], tail=(9e5, 9e5, 9e5)))
-    [said] = tell([found], NAMES)
-    assert "choose optane, it is faster, unless the tail matters more: there flash is ahead" in said
+    [said] = sentences([found], NAMES)
+    assert "choose optane: higher rate; flash has the shorter tail" in said
 
 
 def test_what_is_surely_equal_is_no_choice() -> None:
@@ -59,8 +58,8 @@ def test_single_runs_decide_nothing() -> None:
     found = judged(system([100], tail=[1e5]), system([150], tail=[1e5]))
     # Two cases are fewer than an interval over cases needs.
     assert found.choice == "unclear"
-    [said] = tell([found], NAMES)
-    assert "unclear, at least 3 repeats are needed" in said
+    [said] = sentences([found], NAMES)
+    assert "undecided; run both in one session" in said
 
 
 def test_one_win_and_one_loss_within_a_workload_are_no_win() -> None:
@@ -81,4 +80,4 @@ def test_over_several_workloads_the_choices_are_counted() -> None:
     baseline, contender = system([100, 100, 100]), system([150, 150, 150])
     cases = sorted(set(baseline["case_id"]))
     found = recommend(baseline, contender, {cases[0]: "reads", cases[1]: "writes"})
-    assert next(iter(tell(found, NAMES))) == "By workload: optane for 2 of 2"
+    assert next(iter(sentences(found, NAMES))) == "Recommendation by workload: optane for 2 of 2"

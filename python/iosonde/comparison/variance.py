@@ -12,6 +12,7 @@ With fewer than three baseline sessions the variance cannot be estimated well en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,3 +94,43 @@ def _independent_cells(means: Floats) -> float:
     # The non-zero eigenvalues of the cells' correlation matrix are those of this sessions x sessions matrix.
     eigenvalues = np.linalg.eigvalsh(rows.T @ rows)
     return float(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
+
+
+def session_effects(cells: Sequence[Sequence[Sequence[Floats]]]) -> list[SessionVariance]:
+    """Return the variance of session effects of each cell, without the noise of its runs.
+
+    `cells` holds, per cell, the systems; per system, its sessions; per session, the logarithms of its runs. Cells
+    whose systems have several sessions show the variance; it is moderated as in `session_variances`, less what run
+    noise contributes, and never below zero. With one session per system the prior is all there is.
+    """
+    sessions = min((sum(len(system) - 1 for system in cell) for cell in cells), default=0)
+    if sessions == 0:
+        return [SessionVariance(variance=PRIOR_STANDARD_DEVIATION**2, degrees=PRIOR_DEGREES)] * len(cells)
+    residuals = np.array([_session_residuals(cell)[: _rows(cells)] for cell in cells])
+    own = (residuals**2).sum(axis=1) / sessions
+    moderated, degrees = _moderated(own, sessions, limit=sessions * _independent_cells(residuals))
+    prior = PRIOR_DEGREES * max(0, 2 - sessions) / 2
+    total = prior + degrees
+    noise = np.array([_run_noise(cell) for cell in cells])
+    effect = np.maximum(moderated - noise, 0)
+    blended = (prior * PRIOR_STANDARD_DEVIATION**2 + degrees * effect) / total
+    return [SessionVariance(variance=float(each), degrees=total) for each in blended]
+
+
+def _rows(cells: Sequence[Sequence[Sequence[Floats]]]) -> int:
+    return min(sum(len(system) for system in cell) for cell in cells)
+
+
+def _session_residuals(cell: Sequence[Sequence[Floats]]) -> list[float]:
+    """Return the deviation of each session mean from the mean of its system."""
+    found = []
+    for system in cell:
+        means = [float(each.mean()) for each in system]
+        found += [mean - sum(means) / len(means) for mean in means]
+    return found
+
+
+def _run_noise(cell: Sequence[Sequence[Floats]]) -> float:
+    """Return the variance that run noise gives to a session mean, averaged over sessions."""
+    shares = [each.var(ddof=1) / len(each) for system in cell for each in system if len(each) > 1]
+    return float(np.mean(shares)) if shares else 0.0

@@ -1,0 +1,88 @@
+"""False alarms and power of comparing two result sets, by simulation.
+
+usage: python bench/comparison_error_rates.py [--comparisons 400] [--seed 1]
+
+Each comparison draws two systems of 20 cases with log-normal run noise of 1 %, and session effects that are independent
+between cells. Printed as Markdown for docs/comparison.md: the share of comparisons of equal systems in which any of the
+20 cases is called different, the share of single cases called different, and the share of cases found whose true ratio
+is 1.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+import numpy as np
+from scipy.stats import false_discovery_control
+
+from iosonde.comparison.cases import judge
+from iosonde.comparison.ratio import Floats, Ratio, log_ratio, spread
+from iosonde.comparison.variance import session_effects
+
+CASES = 20
+COLUMNS = (
+    *("sessions each", "repeats", "sessions vary by"),
+    *("any false alarm", "false alarms per case", "true ratio 1.1 found"),
+)
+RUN_NOISE = 0.01
+
+
+def system(
+    random: np.random.Generator, *, sessions: int, repeats: int, noise: float, shift: float
+) -> list[list[Floats]]:
+    """Draw the logarithms of every case, session by session."""
+    return [
+        [shift + random.normal(0, noise) + random.normal(0, RUN_NOISE, repeats) for _ in range(sessions)]
+        for _ in range(CASES)
+    ]
+
+
+def verdicts(random: np.random.Generator, *, sessions: int, repeats: int, noise: float, shift: float) -> list[str]:
+    """Compare two systems."""
+    baseline = system(random, sessions=sessions, repeats=repeats, noise=noise, shift=0)
+    contender = system(random, sessions=sessions, repeats=repeats, noise=noise, shift=shift)
+    effects = session_effects(list(map(list, zip(baseline, contender, strict=True))))
+    ratios: list[Ratio] = [
+        spread(before, after, effect).ratio(log_ratio(before, after))
+        for before, after, effect in zip(baseline, contender, effects, strict=True)
+    ]
+    adjusted = false_discovery_control([ratio.p_value for ratio in ratios], method="bh")
+    return [judge(ratio, float(p), better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
+
+
+def row(sessions: int, repeats: int, noise: float, comparisons: int, seed: int) -> str:
+    """Return a row of the table."""
+    random = np.random.default_rng(seed)
+    settings = {"sessions": sessions, "repeats": repeats, "noise": noise}
+    equal = [verdicts(random, **settings, shift=0.0) for _ in range(comparisons)]  # type: ignore[arg-type]
+    faster = [verdicts(random, **settings, shift=math.log(1.1)) for _ in range(comparisons)]  # type: ignore[arg-type]
+    wrong = [[each in ("better", "worse") for each in found] for found in equal]
+    shares = (
+        np.mean([any(each) for each in wrong]),
+        np.mean(wrong),
+        np.mean([[v == "better" for v in f] for f in faster]),
+    )
+    return (
+        f"| {sessions} | {repeats} | {100 * noise:g} % | "
+        + " | ".join(f"{100 * share:.1f} %" for share in shares)
+        + " |"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--comparisons", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    for sessions in (1, 2, 3, 5):
+        for repeats in (3, 5):
+            for noise in (0.0, 0.01, 0.02):
+                print(row(sessions, repeats, noise, options.comparisons, options.seed), flush=True)
+
+
+if __name__ == "__main__":
+    main()

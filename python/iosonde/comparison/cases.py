@@ -1,0 +1,228 @@
+"""Two systems of one study, case by case.
+
+Every case and metric is a hypothesis; among the differences that are reported, 5 % are expected to be false
+(Benjamini and Hochberg 1995). Cases whose runs were disturbed or served from a cache decide nothing and say why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from scipy.stats import false_discovery_control
+
+from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, spread
+from iosonde.comparison.variance import SessionVariance, session_effects
+from iosonde.metrics.catalogue import METRICS
+
+FALSE_DISCOVERIES = 0.05
+MARGIN = 0.05
+"""Values within 5 % of each other are the same to a user who chooses between them."""
+UNUSABLE = ("undetermined", "cache-served")
+"""Verdicts of runs whose values do not belong to the system compared."""
+
+COMPARED = (
+    "bandwidth",
+    "iops",
+    "ops_per_sec",
+    *(f"completion_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
+    *(f"response_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
+    # The chain of amplification, from the application to the media.
+    *("store_write_amplification", "file_system_write_amplification", "media_write_amplification"),
+)
+"""Metrics that cases are compared by; of latencies, the response latency where the loop is open."""
+KEYS = ("case_id", "part", "stream", "operation", "metric")
+_NOT_PARAMETERS = ("result_set", "case_id", "part", "control", "cost_s", "cost_write_bytes")
+
+Verdict = Literal["better", "worse", "same", "unclear", "excluded"]
+Verdicts = Mapping[tuple[str, str], str]
+"""The verdict on a run, by result set and run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One case and metric that both systems have."""
+
+    keys: tuple[str, ...]
+    baseline: Sessions
+    contender: Sessions
+    spread: Spread
+    reason: str
+    """Why it decides nothing; empty if it does."""
+
+    @property
+    def ratio(self) -> Ratio:
+        """Contender over baseline."""
+        return self.spread.ratio(log_ratio(self.baseline, self.contender))
+
+
+def compare(
+    baseline: pl.DataFrame,
+    contender: pl.DataFrame,
+    *,
+    baseline_cases: pl.DataFrame,
+    contender_cases: pl.DataFrame,
+    verdicts: Verdicts | None = None,
+    deterministic: bool = False,
+    metrics: Sequence[str] = COMPARED,
+    margin: float = MARGIN,
+) -> pl.DataFrame:
+    """Compare run metrics of two systems, cases matched by `case_id`, which names their part and levels.
+
+    Each `result_set` among the rows is a session. `deterministic` is for simulated devices, which have no variance
+    between sessions. Columns: `case_id, part, stream, operation, metric, baseline, contender` (medians over all
+    runs), `ratio` (contender / baseline, of geometric means), `low, high` (its 95 % interval), `p_value` (adjusted for
+    the number of cells), `repeats_baseline, repeats_contender, verdict` (`better`, `worse`, `same`, `unclear`,
+    `excluded`), `reason` (of an exclusion), `differs`: JSON of the parameters that differ although the case has the
+    same name, as `{parameter: [baseline, contender]}`.
+    """
+    cells = cells_of(baseline, contender, verdicts=verdicts, deterministic=deterministic, metrics=metrics)
+    differences = _differences(baseline_cases, contender_cases)
+    kept = [cell for cell in cells if not cell.reason]
+    adjusted = false_discovery_control([cell.ratio.p_value for cell in kept], method="bh") if kept else []
+    p_values = {cell.keys: float(value) for cell, value in zip(kept, adjusted, strict=True)}
+    rows = [_row(cell, p_values.get(cell.keys), differences, margin) for cell in cells]
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+_SCHEMA = pl.Schema(
+    {
+        **dict.fromkeys(KEYS, pl.String()),
+        **dict.fromkeys(("baseline", "contender", "ratio", "low", "high", "p_value"), pl.Float64()),
+        **dict.fromkeys(("repeats_baseline", "repeats_contender"), pl.Int64()),
+        **dict.fromkeys(("verdict", "reason", "differs"), pl.String()),
+    }
+)
+
+
+def cells_of(
+    baseline: pl.DataFrame,
+    contender: pl.DataFrame,
+    *,
+    verdicts: Verdicts | None = None,
+    deterministic: bool = False,
+    metrics: Sequence[str] = COMPARED,
+) -> list[Cell]:
+    """Return every case and metric that both systems have, control runs excluded."""
+    ours, theirs = (_without_service_time(_sessions(runs, metrics)) for runs in (baseline, contender))
+    unusable = {**_unusable(baseline, verdicts or {}, "baseline"), **_unusable(contender, verdicts or {}, "contender")}
+    shared = [keys for keys in ours if keys in theirs]
+    found = []
+    for metric in dict.fromkeys(keys[-1] for keys in shared):
+        of_metric = [keys for keys in shared if keys[-1] == metric]
+        effects = _effects(of_metric, ours, theirs, deterministic=deterministic)
+        for keys, effect in zip(of_metric, effects, strict=True):
+            found.append(
+                Cell(
+                    keys=keys,
+                    baseline=ours[keys],
+                    contender=theirs[keys],
+                    spread=spread(ours[keys], theirs[keys], effect),
+                    reason=unusable.get(keys[0], ""),
+                )
+            )
+    return found
+
+
+def judge(ratio: Ratio, p_value: float, *, better: Literal["higher", "lower"], margin: float = MARGIN) -> Verdict:
+    """Judge a ratio of contender to baseline.
+
+    `same` when the whole interval lies within the margin, even if it excludes 1: a real difference too small to
+    matter. `better` or `worse` when the adjusted p-value is at most 5 %. Otherwise, or without an interval, `unclear`.
+    """
+    low, high = ratio.interval
+    if low is None or high is None:
+        return "unclear"
+    if low >= 1 / (1 + margin) and high <= 1 + margin:
+        return "same"
+    if p_value > FALSE_DISCOVERIES:
+        return "unclear"
+    return "better" if (ratio.log > 0) == (better == "higher") else "worse"
+
+
+def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str], margin: float) -> dict[str, Any]:
+    metric = cell.keys[-1]
+    better = METRICS[metric].better
+    assert better != "neither", f"`{metric}` has no better and worse"
+    low, high = cell.ratio.interval
+    return {
+        **dict(zip(KEYS, cell.keys, strict=True)),
+        "baseline": _median(cell.baseline),
+        "contender": _median(cell.contender),
+        "ratio": cell.ratio.value,
+        "low": low,
+        "high": high,
+        "p_value": p_value,
+        "repeats_baseline": sum(len(each) for each in cell.baseline),
+        "repeats_contender": sum(len(each) for each in cell.contender),
+        "verdict": "excluded" if p_value is None else judge(cell.ratio, p_value, better=better, margin=margin),
+        "reason": cell.reason,
+        "differs": differences.get(cell.keys[0], "{}"),
+    }
+
+
+def _median(sessions: Sessions) -> float:
+    return float(np.exp(np.median(np.concatenate(list(sessions)))))
+
+
+def _sessions(runs: pl.DataFrame, metrics: Sequence[str]) -> dict[tuple[str, ...], Sessions]:
+    """Return the logarithms of each cell's repeats, by session; values of zero have no ratio."""
+    chosen = runs.filter(~pl.col("control"), pl.col("metric").is_in(metrics), pl.col("value") > 0)
+    grouped = chosen.group_by(*KEYS, "result_set", maintain_order=True).agg(pl.col("value").log())
+    found: dict[tuple[str, ...], list[np.ndarray[Any, np.dtype[np.float64]]]] = {}
+    for row in grouped.iter_rows(named=True):
+        found.setdefault(tuple(row[key] for key in KEYS), []).append(np.asarray(row["value"]))
+    return dict(found)
+
+
+def _without_service_time(cells: Mapping[tuple[str, ...], Sessions]) -> dict[tuple[str, ...], Sessions]:
+    """Drop completion latencies of cases in open loop: their users wait for the response latency."""
+    open_loop = {keys[:-1] for keys in cells if keys[-1].startswith("response_latency")}
+    return {
+        keys: each
+        for keys, each in cells.items()
+        if not (keys[-1].startswith("completion_latency") and keys[:-1] in open_loop)
+    }
+
+
+def _effects(
+    cells: Sequence[tuple[str, ...]],
+    baseline: Mapping[tuple[str, ...], Sessions],
+    contender: Mapping[tuple[str, ...], Sessions],
+    *,
+    deterministic: bool,
+) -> Sequence[SessionVariance | None]:
+    """Return the variance of session effects of each cell of one metric; None where there are none."""
+    if deterministic:
+        return [None] * len(cells)
+    return session_effects([[baseline[keys], contender[keys]] for keys in cells])
+
+
+def _unusable(runs: pl.DataFrame, verdicts: Verdicts, system: str) -> dict[str, str]:
+    """Return why cases decide nothing: most runs of one of the systems were disturbed or served from a cache."""
+    found = {}
+    kinds: dict[str, Counter[str]] = {}
+    for result_set, run_id, case_id in runs.select("result_set", "run_id", "case_id").unique().iter_rows():
+        kinds.setdefault(case_id, Counter())[verdicts.get((result_set, run_id), "")] += 1
+    for case_id, counted in kinds.items():
+        kind, runs_of_kind = counted.most_common(1)[0]
+        if kind in UNUSABLE:
+            found[case_id] = f"{runs_of_kind} of {counted.total()} {system} runs are {kind}"
+    return found
+
+
+def _differences(baseline: pl.DataFrame, contender: pl.DataFrame) -> dict[str, str]:
+    """Return what differs in cases of the same name, by case."""
+    other = {row["case_id"]: row for row in contender.iter_rows(named=True)}
+    found = {}
+    for row in baseline.iter_rows(named=True):
+        if (counterpart := other.get(row["case_id"])) is not None:
+            names = [name for name in {**row, **counterpart} if name not in _NOT_PARAMETERS]
+            pairs = {name: [row.get(name), counterpart.get(name)] for name in names}
+            found[row["case_id"]] = json.dumps({name: pair for name, pair in pairs.items() if pair[0] != pair[1]})
+    return found

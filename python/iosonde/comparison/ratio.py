@@ -1,0 +1,135 @@
+"""The ratio of two systems in one case, from the repeats of one or more sessions of each.
+
+A session is a result set. Logarithms of the repeats are compared by Student's t with two components of variance: that
+of a run within its session, and that of a session, which repeats within one session cannot show. Their degrees of
+freedom are combined by Satterthwaite (1946). Pairs measured in one session, run by run, need no second component.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from iosonde.comparison.variance import SessionVariance
+
+Floats = NDArray[np.float64]
+Sessions = Sequence[Floats]
+"""Natural logarithms of the repeats of each session."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """Contender over baseline: the logarithm of the ratio, its standard error and the degrees of freedom of that."""
+
+    log: float
+    error: float | None
+    """None where neither repeats nor an assumption support one."""
+    degrees: float = math.inf
+
+    @property
+    def value(self) -> float:
+        """The ratio of the geometric means."""
+        return math.exp(self.log)
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """The 95 % interval of the ratio."""
+        if self.error is None:
+            return None, None
+        margin = self.error * _quantile(0.5 + CONFIDENCE / 2, self.degrees)
+        return math.exp(self.log - margin), math.exp(self.log + margin)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of the hypothesis that the ratio is 1."""
+        if self.error is None:
+            return 1.0
+        if self.error == 0:
+            return 0.0 if self.log else 1.0
+        return float(2 * student.sf(abs(self.log) / self.error, self.degrees))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Components of the variance of a cell, as they enter its ratio."""
+
+    runs: float
+    run_degrees: float
+    sessions: float
+    session_degrees: float
+
+    def ratio(self, log: float) -> Ratio:
+        """Return the ratio with the standard error of both components."""
+        if self.run_degrees <= 0:
+            return Ratio(log=log, error=None)
+        degrees = _satterthwaite((self.runs, self.run_degrees), (self.sessions, self.session_degrees))
+        return Ratio(log=log, error=math.sqrt(self.runs + self.sessions), degrees=degrees)
+
+
+def log_ratio(baseline: Sessions, contender: Sessions) -> float:
+    """Return the difference of the means over sessions of the means over runs."""
+    return float(np.mean([each.mean() for each in contender]) - np.mean([each.mean() for each in baseline]))
+
+
+def spread(baseline: Sessions, contender: Sessions, session: SessionVariance | None) -> Spread:
+    """Return the components of variance of the difference of two groups of sessions.
+
+    `session` is the variance of a session's own effect, without that of its runs; None leaves it out.
+    """
+    everyone = [*baseline, *contender]
+    degrees = sum(len(each) - 1 for each in everyone)
+    within = sum(float(((each - each.mean()) ** 2).sum()) for each in everyone) / degrees if degrees else 0.0
+    weights = [sum(1 / len(each) for each in group) / len(group) ** 2 for group in (baseline, contender)]
+    return Spread(
+        runs=within * sum(weights),
+        run_degrees=degrees,
+        sessions=session.variance * (1 / len(baseline) + 1 / len(contender)) if session else 0.0,
+        session_degrees=session.degrees if session else math.inf,
+    )
+
+
+def paired(baseline: Floats, contender: Floats) -> Ratio:
+    """Return the ratio of runs measured in pairs within one session, from the logarithms of both."""
+    assert len(baseline) == len(contender), "each run has its partner"
+    differences = contender - baseline
+    if len(differences) < 2:
+        return Ratio(log=float(differences.mean()), error=None)
+    error = float(differences.std(ddof=1) / math.sqrt(len(differences)))
+    return Ratio(log=float(differences.mean()), error=error, degrees=len(differences) - 1)
+
+
+def pooled(spreads: Sequence[Spread], logs: Sequence[float]) -> Ratio:
+    """Return the geometric mean over cells.
+
+    Run noise of different cells is independent and averages out. A session may shift all its cells together, so its
+    component does not become smaller with the number of cells.
+    """
+    count = len(spreads)
+    runs = sum(each.runs for each in spreads) / count**2
+    sessions = float(np.mean([each.sessions for each in spreads]))
+    whole = Spread(
+        runs=runs,
+        run_degrees=sum(each.run_degrees for each in spreads),
+        sessions=sessions,
+        session_degrees=min(each.session_degrees for each in spreads),
+    )
+    return whole.ratio(float(np.mean(logs)))
+
+
+def _satterthwaite(*components: tuple[float, float]) -> float:
+    """Return the degrees of freedom of a sum of independent variances, each given with its own."""
+    whole = sum(variance for variance, _ in components)
+    squares = sum(variance**2 / degrees for variance, degrees in components if variance)
+    return whole**2 / squares if squares else math.inf
+
+
+@lru_cache(maxsize=1024)
+def _quantile(probability: float, degrees: float) -> float:
+    return float(student.ppf(probability, degrees))

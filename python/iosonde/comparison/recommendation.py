@@ -1,0 +1,197 @@
+"""Which of two systems to choose for which workload: the ratio of their rates and of their tails, over all its cases.
+
+A workload is what cases have in common besides quantities and the layout of an array: random reads, sequential
+buffered writes. Its ratio is the geometric mean over its cases, so a device that wins at one queue depth and loses at
+another comes out even. A choice needs a decided difference; cases that were excluded take no part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+from scipy.stats import false_discovery_control
+
+from iosonde.comparison.cases import Cell, Verdict, Verdicts, cells_of, judge
+from iosonde.comparison.ratio import Ratio, log_ratio, pooled
+from iosonde.metrics import wording
+
+RATES = ("bandwidth", "ops_per_sec", "iops")
+"""The first that both systems have decides."""
+TAILS = ("response_latency_ns_p99", "completion_latency_ns_p99")
+"""The first that both systems have decides where the rates are the same: in open loop, the response latency."""
+
+Choice = Literal["baseline", "contender", "either", "unclear"]
+By = Literal["rate", "tail", "both", "nothing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """The choice for one workload and its evidence; ratios are contender / baseline."""
+
+    workload: str
+    choice: Choice
+    by: By
+    """Which of the two values decided."""
+    against: bool
+    """Whether rate and tail favour different systems."""
+    metric: str
+    rate: Ratio
+    tail: Ratio | None
+    tail_metric: str
+    cases: int
+    repeats: int
+    """Fewest of any case."""
+    excluded: Sequence[str] = ()
+    """Why cases of the workload decide nothing, each reason once."""
+
+
+def recommend(
+    baseline: pl.DataFrame,
+    contender: pl.DataFrame,
+    workloads: Mapping[str, str],
+    *,
+    verdicts: Verdicts | None = None,
+    deterministic: bool = False,
+) -> list[Recommendation]:
+    """Judge run metrics of two systems (of each case's whole load), by workload.
+
+    `workloads` names the workload of each `case_id`; cases that only one of the systems has are left out. Rates and
+    tails of all workloads share one false discovery rate.
+    """
+    cells = cells_of(baseline, contender, verdicts=verdicts, deterministic=deterministic, metrics=(*RATES, *TAILS))
+    estimates = [
+        _Estimates.of(workload, [cell for cell in cells if workloads.get(cell.keys[0]) == workload])
+        for workload in dict.fromkeys(workloads.values())
+    ]
+    known = [each for each in estimates if each]
+    ratios = [ratio for each in known for ratio in (each.rate, each.tail) if ratio]
+    adjusted = iter(false_discovery_control([ratio.p_value for ratio in ratios], method="bh") if ratios else ())
+    return [_judged(each, adjusted) for each in known]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Estimates:
+    """A workload's ratios, before they are judged."""
+
+    workload: str
+    metric: str
+    rate: Ratio | None
+    tail: Ratio | None
+    tail_metric: str
+    used: Sequence[Cell]
+    excluded: Sequence[str]
+
+    @classmethod
+    def of(cls, workload: str, cells: Sequence[Cell]) -> _Estimates | None:
+        """None where the systems share no rate."""
+        metric, rates = _first(cells, RATES)
+        if not rates:
+            return None
+        tail_metric, tails = _first(cells, TAILS)
+        used = [cell for cell in rates if not cell.reason]
+        return cls(
+            workload=workload,
+            metric=metric,
+            rate=_pooled(used),
+            tail=_pooled([cell for cell in tails if not cell.reason]),
+            tail_metric=tail_metric,
+            used=used,
+            excluded=list(dict.fromkeys(cell.reason for cell in rates if cell.reason)),
+        )
+
+
+def _first(cells: Sequence[Cell], metrics: Sequence[str]) -> tuple[str, list[Cell]]:
+    for metric in metrics:
+        if found := [cell for cell in cells if cell.keys[-1] == metric]:
+            return metric, found
+    return "", []
+
+
+def _pooled(cells: Sequence[Cell]) -> Ratio | None:
+    if not cells:
+        return None
+    return pooled([cell.spread for cell in cells], [log_ratio(cell.baseline, cell.contender) for cell in cells])
+
+
+def _judged(each: _Estimates, adjusted: Iterator[float]) -> Recommendation:
+    by_rate: Verdict = judge(each.rate, next(adjusted), better="higher") if each.rate else "unclear"
+    by_tail: Verdict = judge(each.tail, next(adjusted), better="lower") if each.tail else "unclear"
+    choice, by = _choice(by_rate, by_tail)
+    return Recommendation(
+        workload=each.workload,
+        choice=choice,
+        by=by,
+        against={by_rate, by_tail} == {"better", "worse"},
+        metric=each.metric,
+        rate=each.rate or Ratio(log=math.nan, error=None),
+        tail=each.tail,
+        tail_metric=each.tail_metric,
+        cases=len(each.used),
+        repeats=min((sum(map(len, side)) for cell in each.used for side in (cell.baseline, cell.contender)), default=0),
+        excluded=each.excluded,
+    )
+
+
+def _choice(by_rate: Verdict, by_tail: Verdict) -> tuple[Choice, By]:
+    """The rate decides, and where it is the same, the tail."""
+    named: dict[Verdict, Choice] = {"better": "contender", "worse": "baseline"}
+    if by_rate in named:
+        return named[by_rate], "both" if by_tail == by_rate else "rate"
+    if by_rate == "same" and by_tail in named:
+        return named[by_tail], "tail"
+    return ("either" if by_rate == "same" else "unclear"), "nothing"
+
+
+def sentences(recommendations: Sequence[Recommendation], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield a summary and one sentence per workload; `names` are those of `baseline` and `contender`."""
+    if len(recommendations) > 1:
+        yield _summary(recommendations, names)
+    for each in recommendations:
+        yield _sentence(each, names)
+
+
+def _summary(recommendations: Sequence[Recommendation], names: Mapping[str, str]) -> str:
+    counts = Counter(each.choice for each in recommendations)
+    words: dict[Choice, str] = {**{"either": "either", "unclear": "undecided"}, **names}  # type: ignore[dict-item]
+    listed = ", ".join(f"{words[choice]} for {counts[choice]}" for choice in words if counts[choice])
+    return f"Recommendation by workload: {listed} of {len(recommendations)}"
+
+
+def _sentence(each: Recommendation, names: Mapping[str, str]) -> str:
+    workload = wording.sentence(each.workload)
+    if not each.cases:
+        return f"{workload}: undecided, no usable case ({'; '.join(each.excluded)})"
+    tail = f"{wording.metric_words(each.tail_metric)} {_ratio(each.tail)}" if each.tail else "no p99 latency"
+    rate = f"{wording.metric_words(each.metric)} {_ratio(each.rate)}"
+    without = f"; excluded: {'; '.join(each.excluded)}" if each.excluded else ""
+    evidence = (
+        f"{names['contender']} over {names['baseline']}: {rate}; {tail}; "
+        f"{wording.counted(each.cases, 'case')}, {wording.counted(each.repeats, 'run')} each{without}"
+    )
+    return f"{workload}: {_advice(each, names)} ({evidence})"
+
+
+def _advice(each: Recommendation, names: Mapping[str, str]) -> str:
+    match each.choice:
+        case "either":
+            return "no difference above 5 %"
+        case "unclear":
+            return "undecided; run both in one session with `--against`, or add result sets of other days"
+        case choice:
+            why = {"rate": "higher rate", "tail": "same rate, shorter tail", "both": "higher rate and shorter tail"}
+            other = names["baseline" if choice == "contender" else "contender"]
+            but = f"; {other} has the shorter tail" if each.against else ""
+            return f"choose {names[choice]}: {why[each.by]}{but}"
+
+
+def _ratio(ratio: Ratio) -> str:
+    low, high = ratio.interval
+    text = wording.times_text(ratio.value)
+    if low is None or high is None:
+        return f"{text}, no interval"
+    return f"{text}, 95 % CI {wording.ratio_text(low)}-{wording.ratio_text(high)}"

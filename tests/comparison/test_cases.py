@@ -1,0 +1,124 @@
+"""Two systems, case by case."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+from hand_made import results
+
+from iosonde.comparison.cases import Verdicts, compare
+from iosonde.comparison.ratio import paired
+
+SLOW = {(1,): [100.0, 101, 99], (2,): [200.0, 150, 250], (4,): [300.0, 301, 302], (8,): [1.0, 1, 1]}
+FAST = {(1,): [150.0, 151, 149], (2,): [210.0, 160, 260], (4,): [303.0, 304, 302], (16,): [1.0, 1, 1]}
+LATENCY = {(1,): [10.0, 10, 10]}
+SLOWER = {(1,): [20.0, 20, 20]}
+
+
+def compared(metric: str = "iops", *, verdicts: Verdicts | None = None, deterministic: bool = True) -> pl.DataFrame:
+    cases, runs = results(["queue_depth"], {"iops": SLOW, "completion_latency_ns_p99": LATENCY}, span=1)
+    other_cases, other_runs = results(["queue_depth"], {"iops": FAST, "completion_latency_ns_p99": SLOWER}, span=2)
+    table = compare(
+        runs.with_columns(result_set=pl.lit("a")),
+        other_runs.with_columns(result_set=pl.lit("b")),
+        baseline_cases=cases,
+        contender_cases=other_cases,
+        verdicts=verdicts,
+        deterministic=deterministic,
+    )
+    return table.filter(pl.col("metric") == metric)
+
+
+def sessions(metrics: Mapping[str, Sequence[Sequence[float]]], name: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return cases and run metrics of one case in several sessions: each metric's repeats by session."""
+    frames = []
+    for number in range(len(next(iter(metrics.values())))):
+        cases, runs = results(["queue_depth"], {each: {(1,): values[number]} for each, values in metrics.items()})
+        frames.append(runs.with_columns(result_set=pl.lit(f"{name}{number}")))
+    return cases, pl.concat(frames)
+
+
+def verdict_of(baseline: Sequence[Sequence[float]], contender: Sequence[Sequence[float]]) -> str:
+    cases, ours = sessions({"iops": baseline}, "a")
+    _, theirs = sessions({"iops": contender}, "b")
+    return str(compare(ours, theirs, baseline_cases=cases, contender_cases=cases)["verdict"].item())
+
+
+def test_cases_that_both_have_are_judged_by_the_interval_of_their_ratio() -> None:
+    assert compared().select("case_id", "verdict").rows() == [
+        ("main/queue_depth=1", "better"),
+        ("main/queue_depth=2", "unclear"),
+        ("main/queue_depth=4", "same"),
+    ]
+    row = compared().row(0, named=True)
+    assert [round(row[name], 3) for name in ("baseline", "contender", "ratio")] == [100, 150, 1.5]
+    assert row["low"] < 1.5 < row["high"]
+
+
+def test_more_latency_is_worse() -> None:
+    row = compared("completion_latency_ns_p99").row(0, named=True)
+    assert (round(row["ratio"], 9), row["verdict"]) == (2, "worse")
+
+
+def test_parameters_that_differ_in_cases_of_the_same_name_are_listed() -> None:
+    assert json.loads(compared()["differs"][0]) == {"span": [1, 2]}
+
+
+def test_disturbed_cases_are_excluded_with_the_reason() -> None:
+    disturbed = {("b", f"main/queue_depth=1-r{repeat}"): "undetermined" for repeat in (1, 2, 3)}
+    row = compared(verdicts=disturbed).row(0, named=True)
+    assert (row["verdict"], row["p_value"]) == ("excluded", None)
+    assert row["reason"] == "3 of 3 contender runs are undetermined"
+
+
+def test_one_session_each_cannot_show_that_two_systems_are_the_same() -> None:
+    """Sessions may differ by more than their repeats: the assumed variance enters the interval."""
+    assert compared(deterministic=False)["verdict"].to_list() == ["better", "unclear", "unclear"]
+    assert verdict_of([[100, 100.1, 99.9]], [[103, 103.1, 102.9]]) == "unclear"
+
+
+def test_several_sessions_show_how_much_sessions_differ() -> None:
+    steady = [[100, 101, 99], [100.5, 99.5, 100], [99.8, 100.6, 100.2], [100.1, 99.2, 100.9]]
+    assert verdict_of(steady, [[value * 1.06 for value in each] for each in steady]) == "better"
+    assert verdict_of(steady, [[value * 1.005 for value in each] for each in steady]) == "same"
+    unsteady = [[80, 81, 82], [100, 101, 99], [120, 119, 121], [95, 96, 95]]
+    assert verdict_of(unsteady, [[value * 1.06 for value in each] for each in unsteady]) == "unclear"
+
+
+def test_in_open_loop_the_response_latency_is_compared() -> None:
+    metrics = {"response_latency_ns_p99": [[1e6] * 3], "completion_latency_ns_p99": [[1e5] * 3]}
+    cases, ours = sessions(metrics, "a")
+    table = compare(ours, ours, baseline_cases=cases, contender_cases=cases)
+    assert table["metric"].to_list() == ["response_latency_ns_p99"]
+
+
+def test_equal_systems_are_seldom_told_apart_even_if_sessions_vary() -> None:
+    """3 repeats, sessions vary by 2 %: at most 5 % of comparisons of equals may decide."""
+    random = np.random.default_rng(5)
+
+    def session() -> list[float]:
+        effect = random.normal(0, 0.02)
+        return [float(np.exp(np.log(1e5) + effect + random.normal(0, 0.01))) for _ in range(3)]
+
+    decided = sum(verdict_of([session()], [session()]) in ("better", "worse") for _ in range(100))
+    assert decided <= 9, "a binomial of 100 at 5 % exceeds 9 in 3 % of all cases"
+
+
+def test_pairs_within_a_session_cancel_what_both_members_share() -> None:
+    random = np.random.default_rng(1)
+    shared = random.normal(0, 0.2, 6)
+    ratio = paired(shared, shared + 0.05 + random.normal(0, 0.005, 6))
+    low, high = ratio.interval
+    assert low is not None and high is not None
+    assert 1.03 < low < np.exp(0.05) < high < 1.08
+
+
+def test_result_sets_without_a_common_case_compare_to_nothing() -> None:
+    cases, runs = results(["queue_depth"], {"iops": {(1,): [1.0]}})
+    other_cases, other_runs = results(["jobs"], {"iops": {(1,): [1.0]}})
+    table = compare(runs, other_runs, baseline_cases=cases, contender_cases=other_cases)
+    assert table.is_empty()
+    assert "verdict" in table.columns
