@@ -89,10 +89,9 @@ def plan_rust(minimum: Version) -> Rust:
     installed = installed_rust()
     if installed is not None and installed >= minimum and shutil.which("cargo"):
         return Rust(minimum=minimum, installed=installed, suffix=None)
+    if can_install():
+        update_package_lists()  # A new machine may know no security updates, which is where Debian's newer compiler is.
     names = [name for name in run_quietly("apt-cache", "pkgnames", "rustc").split() if is_compiler_package(name)]
-    if not names and can_install():
-        update_package_lists()
-        names = [name for name in run_quietly("apt-cache", "pkgnames", "rustc").split() if is_compiler_package(name)]
     return Rust(minimum=minimum, installed=installed, suffix=choose_suffix(candidates(names), minimum))
 
 

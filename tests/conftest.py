@@ -13,6 +13,10 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from mounted import LoopFileSystem
 
+from iosonde.tools import path_with_system_directories
+
+pytest_plugins = ["tiers"]
+
 
 @pytest.fixture(scope="session")
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -53,8 +57,6 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
     def make(
         kind: str = "ext4", *, size: str = "32M", sector_bytes: int = 512, options: str = "defaults"
     ) -> LoopFileSystem:
-        if os.geteuid() != 0:
-            pytest.skip("needs root, to mount a file system")
         name = tmp_path / f"image-{len(made)}"
         _run("truncate", "-s", size, name)
         device = _run("losetup", "--find", "--show", "--sector-size", str(sector_bytes), name)
@@ -74,17 +76,10 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
 
 
 def _run(*command: str | Path) -> str:
-    """Skip, and say so, where the machine cannot do it."""
-    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    try:
-        done = subprocess.run(
-            list(map(str, command)), capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
-        )
-    except FileNotFoundError:
-        pytest.skip(f"needs {command[0]}")
-    if done.returncode:
-        pytest.skip(f"{' '.join(map(str, command))} failed: {done.stderr.strip()}")
-    return done.stdout.strip()
+    environment = {**os.environ, "PATH": path_with_system_directories()}
+    return subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=True, env=environment
+    ).stdout.strip()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -43,6 +43,7 @@ def test_a_point_beside_half_its_depth() -> None:
     ("drives", "depth", "block_bytes"), [(1, 32, 131072), (1, 32, 4096), (1, 1, 4096), (3, 32, 65536)]
 )
 @pytest.mark.parametrize("operation", ["read", "write"])
+@pytest.mark.engine
 def test_points_of_the_grid_stay_within_a_tenth(drives: int, depth: int, block_bytes: int, operation: str) -> None:
     wanted = (str(drives), operation, str(depth), str(block_bytes))
     (published,) = (
@@ -54,6 +55,7 @@ def test_points_of_the_grid_stay_within_a_tenth(drives: int, depth: int, block_b
     assert simulated == pytest.approx(published, rel=0.1)
 
 
+@pytest.mark.engine
 def test_two_drives_in_raid_0_read_as_published() -> None:
     simulated = han2021.bandwidth(real_engine(), "sim:p900*2,raid=0,chunk=512KiB", "read", "sequential")
     assert simulated == pytest.approx(5.1, rel=0.05)

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from command_line import Iosonde
 from inline_snapshot import snapshot
 
@@ -21,7 +20,6 @@ def test_devices_shows_every_block_device_and_whether_it_may_be_written(iosonde:
     assert all(block.count("may be written: ") == 1 for block in blocks)
 
 
-@pytest.mark.root
 def test_a_mounted_device_is_shown_with_its_directory(iosonde: Iosonde, loop_file_system: Callable[..., Any]) -> None:
     mounted = loop_file_system()
     name = mounted.device.removeprefix("/dev/")

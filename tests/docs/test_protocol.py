@@ -77,6 +77,7 @@ def test_every_example_is_of_a_kind_that_is_tested() -> None:
 
 
 @pytest.mark.parametrize("part", ["spec", "event", "command"])
+@pytest.mark.engine
 def test_json_examples_are_valid(part: str) -> None:
     for block in blocks(f"json {part}"):
         validate(json.loads(block.text), part)
@@ -210,6 +211,7 @@ def test_the_formulas_are_those_of_the_code(value: int) -> None:
 # What it shows runs.
 
 
+@pytest.mark.engine
 def test_the_shell_commands_run(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(blocks("json spec")[0].text)
     programs = tmp_path / "bin"
@@ -235,6 +237,7 @@ def test_the_shell_commands_run(tmp_path: Path) -> None:
 
 
 @parametrized("json spec")
+@pytest.mark.engine
 def test_every_spec_is_carried_out(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done, events = carry_out(json.loads(block.text), real_engine().absolute())
@@ -267,6 +270,7 @@ def front_to_back(tmp_path: Path) -> dict[str, Any]:
     return spec
 
 
+@pytest.mark.engine
 def test_the_engine_that_it_shows_is_one(example_engine: Path, tmp_path: Path) -> None:
     done, events = carry_out(front_to_back(tmp_path), example_engine)
     assert done.failure is None
@@ -280,6 +284,7 @@ def test_the_engine_that_it_shows_is_one(example_engine: Path, tmp_path: Path) -
     assert done.child["exit_status"] == 0
 
 
+@pytest.mark.engine
 def test_the_engine_that_it_shows_stops_when_told_to(example_engine: Path, tmp_path: Path) -> None:
     spec = front_to_back(tmp_path)
     spec["workload"]["duration_ns"] = 3600 * 10**9
@@ -288,6 +293,7 @@ def test_the_engine_that_it_shows_stops_when_told_to(example_engine: Path, tmp_p
     assert done.result["outcome"] == "stopped"
 
 
+@pytest.mark.engine
 def test_the_engine_that_it_shows_refuses_what_it_cannot_do(example_engine: Path, tmp_path: Path) -> None:
     spec = front_to_back(tmp_path)
     spec["workload"]["streams"][0]["mix"]["read_fraction"] = 0.5

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
 
 pytestmark = [
-    pytest.mark.fio,
-    pytest.mark.skipif(not shutil.which("fio"), reason="needs fio: install the package `fio`"),
+    pytest.mark.system,
+    pytest.mark.needs("fio", "disk"),
 ]
 
 MIB = 1 << 20
@@ -41,8 +40,6 @@ TOLERANCE = 0.05
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    if not open_target(str(tmp_path)).block_devices():
-        pytest.skip(f"needs a disk: `{tmp_path}` lies on none")
     path = tmp_path / "data"
     fio(path, "--rw=write", "--bs=1m", "--buffer_pattern=0xff", "--end_fsync=1")
     return path

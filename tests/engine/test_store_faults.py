@@ -16,7 +16,6 @@ from stores import (
     STORES,
     Spec,
     carry_out,
-    needs,
     small_file_system,
     spec,
     stream,
@@ -47,9 +46,9 @@ def test_a_corrupted_value_is_found_counted_and_warned_of(tmp_path: Path) -> Non
     assert warning["message"] == f"1 of 2000 values read are not what their key demands, first of record {number}"
 
 
+@pytest.mark.needs("rocksdb")
 def test_a_record_that_was_lost_is_warned_of(tmp_path: Path) -> None:
     """The mark says that all are there; the store has forgotten the second half."""
-    needs("rocksdb")
     run = spec("rocksdb", tmp_path, READER)
     carry_out(run)
     mark = (tmp_path / "iosonde-database.json").read_text()
@@ -61,8 +60,8 @@ def test_a_record_that_was_lost_is_warned_of(tmp_path: Path) -> None:
     assert told.warnings == ["missing_records"]
 
 
+@pytest.mark.needs("rocksdb")
 def test_a_damaged_file_of_rocksdb_is_its_own_error(tmp_path: Path) -> None:
-    needs("rocksdb")
     transition = {"settle": True, "reopen": True, "page_cache": "keep"}
     run = spec("rocksdb", tmp_path, READER, transition=transition)
     carry_out(run)
@@ -86,9 +85,10 @@ def test_a_full_map_is_told_apart_while_loading_and_while_measured(tmp_path: Pat
     assert (error["code"], error["context"]) == ("map_full", "stream `writer`")
 
 
+@pytest.mark.system
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("store", STORES)
 def test_a_full_disk_is_no_space(store: str, tmp_path: Path) -> None:
-    needs(store)
     options: Spec = {"mapsize": 1 << 30} if store == "lmdb" else {}
     if store == "rocksdb":
         # A RocksDB with assertions, as Debian's is, aborts when it cannot write to its own log of messages.

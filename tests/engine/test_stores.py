@@ -22,7 +22,6 @@ from stores import (
     Spec,
     carry_out,
     loop_device,
-    needs,
     spec,
     stream,
 )
@@ -37,7 +36,6 @@ def reading_all(**changes: Any) -> Spec:
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest) -> str:
-    needs(request.param)
     return str(request.param)
 
 
@@ -324,7 +322,6 @@ class TestRawDevice:
 
     def test_other_stores_are_unsupported_with_a_reason(self, device: Path) -> None:
         for store in ("rocksdb", "redb", "fjall"):
-            needs(store)
             error = carry_out(spec(store, self.on(device), reading_all())).error
             assert error["code"] == "unsupported"
         assert not any(device.read_bytes()[: 1 << 20])

@@ -20,10 +20,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import loops
 import pytest
 from command_line import Iosonde
 from engines import real_engine
+from needs import BTRFS, XFS
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute, resume
@@ -97,18 +97,14 @@ def disks(tmp_path: Path) -> Iterator[Callable[..., Disk]]:
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    loops.needed()
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
 
 
 def run(*command: str | Path) -> str:
     words = list(map(str, command))
-    if tools.find(words[0]) is None:
-        pytest.skip(f"needs {words[0]}")
     words[0] = str(tools.find(words[0]))
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"{' '.join(words)} failed: {done.stderr.strip()}")
+    assert done.returncode == 0, f"{' '.join(words)} failed: {done.stderr.strip()}"
     return done.stdout.strip()
 
 
@@ -235,14 +231,10 @@ def test_a_device_that_is_mounted_in_another_namespace_is_refused(disks: Callabl
     run("mkfs.ext4", "-q", disk.path)
     (tmp_path / "point").mkdir()
     script = f"mount {disk.path} {tmp_path}/point && echo ready && read line"
-    unshare = tools.find("unshare")
-    if unshare is None:
-        pytest.skip("needs unshare")
-    inside = subprocess.Popen([unshare, "--mount", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [str(tools.find("unshare")), "--mount", "sh", "-c", script]
+    inside = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        assert inside.stdout
-        if inside.stdout.readline() != b"ready\n":
-            pytest.skip("no mount namespace can be made here")
+        assert inside.stdout and inside.stdout.readline() == b"ready\n"
         assert f"is mounted at `{tmp_path}/point`" in refusal(tmp_path, disk)
     finally:
         inside.communicate(b"\n")
@@ -281,8 +273,7 @@ def test_a_mounted_partition_is_refused_with_its_disk(disks: Callable[..., Disk]
     run("addpart", disk.path, "1", "2048", str(30 * 2048))  # Also where the kernel reads no partition tables.
     part = Path(f"{disk.path}p1")
     known = Path("/sys/class/block", part.name, "dev")
-    if not known.exists():
-        pytest.skip("needs partitions on loop devices")
+    assert known.exists(), "the kernel has no partitions on loop devices"
     if is_bare := not part.is_block_device():  # `/dev` is no devtmpfs.
         os.mknod(part, 0o600 | stat.S_IFBLK, os.makedev(*map(int, known.read_text().split(":"))))
     run("mkfs.ext4", "-q", part)
@@ -319,11 +310,10 @@ def _allow_partitions(disk: Disk) -> None:
         fcntl.ioctl(device, 0x4C04, bytes(status))  # LOOP_SET_STATUS64
 
 
+@BTRFS
 def test_members_of_a_btrfs_over_two_devices_are_refused_mounted_or_not(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
-    if not file_systems.is_known_to_kernel("btrfs"):
-        pytest.skip("needs a kernel with btrfs")
     first, second = disks(128 * MIB), disks(128 * MIB)
     run("mkfs.btrfs", "-q", "-f", "-d", "raid1", "-m", "raid1", first.path, second.path)
     run("btrfs", "device", "scan", first.path, second.path)
@@ -450,16 +440,14 @@ def test_nobody_else_can_claim_it_while_a_study_runs(
     [
         ({"file_system": "ext4"}, 64 * MIB),
         ({"file_system": "ext4", "journal": "external"}, 64 * MIB),
-        ({"file_system": "xfs"}, 320 * MIB),
-        ({"file_system": "btrfs"}, 256 * MIB),
+        pytest.param({"file_system": "xfs"}, 320 * MIB, marks=XFS),
+        pytest.param({"file_system": "btrfs"}, 256 * MIB, marks=BTRFS),
     ],
     ids=["ext4", "journal apart", "xfs", "btrfs"],
 )
 def test_a_file_system_is_made_on_a_device_and_wiped(
     disks: Callable[..., Disk], tmp_path: Path, settings: dict[str, str], size_bytes: int
 ) -> None:
-    if not file_systems.is_known_to_kernel(settings["file_system"]):
-        pytest.skip(f"needs a kernel with {settings['file_system']}")
     used = [disks(size_bytes) for _ in range(1 + ("journal" in settings))]
     records = execute(planned(*used, **settings), tmp_path / "set", consent=consent(*used)).records()
     assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
@@ -583,9 +571,8 @@ def test_records_of_raw_runs_name_no_inherited_claim(disks: Callable[..., Disk],
     assert all("is_claimed" not in record.spec["workload"]["target"] for record in records)
 
 
+@BTRFS
 def test_an_array_is_made_of_devices_and_wiped(disks: Callable[..., Disk], tmp_path: Path) -> None:
-    if not file_systems.is_known_to_kernel("btrfs") or tools.find("mkfs.btrfs") is None:
-        pytest.skip("needs mkfs.btrfs and a kernel with btrfs")
     used = [disks(256 * MIB), disks(256 * MIB)]
     tries = Tries(*used)
     plan = planned(*used, array="raid1", array_kind="btrfs")

@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from fills import fills
 from test_block_devices import MIB, Disk, _engine, consent, disks
 
@@ -16,10 +15,6 @@ from iosonde.planning import expand
 from iosonde.storage import open_target
 
 __all__ = ["_engine", "disks"]
-
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices, to write to"
-)
 
 
 def test_a_lower_level_leaves_free_what_the_higher_one_before_it_wrote(

@@ -21,7 +21,7 @@ from command_line import CHECKOUT, Iosonde
 from engines import real_engine
 from mounted import LoopFileSystem
 from plans import a_record
-from stores import command, loop_device, needs, needs_root
+from stores import command, loop_device
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
@@ -84,17 +84,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "target"
 
 
-def rocksdb() -> None:
-    needs("rocksdb")
-
-
-def memory_limits() -> None:
-    try:
-        control_group.hierarchy()
-    except TargetError as error:
-        pytest.skip(f"needs a memory control group: {error.what}")
-
-
 def study(parts: str, measurement: str = "") -> str:
     """The text of a study of 5000 records, unless it says otherwise."""
     records = "" if "records = " in measurement else "records = 5000\n"
@@ -118,8 +107,8 @@ def failure(place: Path, tmp_path: Path, parts: str, measurement: str = "") -> d
     return {"code": record.failure.code, "message": record.failure.message, "hint": record.failure.hint}
 
 
+@pytest.mark.needs("rocksdb")
 def test_four_stores_are_loaded_read_and_accounted_for_and_nothing_is_left(place: Path, tmp_path: Path) -> None:
-    rocksdb()
     done = execute(plan(place, LOAD_AND_READ), tmp_path / "results")
     assert [record.failure for record in done.records()] == [None] * 8
     assert list(place.iterdir()) == []
@@ -283,8 +272,8 @@ def test_a_store_needs_a_directory(tmp_path: Path) -> None:
         plan("simulated:", ONE % "load")
 
 
+@pytest.mark.needs("rocksdb")
 def test_a_log_apart_lies_on_the_second_target_and_is_removed(place: Path, tmp_path: Path) -> None:
-    rocksdb()
     with pytest.raises(StudyError, match="second target"):
         plan(place, ONE % "overwrite", 'store = "rocksdb"\nlog = "apart"')
     second = tmp_path / "second"
@@ -304,12 +293,11 @@ def test_a_log_apart_lies_on_the_second_target_and_is_removed(place: Path, tmp_p
     assert shown["Log apart"].startswith(f"{second}, on ")
 
 
+@pytest.mark.system
+@pytest.mark.needs("rocksdb", "loop devices")
 def test_what_cannot_be_done_is_a_row_with_its_reason_and_no_failure_to_repeat(
     place: Path, tmp_path: Path, iosonde: Iosonde
 ) -> None:
-    if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
-        pytest.skip("needs root and loop devices, to make a raw device")
-    rocksdb()
     view = '[[views]]\nkind = "accounts"\ntitle = "Loads"\nmetrics = ["wall_seconds"]\n'
     parts = '[[parts]]\nmeasurement = { phase = "load" }\n[parts.factors]\nstore = ["lmdb", "rocksdb"]\n' + view
     file = tmp_path / "raw.toml"
@@ -328,11 +316,12 @@ def test_what_cannot_be_done_is_a_row_with_its_reason_and_no_failure_to_repeat(
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
 def test_a_raw_device_that_holds_foreign_data_is_taken_only_when_it_is_given_up(
     tmp_path: Path, iosonde: Iosonde
 ) -> None:
     """LMDB would take it without asking."""
-    needs_root("mkfs.ext4", "losetup")
     file = tmp_path / "raw.toml"
     file.write_text(study(ONE % "load"))
     with loop_device(tmp_path / "disk", 400) as device:
@@ -350,11 +339,12 @@ def test_a_raw_device_that_holds_foreign_data_is_taken_only_when_it_is_given_up(
     assert record.spec["workload"]["target"]["kind"] == "device"
 
 
+@pytest.mark.system
 class TestMemoryLimit:
     """A control group of the kernel's around the engine."""
 
+    @pytest.mark.needs("root", "memory limits")
     def test_a_run_has_the_proof_that_it_read_from_the_device(self, place: Path, tmp_path: Path) -> None:
-        memory_limits()
         measurement = 'records = 30000\nvalue_size = 4000\nmemory_limit = "64MiB"\nlimit_operations = 500\nlmdb = { MDB_NORDAHEAD = true }'
         done = execute(plan(place, ONE % "readrandom", measurement), tmp_path / "results")
         memory = the_record(done).memory
@@ -370,15 +360,15 @@ class TestMemoryLimit:
         assert any(title.startswith("The databases were 1.") for title in titles)
         assert groups() == []
 
+    @pytest.mark.needs("root", "memory limits")
     def test_a_limit_too_small_is_out_of_memory(self, place: Path, tmp_path: Path) -> None:
-        memory_limits()
         found = failure(place, tmp_path, ONE % "readrandom", 'memory_limit = "1MiB"')
         assert found["code"] == "out_of_memory"
         assert "1 MiB of memory are too little" in found["message"] and "memory_limit" in found["hint"]
         assert groups() == []
 
+    @pytest.mark.needs("root", "memory limits")
     def test_a_kill_in_the_middle_of_a_load_leaves_nothing_after_cleanup(self, place: Path, tmp_path: Path) -> None:
-        memory_limits()
         file = tmp_path / "long.toml"
         file.write_text(study(ONE % "load", 'records = "20M"\nvalue_size = 16\nmemory_limit = "256MiB"'))
         begin = [sys.executable, "-m", "iosonde", "run", file, "--target", place, "-o", tmp_path / "results"]
@@ -443,11 +433,11 @@ def groups() -> list[Path]:
     return list(control_group.hierarchy().directory.glob("iosonde-*"))
 
 
+@pytest.mark.needs("rocksdb")
 def test_what_a_log_wrote_to_its_own_device_is_counted_with_the_data(
     loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
 ) -> None:
     """The log takes every record once more, and its device is another: the busiest alone would be half the truth."""
-    rocksdb()
     place, second = (loop_file_system(size="400M").directory for _ in range(2))
     measurement = (
         'records = 20000\nvalue_size = 4000\nstore = "rocksdb"\nlog = "apart"\n'

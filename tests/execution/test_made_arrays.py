@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from engines import real_engine
+from needs import BTRFS
 from standing import clean, nothing_left, resumed_and_killed
 
 from iosonde.errors import TargetError
@@ -24,19 +25,13 @@ from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import file_systems, journal, loop_status, open_target, tools
+from iosonde.storage import journal, loop_status, open_target, tools
 from iosonde.storage.arrays import btrfs, members
 from iosonde.storage.loop_devices import LoopDevice
 
 MIB = 1 << 20
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0
-    or not Path("/dev/loop-control").exists()
-    or tools.find("mkfs.btrfs") is None
-    or not file_systems.is_known_to_kernel("btrfs"),
-    reason="needs root, loop devices, btrfs-progs and a kernel with btrfs, to make arrays",
-)
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices"), BTRFS]
 
 STUDY = """
 name = "made"

@@ -1,6 +1,6 @@
 """File systems and raw devices made in a directory: what stands, what is recorded, and that nothing is left.
 
-They are real: loop devices, mkfs, mounts. So they need root and the programs; without them these tests are skipped.
+They are real: loop devices, mkfs, mounts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import loops
 import pytest
 from engines import real_engine
+from needs import BTRFS, XFS
 from standing import clean, nothing_left, resumed_and_killed
 
 from iosonde.errors import IosondeError, TargetError
@@ -28,6 +28,8 @@ from iosonde.results.schema import Record
 from iosonde.storage import file_systems, journal, open_target, tools
 
 MIB = 1 << 20
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices"), XFS, BTRFS]
 
 STUDY = """
 name = "made"
@@ -55,7 +57,6 @@ read_fraction = [1.0, 0.0]
 
 @pytest.fixture(autouse=True)
 def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    loops.needed()
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
 
 
@@ -66,9 +67,6 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def planned(directory: Path, *, size: str = "64MiB", **settings: str) -> Plan:
-    kind = settings.get("file_system", "none")
-    if kind != "none" and (tools.find(f"mkfs.{kind}") is None or not file_systems.is_known_to_kernel(kind)):
-        pytest.skip(f"needs mkfs.{kind} and a kernel that has {kind}")
     return expand(parse(STUDY.replace("{size}", size)), open_target(str(directory)), settings=settings)
 
 

@@ -72,9 +72,8 @@ def found_rounds(result_set: ResultSet) -> list[RoundsConclusion]:
     return found  # type: ignore[return-value]
 
 
+@pytest.mark.needs("hole punching")
 def test_fill_leaves_the_rest_free_and_what_it_writes_does_not_compress(tmp_path: Path) -> None:
-    if not can_trim(tmp_path):
-        pytest.skip("this file system cannot free a part of a file")
     plan = plan_of(str(tmp_path / "data"), keep=True)
     execute(plan, tmp_path / "set")
     file = tmp_path / "data"

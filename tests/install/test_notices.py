@@ -3,9 +3,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from command_line import CHECKOUT
 
 
+@pytest.mark.engine
 def test_the_notices_name_every_crate_in_the_engine() -> None:
     """Their texts too: a crate that is added, updated or removed changes the file."""
     command = [sys.executable, "-B", str(CHECKOUT / "scripts" / "notices"), "--check"]

@@ -175,8 +175,8 @@ def test_flushes_shares_and_samples(results: ResultSet, exported: dict[str, Path
     assert job["read"]["iops_min"] <= job["read"]["iops"] <= job["read"]["iops_max"]
 
 
-@pytest.mark.fio
-@pytest.mark.skipif(not shutil.which(CONVERTER), reason=f"needs `{CONVERTER}`: install the package `fio`")
+@pytest.mark.system
+@pytest.mark.needs("fio_jsonplus_clat2csv")
 def test_fios_own_tool_reads_the_json(exported: dict[str, Path], tmp_path: Path) -> None:
     for path in exported["fio-json"].glob("*.json"):
         target = tmp_path / f"{path.stem}.csv"

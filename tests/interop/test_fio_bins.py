@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -64,8 +63,8 @@ def test_percentiles_are_the_first_bins_that_reach_them() -> None:
     }
 
 
-@pytest.mark.fio
-@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio: install the package `fio`")
+@pytest.mark.system
+@pytest.mark.needs("fio")
 def test_bins_and_percentiles_are_those_that_fio_writes(tmp_path: Path) -> None:
     options = ["--ioengine=null", "--rw=randrw", "--size=64m", "--name=x", "--percentile_list=50:90:99:99.9:99.99"]
     output = tmp_path / "fio.json"

@@ -7,7 +7,6 @@ with them, such as one that `apt-get download fio-examples && dpkg-deb -x fio-ex
 from __future__ import annotations
 
 import gzip
-import os
 import re
 from pathlib import Path
 
@@ -17,13 +16,8 @@ from iosonde.errors import StudyError
 from iosonde.interop.fio import Imported, import_job_file
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
+from iosonde.tools import find
 
-PLACES = (
-    os.environ.get("IOSONDE_FIO_EXAMPLES", ""),
-    "/usr/share/doc/fio/examples",
-    "/usr/share/doc/fio-examples/examples",
-)
-HOW = "install the package `fio-examples`, or name a directory of job files by IOSONDE_FIO_EXAMPLES"
 VARIABLES = {"FIO_RW": "randread", "FIO_IODEPTH": "4", "FIO_BS": "4k"}
 
 NO_FILE_IO = re.compile(
@@ -36,15 +30,14 @@ NO_FILE_IO = re.compile(
 @pytest.fixture
 def examples(tmp_path: Path) -> list[Path]:
     """The job files, unpacked where they are compressed."""
-    found = [path for place in PLACES if place for path in Path(place).glob("*.fio*")]
-    if not found:
-        pytest.skip(f"needs fio's examples: {HOW}")
+    found = sorted(Path(str(find("fio-examples"))).rglob("*.fio*"))
     for path in found:
         if path.suffix == ".gz":
             (tmp_path / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
     return [tmp_path / path.stem if path.suffix == ".gz" else path for path in found]
 
 
+@pytest.mark.needs("fio-examples")
 def test_examples_are_imported_or_refused_for_what_they_measure(examples: list[Path]) -> None:
     results = {path.name: outcome(path) for path in examples}
     refused = {name: str(result) for name, result in results.items() if isinstance(result, StudyError)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -19,8 +18,8 @@ from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 
 pytestmark = [
-    pytest.mark.fio,
-    pytest.mark.skipif(not shutil.which("fio"), reason="needs fio: install the package `fio`"),
+    pytest.mark.system,
+    pytest.mark.needs("fio"),
 ]
 
 JOBS = Path(__file__).with_name("jobs")

@@ -12,8 +12,6 @@ from pathlib import Path
 from guest_md import array, drives, say
 from lab_load import SEQUENTIAL, measure
 
-ATTEMPTS = 3
-
 CLOSED_FORM = [
     # level, drives, reads of one drive, writes of one drive
     ("raid0", 1, 1, 1),
@@ -31,12 +29,11 @@ PARITY = [("raid5", 4, 4, 3), ("raid6", 4, 4, 2)]
 
 def measure_all(engine: str, iops: int, bandwidth: int) -> None:
     for level, count, reads, writes in [*CLOSED_FORM, *PARITY]:
-        tolerance = 0.08 if (level, count, reads, writes) in PARITY else 0.03
         with array(level, drives(count)) as path:
             reading = partial(random_reads, engine, path, count)
-            report(f"{level}x{count} reads", reads * iops, tolerance, reading)
+            report(f"{level}x{count} reads", reads * iops, reading)
             writing = partial(stream, engine, path, count, writes)
-            report(f"{level}x{count} writes", writes * bandwidth, tolerance, writing)
+            report(f"{level}x{count} writes", writes * bandwidth, writing)
 
 
 def random_reads(engine: str, path: Path, count: int) -> float:
@@ -60,10 +57,7 @@ def stream(engine: str, path: Path, count: int, data_drives: int) -> float:
     return measured.bandwidth
 
 
-def report(name: str, expected: float, tolerance: float, attempt: Callable[[], float]) -> None:
-    """Measure until it is as expected, a few times at most."""
+def report(name: str, expected: float, measurement: Callable[[], float]) -> None:
+    """Measure once."""
     say(name=name, begins=True)
-    measured: list[float] = []
-    while len(measured) < ATTEMPTS and not (measured and abs(measured[-1] / expected - 1) < tolerance):
-        measured.append(attempt())
-    say(name=name, expected=expected, measured=measured)
+    say(name=name, expected=expected, measured=measurement())

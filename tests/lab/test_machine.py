@@ -136,6 +136,7 @@ def test_a_guest_that_cannot_start_its_command_ends_with_an_error(machine_image:
         list(machine.output())
 
 
+@pytest.mark.system
 def test_without_a_kernel_to_be_had_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tool in ("apt-cache", "apt-get"):
         (tmp_path / tool).write_text("#!/bin/sh\nexit 100\n")
@@ -184,6 +185,7 @@ def test_the_machine_needs_root(machine_image: Image, tmp_path: Path, monkeypatc
         Machine(["true"], image=machine_image, results=tmp_path)
 
 
+@pytest.mark.system
 def test_the_job_is_an_archive_that_cpio_reads(tmp_path: Path) -> None:
     packed = archive("job", {"settings": "A=1\n", "command": "exec true\n"})
     done = subprocess.run(["cpio", "--extract", "--quiet"], input=packed, cwd=tmp_path, capture_output=True)

@@ -18,7 +18,7 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from engines import real_engine
 from lab_load import SEQUENTIAL, Measured, measure
-from lab_needs import eventually, needs_tool
+from needs import BTRFS
 
 from iosonde.errors import LabError
 from iosonde.execution import execute
@@ -32,7 +32,6 @@ from iosonde.storage.consent import Consent
 MIB = 1 << 20
 IOPS = 250
 BANDWIDTH = 20_000_000
-TOLERANCE = 0.03
 
 pytestmark = pytest.mark.usefixtures("host_devices")
 
@@ -43,32 +42,28 @@ def throttled(host_devices: None) -> Iterator[ThrottledDevice]:
         yield devices[0]
 
 
+def is_held_to(measured: float, limit: float) -> bool:
+    """A limit is never exceeded by more than its burst; a processor that others use makes it less."""
+    return 0.9 * limit < measured < 1.03 * limit
+
+
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
 def test_a_device_does_the_iops_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
-    def check() -> None:
-        measured = measure(real_engine(), throttled.path, queue_depth=4, read_fraction=read_fraction)
-        assert measured.iops == pytest.approx(IOPS, rel=TOLERANCE)
-
-    eventually(check)
+    measured = measure(real_engine(), throttled.path, queue_depth=4, read_fraction=read_fraction)
+    assert is_held_to(measured.iops, IOPS), measured
 
 
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
 def test_a_device_moves_the_bytes_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
-    def check() -> None:
-        measured = stream(throttled.path, read_fraction=read_fraction)
-        assert measured.bandwidth == pytest.approx(BANDWIDTH, rel=TOLERANCE)
-
-    eventually(check)
+    measured = stream(throttled.path, read_fraction=read_fraction)
+    assert is_held_to(measured.bandwidth, BANDWIDTH), measured
 
 
 @pytest.mark.parametrize("queue_depth", [2, 4, 8])
 def test_latency_under_load_is_what_littles_law_says(throttled: ThrottledDevice, queue_depth: int) -> None:
-    def check() -> None:
-        measured = measure(real_engine(), throttled.path, queue_depth=queue_depth)
-        assert measured.iops == pytest.approx(IOPS, rel=TOLERANCE)
-        assert measured.latency_s == pytest.approx(queue_depth / IOPS, rel=TOLERANCE)
-
-    eventually(check)
+    measured = measure(real_engine(), throttled.path, queue_depth=queue_depth)
+    assert is_held_to(measured.iops, IOPS), measured
+    assert measured.latency_s == pytest.approx(queue_depth / measured.iops, rel=0.03)
 
 
 def test_what_is_written_with_many_in_flight_comes_back(tmp_path: Path) -> None:
@@ -87,17 +82,11 @@ def test_what_is_written_with_many_in_flight_comes_back(tmp_path: Path) -> None:
             )
 
 
-def test_btrfs_raid0_over_four_devices_moves_four_times_as_much() -> None:
-    needs_tool("mkfs.btrfs", "btrfs-progs")
-    if "btrfs" not in Path("/proc/filesystems").read_text():
-        pytest.skip("needs btrfs in the kernel")
-
-    def check() -> None:
-        for read_fraction in (1.0, 0.0):
-            measured = striped(count=4, read_fraction=read_fraction)
-            assert measured.bandwidth == pytest.approx(4 * BANDWIDTH, rel=TOLERANCE)
-
-    eventually(check)
+@BTRFS
+@pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
+def test_btrfs_raid0_over_four_devices_moves_four_times_as_much(read_fraction: float) -> None:
+    measured = striped(count=4, read_fraction=read_fraction)
+    assert is_held_to(measured.bandwidth, 4 * BANDWIDTH), measured
 
 
 def striped(count: int, read_fraction: float) -> Measured:

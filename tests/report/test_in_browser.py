@@ -22,7 +22,6 @@ from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.study.model import Study
 
-pytestmark = pytest.mark.browser
 Start = Callable[..., Browser]
 
 

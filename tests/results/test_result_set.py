@@ -138,6 +138,7 @@ def test_a_table_of_another_schema_is_named_and_skipped(result_set: ResultSet) -
     assert again.records() == []
 
 
+@pytest.mark.engine
 def test_a_second_writer_is_told_who_writes(result_set: ResultSet) -> None:
     script = (
         "import sys; from iosonde.results import ResultSet\n"

@@ -25,6 +25,7 @@ def device_of(directory: Path) -> str:
     return f"{os.major(number)}:{os.minor(number)}"
 
 
+@pytest.mark.engine
 def test_a_directory_is_described_with_its_file_system_and_disks(tmp_path: Path) -> None:
     described = open_target(str(tmp_path)).describe()
     file_system = described["file_system"]
@@ -43,7 +44,6 @@ def test_the_mount_of_a_path_is_the_innermost_one() -> None:
     assert (found.point, found.kind) == ("/proc", "proc")
 
 
-@pytest.mark.root
 def test_a_loop_device_leads_to_the_disk_of_its_file(tmp_path: Path, loop_file_system: Callable[..., Any]) -> None:
     mounted = loop_file_system()
     target = open_target(str(mounted.directory))
@@ -53,7 +53,6 @@ def test_a_loop_device_leads_to_the_disk_of_its_file(tmp_path: Path, loop_file_s
     assert top["loop_backing_file"] == str(tmp_path / "image-0")
 
 
-@pytest.mark.root
 def test_a_btrfs_has_no_device_number_of_its_own_but_its_device_is_found(
     loop_file_system: Callable[..., Any],
 ) -> None:
@@ -63,7 +62,6 @@ def test_a_btrfs_has_no_device_number_of_its_own_but_its_device_is_found(
     assert open_target(str(mounted.directory)).describe()["file_system"]["kind"] == "btrfs"
 
 
-@pytest.mark.root
 @pytest.mark.parametrize(("sector_bytes", "alignment"), [(512, 512), (4096, 4096)])
 def test_the_alignment_of_direct_io_is_that_of_the_device(
     loop_file_system: Callable[..., Any], sector_bytes: int, alignment: int

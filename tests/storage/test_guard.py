@@ -66,8 +66,6 @@ class Machine:
         (self.root / "proc/swaps").write_text("\n".join(lines) + "\n")
 
     def node(self, name: str) -> Path:
-        if os.geteuid() != 0:
-            pytest.skip("needs root, to make a device node")
         path = self.root / "dev" / name
         major, minor = map(int, self.numbers[name].split(":"))
         os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(major, minor))

@@ -12,7 +12,7 @@ from loop_stacks import MIB, Loops
 from iosonde.errors import TargetError
 from iosonde.storage import journal, open_target
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 
 
 @pytest.fixture

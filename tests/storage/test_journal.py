@@ -15,6 +15,8 @@ import pytest
 from iosonde.errors import TargetError
 from iosonde.storage import journal
 
+pytestmark = pytest.mark.engine
+
 
 def left_by_a_killed_process(path: Path, what: str = "file", until: str = "identified", keep: str = "no") -> None:
     child = os.fork()

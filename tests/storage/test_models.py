@@ -75,6 +75,7 @@ def test_a_model_loads_and_says_where_its_figures_come_from(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECIFICATIONS)
+@pytest.mark.engine
 def test_its_figures_are_those_of_its_specification(name: str) -> None:
     wanted, engine = SPECIFICATIONS[name], real_engine()
     capacity = 1 << 30

@@ -349,7 +349,6 @@ hint: make it larger, or the span smaller with `--set span=...`\
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.root
 def test_blocks_that_direct_io_cannot_do_here_are_named_with_those_it_can(
     loop_file_system: Callable[..., Any],
 ) -> None:

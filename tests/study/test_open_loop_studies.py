@@ -43,6 +43,7 @@ def titles(chapter: Chapter, kind: str) -> list[str]:
     ]
 
 
+@pytest.mark.engine
 def test_act_finds_the_load_that_a_device_of_known_speed_passes(tmp_path: Path) -> None:
     results, chapter = carried_out("act", tmp_path)
     [(_, found)] = conclusions(results)
@@ -69,6 +70,7 @@ def test_act_rounds_records_up_to_what_direct_io_can_do(tmp_path: Path, monkeypa
     assert plan.cost.write_bytes and plan.cost.write_bytes > 0, "an open loop bounds what is written"
 
 
+@pytest.mark.engine
 def test_the_latency_curve_stands_on_the_maximum_and_shows_the_overload(tmp_path: Path) -> None:
     results, chapter = carried_out("latency-curve", tmp_path, repeats=1)
     rates = results.sql("SELECT DISTINCT mix, rate FROM cases WHERE part = 'curve'")
@@ -87,6 +89,7 @@ def test_the_latency_curve_stands_on_the_maximum_and_shows_the_overload(tmp_path
     assert len(chapter.figures) == 6
 
 
+@pytest.mark.engine
 def test_write_stress_shows_what_writes_do_to_reads_and_that_they_recover(tmp_path: Path) -> None:
     _, chapter = carried_out("write-stress", tmp_path, repeats=1)
     sequential, random = titles(chapter, "disturbance")

@@ -123,6 +123,7 @@ def test_published_figures_lie_on_the_levels_of_the_paper_profile(name: str) -> 
 
 
 @pytest.mark.parametrize("name", shipped())
+@pytest.mark.engine
 def test_the_engine_knows_every_spec(name: str) -> None:
     schema = json.loads(subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout)["spec"]
     validator = Draft202012Validator(schema)
@@ -290,6 +291,7 @@ def test_a_study_holds_no_commands_and_no_paths() -> None:
     assert not allowed & {"command", "path", "target", "script", "environment"}
 
 
+@pytest.mark.engine
 def test_an_installation_finds_them_in_the_package(tmp_path: Path) -> None:
     shutil.copytree(CHECKOUT / "python/iosonde", tmp_path / "iosonde")
     script = "from iosonde.data import shipped\nfrom iosonde.planning import load\nprint(*(load(name).name for name in shipped()))"

@@ -1,0 +1,141 @@
+"""A Debian 12 in a directory, with nothing but what README lists, that reaches packages as this machine does."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from command_line import CHECKOUT
+
+RELEASE = "bookworm"
+INSTALLED = ("git", "make", "python3", "ca-certificates")
+"""What README asks for, besides what setup installs."""
+NETWORK_FILES = (
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/pip.conf",
+    "/root/.config/pip/pip.conf",
+    "/root/.cargo/config.toml",
+    "/etc/ssl/certs/ca-certificates.crt",
+)
+"""How this machine reaches package registries; those that exist are copied."""
+NETWORK_VARIABLES = re.compile(
+    r"(?i)(https?|ftp|no|all)_proxy|PIP_.*|CARGO_(HTTP|NET|REGISTR).*|SSL_CERT_.*|.*_CA_BUNDLE"
+)
+ENTER = """
+set -e
+mount --make-rprivate /
+mount --rbind /dev "$1/dev"
+mount -t proc proc "$1/proc"
+mount --rbind /sys "$1/sys"
+exec chroot "$1" /bin/bash -euo pipefail -c "$2"
+"""
+"""The mounts are in a namespace of their own and end with it."""
+
+
+@dataclass(frozen=True)
+class Debian:
+    """A Debian in a directory, and a copy of this checkout in it."""
+
+    root: Path
+    checkout: str = "/root/iosonde"
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a script in the checkout, as root; its output is shown as it comes, and returned."""
+        settings = {name: value for name, value in os.environ.items() if NETWORK_VARIABLES.fullmatch(name)}
+        environment = {
+            **settings,
+            "HOME": "/root",
+            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        }
+        process = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", ENTER, "sh", str(self.root), f"cd {self.checkout}\n{script}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+        )
+        lines = []
+        assert process.stdout is not None
+        for line in process.stdout:
+            sys.stderr.write(line)
+            lines.append(line)
+        return subprocess.CompletedProcess(process.args, process.wait(), "".join(lines), "")
+
+
+@contextmanager
+def fresh_debian(root: Path) -> Iterator[Debian]:
+    """Create it, and remove it at the end. `root` must not exist yet."""
+    sources = debian_sources()
+    include = ",".join(INSTALLED)
+    command = ["debootstrap", "--variant=minbase", f"--include={include}", RELEASE, str(root), mirror(sources)]
+    try:
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        copy_network_settings(root, sources)
+        copy_checkout(root / "root" / "iosonde")
+        yield Debian(root)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def debian_sources() -> str:
+    """This machine's apt sources of the release, its updates and its security updates, in the one-line format."""
+    lines = [line for path in Path("/etc/apt").glob("sources.list") for line in path.read_text().splitlines()]
+    lines += [line for path in Path("/etc/apt/sources.list.d").glob("*.list") for line in path.read_text().splitlines()]
+    for path in sorted(Path("/etc/apt/sources.list.d").glob("*.sources")):
+        for stanza in re.split(r"\n\s*\n", path.read_text()):
+            fields = dict(re.findall(r"(?m)^(\w[\w-]*):\s*(.*)$", stanza))
+            if "deb" in fields.get("Types", "").split():
+                lines += [
+                    f"deb {uri} {suite} {fields.get('Components', 'main')}"
+                    for uri in fields["URIs"].split()
+                    for suite in fields["Suites"].split()
+                ]
+    suites = {RELEASE, f"{RELEASE}-updates", f"{RELEASE}-security"}
+    kept = [line for line in lines if line.startswith("deb ") and suites & set(line.split())]
+    return "\n".join(kept) + "\n"
+
+
+def mirror(sources: str) -> str:
+    """The address that packages of the release come from."""
+    for line in sources.splitlines():
+        words = re.sub(r"\[.*?\]", "", line).split()
+        if words[2] == RELEASE:
+            return words[1]
+    raise AssertionError(f"apt on this machine has no source for Debian {RELEASE}")
+
+
+def copy_network_settings(root: Path, sources: str) -> None:
+    """Package registries are reached in the same way as on this machine."""
+    (root / "etc/apt/sources.list").write_text(sources)
+    for name in NETWORK_FILES:
+        if Path(name).exists():
+            place = root / name.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(name, place)
+    for path in Path("/etc/apt/apt.conf.d").iterdir():
+        if re.search(r"Acquire::\w+(::|.*)(Proxy|Check)", path.read_text(), flags=re.IGNORECASE):
+            shutil.copyfile(path, root / "etc/apt/apt.conf.d" / path.name)
+
+
+def copy_checkout(place: Path) -> None:
+    """A clone, with the changes that are not committed yet."""
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(CHECKOUT), str(place)], check=True)
+    listed = ["git", "ls-files", "-z", "--modified", "--others", "--exclude-standard"]
+    changed = subprocess.run(listed, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, changed.split("\0")):
+        source, copy = CHECKOUT / name, place / name
+        if source.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+        else:
+            copy.unlink(missing_ok=True)

@@ -1,0 +1,172 @@
+"""What tests need of the machine, each need tried once: `@pytest.mark.needs("root", "mkfs.xfs", "kernel btrfs")`.
+
+A need is an external program of `iosonde.tools` by its name, or one of `CAPABILITIES`. A test whose needs are not met
+is skipped, and the reason names what to install or to change. No other skip exists.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import EngineError, IosondeError
+from iosonde.tools import TOOLS
+
+XFS = pytest.mark.needs("mkfs.xfs", "kernel support of xfs")
+BTRFS = pytest.mark.needs("mkfs.btrfs", "btrfs", "kernel support of btrfs")
+
+
+@cache
+def lacking(need: str) -> str:
+    """Why a need is not met; empty if it is."""
+    if need in TOOLS:
+        return (
+            "" if TOOLS[need].find() else f"`{need}` is not installed: install the package `{TOOLS[need].packages[0]}`"
+        )
+    name, _, argument = need.partition(" of ")
+    return CAPABILITIES[name](*filter(None, [argument]))
+
+
+def _root() -> str:
+    return "" if os.geteuid() == 0 else "not root: run the tests as root"
+
+
+def _device_node(path: str) -> str:
+    return "" if Path(path).exists() else f"no `{path}` on this machine"
+
+
+def _kernel_support(file_system: str) -> str:
+    from iosonde.storage import file_systems
+
+    return "" if file_systems.is_known_to_kernel(file_system) else f"no {file_system} in this kernel"
+
+
+def _disk() -> str:
+    from iosonde.storage.describe import describe_path
+
+    with tempfile.TemporaryDirectory() as directory:
+        return "" if describe_path(Path(directory))["devices"] else "temporary files are not on a block device"
+
+
+def _hole_punching() -> str:
+    from iosonde.storage.purge import can_trim
+
+    with tempfile.TemporaryDirectory() as directory:
+        return "" if can_trim(Path(directory)) else "the file system of temporary files cannot free a part of a file"
+
+
+def _root_device() -> str:
+    number = Path("/").stat().st_dev
+    nodes = [path for path in Path("/dev").iterdir() if path.is_block_device() and path.stat().st_rdev == number]
+    return "" if nodes else "the root file system has no block device in /dev"
+
+
+def _single_disk() -> str:
+    from iosonde.storage import block_stack
+    from iosonde.storage.describe import stack_of
+
+    with tempfile.TemporaryDirectory() as directory:
+        disks = block_stack.drives(stack_of(Path(directory)))
+    return "" if len(disks) == 1 else "temporary files are not on a single disk"
+
+
+def _temperature() -> str:
+    from iosonde.storage.describe import describe_path
+
+    with tempfile.TemporaryDirectory() as directory:
+        devices = describe_path(Path(directory))["devices"]
+    return "" if any("temperature_celsius" in device for device in devices) else "no disk here reports its temperature"
+
+
+def _without_nvme() -> str:
+    from iosonde.storage import block_stack
+    from iosonde.storage.describe import stack_of
+
+    with tempfile.TemporaryDirectory() as directory:
+        [disk] = block_stack.drives(stack_of(Path(directory)))
+    return "the disk here is an NVMe drive" if block_stack.name_of(disk).startswith("nvme") else ""
+
+
+def _memory_limits() -> str:
+    from iosonde.storage import control_group
+
+    try:
+        control_group.hierarchy()
+    except IosondeError as error:
+        return error.what
+    return ""
+
+
+def _engine() -> str:
+    from iosonde.execution.engine import find_engine
+
+    try:
+        find_engine()
+    except EngineError as error:
+        return f"{error.what}: run `make setup`"
+    return ""
+
+
+def _loop_devices() -> str:
+    """Made, formatted and mounted once, because nothing but trying tells."""
+    from iosonde.storage import tools
+    from iosonde.storage.loop_devices import LoopDevice
+
+    if reason := _root() or _device_node("/dev/loop-control"):
+        return reason
+    with tempfile.TemporaryDirectory() as directory:
+        image, point = Path(directory, "image"), Path(directory, "point")
+        image.touch()
+        os.truncate(image, 16 << 20)
+        point.mkdir()
+        try:
+            device = LoopDevice(image, sector_bytes=512)
+            try:
+                tools.call("mkfs.ext4", "-q", "-F", device.path)
+                tools.call("mount", "-t", "ext4", device.path, point)
+                tools.call("umount", point)
+            finally:
+                device.close()
+        except (OSError, IosondeError) as error:
+            return f"loop devices cannot be made and mounted here: {error}"
+    return ""
+
+
+def _throttle() -> str:
+    path = "/sys/fs/cgroup/blkio/blkio.throttle.read_iops_device"
+    return "" if os.access(path, os.W_OK) else f"no `{path}`: control group `blkio` of version 1"
+
+
+def _overlay() -> str:
+    """Overlay on a file system in memory, mounted once in a namespace of its own."""
+    if reason := _root():
+        return reason
+    script = "mount -t tmpfs t /mnt && mkdir /mnt/l /mnt/u /mnt/w /mnt/m && mount -t overlay o -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w /mnt/m"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
+    return f"overlay cannot be mounted: {done.stderr.strip()}" if done.returncode else ""
+
+
+CAPABILITIES: dict[str, Callable[..., str]] = {
+    "root": _root,
+    "hole punching": lambda: _hole_punching(),
+    "root file system on a device node": lambda: _root_device(),
+    "engine": _engine,
+    "loop devices": _loop_devices,
+    "disk": _disk,
+    "single disk": _single_disk,
+    "memory limits": _memory_limits,
+    "overlay": _overlay,
+    "blkio throttle": _throttle,
+    "FUSE": lambda: _device_node("/dev/fuse"),
+    "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    "temperature sensor": lambda: _temperature(),
+    "disk without NVMe": lambda: _single_disk() or _without_nvme(),
+    "kernel support": _kernel_support,
+}
+"""What can be missing besides programs; `kernel support of btrfs` passes `btrfs` on."""

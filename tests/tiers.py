@@ -1,0 +1,119 @@
+"""The tiers of tests, their needs, and the rules that keep both honest. A plugin of pytest; see CONTRIBUTING.md.
+
+A test's tier is its marker, else that of a fixture it uses, else its folder's, else `unit`. A unit test starts no process and an
+external program must be listed in `iosonde.tools`: both are enforced here while tests run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import lacking
+
+from iosonde.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
+
+TIERS = ("unit", "engine", "system", "lab", "fresh")
+ON_REQUEST = {
+    "fresh": "installs iosonde on a fresh Debian (ten minutes and packages from the network): `make fresh`",
+    "quiet": "measures what other load on the machine would change: `make bench`",
+}
+"""Markers of tests that only run with `--also NAME`, and why."""
+
+FIXTURES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "iosonde": ("engine", ()),
+    "loop_file_system": ("system", ("loop devices",)),
+    "disks": ("system", ("loop devices",)),
+    "browser": ("system", ("chromium", "chromedriver")),
+    "host_devices": ("system", ("root", "qemu-storage-daemon", "FUSE", "loop devices")),
+    "machine_image": ("lab", ("root", "qemu-system-x86_64", "virtiofsd", "cpio", "depmod", "apt-get", "dpkg-deb")),
+}
+"""Tier and needs of every test that uses a fixture."""
+
+FOLDERS = {"cli": "engine", "engine": "engine", "execution": "engine"}
+"""Tier of the tests in a folder that states none."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start watching which programs are called."""
+    config.stash[_PROGRAMS] = programs = Programs()
+    sys.addaudithook(programs.hear)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--also fresh --also quiet`: run these too."""
+    parser.addoption("--also", action="append", default=[], choices=[*ON_REQUEST], help="also run tests of this marker")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test its tier and the needs of its fixtures."""
+    for item in items:
+        fixtures = [FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES]
+        for _, needs in fixtures:
+            item.add_marker(pytest.mark.needs(*needs))
+        if "rocksdb" in getattr(getattr(item, "callspec", None), "params", {}).values():
+            item.add_marker(pytest.mark.needs("rocksdb"))
+        marked = [tier for tier in TIERS if item.get_closest_marker(tier)]
+        if len(marked) > 1:
+            raise pytest.UsageError(f"{item.nodeid} has {len(marked)} tiers: {', '.join(marked)}")
+        if not marked:
+            of_folder = FOLDERS.get(item.path.parent.name, "unit")
+            item.add_marker(max([tier for tier, _ in fixtures] or [of_folder], key=TIERS.index))
+    left_out = [name for name in ON_REQUEST if name not in config.getoption("also")]
+    kept = [item for item in items if not any(item.get_closest_marker(name) for name in left_out)]
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip where a need is not met: the only skip there is."""
+    for marker in item.iter_markers("needs"):
+        for need in marker.args:
+            if reason := lacking(need):
+                pytest.skip(f"needs {need}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that called what it must not."""
+    programs = item.config.stash[_PROGRAMS]
+    programs.started.clear()
+    result = yield
+    if item.get_closest_marker("unit") and programs.started:
+        pytest.fail(f"a unit test started {', '.join(sorted(programs.started))}: mark it `engine` or `system`")
+    if unlisted := sorted(name for name in programs.started if not is_listed(name)):
+        pytest.fail(f"{', '.join(unlisted)} is not listed in python/iosonde/tools.py")
+    return result
+
+
+def is_listed(program: str) -> bool:
+    """Whether a program is in the list of tools, or is none that a distribution would install."""
+    name = Path(program).name
+    if name in TOOLS or name in ESSENTIAL or name in GUEST_TOOLS or name.startswith(("python", "iosonde", "os.")):
+        return True
+    # Test programs that are written into a temporary directory, and those of the checkout.
+    return program.startswith("/") and not program.startswith(("/usr/", "/bin/", "/sbin/", "/opt/"))
+
+
+class Programs:
+    """Names of the programs that were started, as the interpreter reports them (sys.addaudithook)."""
+
+    def __init__(self) -> None:
+        self.started: set[str] = set()
+
+    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Take note of a process that is started."""
+        if event == "subprocess.Popen":
+            executable, command = arguments[0], arguments[1]
+            first = command if isinstance(command, str | bytes | os.PathLike) else (list(command) or [executable])[0]
+            self.started.add(os.fsdecode(first))
+        elif event in ("os.system", "os.posix_spawn", "os.fork", "os.forkpty"):
+            self.started.add(event)
+
+
+_PROGRAMS = pytest.StashKey[Programs]()
