@@ -85,6 +85,7 @@ def test_warm_buffered_reads_are_memorys(measure: Measure, disk: Path) -> None:
     assert number(record, "cached_before_share") == 1
 
 
+@pytest.mark.quiet
 def test_buffered_writes_are_memorys_until_they_are_written_back(measure: Measure, disk: Path) -> None:
     record = measure(disk, io_mode="buffered", read_fraction=0.0, span="64MiB", limit_bytes="16MiB")
     assert "writes_to_memory" in codes(record)
