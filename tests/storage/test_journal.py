@@ -217,7 +217,7 @@ def test_an_entry_that_cannot_be_trusted_is_reported_and_not_acted_on(tmp_path: 
     assert journal.find(tmp_path / "left") is None
 
 
-@pytest.mark.root
+@pytest.mark.needs("root")
 def test_an_entry_of_another_user_is_not_acted_on(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path / "left")
     (file,) = journal._directory().glob("*.json")
