@@ -13,8 +13,8 @@ from iosonde.errors import StudyError
 from iosonde.execution import execute, resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.procedure.agenda import Agenda, open_runs
-from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.observations import conclusions
+from iosonde.procedure.schedule import Schedule, open_runs
 from iosonde.procedure.search import SearchConclusion
 from iosonde.results import ResultSet
 from iosonde.results.schema import Failure
@@ -105,7 +105,7 @@ def test_a_study_that_was_stopped_anywhere_ends_as_if_it_had_not_been(whole: Res
         shutil.copytree(whole.directory, directory)
         for record in records[kept:]:
             shutil.rmtree(directory / "records" / record.run_id)
-        pending = Agenda(ResultSet.open(directory)).next_run()
+        pending = Schedule(ResultSet.open(directory)).next_run()
         assert pending and (pending.run_id, pending.order) == (records[kept].run_id, kept)
         assert pending.spec == records[kept].spec
     again = resume(tmp_path / str(len(records) // 2))
@@ -125,7 +125,7 @@ def test_a_failed_run_is_a_result_until_it_is_to_be_retried(whole: ResultSet, tm
         sign(path.parent)
     broken = ResultSet.open(directory)
     assert search_of(broken).reason == "every run at rate 1000 failed: the device answered with an error"
-    ahead = Agenda(broken, retry_failed=True)
+    ahead = Schedule(broken, retry_failed=True)
     assert (first := ahead.next_run()) and first.run_id == "c0001-p01-r1"
     mended = resume(directory, retry_failed=True)
     assert search_of(mended).value == search_of(whole).value
@@ -144,7 +144,7 @@ def test_a_record_that_was_made_on_another_way_does_not_count(whole: ResultSet, 
     assert record
     path.write_text(record.model_copy(update={"parameters": record.parameters | {"rate": 3.0}}).model_dump_json())
     sign(path.parent)
-    pending = Agenda(ResultSet.open(directory)).next_run()
+    pending = Schedule(ResultSet.open(directory)).next_run()
     assert pending and (pending.run_id, pending.levels) == ("c0001-p02-r1", {"rate": 2000.0})
 
 

@@ -387,7 +387,7 @@ def test_a_file_under_a_loop_device_is_no_target(disks: Callable[..., Disk], tmp
 
 def test_no_serial_number_is_kept_with_the_plan(disks: Callable[..., Disk]) -> None:
     plan = planned(disks())
-    assert plan.asks and "asks" not in plan.model_dump()
+    assert plan.required_options and "required_options" not in plan.model_dump()
 
 
 def test_at_least_the_edges_are_named_as_lost(disks: Callable[..., Disk]) -> None:
@@ -453,7 +453,7 @@ def test_a_file_system_is_made_on_a_device_and_wiped(
     assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
     assert {record.target["file_system"]["kind"] for record in records} == {settings["file_system"]}
     for disk in used:
-        assert planned(disk).asks == [f"--destroy {disk.path}"]
+        assert planned(disk).required_options == [f"--destroy {disk.path}"]
 
 
 def test_a_journal_apart_takes_a_device_more(disks: Callable[..., Disk]) -> None:
@@ -583,7 +583,7 @@ def test_an_array_is_made_of_devices_and_wiped(disks: Callable[..., Disk], tmp_p
         names = {device["name"] for device in record.target["devices"]}
         assert {Path(disk.path).name for disk in used} <= names
     for disk in used:
-        assert planned(disk).asks == [f"--destroy {disk.path}"]
+        assert planned(disk).required_options == [f"--destroy {disk.path}"]
 
 
 def test_what_was_written_to_a_device_can_be_verified(

@@ -257,7 +257,7 @@ def test_files_on_what_is_taken_apart_cannot_be_kept(directory: Path) -> None:
 def test_the_plan_says_what_is_made(directory: Path) -> None:
     plan = planned(directory, file_system="ext4", journal="external")
     (made,) = plan.destroys
-    assert made.path == f"{directory}/{plan.own}-setup"
+    assert made.path == f"{directory}/{plan.created_name}-setup"
     assert made.what == (
         "creates a directory with a file of 64 MiB and one of 8 MiB for the journal, on loop devices, and removes it at "
         "the end"
@@ -294,13 +294,13 @@ def test_what_another_mounted_there_meanwhile_is_not_removed(directory: Path, tm
         def note(self, text: str) -> None: ...
 
         def run_ended(self, run: Any, record: Record) -> None:
-            (directory / f"{plan.own}-setup" / "mine").mkdir(exist_ok=True)
+            (directory / f"{plan.created_name}-setup" / "mine").mkdir(exist_ok=True)
 
     with pytest.raises(TargetError, match="cannot take apart"):
         execute(plan, tmp_path / "set", observer=PutsAFile())
     (mine,) = directory.glob("*/mine")
     mine.rmdir()
-    journal.clear(plan.own)
+    journal.clear(plan.created_name)
 
 
 def test_the_records_survive_as_json(directory: Path, tmp_path: Path) -> None:

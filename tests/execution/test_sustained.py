@@ -19,7 +19,7 @@ from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.sustained import courses
 from iosonde.plan import PREPARATION, Plan
 from iosonde.planning import expand, load, parse
-from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.observations import conclusions
 from iosonde.procedure.rounds import RoundsConclusion
 from iosonde.results import ResultSet
 from iosonde.storage import open_target

@@ -92,7 +92,7 @@ def test_the_engine_runs_on_and_is_ended_once_it_is_steady(tmp_path: Path) -> No
     [course] = courses(Facts(result_set))
     assert course.steady.measured and (course.steady.measured.first, course.steady.measured.last) == (1, 5)
     assert 8 <= len(course.values) < 24 * 3600, "the engine on virtual time is some way ahead when it hears of it"
-    assert "steady state after 8 s, so the run is ended" in listener.notes
+    assert "steady state reached after 8 s; the run ends" in listener.notes
     assert found_rounds(result_set)[0].reached
 
 
@@ -118,7 +118,7 @@ def test_a_window_of_three_ends_a_run_sooner_than_one_of_five(tmp_path: Path) ->
     listener = Listener()
     plan = plan_of("simulated:servers=1,write=100us,size=1GiB", STUDY.replace("hold = 3", "window = 3"))
     execute(plan, tmp_path / "set", observer=listener)
-    assert "steady state after 3 s, so the run is ended" in listener.notes
+    assert "steady state reached after 3 s; the run ends" in listener.notes
 
 
 def test_not_achieved_is_what_a_run_that_is_too_short_comes_to(tmp_path: Path) -> None:

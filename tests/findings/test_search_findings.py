@@ -11,7 +11,7 @@ from engines import real_engine
 from iosonde.execution import execute
 from iosonde.findings.finding import Finding
 from iosonde.planning import expand, parse
-from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
 from iosonde.report.content.report import collect
 from iosonde.results import ResultSet

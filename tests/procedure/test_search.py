@@ -23,7 +23,7 @@ def test_a_search_ends_within_its_bound_and_finds_the_boundary(
     case = search_case(repeats=repeats, start=start, precision=precision)
     assert case.procedure
     found, runs = carry_out(case, up_to(boundary))
-    assert len(runs) <= case.procedure.most_runs
+    assert len(runs) <= case.procedure.max_runs
     assert found.reached and found.value is not None and found.fails_at is not None
     assert found.value <= boundary < found.fails_at
     assert found.fails_at / found.value <= 1 + precision
@@ -39,7 +39,7 @@ def test_whole_numbers_are_bracketed_to_neighbours_or_to_the_precision(
     case = search_case(over="queue_depth", between=[1, highest], start=start, precision=precision)
     assert case.procedure
     found, runs = carry_out(case, up_to(boundary, "queue_depth"))
-    assert len(runs) <= case.procedure.most_runs
+    assert len(runs) <= case.procedure.max_runs
     assert found.value is not None and found.fails_at is not None
     assert all(isinstance(run.levels["queue_depth"], int) for run in runs)
     assert found.value <= boundary < found.fails_at

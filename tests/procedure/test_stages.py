@@ -141,7 +141,7 @@ def test_a_plan_counts_what_stages_take(tmp_path: Any) -> None:
     case = case_of(tmp_path, most=3, stages=STAGES)
     assert case.procedure
     assert case.cost.seconds == 12
-    assert case.procedure.most_runs == 3 + 2 + 2 and case.procedure.preparing == 4
+    assert case.procedure.max_runs == 3 + 2 + 2 and case.procedure.preparing == 4
     without = case_of(tmp_path, most=3).procedure
     assert without and case.procedure.preparation.seconds == pytest.approx(without.preparation.seconds + 12 + 22)
     assert case.procedure.text.endswith(", then 2 stages: random, after a pause")

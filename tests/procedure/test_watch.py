@@ -39,7 +39,7 @@ def ends_after(given: list[dict[str, Any]], *, hold: int = 0, tracking: str = "i
 
 
 def test_it_is_enough_with_the_last_interval_of_the_first_steady_window() -> None:
-    assert ends_after(events(*[1000] * 9)) == (20, ["steady state after 5 s, so the run is ended"])
+    assert ends_after(events(*[1000] * 9)) == (20, ["steady state reached after 5 s; the run ends"])
     assert ends_after(events(9000, 4000, *[1000] * 9))[0] == 28
 
 
@@ -61,7 +61,7 @@ def test_it_must_stay_steady_as_long_as_is_asked() -> None:
 def test_leaving_is_told_and_the_run_goes_on_until_it_is_steady_again() -> None:
     ended, notes = ends_after(events(*[1000] * 6, 400, *[1000] * 9), hold=2)
     assert ended == 4 * (6 + 1 + 5 + 2)
-    assert notes[0] == "steady state was left again in round 7; the run goes on"
+    assert notes[0] == "steady state lost in round 7; the run continues"
 
 
 def test_the_ramp_and_what_is_no_interval_do_not_count() -> None:

@@ -16,7 +16,7 @@ from inline_snapshot import snapshot
 
 from iosonde.errors import IosondeError
 from iosonde.plan import Plan
-from iosonde.planning import expand, load, outline, parse
+from iosonde.planning import expand, load, parse, study_size
 from iosonde.storage import open_target
 from iosonde.study.model import Control, Part, Profile, Study
 
@@ -377,6 +377,6 @@ def test_buffers_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
 def test_an_outline_counts_what_the_plan_has() -> None:
     study = load("quick")
     plan = expand(study, NULL)
-    size = outline(study, profile="standard")
+    size = study_size(study, profile="standard")
     assert (size.cases, size.runs) == (len(plan.cases) - 1, len(plan.runs))
     assert size.seconds == pytest.approx(plan.cost.seconds)

@@ -9,7 +9,7 @@ from inline_snapshot import snapshot
 
 from iosonde.errors import StudyError
 from iosonde.planning import load, parse
-from iosonde.study.place import StudyFile
+from iosonde.study.location import StudyFile
 
 GOOD = """\
 name = "mine"

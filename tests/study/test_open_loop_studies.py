@@ -10,7 +10,7 @@ from engines import real_engine
 from iosonde import report
 from iosonde.execution import execute
 from iosonde.planning import expand, load
-from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
 from iosonde.report.content.report import Chapter, collect
 from iosonde.results import ResultSet

@@ -10,7 +10,7 @@ import pytest
 
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import Plan, Setup
-from iosonde.planning import expand, outline
+from iosonde.planning import expand, study_size
 from iosonde.planning.load import parse
 from iosonde.storage import open_target
 from iosonde.study.model import Study
@@ -259,4 +259,4 @@ def test_rounds_cannot_build_on_what_is_made_anew() -> None:
 
 
 def test_the_outline_of_a_study_needs_no_target() -> None:
-    assert outline(study(factors="devices = [1, 2, 8]", array='"raid0"'), profile="standard").runs == 6
+    assert study_size(study(factors="devices = [1, 2, 8]", array='"raid0"'), profile="standard").runs == 6

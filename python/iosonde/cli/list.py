@@ -24,14 +24,14 @@ def command(
 
 def _list_studies() -> None:
     from iosonde.data import shipped
-    from iosonde.planning import load, outline
+    from iosonde.planning import load, study_size
     from iosonde.units import format_duration
 
     for name in shipped():
         study = load(name)
         print(f"{name}  {study.title}")
         for profile in study.profiles:
-            size = outline(study, profile=profile)
+            size = study_size(study, profile=profile)
             bound = "at most " if size.bounded else ""
             print(
                 f"  {profile:10}{size.cases:5} cases{size.runs:6} runs   {bound}{format_duration(size.seconds * 1e9)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iosonde import workload
+from iosonde import workload as workloads
 from iosonde.cli import options
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def lines(plan: Plan) -> Iterator[str]:
     yield from _control_lines(study, plan)
     yield ""
     yield from summary(plan)
-    if plan.asks:
-        yield f"say      {' '.join(plan.asks)}, to carry it out"
+    if plan.required_options:
+        yield f"say      {' '.join(plan.required_options)}, to carry it out"
 
 
 def summary(plan: Plan) -> Iterator[str]:
@@ -66,7 +66,7 @@ def summary(plan: Plan) -> Iterator[str]:
     limit = f"at most {format_bytes(written)}" if written is not None else "limited only by time"
     layout = f", {format_bytes(plan.layout_bytes)} of it before measuring" if plan.layout_bytes else ""
     order = "in a shuffled order" if plan.study.get("shuffle", True) else "in order"
-    decided = sum(case.procedure.most_runs for case in plan.cases if case.procedure)
+    decided = sum(case.procedure.max_runs for case in plan.cases if case.procedure)
     bounded = f", and at most {decided} that are decided by what was found" if decided else ""
     yield f"runs     {len(plan.runs)}, {order} (seed {plan.seed}){bounded}"
     yield f"time     {'at most ' if decided else ''}about {format_duration(plan.cost.seconds * 1e9)}"
@@ -107,15 +107,15 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     seconds = sum(case.cost.seconds for case in cases) / max(len(cases), 1)
     heading = f"{part.name}: {part.title}" if part.title else part.name
     procedure = cases[0].procedure if cases else None
-    runs = f"at most {procedure.most_runs}" if procedure else str(plan.repeats)
+    runs = f"at most {procedure.max_runs}" if procedure else str(plan.repeats)
     number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
     if procedure:
         yield from textwrap.wrap(procedure.text, 100, initial_indent="  ", subsequent_indent="  ")
-    of = workload.of(plan.study["workload"])
-    yield from _parameter_lines(_shared(cases, of), of)
+    workload = workloads.named(plan.study["workload"])
+    yield from _parameter_lines(_shared(cases, workload), workload)
     yield from _compound_lines(part)
-    yield from _case_lines(cases, of)
+    yield from _case_lines(cases, workload)
 
 
 def _compound_lines(part: Part) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _compound_lines(part: Part) -> Iterator[str]:
                 yield f"  {name} {level.label}: {', '.join(f'{key} {value}' for key, value in level.set.items())}"
 
 
-def _case_lines(cases: Sequence[Case], of: Workload) -> Iterator[str]:
+def _case_lines(cases: Sequence[Case], workload: Workload) -> Iterator[str]:
     """Every case: those that differ in one factor only, the one with most levels, share a line."""
     factors = list(cases[0].levels) if cases else []
     counts = {name: len({str(case.levels[name]) for case in cases}) for name in factors}
@@ -136,8 +136,8 @@ def _case_lines(cases: Sequence[Case], of: Workload) -> Iterator[str]:
         return
     groups: dict[str, list[str]] = {}
     for case in cases:
-        others = "  ".join(_level_text(name, case.levels[name], of) for name in factors if name != across)
-        groups.setdefault(others, []).append(_value_text(across, case.levels[across], of))
+        others = "  ".join(_level_text(name, case.levels[name], workload) for name in factors if name != across)
+        groups.setdefault(others, []).append(_value_text(across, case.levels[across], workload))
     width = max(map(len, groups))
     for others, levels in groups.items():
         yield f"    {others:{width}}{'  ' if width else ''}{across} {' '.join(levels)}"
@@ -149,15 +149,15 @@ def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
         count = sum(run.case_id == control[0].case_id for run in plan.runs)
         yield ""
         yield f"control ({count} runs, one after every {study.control.every})"
-        of = workload.of(plan.study["workload"])
-        yield from _parameter_lines(_shared(control, of), of)
+        workload = workloads.named(plan.study["workload"])
+        yield from _parameter_lines(_shared(control, workload), workload)
 
 
-def _shared(cases: Sequence[Case], of: Workload) -> dict[str, Any]:
+def _shared(cases: Sequence[Case], workload: Workload) -> dict[str, Any]:
     """Parameters that all cases have in common and that are not the default, and always those that matter most."""
     from iosonde.plan import Setup
 
-    fields = {**of.PARAMETERS.model_fields, **Setup.model_fields}
+    fields = {**workload.PARAMETERS.model_fields, **Setup.model_fields}
     shared = {
         name: value
         for name, value in cases[0].parameters.items()
@@ -166,15 +166,15 @@ def _shared(cases: Sequence[Case], of: Workload) -> dict[str, Any]:
     return {
         name: value
         for name, value in shared.items()
-        if name.rpartition(".")[2] in of.SHOWN
+        if name.rpartition(".")[2] in workload.SHOWN
         or value != fields[name.rpartition(".")[2]].get_default(call_default_factory=True)
     }
 
 
-def _parameter_lines(parameters: Mapping[str, Any], of: Workload) -> list[str]:
+def _parameter_lines(parameters: Mapping[str, Any], workload: Workload) -> list[str]:
     # A parameter and its value stay on one line.
     pairs = (pair for name, value in parameters.items() for pair in _pairs(name, value))
-    text = ", ".join(_level_text(name, value, of).replace(" ", NO_BREAK) for name, value in pairs)
+    text = ", ".join(_level_text(name, value, workload).replace(" ", NO_BREAK) for name, value in pairs)
     wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(NO_BREAK, " ") for line in wrapped]
 
@@ -193,18 +193,18 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _level_text(name: str, value: Any, of: Workload) -> str:
-    return f"{name} {_value_text(name, value, of)}"
+def _level_text(name: str, value: Any, workload: Workload) -> str:
+    return f"{name} {_value_text(name, value, workload)}"
 
 
-def _value_text(name: str, value: Any, of: Workload) -> str:
+def _value_text(name: str, value: Any, workload: Workload) -> str:
     from iosonde.study.setup import SIZES as SETUP_SIZES
     from iosonde.units import compact_duration, compact_size
 
     parameter = name.rpartition(".")[2]
     if isinstance(value, int) and not isinstance(value, bool):
-        if parameter in (*of.SIZES, *SETUP_SIZES):
+        if parameter in (*workload.SIZES, *SETUP_SIZES):
             return compact_size(value)
-        if parameter in of.DURATIONS:
+        if parameter in workload.DURATIONS:
             return compact_duration(value)
     return f"{value:g}" if isinstance(value, float) else _plain(value)

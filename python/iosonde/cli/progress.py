@@ -23,7 +23,7 @@ from iosonde.units import format_bandwidth, format_count, format_duration, forma
 if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.plan import Case, Run
-    from iosonde.procedure.agenda import Ahead
+    from iosonde.procedure.schedule import Remaining
     from iosonde.protocol.event import Event, IntervalEvent
     from iosonde.results.schema import Record
 
@@ -37,7 +37,7 @@ PHASES = {
 
 
 @contextmanager
-def watch(ahead: Ahead, console: Console) -> Iterator[Observer]:
+def watch(ahead: Remaining, console: Console) -> Iterator[Observer]:
     """An observer that shows how far what lies ahead has come."""
     if not console.is_terminal:
         yield _Lines(ahead, console)
@@ -46,7 +46,7 @@ def watch(ahead: Ahead, console: Console) -> Iterator[Observer]:
         yield _Display(ahead, live)
 
 
-def _total_text(ahead: Ahead) -> str:
+def _total_text(ahead: Remaining) -> str:
     return f"{'at most ' if ahead.at_most else ''}{ahead.runs + ahead.at_most}"
 
 
@@ -94,7 +94,7 @@ def _frame(buckets: list[tuple[int, int]]) -> pl.DataFrame:
 class _Lines:
     """For a file or a pipe: one line when a run has ended."""
 
-    def __init__(self, ahead: Ahead, console: Console) -> None:
+    def __init__(self, ahead: Remaining, console: Console) -> None:
         self._total = _total_text(ahead)
         self._done = 0
         self._console = console
@@ -120,7 +120,7 @@ class _Lines:
 class _Display:
     """For a terminal: a bar over the runs, what is going on, and the last interval's figures."""
 
-    def __init__(self, ahead: Ahead, live: Live) -> None:
+    def __init__(self, ahead: Remaining, live: Live) -> None:
         self._live = live
         self._ahead = ahead
         self._clock = _Clock(ahead.seconds, ahead.runs + ahead.at_most)

@@ -26,13 +26,13 @@ def command(
     from rich.console import Console
 
     from iosonde.execution import resume
-    from iosonde.procedure.agenda import Agenda
+    from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
 
     time_limit_s = options.read_time_limit(time_limit)
     result_set = ResultSet.open(directory)
     session.say_problems(result_set, Console(stderr=True, highlight=False))
-    ahead = Agenda(result_set, retry_failed=retry_failed).ahead()
+    ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
     decided = f", and at most {ahead.at_most} that procedures decide on" if ahead.at_most else ""
     typer.echo(f"{ahead.runs} of {len(result_set.plan.runs)} runs are to be carried out{decided}", err=True)
     session.carry_out(

@@ -38,7 +38,7 @@ def command(
     """
     from iosonde.cli.plan import summary
     from iosonde.execution import default_directory, execute
-    from iosonde.procedure.agenda import Ahead
+    from iosonde.procedure.schedule import Remaining
 
     time_limit_s = options.read_time_limit(time_limit)
     plan = options.make_plan(
@@ -47,7 +47,7 @@ def command(
     typer.echo("\n".join([f"{plan.study['title']} on {plan.target}", *summary(plan)]), err=True)
     directory = output or default_directory(plan.study_name)
     session.carry_out(
-        Ahead.of(plan),
+        Remaining.of(plan),
         directory,
         lambda observer: execute(
             plan,

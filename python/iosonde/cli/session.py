@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from iosonde.execution import Observer
-    from iosonde.procedure.agenda import Ahead
+    from iosonde.procedure.schedule import Remaining
     from iosonde.results import ResultSet
 
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Print the findings and write `report.html`.")]
 
 
-def carry_out(ahead: Ahead, directory: Path, work: Callable[[Observer], ResultSet], *, report: bool) -> None:
+def carry_out(ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], *, report: bool) -> None:
     """Do the work with a progress display, and show its results."""
     from rich.console import Console
 
@@ -74,7 +74,7 @@ def _say_ended(result_set: ResultSet, directory: Path, talk: Console) -> None:
 
 def _total(result_set: ResultSet) -> str:
     """How many runs there are to be; procedures that are not at their end add at least one each."""
-    from iosonde.procedure.agenda import open_runs
+    from iosonde.procedure.schedule import open_runs
 
     open_ends = len(open_runs(result_set))
     return f"at least {len(result_set.known_runs()) + open_ends}" if open_ends else str(len(result_set.known_runs()))

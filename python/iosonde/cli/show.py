@@ -59,11 +59,11 @@ def _level_text(level: Scalar | Level) -> str:
 
 
 def _profile_lines(study: Study) -> Iterator[str]:
-    from iosonde.planning import outline
+    from iosonde.planning import study_size
     from iosonde.units import format_duration
 
     for name, profile in study.profiles.items():
-        size = outline(study, profile=name)
+        size = study_size(study, profile=name)
         cases = f"{size.cases} case{'s' * (size.cases != 1)}"
         bound = "at most " if size.bounded else ""
         cost = f"{cases}, {bound}{size.runs} runs, about {format_duration(size.seconds * 1e9)}"

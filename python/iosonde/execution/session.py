@@ -22,7 +22,7 @@ from iosonde.execution.setups import Setups, remove_leftovers
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
 from iosonde.plan import Plan, Run
-from iosonde.procedure.agenda import Agenda
+from iosonde.procedure.schedule import Schedule
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import Target, drive_state, has_leftovers, open_target, prepare, put_back
@@ -92,15 +92,15 @@ def _carry_out(
 ) -> ResultSet:
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         name = secrets.token_hex(4)
-        agenda = Agenda(result_set, retry_failed=retry_failed, session=name)
+        schedule = Schedule(result_set, retry_failed=retry_failed, session=name)
         remove_leftovers(result_set.plan)  # A device that a killed session has left in use would be refused.
-        if not agenda.next_run():
+        if not schedule.next_run():
             _put_back(result_set)
             return result_set
         compatibility.check(find_engine(), result_set.plan.specs())
         with _session(result_set, observer, stop, name, consent) as session:
-            session.carry_out_all(agenda)
-        if stop.is_set() and agenda.next_run():
+            session.carry_out_all(schedule)
+        if stop.is_set() and schedule.next_run():
             if not stop.is_time_over:
                 raise Interrupted(result_set)
             observer.note(
@@ -130,9 +130,9 @@ class _Session:
         self._restart = 0
         self._repeated_failure: tuple[str, int] = ("", 0)
 
-    def carry_out_all(self, agenda: Agenda) -> None:
+    def carry_out_all(self, schedule: Schedule) -> None:
         """Run after run, until none is missing or the session is stopped."""
-        while not self._equipment.stop.is_set() and (run := agenda.next_run()):
+        while not self._equipment.stop.is_set() and (run := schedule.next_run()):
             if not self._carry_out(run):
                 return
 
@@ -238,7 +238,7 @@ def _prepared(result_set: ResultSet, target: Target, observer: Observer, stop: S
             equipment.setups.remove()
         finally:
             put_back(plan)
-        if not Agenda(result_set, retry_failed=False).next_run():
+        if not Schedule(result_set, retry_failed=False).next_run():
             drive_state.put_back(plan, result_set.directory)
 
 

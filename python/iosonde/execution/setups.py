@@ -63,7 +63,7 @@ class Setups:
 
     def __init__(self, plan: Plan, target: Target, directory: Path) -> None:
         """`directory` is that of the result set, where simulated drives keep their state."""
-        self.base = target.called(plan.own)
+        self.base = target.called(plan.created_name)
         self._directory = directory
         self._is_needed = any(case.setup for case in plan.cases)
         self._ready = ReadyTarget(target=self.base)
@@ -76,10 +76,10 @@ class Setups:
         if not self._is_needed:
             return self._current(run)
         is_fresh = case.setup is not None and case.setup.fresh == "run"
-        if is_fresh or self._key != case.stands_on:
+        if is_fresh or self._key != case.setup_key:
             self.remove()
             self._ready = self._create(run, case, is_fresh=is_fresh)
-            self._key = case.stands_on
+            self._key = case.setup_key
         if run.purges:
             self._laid_out_bytes = 0
         return self._current(run)
@@ -149,7 +149,7 @@ class Setups:
         """Start new drives, unless those of an earlier session are the same; nothing where none are simulated."""
         if run.spec["workload"].get("backend", {}).get("kind") != "ssd":
             return {}
-        wanted = "\n".join(case.stands_on)
+        wanted = "\n".join(case.setup_key)
         if is_fresh or drive_state.stands_on(self._directory) != wanted:
             drive_state.begin(self._directory, wanted)
             return {"simulated": True}
@@ -163,6 +163,6 @@ def _claims_of(target: Target) -> list[int]:
 
 def remove_leftovers(plan: Plan) -> None:
     """Remove the setup of a session that was killed; nothing where a plan has none."""
-    if plan.own and any(case.setup for case in plan.cases):
+    if plan.created_name and any(case.setup for case in plan.cases):
         with journal.undoing(f"remove what was created on `{plan.target}`"):
-            journal.clear(plan.own)
+            journal.clear(plan.created_name)

@@ -108,7 +108,7 @@ def findings(
     """Answer the study's questions, the most important first.
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
-    same, `procedures` from `procedure.evidence.conclusions`, `courses` from `sustained.courses`, `disturbed` from
+    same, `procedures` from `procedure.observations.conclusions`, `courses` from `sustained.courses`, `disturbed` from
     `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
     `lasting_drop.lasting_drops`. What is not given is not spoken of.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from iosonde.plan.base import Frozen, JsonObject, RunId, Scalar
 from iosonde.plan.cost import Cost
@@ -12,22 +12,21 @@ from iosonde.plan.setup import Setup
 
 
 class Procedure(Frozen):
-    """How the runs of a case are decided while it is carried out: each by the records so far (`iosonde.procedure`)."""
+    """How the runs of a case are decided during the study, each from the records so far (`iosonde.procedure`)."""
 
     kind: str
     settings: JsonObject
-    """What the kind needs to know, resolved: everything that a decision depends on besides records."""
-    most_runs: int
-    """It never takes more."""
+    """Settings of the kind, resolved: everything that a decision depends on besides records."""
+    max_runs: int = Field(validation_alias=AliasChoices("max_runs", "most_runs"))
+    """Upper bound of its runs. Plans before 0.2 call it `most_runs`."""
     text: str
-    """What it does and how far it goes at most, for a reader."""
+    """Its steps and bounds, for a reader."""
     spec: JsonObject
-    """What the specs of all its runs are made from. Its `run_id` is what theirs begin with."""
+    """Template of the specs of its runs. Their `run_id` starts with this one's."""
     preparing: int = 0
-    """How many of these runs prepare the target or are stages after it; what those take is not the case's cost but
-    `preparation`."""
+    """How many of these runs prepare the target or are stages after it; their cost is in `preparation`."""
     preparation: Cost = Cost(seconds=0, write_bytes=0)
-    """Of the target, and of the stages after its rounds, on top of what its runs take."""
+    """Cost of preparing the target, and of the stages after its rounds."""
 
     @property
     def stem(self) -> str:
@@ -51,15 +50,15 @@ class Case(Frozen):
     cost: Cost
     """Of one run."""
     procedure: Procedure | None = None
-    """None where all runs are known beforehand and stand in the plan."""
+    """None if the plan lists all its runs."""
     setup: Setup | None = None
-    """What is made on the target for it; None where it takes the target as it is."""
+    """Created on the target for it; None if it uses the target directly."""
 
     @property
-    def stands_on(self) -> tuple[str, ...]:
-        """What must stand when one of its runs begins: runs with the same can follow each other on it.
+    def setup_key(self) -> tuple[str, ...]:
+        """Identifies the setup of its runs: runs with the same key can share one.
 
-        Empty where nothing is made. (`fresh = "run"` asks for more: see `Setup.fresh`.)
+        Empty without a setup. (`fresh = "run"` never shares: see `Setup.fresh`.)
         """
         if self.setup is None:
             return ()
@@ -68,7 +67,7 @@ class Case(Frozen):
 
 
 PREPARATION = "preparation"
-"""Part that the records of steps of preparation belong to: what is asked of the study leaves them out."""
+"""Part of the records of preparation steps; analyses leave it out."""
 
 
 class Run(Frozen):
@@ -91,8 +90,8 @@ class Run(Frozen):
     part: str = ""
     """Part that its record belongs to, where that is not the case's: `preparation`."""
     purges: bool = False
-    """Whether the target gives up what it holds before the engine starts."""
+    """Whether the target is purged before the engine starts."""
     until: JsonObject | None = None
     """The run ends once its intervals are steady (`procedure.watch`): `round_ns`, `tracking`, `hold`, `criteria`."""
     restart: int = 0
-    """How often what the run builds on had been destroyed by a pause, and was made again."""
+    """How often the device state that the run needs was lost in a pause, and prepared again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from iosonde.plan.base import Frozen, JsonObject, OwnName
 from iosonde.plan.case import Case, Run
@@ -31,17 +31,17 @@ class Plan(Frozen):
     layout_bytes: int
     """Bytes that layout writes at most."""
     cost: Cost
-    """Sum over all runs plus layout; procedures with the most that they can take."""
+    """Sum over all runs plus layout; the upper bound of procedures."""
     settings: dict[str, str]
     """`--set` as given, so that the plan can be rerun."""
     keep: bool = False
-    """Whether the test file stays after the study (`--keep`)."""
+    """Whether the test file is kept after the study (`--keep`)."""
     notes: list[str] = Field(default=[], exclude=True)
-    """What a user should know before it begins."""
-    asks: list[str] = Field(default=[], exclude=True)
-    """Options without which it is not carried out; not kept, for serial numbers may stand there."""
-    own: OwnName = ""
-    """Name of what is made on the target (`iosonde-XXXXXXXX`), where anything is."""
+    """Notes for the user before it starts."""
+    required_options: list[str] = Field(default=[], exclude=True)
+    """Options without which it is not carried out; not kept, since they may contain serial numbers."""
+    created_name: OwnName = Field(default="", validation_alias=AliasChoices("created_name", "own"))
+    """Name of what is created on the target (`iosonde-XXXXXXXX`), where anything is. Plans before 0.2 call it `own`."""
 
     @property
     def adaptive(self) -> list[Case]:

@@ -33,13 +33,13 @@ def laid_out_bytes(drafts: Sequence[Draft], order: Sequence[Draft]) -> int:
     """What is missing is written once to whatever is made, and what is always written at every run."""
     always = 0
     missing: dict[tuple[Any, ...], list[Draft]] = {}
-    for number, draft in enumerate([*order, *(each for each in drafts for _ in range(each.most_runs))]):
-        layout = draft.of.layout(draft.streams)
+    for number, draft in enumerate([*order, *(each for each in drafts for _ in range(each.max_runs))]):
+        layout = draft.workload.layout(draft.streams)
         if layout == "always":
-            always += sum(draft.of.files(draft.streams).values())
+            always += sum(draft.workload.files(draft.streams).values())
         elif layout == "missing":
             is_own = draft.case.setup is not None and draft.case.setup.fresh == "run"
-            missing.setdefault((*draft.case.stands_on, number if is_own else None), []).append(draft)
+            missing.setdefault((*draft.case.setup_key, number if is_own else None), []).append(draft)
     return always + sum(sum(files_of(group).values()) for group in missing.values())
 
 
@@ -47,7 +47,7 @@ def preparation_cost(draft: Draft, study: Study) -> Cost:
     """What preparation and what follows the rounds take, in all repeats."""
     from iosonde.procedure import preparation
 
-    each = [preparation.cost(draft.streams), *map(draft.of.cost, draft.following)]
+    each = [preparation.cost(draft.streams), *map(draft.workload.cost, draft.following)]
     written = None if any(cost.write_bytes is None for cost in each) else sum(cost.write_bytes or 0 for cost in each)
     return Cost(
         seconds=sum(cost.seconds for cost in each) * study.repeats,

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from iosonde import workload
+from iosonde import workload as workloads
 from iosonde.errors import IosondeError, StudyError
 from iosonde.plan import Case, Cost, Setup
-from iosonde.planning.stages import Stages
+from iosonde.planning.setup_targets import SetupTargets
 from iosonde.study.check import CONTROL
 from iosonde.study.effective import read_level
 from iosonde.study.layers import streams_of, whole_case
@@ -21,7 +21,7 @@ from iosonde.units import compact_duration, compact_size
 from iosonde.workload.interface import Room, Workload
 
 if TYPE_CHECKING:
-    from iosonde.procedure import Outlook
+    from iosonde.procedure import Forecast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Draft:
 
     case: Case
     number: int
-    of: Workload
+    workload: Workload
     streams: Mapping[str, Any]
     """Their parameters. With a procedure, those of the largest load that it may try."""
     others: Sequence[Mapping[str, Any]] = ()
@@ -39,26 +39,26 @@ class Draft:
     """Those of what follows its rounds."""
     kind: str = ""
     """The kind of its procedure, if it has one."""
-    outlook: Outlook | None = None
+    forecast: Forecast | None = None
 
     @property
-    def most_runs(self) -> int:
+    def max_runs(self) -> int:
         """How many runs its procedure can ask for."""
-        return self.outlook.most_runs if self.outlook else 0
+        return self.forecast.max_runs if self.forecast else 0
 
     @property
     def most_measured(self) -> int:
         """Those of them that take as long as the case does."""
-        return self.outlook.most_runs - self.outlook.preparing if self.outlook else 0
+        return self.forecast.max_runs - self.forecast.preparing if self.forecast else 0
 
     def varies(self, name: str) -> bool:
         """Whether a parameter takes several values: as a factor, or by the procedure."""
-        return name in self.case.levels or (self.outlook is not None and name in self.outlook.decided)
+        return name in self.case.levels or (self.forecast is not None and name in self.forecast.decided)
 
 
-def drafts_of(study: Study, stages: Stages[Any]) -> list[Draft]:
+def drafts_of(study: Study, stages: SetupTargets[Any]) -> list[Draft]:
     """Every case, the control first; their numbers are those of the runs."""
-    cases = [(part, levels) for part in study.parts for levels in _combinations(part, workload.of(study.workload))]
+    cases = [(part, levels) for part in study.parts for levels in _combinations(part, workloads.named(study.workload))]
     if not cases:
         raise StudyError(
             f"the study `{study.name}` has no cases",
@@ -72,11 +72,11 @@ def drafts_of(study: Study, stages: Stages[Any]) -> list[Draft]:
     return drafts
 
 
-def _combinations(part: Part, of: Workload) -> Iterator[dict[str, Scalar | Level]]:
+def _combinations(part: Part, workload: Workload) -> Iterator[dict[str, Scalar | Level]]:
     """The product of the factors' levels in order, without what is excluded."""
     for levels in itertools.product(*part.factors.values()):
         combination = dict(zip(part.factors, levels, strict=True))
-        read = {name: read_level(name, level, of) for name, level in combination.items()}
+        read = {name: read_level(name, level, workload) for name, level in combination.items()}
         if not any(excluded.items() <= read.items() for excluded in part.exclude):
             yield combination
 
@@ -86,67 +86,67 @@ def _draft(
     part: Part,
     levels: Mapping[str, Scalar | Level],
     number: int,
-    stages: Stages[Any],
+    stages: SetupTargets[Any],
 ) -> Draft:
-    of = workload.of(study.workload)
-    case_id = "/".join([part.name, *(f"{name}={_level_text(of, name, level)}" for name, level in levels.items())])
+    workload = workloads.named(study.workload)
+    case_id = "/".join([part.name, *(f"{name}={_level_text(workload, name, level)}" for name, level in levels.items())])
     try:
         setup = settle_setup(whole_case(study, part, levels), devices=stages.base.device_count())
         target: Room = stages.on(setup)
         room_bytes = target.free_bytes()
-        kind, outlook = _outlook(part, study)
+        kind, forecast = _outlook(part, study)
         _check_fresh(setup, kind)
         extremes, following = (
-            [_settled(of, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
-            for each in ((outlook.extremes, outlook.stages) if outlook else ([{}], []))
+            [_settled(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
+            for each in ((forecast.extremes, forecast.stages) if forecast else ([{}], []))
         )
     except IosondeError as error:
         raise in_case(error, case_id, study) from None
     streams = extremes[-1]
-    _check_prepared(of, streams, kind, case_id, study)
+    _check_prepared(workload, streams, kind, case_id, study)
     if kind == "rounds":
         _check_judged(part, streams, case_id, study)
-        _check_filled(of, streams, case_id, study)
-    decided = outlook.decided if outlook else ()
+        _check_filled(workload, streams, case_id, study)
+    decided = forecast.decided if forecast else ()
     case = Case(
         case_id=case_id,
         part=part.name,
         control=number == 0,
-        levels={name: read_level(name, level, of) for name, level in levels.items()},
+        levels={name: read_level(name, level, workload) for name, level in levels.items()},
         parameters={
-            **{name: value for name, value in _parameters(of, streams).items() if name not in decided},
+            **{name: value for name, value in _parameters(workload, streams).items() if name not in decided},
             **(part.rounds.criteria if part.rounds else {}),
             **(setup.model_dump() if setup else {}),
         },
         setup=setup,
-        cost=_most([of.cost(each) for each in extremes], outlook),
+        cost=_most([workload.cost(each) for each in extremes], forecast),
     )
     return Draft(
         case=case,
         number=number,
-        of=of,
+        workload=workload,
         streams=streams,
         others=(*extremes[:-1], *following),
         following=following,
         kind=kind,
-        outlook=outlook,
+        forecast=forecast,
     )
 
 
-def _most(extremes: Sequence[Cost], outlook: Outlook | None) -> Cost:
+def _most(extremes: Sequence[Cost], forecast: Forecast | None) -> Cost:
     """The most that any of them takes."""
     written = [cost.write_bytes for cost in extremes]
     writes = any(size != 0 for size in written)
-    is_known = None not in written and (outlook is None or outlook.rates_known)
+    is_known = None not in written and (forecast is None or forecast.rates_known)
     return Cost(
         seconds=max(cost.seconds for cost in extremes),
         write_bytes=max(size or 0 for size in written) if is_known or not writes else None,
     )
 
 
-def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id: str, study: Study) -> None:
+def _check_prepared(workload: Workload, streams: Mapping[str, Any], kind: str, case_id: str, study: Study) -> None:
     """What is prepared for is a procedure, since other runs come in an order that leaves no state as it was."""
-    if kind != "rounds" and any(of.prepares(stream) for stream in streams.values()):
+    if kind != "rounds" and any(workload.prepares(stream) for stream in streams.values()):
         error = StudyError(
             "`purge`, `fill` and `precondition` are for parts with `rounds`",
             hint="write `[parts.rounds]` with `most = 1` for a single run after each preparation",
@@ -154,9 +154,9 @@ def _check_prepared(of: Workload, streams: Mapping[str, Any], kind: str, case_id
         raise in_case(error, case_id, study)
 
 
-def _check_filled(of: Workload, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
+def _check_filled(workload: Workload, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
     """Steps of preparation write the files of one stream."""
-    prepared = [each for each in streams.values() if of.prepares(each)]
+    prepared = [each for each in streams.values() if workload.prepares(each)]
     if len(streams) > 1 and any(each.files == "per_job" and (each.fill or each.precondition) for each in prepared):
         error = StudyError(
             "`fill` and `precondition` of files for each job are for a single stream",
@@ -188,16 +188,16 @@ def _check_fresh(setup: Setup | None, kind: str) -> None:
         )
 
 
-def _outlook(part: Part, study: Study) -> tuple[str, Outlook | None]:
+def _outlook(part: Part, study: Study) -> tuple[str, Forecast | None]:
     from iosonde.procedure import KINDS, kind_of
 
     kind = kind_of(part)
-    return kind, KINDS[kind].outlook(part, study) if kind else None
+    return kind, KINDS[kind].forecast(part, study) if kind else None
 
 
-def _settled(of: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:
-    built = {name: of.build(parameters) for name, parameters in streams.items()}
-    return of.settle(built, target, room_bytes=room_bytes)
+def _settled(workload: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:
+    built = {name: workload.build(parameters) for name, parameters in streams.items()}
+    return workload.settle(built, target, room_bytes=room_bytes)
 
 
 def in_case(error: IosondeError, case_id: str, study: Study) -> IosondeError:
@@ -206,10 +206,10 @@ def in_case(error: IosondeError, case_id: str, study: Study) -> IosondeError:
     return type(error)(error.what, where=where, hint=error.hint)
 
 
-def _parameters(of: Workload, streams: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(workload: Workload, streams: Mapping[str, Any]) -> dict[str, Any]:
     """Every parameter once, or once for each stream where they differ."""
     parameters: dict[str, Any] = {}
-    for name in of.PARAMETERS.model_fields:
+    for name in workload.PARAMETERS.model_fields:
         values = {stream: getattr(parameter, name) for stream, parameter in streams.items()}
         first = next(iter(values.values()))
         if all(value == first for value in values.values()):
@@ -219,16 +219,16 @@ def _parameters(of: Workload, streams: Mapping[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def _level_text(of: Workload, factor: str, level: Scalar | Level) -> str:
+def _level_text(workload: Workload, factor: str, level: Scalar | Level) -> str:
     """A level as it stands in the name of a case."""
     if isinstance(level, Level):
         return level.label.replace("/", "-")
     parameter = factor.rpartition(".")[2]
     if isinstance(level, bool):
         return str(level).lower()
-    if isinstance(level, int) and parameter in (*of.SIZES, *SETUP_SIZES):
+    if isinstance(level, int) and parameter in (*workload.SIZES, *SETUP_SIZES):
         return compact_size(level)
-    if isinstance(level, int) and parameter in of.DURATIONS:
+    if isinstance(level, int) and parameter in workload.DURATIONS:
         return compact_duration(level)
     return f"{level:g}" if isinstance(level, float) else str(level).replace("/", "-")
 

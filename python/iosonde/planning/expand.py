@@ -12,7 +12,7 @@ from iosonde.planning.draft import Draft, drafts_of
 from iosonde.planning.feasible import check_direct, check_memory, check_room
 from iosonde.planning.files import beside_each_other, destroyed, files_of
 from iosonde.planning.order import run_order, seed_of_run
-from iosonde.planning.stages import Nowhere, Stages
+from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
 from iosonde.study.effective import effective
 from iosonde.study.model import Study
 
@@ -33,7 +33,7 @@ def expand(
     """What the study will do on that target. Nothing is written, and what could not be done raises now."""
     whole = effective(study, profile=profile, settings=settings or {})
     whole = whole.model_copy(update={"repeats": repeats or whole.repeats, "seed": whole.seed if seed is None else seed})
-    stages = Stages(target)
+    stages = SetupTargets(target)
     drafts = drafts_of(whole, stages)
     check_memory(drafts, whole)
     for group in beside_each_other(drafts):
@@ -59,13 +59,13 @@ def expand(
         settings=dict(settings or {}),
         keep=keep,
         notes=target.notes(),
-        asks=target.asks(),
-        own=target.own,
+        required_options=target.asks(),
+        created_name=target.own,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
+class StudySize:
     """How large a study is, whatever the target."""
 
     cases: int
@@ -77,49 +77,51 @@ class Outline:
     """Whether runs and time are an upper bound, because procedures decide how many there are."""
 
 
-def outline(study: Study, *, profile: str) -> Outline:
+def study_size(study: Study, *, profile: str) -> StudySize:
     """How large a study is with a profile, without the work of planning it."""
     whole = effective(study, profile=profile, settings={})
-    drafts = drafts_of(whole, Stages(Nowhere()))
+    drafts = drafts_of(whole, SetupTargets(UnknownTarget()))
     order = run_order(whole, drafts)
     decided = [draft for draft in drafts for _ in range(draft.most_measured)]
-    staged = [draft.of.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
+    staged = [draft.workload.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
     measured = [*(draft.case.cost.seconds for draft in [*order, *decided]), *staged]
     seconds = sum(measured) + RUN_OVERHEAD_SECONDS * len(measured)
-    return Outline(
+    return StudySize(
         cases=sum(not draft.case.control for draft in drafts),
-        runs=len(order) + sum(draft.most_runs for draft in drafts),
+        runs=len(order) + sum(draft.max_runs for draft in drafts),
         seconds=seconds,
-        bounded=any(draft.outlook and draft.outlook.uncertain for draft in drafts),
+        bounded=any(draft.forecast and draft.forecast.uncertain for draft in drafts),
     )
 
 
-def _runs(study: Study, drafts: Sequence[Draft], stages: Stages[Target]) -> list[Run]:
+def _runs(study: Study, drafts: Sequence[Draft], stages: SetupTargets[Target]) -> list[Run]:
     repeats: dict[int, int] = {}
     runs = []
     for order, draft in enumerate(drafts):
         repeat = repeats[draft.number] = repeats.get(draft.number, 0) + 1
         run_id = f"c{draft.number:04}-r{repeat}"
         target = stages.on(draft.case.setup)
-        spec = draft.of.resolve(
+        spec = draft.workload.resolve(
             draft.streams, target, seed=seed_of_run(study.seed, draft.case.case_id, repeat), run_id=run_id
         )
         runs.append(Run(run_id=run_id, case_id=draft.case.case_id, repeat=repeat, order=order, spec=spec))
     return runs
 
 
-def _with_procedure(draft: Draft, study: Study, stages: Stages[Target]) -> Case:
+def _with_procedure(draft: Draft, study: Study, stages: SetupTargets[Target]) -> Case:
     """The case as the plan has it; its procedure with the spec that the specs of its runs are made from."""
-    if not draft.outlook:
+    if not draft.forecast:
         return draft.case
     seed = seed_of_run(study.seed, draft.case.case_id, 0)
     procedure = Procedure(
         kind=draft.kind,
-        settings=dict(draft.outlook.settings),
-        most_runs=draft.outlook.most_runs,
-        text=draft.outlook.text,
-        spec=draft.of.resolve(draft.streams, stages.on(draft.case.setup), seed=seed, run_id=f"c{draft.number:04}"),
-        preparing=draft.outlook.preparing,
+        settings=dict(draft.forecast.settings),
+        max_runs=draft.forecast.max_runs,
+        text=draft.forecast.text,
+        spec=draft.workload.resolve(
+            draft.streams, stages.on(draft.case.setup), seed=seed, run_id=f"c{draft.number:04}"
+        ),
+        preparing=draft.forecast.preparing,
         preparation=preparation_cost(draft, study),
     )
     return draft.case.model_copy(update={"procedure": procedure})

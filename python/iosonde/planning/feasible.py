@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target) -> None:
     """The target has room for files that lie there together; `TargetError` names what needs most."""
     is_virtual = target.backend() is not None
-    needed = max(draft.of.addressed_bytes(draft.streams) for draft in drafts) if is_virtual else sum(files.values())
-    largest = max(drafts, key=lambda draft: sum(draft.of.files(draft.streams).values()))
+    needed = (
+        max(draft.workload.addressed_bytes(draft.streams) for draft in drafts) if is_virtual else sum(files.values())
+    )
+    largest = max(drafts, key=lambda draft: sum(draft.workload.files(draft.streams).values()))
     try:
         target.check(needed, [], "buffered")
     except TargetError as error:
-        where = f"{largest.of.room_by(len(files))}, as in case `{largest.case.case_id}`"
-        hint = error.hint.replace(block.SMALLER, largest.of.SMALLER)
+        where = f"{largest.workload.room_by(len(files))}, as in case `{largest.case.case_id}`"
+        hint = error.hint.replace(block.SMALLER, largest.workload.SMALLER)
         raise TargetError(error.what, where=where, hint=hint) from None
 
 
@@ -34,7 +36,7 @@ def check_direct(drafts: Sequence[Draft], target: Target) -> None:
     wanted: dict[tuple[str, int], Draft] = {}
     for draft in drafts:
         for stream in (stream for streams in (*draft.others, draft.streams) for stream in streams.values()):
-            for parameter, sizes in draft.of.must_align(stream).items():
+            for parameter, sizes in draft.workload.must_align(stream).items():
                 wanted |= {(parameter, size): draft for size in sizes if (parameter, size) not in wanted}
     refused = {place: error for place in wanted if (error := _refused(place[1], target))}
     if not refused:
@@ -73,4 +75,4 @@ def check_memory(drafts: Sequence[Draft], study: Study) -> None:
 
 
 def _buffer_bytes(draft: Draft) -> int:
-    return max(draft.of.buffer_bytes(streams) for streams in (draft.streams, *draft.others))
+    return max(draft.workload.buffer_bytes(streams) for streams in (draft.streams, *draft.others))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iosonde.plan import OF_WHOLE_DEVICE, Destroys, Setup
 from iosonde.planning.draft import Draft
-from iosonde.planning.stages import Stages
+from iosonde.planning.setup_targets import SetupTargets
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -17,7 +17,7 @@ def files_of(drafts: Sequence[Draft]) -> dict[str, int]:
     """The files that lie there when all cases have run, with their largest size."""
     files: dict[str, int] = {}
     for draft in drafts:
-        for name, size_bytes in draft.of.files(draft.streams).items():
+        for name, size_bytes in draft.workload.files(draft.streams).items():
             files[name] = max(size_bytes, files.get(name, 0))
     return files
 
@@ -26,7 +26,7 @@ def beside_each_other(drafts: Sequence[Draft]) -> list[list[Draft]]:
     """Cases whose files lie beside each other."""
     groups: dict[tuple[str, ...], list[Draft]] = {}
     for draft in drafts:
-        groups.setdefault(draft.case.stands_on, []).append(draft)
+        groups.setdefault(draft.case.setup_key, []).append(draft)
     return list(groups.values())
 
 
@@ -38,7 +38,7 @@ def _by_setup(drafts: Sequence[Draft]) -> dict[Setup | None, list[Draft]]:
     return groups
 
 
-def destroyed(drafts: Sequence[Draft], stages: Stages[Target], *, keep: bool) -> list[Destroys]:
+def destroyed(drafts: Sequence[Draft], stages: SetupTargets[Target], *, keep: bool) -> list[Destroys]:
     """What each setup makes and removes, each thing once, with the most that is ever in it."""
     found: dict[str, Destroys] = {}
     for setup, group in _by_setup(drafts).items():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iosonde import workload
+from iosonde import workload as workloads
 from iosonde.errors import StudyError
 from iosonde.procedure import KINDS, kind_of
 from iosonde.study.load import read, read_text, validate
+from iosonde.study.location import StudyFile
 from iosonde.study.model import Study
-from iosonde.study.place import StudyFile
 
 
 def load(name_or_path: str | Path) -> Study:
@@ -34,12 +34,12 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
         kind = kind_of(part)
         if kind and study.workload != "block":
             raise StudyError(
-                f"`{kind}` is for block I/O, and this is a study of {workload.of(study.workload).TITLE}",
+                f"`{kind}` is for block I/O, and this is a study of {workloads.named(study.workload).TITLE}",
                 where=source.where("parts", index, kind),
                 hint="name the levels that are to be measured as a factor",
             )
         try:
             if kind:
-                KINDS[kind].outlook(part, study)
+                KINDS[kind].forecast(part, study)
         except StudyError as error:
             raise StudyError(error.what, where=source.where("parts", index, kind), hint=error.hint) from None

@@ -16,9 +16,9 @@ def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
     """The runs in their order, the control among them at even distances.
 
     Runs on the same setup follow each other, for it is dear to make; the setups come in a random order too. Cases with
-    a procedure are not among them: theirs is decided when it comes to it (`procedure/agenda.py`).
+    a procedure are not among them: theirs is decided when it comes to it (`procedure/schedule.py`).
     """
-    measured = [draft for draft in drafts if not draft.case.control and not draft.outlook]
+    measured = [draft for draft in drafts if not draft.case.control and not draft.forecast]
     groups: dict[tuple[str, ...], list[Draft]] = {}
     for draft in measured:
         groups.setdefault(_kept_together(draft.case), []).append(draft)
@@ -39,7 +39,7 @@ def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
 
 def _kept_together(case: Case) -> tuple[str, ...]:
     """Runs with the same follow each other; what is made for every run anew need not be."""
-    return () if case.setup and case.setup.fresh == "run" else case.stands_on
+    return () if case.setup and case.setup.fresh == "run" else case.setup_key
 
 
 def _interleaved(drafts: Sequence[Draft], study: Study) -> Iterator[Draft]:

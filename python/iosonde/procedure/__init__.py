@@ -1,15 +1,15 @@
-"""Procedures: cases whose runs are not all known beforehand, because what comes next depends on what was found.
+"""Procedures: cases whose runs are not all known beforehand, because each depends on earlier results.
 
 A procedure is data in the plan (`Case.procedure`). Its kind is one file here, which offers
 
-- `course(case, evidence)`: a generator that yields runs it wants, receives what was observed of each, and returns a
-  `Conclusion`. It must depend on nothing but its arguments: the course is taken from its beginning whenever something
-  is to be decided, with the records that lie there, so a study that was killed goes on where it was by itself;
-- `outlook(part, study)`: what can be said of it beforehand: its settings, the extremes to check, how many runs at most;
-- `INTERLEAVED`: whether the cases of a part take turns, run by run, or each is finished before the next begins.
+- `runs(case, observations)`: a generator that yields the next run, receives its observation, and returns a
+  `Conclusion`. It depends only on its arguments and is replayed from the start over the existing records at every
+  decision, so a study that was killed continues without any stored state;
+- `forecast(part, study)`: its settings, the extremes to check, and the upper bound of its runs;
+- `INTERLEAVED`: whether the cases of a part alternate run by run, or each completes before the next starts.
 
-`next_run` and `conclusion` are all that others need. Nothing of a conclusion is stored: records are facts, and whoever
-wants to know what they mean asks again.
+`next_run` and `conclusion` are all that other packages need. Conclusions are not stored: they are derived from the
+records whenever they are needed.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ from typing import Protocol
 
 from iosonde.errors import StudyError
 from iosonde.plan import Case, Run
-from iosonde.procedure import found, rounds, search
+from iosonde.procedure import derived, rounds, search
 from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.evidence import Evidence, Observation, ResultEvidence
-from iosonde.procedure.outlook import Outlook
+from iosonde.procedure.forecast import Forecast
+from iosonde.procedure.observations import Observation, Observations, RecordedObservations
 from iosonde.study.model import Part, Study
 
 __all__ = [
     "KINDS",
     "Conclusion",
-    "Evidence",
+    "Forecast",
     "Observation",
-    "Outlook",
-    "ResultEvidence",
+    "Observations",
+    "RecordedObservations",
     "conclusion",
     "kind_of",
     "next_run",
     "progress",
 ]
 
-Course = Generator[Run, Observation, Conclusion]
+RunGenerator = Generator[Run, Observation, Conclusion]
 
 
 class Kind(Protocol):
-    """What a kind of procedure offers."""
+    """Interface of a kind of procedure."""
 
     INTERLEAVED: bool
 
-    def outlook(self, part: Part, study: Study) -> Outlook:
-        """What can be said beforehand; `StudyError` if it cannot be done."""
+    def forecast(self, part: Part, study: Study) -> Forecast:
+        """Its contribution to the plan; `StudyError` if the part is invalid."""
 
-    def course(self, case: Case, evidence: Evidence) -> Course:
-        """What the procedure does, one run after the other."""
+    def runs(self, case: Case, observations: Observations) -> RunGenerator:
+        """The runs of the procedure, one after the other."""
 
 
-KINDS: Mapping[str, Kind] = {"found": found, "rounds": rounds, "search": search}
+KINDS: Mapping[str, Kind] = {"found": derived, "rounds": rounds, "search": search}
 """Every kind by its name, which is the key of a part in a study file."""
 
 
 def kind_of(part: Part) -> str:
-    """The kind of procedure that a part's cases have; empty if all their runs are known beforehand."""
+    """The kind of procedure of a part's cases; empty if the plan lists all their runs."""
     kinds = [name for name in KINDS if getattr(part, name)]
     if len(kinds) > 1:
         raise StudyError(f"a part has either `{kinds[0]}` or `{kinds[1]}`", hint="make two parts of it")
@@ -68,39 +68,41 @@ def kind_of(part: Part) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a procedure has come."""
+    """Progress of a procedure."""
 
     done: Sequence[Observation]
-    """What it has observed so far, in the order in which it asked."""
+    """Observations so far, in the order of its runs."""
     next_run: Run | None
-    """What it needs now; None once it has come to its end."""
+    """None once it has ended."""
     conclusion: Conclusion | None
-    """What it came to; None before its end."""
+    """None before its end."""
 
 
-def progress(case: Case, evidence: Evidence) -> Progress:
-    """How far the procedure of a case has come with the evidence that there is."""
+def progress(case: Case, observations: Observations) -> Progress:
+    """Replay the procedure of a case over the existing observations."""
     assert case.procedure, f"`{case.case_id}` has no procedure"
-    course = KINDS[case.procedure.kind].course(case, evidence)
+    runs = KINDS[case.procedure.kind].runs(case, observations)
     done: list[Observation] = []
     planned = 0
     try:
-        run = next(course)
-        while (observation := evidence.of(run)) is not None:
+        run = next(runs)
+        while (observation := observations.of(run)) is not None:
             done.append(observation)
             planned += run.restart == 0
-            run = course.send(observation)
+            run = runs.send(observation)
     except StopIteration as end:
         return Progress(done=done, next_run=None, conclusion=end.value)
-    assert run.restart or planned < case.procedure.most_runs, f"`{case.case_id}` would take more runs than was said"
+    assert run.restart or planned < case.procedure.max_runs, (
+        f"`{case.case_id}` exceeds its bound of {case.procedure.max_runs} runs"
+    )
     return Progress(done=done, next_run=run, conclusion=None)
 
 
-def next_run(case: Case, evidence: Evidence) -> Run | None:
-    """The run that a case needs now; None once its procedure has come to its end."""
-    return progress(case, evidence).next_run
+def next_run(case: Case, observations: Observations) -> Run | None:
+    """The next run of a case; None once its procedure has ended."""
+    return progress(case, observations).next_run
 
 
-def conclusion(case: Case, evidence: Evidence) -> Conclusion | None:
-    """What the procedure of a case came to; None before its end."""
-    return progress(case, evidence).conclusion
+def conclusion(case: Case, observations: Observations) -> Conclusion | None:
+    """The conclusion of the procedure of a case; None before its end."""
+    return progress(case, observations).conclusion

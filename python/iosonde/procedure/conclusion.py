@@ -1,4 +1,4 @@
-"""What a procedure comes to."""
+"""The result of a procedure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """The end of a procedure. Kinds that have more to say have a conclusion of their own."""
+    """The result of a procedure; kinds extend it."""
 
     case_id: str
     reached: bool
-    """Whether it came to what it was for."""
+    """Whether it succeeded."""
     reason: str = ""
     """Why not."""
     value: float | None = None
-    """The number that it was to find, if it found one."""
+    """The value that it searched for, if it found one."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from iosonde.errors import StudyError
-from iosonde.procedure.evidence import Observation
+from iosonde.procedure.observations import Observation
 from iosonde.units import format_latency, parse_duration, parse_rate, parse_size
 
 SAMPLES_BEYOND = 10

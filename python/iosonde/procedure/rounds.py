@@ -25,8 +25,8 @@ from iosonde.metrics.steady_state import Criteria, SteadyState, Window, steady_s
 from iosonde.plan import PREPARATION, Case, JsonObject, Run
 from iosonde.procedure import preparation
 from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.evidence import Evidence, Observation
-from iosonde.procedure.outlook import Outlook
+from iosonde.procedure.forecast import Forecast
+from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import probe
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
 from iosonde.workload import block
@@ -114,7 +114,7 @@ class Settings:
         return Criteria(window=self.window, range=self.range, slope=self.slope)
 
 
-def outlook(part: Part, study: Study) -> Outlook:
+def forecast(part: Part, study: Study) -> Forecast:
     """How many rounds of what there are at most."""
     settings = _settings(part, study)
     assert part.rounds, "a part with rounds"
@@ -136,12 +136,12 @@ def outlook(part: Part, study: Study) -> Outlook:
     stages = len(settings.stages)
     if stages:
         text += f", then {stages} stage{'s' * (stages > 1)}: " + ", ".join(each.label for each in part.rounds.stages)
-    return Outlook(
+    return Forecast(
         settings=vars(settings),
         extremes=[_written(combination) for combination in _combinations(part)] if settings.most else [{}],
         stages=[_written({STAGE: each}) for each in part.rounds.stages],
         decided=list(dict.fromkeys(name for load in settings.loads for name in load["parameters"])),
-        most_runs=study.repeats * (most + stages + _STEPS),
+        max_runs=study.repeats * (most + stages + _STEPS),
         preparing=study.repeats * (stages + _STEPS),
         uncertain=settings.most >= settings.window or settings.until_steady,
         text=text,
@@ -152,13 +152,13 @@ _STEPS = 2
 """Runs of a preparation at most: preconditioning fills by itself."""
 
 
-def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclusion]:
+def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
     """Pass after pass."""
     assert case.procedure, "a case with rounds has a procedure"
     settings = Settings(**case.procedure.settings)
     passes: list[Pass] = []
     for repeat in range(1, settings.repeats + 1):
-        passes.append((yield from _pass(case, settings, evidence, repeat)))
+        passes.append((yield from _pass(case, settings, observations, repeat)))
     sought = settings.most >= settings.window
     return RoundsConclusion(
         case_id=case.case_id,
@@ -171,9 +171,9 @@ def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclu
     )
 
 
-def _pass(case: Case, settings: Settings, evidence: Evidence, repeat: int) -> Generator[Run, Observation, Pass]:
+def _pass(case: Case, settings: Settings, observations: Observations, repeat: int) -> Generator[Run, Observation, Pass]:
     """Prepare, and measure rounds until they are steady."""
-    state = _State(case=case, evidence=evidence, repeat=repeat)
+    state = _State(case=case, observations=observations, repeat=repeat)
     tracked = [load for load in settings.loads if load["tracked"]]
     values: list[list[float]] = [[] for _ in tracked]
     number = unsteady = 0
@@ -228,7 +228,7 @@ class _State:
     """What a pass has made of the target, and whether it is still so."""
 
     case: Case
-    evidence: Evidence
+    observations: Observations
     repeat: int
     restart: int = 0
     session: str = ""
@@ -323,12 +323,12 @@ class _State:
         names = preparation.steps(self.case.parameters)
         if not names or not self.session or self._survives():
             return False
-        observation = self.evidence.of(run)
+        observation = self.observations.of(run)
         if observation is not None and not observation.failure:
             return False
-        if self.evidence.of(self._step(names[0], ahead=1)) is not None:
+        if self.observations.of(self._step(names[0], ahead=1)) is not None:
             return True
-        return observation is None and self.evidence.session not in ("", self.session)
+        return observation is None and self.observations.session not in ("", self.session)
 
     def _survives(self) -> bool:
         """On simulated storage no time passes while nobody looks."""

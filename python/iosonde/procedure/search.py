@@ -20,8 +20,8 @@ from iosonde.errors import StudyError
 from iosonde.plan import Case, Run, Scalar
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.condition import Condition, Judgement, parse
-from iosonde.procedure.evidence import Evidence, Observation
-from iosonde.procedure.outlook import Outlook
+from iosonde.procedure.forecast import Forecast
+from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import level_text, probe, rounded
 from iosonde.study.model import Part, Study
 from iosonde.workload import block
@@ -113,23 +113,23 @@ class Settings:
         return max(up, down) + bisections
 
 
-def outlook(part: Part, study: Study) -> Outlook:
+def forecast(part: Part, study: Study) -> Forecast:
     """The bounds of a part's searches, checked as far as names and numbers tell."""
     settings = _settings(part, study)
     probes, repeats = settings.most_probes(), settings.repeats
     conditions = " and ".join(str(condition) for condition in settings.conditions())
     rule = f" ({settings.rule})" if settings.rule else ""
-    return Outlook(
+    return Forecast(
         settings=vars(settings),
         extremes=[{settings.over: settings.lowest}, {settings.over: settings.highest}],
         decided=[settings.over],
-        most_runs=probes * repeats,
+        max_runs=probes * repeats,
         text=f"searches the highest {settings.over} of {level_text(settings.lowest)}..{level_text(settings.highest)} "
         f"where {conditions}{rule}, within {100 * settings.precision:g} %, in at most {probes} probes x {repeats} runs",
     )
 
 
-def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclusion]:
+def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
     """Bracket, then bisect."""
     assert case.procedure, "a searched case has a procedure"
     settings = Settings(**case.procedure.settings)

@@ -1,7 +1,7 @@
-"""A run that is judged while it goes on: the engine measures, iosonde decides from its intervals when it is enough.
+"""Early end of a run: iosonde decides from the engine's intervals when steady state is reached.
 
-The intervals are gathered into rounds as they are afterwards (`analysis.sustained`), so a report finds what ended it. A
-run that leaves steady state again goes on until it has come back to it.
+The intervals are combined into rounds as in `metrics.sustained`, so a report shows the same steady state. A run that
+leaves steady state continues until it is steady again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OPERATIONS = ("read", "write", "trim")
 
 
 class Watch:
-    """Takes the events of one run, and says when it has lasted long enough."""
+    """Receives the events of one run, and decides when it has lasted long enough."""
 
     def __init__(self, until: JsonObject, *, note: Callable[[str], None] = lambda text: None) -> None:
         """`until`: `round_ns`, `tracking`, `hold`, the rounds for which it must stay steady, and the `criteria`."""
@@ -59,9 +59,9 @@ class Watch:
         found = steady_state(values, criteria=self._criteria)
         if found.left and not self._has_left:
             self._has_left = True
-            self._note(f"steady state was left again in round {found.left}; the run goes on")
+            self._note(f"steady state lost in round {found.left}; the run continues")
         if steady_windows(values, criteria=self._criteria) <= self._hold:
             return False
         length = format_duration(len(values) * self._round_ns)
-        self._note(f"steady state after {length}, so the run is ended")
+        self._note(f"steady state reached after {length}; the run ends")
         return True

@@ -36,7 +36,7 @@ class Admission:
     @classmethod
     def of(cls, plan: Plan, directory: Path) -> Admission:
         """Open the plan's target; `TargetError` where it cannot be used."""
-        return cls(plan, directory, open_target(plan.target).called(plan.own or _own_of(plan)))
+        return cls(plan, directory, open_target(plan.target).called(plan.created_name or _own_of(plan)))
 
     def check_plan(self) -> None:
         """Check every spec; `TargetError` for the first that names something else."""
@@ -100,7 +100,7 @@ class Admission:
         return expected
 
     def _place(self, case: Case) -> Target:
-        key = case.stands_on
+        key = case.setup_key
         if key not in self._places:
             self._places[key] = self.base.with_setup(case.setup) if case.setup else self.base
         return self._places[key]

@@ -9,12 +9,12 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from iosonde import workload
+from iosonde import workload as workloads
 from iosonde.data import reference_file
 from iosonde.errors import StudyError
 from iosonde.study import setup
+from iosonde.study.location import Keys, StudyFile
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study
-from iosonde.study.place import Keys, StudyFile
 from iosonde.workload.interface import Workload
 
 OF_RESULTS = ("operation", "stream")
@@ -34,7 +34,7 @@ def check(study: Study, source: StudyFile) -> None:
 
 
 def check_parameters(
-    parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, of: Workload, streams: Iterable[str] = ()
+    parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str] = ()
 ) -> None:
     """Every name is a parameter, or `STREAM.PARAMETER` of one of `streams`, and every value fits it."""
     for name, value in parameters.items():
@@ -49,19 +49,19 @@ def check_parameters(
                 hint="streams run together on one setup: set it in the measurement, or as a factor",
             )
         try:
-            read_parameter(of, parameter, value)
+            read_parameter(workload, parameter, value)
         except StudyError as error:
             raise StudyError(error.what, where=with_place, hint=error.hint) from None
 
 
-def read_parameter(of: Workload, name: str, value: Any) -> Any:
+def read_parameter(workload: Workload, name: str, value: Any) -> Any:
     """One parameter of the workload or of the setup as written -> checked, in bytes or nanoseconds."""
-    return setup.read_value(name, value) if setup.is_setup(name) else of.read_value(name, value)
+    return setup.read_value(name, value) if setup.is_setup(name) else workload.read_value(name, value)
 
 
 def _check_parts(study: Study, source: StudyFile) -> None:
-    of = workload.of(study.workload)
-    check_parameters(study.measurement, source, ("measurement",), of=of)
+    workload = workloads.named(study.workload)
+    check_parameters(study.measurement, source, ("measurement",), workload=workload)
     names = [part.name for part in study.parts]
     for index, part in enumerate(study.parts):
         at: Keys = ("parts", index)
@@ -71,34 +71,34 @@ def _check_parts(study: Study, source: StudyFile) -> None:
                 where=source.where(*at),
                 hint=f"each part has a name of its own, not `{CONTROL}`, without `/`",
             )
-        _check_part(part, source, at, of)
+        _check_part(part, source, at, workload)
     if study.control:
-        check_parameters(study.control.measurement, source, ("control", "measurement"), of=of)
+        check_parameters(study.control.measurement, source, ("control", "measurement"), workload=workload)
 
 
-def _check_part(part: Part, source: StudyFile, at: Keys, of: Workload) -> None:
+def _check_part(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
     streams = [stream.name for stream in part.streams]
-    check_parameters(part.measurement, source, (*at, "measurement"), of=of, streams=streams)
+    check_parameters(part.measurement, source, (*at, "measurement"), workload=workload, streams=streams)
     for index, stream in enumerate(part.streams):
         if stream.name in streams[:index]:
             raise StudyError(f"two streams are called `{stream.name}`", where=source.where(*at, "streams", index))
-        check_parameters(stream.set, source, (*at, "streams", index, "set"), of=of)
+        check_parameters(stream.set, source, (*at, "streams", index, "set"), workload=workload)
     for name, levels in part.factors.items():
-        check_levels(name, levels, source, (*at, "factors", name), of=of, streams=streams)
-    _check_procedures(part, source, at, of)
+        check_levels(name, levels, source, (*at, "factors", name), workload=workload, streams=streams)
+    _check_procedures(part, source, at, workload)
     for index, combination in enumerate(part.exclude):
         for name in combination:
             _known("factor", name, part.factors, source.where(*at, "exclude", index))
 
 
-def _check_procedures(part: Part, source: StudyFile, at: Keys, of: Workload) -> None:
+def _check_procedures(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
     """What a procedure decides is a parameter, and no factor."""
     decided = [("found", name) for name in part.found] + ([("search", part.search.over)] if part.search else [])
     for name, levels in part.rounds.factors.items() if part.rounds else ():
         streams = [stream.name for stream in part.streams]
-        check_levels(name, levels, source, (*at, "rounds", "factors", name), of=of, streams=streams)
+        check_levels(name, levels, source, (*at, "rounds", "factors", name), workload=workload, streams=streams)
         decided.append(("rounds", name))
-    _check_stages(part, source, at, of)
+    _check_stages(part, source, at, workload)
     for key, name in decided:
         stream = name.rpartition(".")[0]
         if stream:
@@ -110,13 +110,15 @@ def _check_procedures(part: Part, source: StudyFile, at: Keys, of: Workload) -> 
             )
 
 
-def _check_stages(part: Part, source: StudyFile, at: Keys, of: Workload) -> None:
+def _check_stages(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
     """Stages are labelled sets of parameters; without rounds there must be some."""
     if not part.rounds:
         return
     streams = [stream.name for stream in part.streams]
     if part.rounds.stages:
-        check_levels(STAGE, list(part.rounds.stages), source, (*at, "rounds", "stages"), of=of, streams=streams)
+        check_levels(
+            STAGE, list(part.rounds.stages), source, (*at, "rounds", "stages"), workload=workload, streams=streams
+        )
     elif part.rounds.most == 0:
         raise StudyError(
             f"the part `{part.name}` has neither rounds nor stages",
@@ -129,7 +131,7 @@ def _check_stages(part: Part, source: StudyFile, at: Keys, of: Workload) -> None
 
 
 def check_levels(
-    name: str, levels: list[Any], source: StudyFile, at: Keys, *, of: Workload, streams: Iterable[str]
+    name: str, levels: list[Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str]
 ) -> None:
     """A factor has levels, no two alike; a plain level is a value of the parameter that the factor is named after."""
     if not levels:
@@ -139,9 +141,9 @@ def check_levels(
         if keys[index] in keys[:index]:
             raise StudyError(f"the factor `{name}` has the level `{keys[index]}` twice", where=source.where(*at))
         if isinstance(level, Level):
-            check_parameters(level.set, source, (*at, index, "set"), of=of, streams=streams)
+            check_parameters(level.set, source, (*at, index, "set"), workload=workload, streams=streams)
         else:
-            check_parameters({name: level}, source, at[:-1], of=of, streams=streams)
+            check_parameters({name: level}, source, at[:-1], workload=workload, streams=streams)
 
 
 def _level_key(level: Any) -> Any:
@@ -152,19 +154,19 @@ def _level_key(level: Any) -> Any:
 def _check_profiles(study: Study, source: StudyFile) -> None:
     if not study.profiles:
         raise StudyError("the study has no profiles", where=source.where("profiles"), hint="add `[profiles.standard]`")
-    of = workload.of(study.workload)
+    workload = workloads.named(study.workload)
     parts = [part.name for part in study.parts] + [CONTROL] * (study.control is not None)
     for name, profile in study.profiles.items():
         at: Keys = ("profiles", name)
         streams = {stream.name for part in study.parts for stream in part.streams}
-        check_parameters(profile.measurement, source, (*at, "measurement"), of=of, streams=streams)
+        check_parameters(profile.measurement, source, (*at, "measurement"), workload=workload, streams=streams)
         for part, parameters in profile.parts.items():
             _known("part", part, parts, source.where(*at, "parts", part))
-            check_parameters(parameters, source, (*at, "parts", part), of=of, streams=streams)
+            check_parameters(parameters, source, (*at, "parts", part), workload=workload, streams=streams)
         for factor, levels in profile.factors.items():
             factors = [known for each in study.parts for known in each.all_factors]
             _known("factor", factor, factors, source.where(*at, "factors", factor))
-            check_levels(factor, levels, source, (*at, "factors", factor), of=of, streams=streams)
+            check_levels(factor, levels, source, (*at, "factors", factor), workload=workload, streams=streams)
 
 
 def _check_references(study: Study, source: StudyFile) -> None:

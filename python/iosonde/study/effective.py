@@ -8,15 +8,16 @@ for it, and every level is written as readers of results meet it (sizes in bytes
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde import workload
+from iosonde import workload as workloads
 from iosonde.errors import StudyError
 from iosonde.study import setup
 from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters, read_parameter
+from iosonde.study.location import StudyFile
 from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study
-from iosonde.study.place import StudyFile
 from iosonde.workload import block
 from iosonde.workload.interface import Workload
 
@@ -25,19 +26,22 @@ Levels = list[Scalar | Level]
 
 def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Study:
     """The study as it will be carried out with that profile and these `--set`s."""
-    of = workload.of(study.workload)
+    workload = workloads.named(study.workload)
     chosen = _profile(study, profile)
-    levels = _set_levels(study, chosen, settings, of)
-    parameters = _set_parameters(study, settings, of)
-    parts = [_with_bounds(_part(part, chosen, levels, parameters, of), chosen) for part in study.parts]
+    levels = _set_levels(study, chosen, settings, workload)
+    parameters = _set_parameters(study, settings, workload)
+    parts = [_with_bounds(_part(part, chosen, levels, parameters, workload), chosen) for part in study.parts]
     by_name = {part.name: part for part in parts}
     changes: dict[str, Any] = {
         "repeats": chosen.repeats or study.repeats,
         "parts": parts,
         "profiles": {profile: Profile(title=chosen.title, repeats=chosen.repeats)},
-        "views": [view.model_copy(update={"where": _read(view.where, by_name[view.part], of)}) for view in study.views],
+        "views": [
+            view.model_copy(update={"where": _read(view.where, by_name[view.part], workload)}) for view in study.views
+        ],
         "analysis": [
-            each.model_copy(update={"where": _read(each.where, by_name[each.part], of)}) for each in study.analysis
+            each.model_copy(update={"where": _read(each.where, by_name[each.part], workload)})
+            for each in study.analysis
         ],
     }
     if study.control:
@@ -47,14 +51,14 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     return study.model_copy(update=changes)
 
 
-def read_level(factor: str, level: Scalar | Level, of: Workload = block) -> Scalar:
+def read_level(factor: str, level: Scalar | Level, workload: Workload = block) -> Scalar:
     """A level as readers of results meet it. Procedures, which are for block I/O, need not say of what."""
     if isinstance(level, Level):
         return level.label
     parameter = factor.rpartition(".")[2]
-    if parameter in of.DURATIONS and isinstance(level, int):
+    if parameter in workload.DURATIONS and isinstance(level, int):
         return level  # Read before: as written, a time has a unit.
-    value: Scalar = read_parameter(of, parameter, level)
+    value: Scalar = read_parameter(workload, parameter, level)
     return value
 
 
@@ -65,23 +69,25 @@ def _profile(study: Study, name: str) -> Profile:
     return study.profiles[name]
 
 
-def _part(part: Part, profile: Profile, levels: Mapping[str, Levels], parameters: Parameters, of: Workload) -> Part:
+def _part(
+    part: Part, profile: Profile, levels: Mapping[str, Levels], parameters: Parameters, workload: Workload
+) -> Part:
     overrides = _over(_over(profile.measurement, profile.parts.get(part.name, {})), parameters)
     replaced = {**profile.factors, **levels}
-    factors, rounds = _replaced(part.factors, replaced, of), part.rounds
+    factors, rounds = _replaced(part.factors, replaced, workload), part.rounds
     if rounds:
-        within = _replaced(rounds.factors, replaced, of)
-        track = [_read_of(within, each, of) for each in rounds.track]
+        within = _replaced(rounds.factors, replaced, workload)
+        track = [_read_of(within, each, workload) for each in rounds.track]
         stages = replaced.get(STAGE, rounds.stages) if rounds.stages else []
         rounds = rounds.model_copy(update={"factors": within, "track": track, "stages": stages})
     whole = part.model_copy(update={"factors": factors, "rounds": rounds})
     return _overridden(whole, overrides).model_copy(
-        update={"exclude": [_read(combination, whole, of) for combination in part.exclude]}
+        update={"exclude": [_read(combination, whole, workload) for combination in part.exclude]}
     )
 
 
-def _replaced(factors: Mapping[str, Levels], replaced: Mapping[str, Levels], of: Workload) -> dict[str, Levels]:
-    return {name: [_written(name, each, of) for each in replaced.get(name, own)] for name, own in factors.items()}
+def _replaced(factors: Mapping[str, Levels], replaced: Mapping[str, Levels], workload: Workload) -> dict[str, Levels]:
+    return {name: [_written(name, each, workload) for each in replaced.get(name, own)] for name, own in factors.items()}
 
 
 def _with_bounds(part: Part, profile: Profile) -> Part:
@@ -110,25 +116,25 @@ def _without(earlier: Parameters, later: Parameters) -> Parameters:
     return {name: value for name, value in earlier.items() if name.rpartition(".")[2] not in later}
 
 
-def _written(factor: str, level: Scalar | Level, of: Workload) -> Scalar | Level:
-    return level if isinstance(level, Level) else read_level(factor, level, of)
+def _written(factor: str, level: Scalar | Level, workload: Workload) -> Scalar | Level:
+    return level if isinstance(level, Level) else read_level(factor, level, workload)
 
 
-def _read(levels: Mapping[str, Scalar], part: Part, of: Workload) -> dict[str, Scalar]:
+def _read(levels: Mapping[str, Scalar], part: Part, workload: Workload) -> dict[str, Scalar]:
     """Levels that a `where` or `exclude` names, as the part's factors have them."""
-    return _read_of(part.all_factors, levels, of)
+    return _read_of(part.all_factors, levels, workload)
 
 
-def _read_of(factors: Mapping[str, Levels], levels: Mapping[str, Scalar], of: Workload) -> dict[str, Scalar]:
-    return {name: _as_in(factors.get(name, []), name, level, of) for name, level in levels.items()}
+def _read_of(factors: Mapping[str, Levels], levels: Mapping[str, Scalar], workload: Workload) -> dict[str, Scalar]:
+    return {name: _as_in(factors.get(name, []), name, level, workload) for name, level in levels.items()}
 
 
-def _as_in(own: Levels, name: str, level: Scalar, of: Workload) -> Scalar:
+def _as_in(own: Levels, name: str, level: Scalar, workload: Workload) -> Scalar:
     is_plain = name not in (*OF_RESULTS, ROUND) and not any(isinstance(each, Level) for each in own)
-    return read_level(name, level, of) if is_plain else level
+    return read_level(name, level, workload) if is_plain else level
 
 
-def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str], of: Workload) -> dict[str, Levels]:
+def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str], workload: Workload) -> dict[str, Levels]:
     """Settings of what is a factor somewhere: its levels instead, compound ones by their labels, as the profile has
     them."""
     levels: dict[str, Levels] = {}
@@ -146,20 +152,21 @@ def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str], of:
                     where=f"in `--set {name}={text}`",
                     hint=f"it has {', '.join(f'`{label}`' for label in labels)}",
                 )
-            # fmt: off
-            _check(lambda: check_levels(name, chosen, _NO_FILE, (name,), of=of, streams=_streams(part)), name, text)  # noqa: B023
-            # fmt: on
+            check = functools.partial(
+                check_levels, name, chosen, _NO_FILE, (name,), workload=workload, streams=_streams(part)
+            )
+            _check(check, name, text)
             levels[name] = chosen
     return levels
 
 
-def _set_parameters(study: Study, settings: Mapping[str, str], of: Workload) -> Parameters:
+def _set_parameters(study: Study, settings: Mapping[str, str], workload: Workload) -> Parameters:
     """Settings of what is a factor nowhere: the parameter's value in every part."""
     factors = {name for part in study.parts for name in part.all_factors}
     streams = [stream for part in study.parts for stream in _streams(part)]
     parameters = {name: text for name, text in settings.items() if name not in factors}
     for name, text in parameters.items():
-        known = [*of.PARAMETERS.model_fields, *setup.NAMES]
+        known = [*workload.PARAMETERS.model_fields, *setup.NAMES]
         if name.rpartition(".")[2] not in known:
             near = difflib.get_close_matches(name, [*factors, *known], n=1)
             raise StudyError(
@@ -173,7 +180,7 @@ def _set_parameters(study: Study, settings: Mapping[str, str], of: Workload) -> 
                 where=f"in `--set {name}={text}`",
                 hint=f"its factors are {_listed(factors)}",
             )
-        _check(lambda: check_parameters({name: text}, _NO_FILE, (), of=of, streams=streams), name, text)  # noqa: B023
+        _check(lambda: check_parameters({name: text}, _NO_FILE, (), workload=workload, streams=streams), name, text)  # noqa: B023
     return dict(parameters)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iosonde import workload
+from iosonde import workload as workloads
 from iosonde.study.model import Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import without as without_setup
 from iosonde.workload.interface import Workload
@@ -14,7 +14,7 @@ def streams_of(
     study: Study, part: Part, levels: Mapping[str, Scalar | Level], decided: Parameters
 ) -> dict[str, Parameters]:
     """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
-    chosen = {**_chosen(workload.of(study.workload), levels), **decided}
+    chosen = {**_chosen(workloads.named(study.workload), levels), **decided}
     streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
     layers = {
         stream: {
@@ -32,20 +32,20 @@ def streams_of(
 
 def whole_case(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> Parameters:
     """Parameters that belong to no stream, as written, in the order in which later ones win."""
-    return {**study.measurement, **_plain(part.measurement), **_plain(_chosen(workload.of(study.workload), levels))}
+    return {**study.measurement, **_plain(part.measurement), **_plain(_chosen(workloads.named(study.workload), levels))}
 
 
-def _chosen(of: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:
+def _chosen(workload: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:
     """What a combination of levels sets."""
     chosen: Parameters = {}
     for name, level in levels.items():
-        chosen |= level.set if isinstance(level, Level) else {name: _as_written(of, name, level)}
+        chosen |= level.set if isinstance(level, Level) else {name: _as_written(workload, name, level)}
     return chosen
 
 
-def _as_written(of: Workload, factor: str, level: Scalar) -> Scalar:
+def _as_written(workload: Workload, factor: str, level: Scalar) -> Scalar:
     """A level that was read is plain nanoseconds, which a study may not write."""
-    return f"{level}ns" if factor.rpartition(".")[2] in of.DURATIONS and isinstance(level, int) else level
+    return f"{level}ns" if factor.rpartition(".")[2] in workload.DURATIONS and isinstance(level, int) else level
 
 
 def _plain(parameters: Parameters) -> Parameters:

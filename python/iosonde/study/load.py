@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from iosonde.data import shipped
 from iosonde.errors import StudyError
 from iosonde.study.check import check
+from iosonde.study.location import StudyFile, in_data
 from iosonde.study.model import Study
-from iosonde.study.place import StudyFile, in_data
 
 
 def read(name_or_path: str | Path) -> StudyFile:

@@ -1,6 +1,6 @@
 """Workloads: the parameters that a study sets, and the engine spec they become.
 
-Each is a package that offers what `interface.Workload` lists. `of(name)` is the package by the name that studies use.
+Each is a package with the interface `interface.Workload`; `named` returns it by the name that studies use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Name = Literal["block", "kv"]
 
 
-def of(name: Name) -> Workload:
+def named(name: Name) -> Workload:
     """The workload of that name."""
     from iosonde.workload import block, kv
 

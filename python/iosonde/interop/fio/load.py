@@ -70,10 +70,10 @@ def _views(part: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _check(text: str, path: Path) -> None:
     """What fits in each stream and does not fit together is found here."""
-    from iosonde.planning import outline, parse
+    from iosonde.planning import parse, study_size
 
     try:
-        outline(parse(text), profile="standard")
+        study_size(parse(text), profile="standard")
     except StudyError as error:
         raise StudyError(
             error.what,

@@ -13,7 +13,7 @@ import polars as pl
 from iosonde.errors import ResultsError
 from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.evidence import conclusions
+from iosonde.procedure.observations import conclusions
 from iosonde.results.schema import Record
 from iosonde.study.model import Study
 
@@ -180,7 +180,7 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 
     Raises `ResultsError` where some are simulated and others measured, unless that is asked for.
     """
-    from iosonde.procedure.agenda import open_runs
+    from iosonde.procedure.schedule import open_runs
     from iosonde.results.query import labels
 
     if not mix_simulated:

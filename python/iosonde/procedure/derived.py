@@ -1,4 +1,4 @@
-"""Cases with a parameter that an earlier part finds out: rates as shares of the highest, for instance."""
+"""Cases with a parameter that is derived from the results of an earlier part, such as a share of the highest rate."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Generator, Mapping
 from iosonde.errors import StudyError
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.procedure.conclusion import Conclusion
-from iosonde.procedure.evidence import Evidence, Observation
-from iosonde.procedure.outlook import Outlook
+from iosonde.procedure.forecast import Forecast
+from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import probe, rounded
 from iosonde.study.model import Found, Part, Study
 from iosonde.workload import block
 
 INTERLEAVED = True
-"""Once the value is known these are ordinary cases, so that drift of the machine falls on all of them alike."""
+"""Once the value is known these are ordinary cases, so that drift of the machine affects all of them alike."""
 
 PLACEHOLDER = 1000
-"""What a case is checked with as long as nothing is found: a thousand a second, a depth, or jobs, all of which go."""
+"""Value for the checks before the real one is known; valid as a rate, a queue depth and a number of jobs."""
 
 
-def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclusion]:
-    """Every repeat, with the parameters that were found."""
-    assert case.procedure, "a case with a found parameter has a procedure"
+def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+    """Every repeat, with the derived parameters."""
+    assert case.procedure, "a case with a derived parameter has a procedure"
     settings = case.procedure.settings
     parameters: JsonObject = {}
     for name, source in settings["found"].items():
-        value = _found(case, source, evidence)
+        value = _found(case, source, observations)
         if not value:
-            reason = f"`{name}` comes from part `{source['part']}`, which found no value"
+            reason = f"`{name}` comes from part `{source['part']}`, which has no result"
             return Conclusion(case_id=case.case_id, reached=False, reason=reason)
         parameters[name] = max(1, round(value)) if name in settings["whole"] else rounded(value)
     for repeat in range(1, settings["repeats"] + 1):
@@ -37,14 +37,14 @@ def course(case: Case, evidence: Evidence) -> Generator[Run, Observation, Conclu
     return Conclusion(case_id=case.case_id, reached=True)
 
 
-def outlook(part: Part, study: Study) -> Outlook:
-    """Which part finds what, as far as names tell."""
+def forecast(part: Part, study: Study) -> Forecast:
+    """Which parameters come from which part."""
     earlier = {each.name: each for each in itertools.takewhile(lambda each: each.name != part.name, study.parts)}
     for name, source in part.found.items():
         _check(name, source, part, earlier)
     names = [f"{name} found by {source.part}" for name, source in part.found.items()]
     whole = [name for name in part.found if name.rpartition(".")[2] in block.WHOLE_NUMBERS]
-    return Outlook(
+    return Forecast(
         settings={
             "found": {name: source.model_dump() for name, source in part.found.items()},
             "whole": whole,
@@ -52,7 +52,7 @@ def outlook(part: Part, study: Study) -> Outlook:
         },
         extremes=[dict.fromkeys(part.found, PLACEHOLDER)],
         decided=list(part.found),
-        most_runs=study.repeats,
+        max_runs=study.repeats,
         rates_known=False,
         uncertain=False,
         text=", ".join(names),
@@ -60,7 +60,7 @@ def outlook(part: Part, study: Study) -> Outlook:
 
 
 def _check(name: str, source: Found, part: Part, earlier: Mapping[str, Part]) -> None:
-    """The parameter is a number, and the part before this one and able to find it."""
+    """Check that the parameter is a number, and that an earlier part can provide it."""
     if name.rpartition(".")[2] not in block.SCALABLE:
         listed = ", ".join(f"`{each}`" for each in block.SCALABLE)
         raise StudyError(f"`{name}` cannot be found", hint=f"what can be is {listed}, of all streams or of one")
@@ -76,8 +76,8 @@ def _check(name: str, source: Found, part: Part, earlier: Mapping[str, Part]) ->
         )
 
 
-def _found(case: Case, source: JsonObject, evidence: Evidence) -> float | None:
+def _found(case: Case, source: JsonObject, observations: Observations) -> float | None:
     if source["metric"]:
-        return evidence.best(source["part"], source["metric"], case.levels)
-    found = evidence.conclusion(source["part"], case.levels)
+        return observations.best(source["part"], source["metric"], case.levels)
+    found = observations.conclusion(source["part"], case.levels)
     return found.value if found else None

@@ -1,4 +1,4 @@
-"""What cases run on: the target with each setup that a study asks for, or nothing yet."""
+"""The target with each setup of a study, also before a target is chosen."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-Place = TypeVar("Place", "Target", "Nowhere")
+AnyTarget = TypeVar("AnyTarget", "Target", "UnknownTarget")
 
 
-class Stages(Generic[Place]):
-    """The target as the workload sees it, with each setup that a study asks for."""
+class SetupTargets(Generic[AnyTarget]):
+    """The target as the workload sees it, with each setup of a study."""
 
-    def __init__(self, target: Place) -> None:
-        self.base: Place = target
-        self._made: dict[Setup | None, Place] = {None: target}
+    def __init__(self, target: AnyTarget) -> None:
+        self.base: AnyTarget = target
+        self._made: dict[Setup | None, AnyTarget] = {None: target}
 
-    def on(self, setup: Setup | None) -> Place:
+    def on(self, setup: Setup | None) -> AnyTarget:
         """With that setup; `TargetError` where the target cannot have it."""
-        # How often it is made anew changes nothing about it.
+        # How often it is created again does not change it.
         key = setup and setup.model_copy(update={"fresh": "study"})
         if key not in self._made:
-            assert key, "the target itself is there from the beginning"
+            assert key, "the target without a setup is known"
             self._made[key] = self.base.with_setup(key)
         return self._made[key]
 
 
-class Nowhere:
-    """Stands for a target with all the room there could be, where none is named yet."""
+class UnknownTarget:
+    """A target with unlimited room, for a study without a target."""
 
     def backend(self) -> None:
         """The workload chooses."""
@@ -41,7 +41,7 @@ class Nowhere:
         return 1 << 60
 
     def direct_unit(self) -> None:
-        """Nobody knows yet."""
+        """Unknown."""
 
     def capacity(self) -> Capacity:
         """All of it."""
@@ -55,6 +55,6 @@ class Nowhere:
         """As many as any case may ask for."""
         return 256
 
-    def with_setup(self, setup: Setup) -> Nowhere:
+    def with_setup(self, setup: Setup) -> UnknownTarget:
         """There is room for everything."""
         return self

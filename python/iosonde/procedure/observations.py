@@ -1,8 +1,8 @@
-"""What a procedure may know: the records of a result set, and the metrics of each.
+"""The input of a procedure's decisions: the records of a result set with their metrics.
 
-An observation is the latest attempt of a run that came to an end. A record counts only if it was made with the very
-parameters that are asked for now: when an earlier run is repeated and turns out otherwise, the course leads elsewhere,
-and what was measured on the former way is no answer any more.
+An observation is the latest completed attempt of a run. A record counts only if its parameters are those that the
+procedure needs now: when an earlier run is repeated with another result, later decisions change, and records of the
+former path no longer apply.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Observation(Protocol):
-    """One run that came to its end."""
+    """One run that has ended."""
 
     @property
     def failure(self) -> str:
@@ -34,7 +34,7 @@ class Observation(Protocol):
         """The `run` or `resume` that carried it out."""
 
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        """A metric of the measurement, of the whole load unless a stream or operation is named; None if unsaid."""
+        """A metric of the measurement, of the whole load unless a stream or operation is named; None if unknown."""
 
     def slow_shares(
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
@@ -42,20 +42,20 @@ class Observation(Protocol):
         """Of each slice of the measurement: the I/Os that took longer than that, and all of them."""
 
 
-class Evidence(Protocol):
-    """All that was observed so far."""
+class Observations(Protocol):
+    """All observations so far."""
 
     session: str
-    """The `run` or `resume` that asks; empty for one who only reads."""
+    """The current `run` or `resume`; empty for a reader."""
 
     def of(self, run: Run) -> Observation | None:
-        """What was observed of a run, if it has been carried out as it would be now."""
+        """The observation of a run, if it was carried out with the same parameters."""
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         """The best median of a metric among the cases of a part that share these levels."""
 
     def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
-        """What the procedure of the case of a part that shares these levels came to."""
+        """The conclusion of the procedure of the part's case with these levels."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class RecordObservation:
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """`analysis.metrics.run_metrics` of the run."""
+        """`metrics.metrics.run_metrics` of the run."""
         from iosonde.metrics.metrics import run_metrics
 
         return run_metrics(self.results)
 
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        """The metric as every report has it."""
+        """The metric that reports show."""
         import polars as pl
 
         from iosonde.metrics.scopes import ALL, overall
@@ -119,17 +119,17 @@ class RecordObservation:
         return self._shares[asked]
 
 
-class ResultEvidence:
-    """The evidence in a result set, as it lies there when asked."""
+class RecordedObservations:
+    """The observations in a result set, read when they are needed."""
 
     def __init__(self, results: ResultSet, *, ignoring: Collection[tuple[str, int]] = (), session: str = "") -> None:
-        """`ignoring`: attempts (run id, number) that are as if they were not there, so that they are made again."""
+        """`ignoring`: attempts (run id, number) that do not count, so that their runs are repeated."""
         self.session = session
         self._results = results
         self._ignoring = frozenset(ignoring)
 
     def of(self, run: Run) -> RecordObservation | None:
-        """The latest attempt, if it came to an end and was made with these parameters."""
+        """The latest attempt, if it completed and has these parameters."""
         record = self._results.record(run.run_id)
         if record is None or record.outcome == "stopped" or (record.run_id, record.attempt) in self._ignoring:
             return None
@@ -142,7 +142,7 @@ class ResultEvidence:
         return observation
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
-        """Medians as every report has them."""
+        """By the medians that reports show."""
         records = [record for record in self._results.records() if _is_of(record, part, levels)]
         key = ("best", metric, *((record.run_id, record.attempt) for record in records))
         if key not in self._results.memo:
@@ -151,7 +151,7 @@ class ResultEvidence:
         return best
 
     def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
-        """Asks that procedure in turn."""
+        """Replay that procedure."""
         from iosonde.procedure import conclusion
 
         cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
@@ -159,11 +159,11 @@ class ResultEvidence:
 
 
 def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
-    """Every case of a result set that has a procedure, with what it came to."""
+    """Every case with a procedure in a result set, with its conclusion."""
     from iosonde.procedure import conclusion
 
-    evidence = ResultEvidence(results)
-    return [(case, conclusion(case, evidence)) for case in results.plan.adaptive]
+    observations = RecordedObservations(results)
+    return [(case, conclusion(case, observations)) for case in results.plan.adaptive]
 
 
 def _best_median(results: ResultSet, metric: str) -> float | None:
