@@ -15,7 +15,7 @@ from iosonde.plan import Run
 from iosonde.report import figures, terminal, write
 from iosonde.report.charts.figure import Figure, draw
 from iosonde.report.content.report import collect
-from iosonde.report.content.tables import VERDICT, Table
+from iosonde.report.content.table import VERDICT, Table
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordVerdict
 

@@ -12,7 +12,7 @@ from iosonde.errors import ResultsError
 if TYPE_CHECKING:
     from rich.table import Table as Grid
 
-    from iosonde.report.content.tables import Table
+    from iosonde.report.content.table import Table
     from iosonde.results import ResultSet
 
 

@@ -70,7 +70,7 @@ def save_figures(
     result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg", *, mix_simulated: bool = False
 ) -> list[Path]:
     """Draw every figure into a file of its own, as a paper wants it."""
-    from iosonde.report.charts.figure import save
+    from iosonde.report.charts.files import save
 
     directory = Path(directory)
     drawn = figures(result_sets, mix_simulated=mix_simulated)

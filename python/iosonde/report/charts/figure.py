@@ -1,21 +1,15 @@
-"""A figure: what it says, the chart it is drawn as, and the rows it is drawn from.
+"""A figure: title, caption, panels as Vega-Lite, and the rows that they show.
 
-One description serves every use. The page takes the panels of `specification` one by one, so that they reflow on a
-phone; `save` and the page's SVG button draw the whole of it, side by side and light, as a paper wants it.
+A page shows the panels one by one, so that they reflow on a phone; files have all of them side by side.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
-
-from iosonde.report.charts import theme
-from iosonde.results.files import write_output
 
 PAPER_WIDTH = 640
 """Points across the plots of one row of panels."""
@@ -37,6 +31,18 @@ class Figure:
     caption: str = ""
     description: str = ""
     """What a reader who cannot see it should know."""
+    part: str = ""
+    """Part of the study that it shows."""
+    metric: str = ""
+    """Metric on its y axis, or of its colours."""
+    kind: str = "lines"
+    """Kind of the view."""
+    x_title: str = ""
+    series_title: str = ""
+    step_title: str = ""
+    """Factor whose levels stand at the points of a trade-off."""
+    simulated: str = ""
+    """`simulated`, `partly simulated` or nothing."""
     panels: Sequence[Panel]
     rows: pl.DataFrame
     heads: Mapping[str, str] = field(default_factory=dict)
@@ -84,33 +90,6 @@ class Panel:
     key: str
     """Rows of the panel have this in column `panel`."""
     chart: Chart
-
-
-def draw(figure: Figure, format: Format) -> bytes:
-    """Draw a figure for a paper."""
-    import vl_convert
-
-    specification = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "title": {"text": figure.title, "anchor": "start", "fontSize": 15, "offset": 18},
-        **figure.specification,
-        "datasets": {"figure": figure.rows.to_dicts()},
-        "config": theme.configuration("light", font=theme.PAPER_FONT),
-    }
-    if format == "svg":
-        return str(vl_convert.vegalite_to_svg(specification, allowed_base_urls=[])).encode()
-    if format == "pdf":
-        return bytes(vl_convert.vegalite_to_pdf(specification, allowed_base_urls=[]))
-    return bytes(vl_convert.vegalite_to_png(specification, scale=2, allowed_base_urls=[]))
-
-
-def save(figures: Sequence[Figure], directory: Path, format: Format, *, result_sets: Sequence[Path] = ()) -> list[Path]:
-    """Draw figures into files named after them; inside one of these result sets no link is followed."""
-    # Names contain those of parts, which a study file chooses.
-    paths = [directory / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', figure.name)}.{format}" for figure in figures]
-    for figure, path in zip(figures, paths, strict=True):
-        write_output(path, draw(figure, format), result_sets=result_sets)
-    return paths
 
 
 def _panel(panel: Panel, width: int) -> dict[str, Any]:

@@ -39,12 +39,15 @@ def _figure(part: Part, material: Material) -> Figure | None:
     shown = panels[:PANELS_AT_MOST]
     missed = len({id(each) for _, each, _ in judged if not each.achieved})
     notes = [
-        "The lines around the average are half of the range that is allowed above it and below it.",
-        f"{missed} of them did not come to steady state: their last window is drawn." if missed else "",
+        "Lines above and below the average: the allowed excursion.",
+        f"{missed} loads did not reach steady state: their last window is drawn." if missed else "",
         f"The first {len(shown)} of {len(panels)} are drawn." if len(shown) < len(panels) else "",
     ]
     return Figure(
         name=f"window-{part.name}",
+        part=part.name,
+        metric=metric,
+        kind="window",
         title=f"Measurement window: {part.title or part.name}",
         caption=" ".join(filter(None, notes)),
         description=f"Line charts of {metric_title(metric)} over the rounds, for {len(panels)} tracking variables, "

@@ -1,7 +1,7 @@
-"""How figures look: one calm style in two lights, with colours that colour-blind readers can tell apart.
+"""Style of figures: colours that colour-blind readers can distinguish, type sizes, axes, legends.
 
-Charts name roles (`series`, `ramp`, text styles), never colours; the Vega-Lite configuration made here gives the roles
-their colours. So the page can draw the same chart light or dark, and a figure for a paper is always light.
+Figures are always drawn in light colours. On a dark page, `dark_style` replaces each of them by its dark counterpart
+through CSS, so a static SVG follows the colour scheme of the reader.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ class Palette:
     grid: str
     alarm: str
     category: tuple[str, ...]
-    """Okabe and Ito's set (2008), without the yellow that white swallows; lightened for a dark ground."""
-    ramp: str
-    """Vega colour scheme for magnitudes."""
-    ramp_extent: tuple[float, float]
-    """Part of the scheme that stands out from the ground."""
+    """Okabe and Ito's set (2008) without the yellow that is invisible on white, and further colours."""
+    graded: tuple[str, ...]
+    """Steps of one quantity, such as queue depths, from low to high."""
     diverging: tuple[str, ...]
 
 
@@ -41,9 +39,14 @@ PALETTES: dict[Light, Palette] = {
         muted="#5a6572",
         grid="#e4e7eb",
         alarm="#c2410c",
-        category=("#0072b2", "#d55e00", "#009e73", "#b4508a", "#b97f00", "#3a9bd9", "#5a6572"),
-        ramp="viridis",
-        ramp_extent=(0.0, 0.88),
+        category=(
+            *("#0072b2", "#d55e00", "#009e73", "#b4508a", "#b97f00", "#3a9bd9"),
+            *("#6a4c93", "#7f8c1f", "#8c4a2f", "#2f4b7c", "#e377c2", "#5b6570"),
+        ),
+        graded=(
+            *("#fdb14e", "#f79a4b", "#ee8450", "#e27058", "#d35e62", "#c14e6c"),
+            *("#ac4276", "#95387e", "#7c3083", "#632984", "#4a2380", "#321c73"),
+        ),
         diverging=("#b35806", "#f1a340", "#f3f4f5", "#74a9cf", "#045a8d"),
     ),
     "dark": Palette(
@@ -52,9 +55,14 @@ PALETTES: dict[Light, Palette] = {
         muted="#9aa5b1",
         grid="#2b323a",
         alarm="#fb923c",
-        category=("#56b4e9", "#f0843c", "#2ec49a", "#dd93bd", "#e6b13a", "#8fb8ff", "#aab4bf"),
-        ramp="viridis",
-        ramp_extent=(0.22, 1.0),
+        category=(
+            *("#56b4e9", "#f0843c", "#2ec49a", "#dd93bd", "#e6b13a", "#8fd0ff"),
+            *("#b39ddb", "#c0ca5a", "#d08a6e", "#8da3d6", "#f0a6dc", "#aab4bf"),
+        ),
+        graded=(
+            *("#5b4a9e", "#7050a8", "#8657ad", "#9c5eac", "#b166a8", "#c46fa2"),
+            *("#d57a9a", "#e38791", "#ee9788", "#f6a97f", "#fbbd7a", "#fdd27c"),
+        ),
         diverging=("#f5a25d", "#a8632a", "#2b323a", "#2f6f9f", "#69b7ea"),
     ),
 }
@@ -83,8 +91,8 @@ def configuration(light: Light = "light", *, font: str = FONT) -> dict[str, Any]
 
 
 def _ranges(colours: Palette) -> dict[str, Any]:
-    """What series, magnitudes and symbols are told apart by."""
-    ramp = {"scheme": colours.ramp, "extent": list(colours.ramp_extent)}
+    """Ranges of scales that have none of their own."""
+    ramp = {"scheme": "viridis", "extent": [0.0, 0.88]}
     return {
         "category": list(colours.category),
         "ordinal": ramp,
@@ -93,6 +101,34 @@ def _ranges(colours: Palette) -> dict[str, Any]:
         "diverging": list(colours.diverging),
         "symbol": ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross"],
     }
+
+
+def category(count: int) -> list[str]:
+    """Return a colour for each of several different things; they repeat only after the twelfth."""
+    colours = PALETTES["light"].category
+    return [colours[place % len(colours)] for place in range(count)]
+
+
+def graded(count: int) -> list[str]:
+    """Return a colour for each step of one quantity, from low to high."""
+    colours = PALETTES["light"].graded
+    last = len(colours) - 1
+    return [colours[round(place * last / max(1, count - 1))] for place in range(count)]
+
+
+def dark_style() -> str:
+    """Return CSS that replaces the light colours of a drawing by dark ones."""
+    light, dark = PALETTES["light"], PALETTES["dark"]
+    pairs = [
+        (light.text, dark.text),
+        (light.muted, dark.muted),
+        (light.grid, dark.grid),
+        (light.alarm, dark.alarm),
+        *zip(light.category, dark.category, strict=True),
+        *zip(light.graded, dark.graded, strict=True),
+    ]
+    rules = [f'svg [{what}="{old}"] {{ {what}: {new} }}' for old, new in pairs for what in ("fill", "stroke")]
+    return "\n".join(rules)
 
 
 def _axes(colours: Palette) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 
+from iosonde.report.charts import theme
 from iosonde.report.charts.figure import PAPER_WIDTH, Chart
 from iosonde.report.material.quantities import NINES_LABEL
 
@@ -26,7 +27,9 @@ BREAK = " · "
 """Between levels in one label: there a line of an axis ends."""
 
 MARKS: dict[Kind, str] = {"harness-limited": "○", "cache-served": "□", "undetermined": "△"}
-"""Marks of figures that the disk did not set."""
+"""Marks of values that were not device-limited."""
+_SYMBOLS = ("diamond", "triangle-down", "cross", "square", "triangle-up", "circle")
+"""Of publications, over bars."""
 _SHAPES: dict[Kind, str] = {"harness-limited": "circle", "cache-served": "square", "undetermined": "triangle-up"}
 
 
@@ -67,7 +70,7 @@ class Frame:
     """Columns and their names."""
     height: int = HEIGHT
     verdicts: Sequence[Kind] = ()
-    """Of figures that the disk did not set, by what; their marks are hollow."""
+    """Verdicts of values that were not device-limited; their marks are hollow."""
 
 
 _NO_HOLE: dict[str, Any] = {"field": "hole", "equal": ""}
@@ -183,12 +186,15 @@ def bars(frame: Frame) -> Chart:
     if frame.verdicts:
         layers.append(base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text="mark:N"))
     if frame.published:
+        symbols_of_published = [_SYMBOLS[place % len(_SYMBOLS)] for place in range(len(frame.published))]
         symbols = alt.Shape(
             "source:N",
             sort=list(frame.published),
             title="Published",
             legend=_legend(frame.published, None),
-            scale=alt.Scale(domain=list(frame.published)),
+            scale=alt.Scale(
+                domain=list(frame.published), range=[_SYMBOLS[i % len(_SYMBOLS)] for i in range(len(frame.published))]
+            ),
         )
         symbol = base.mark_point(filled=False, size=70, strokeWidth=2, style="published")
         layers.append(
@@ -279,12 +285,13 @@ def _series_colour(frame: Frame) -> Any:
     shape = "stroke" if frame.graded or frame.sources else "circle"
     legend = _legend(frame.series, shape) if len(frame.series) > 1 else None
     kind = "O" if frame.graded else "N"
+    colours = theme.graded if frame.graded else theme.category
     return alt.Color(
         f"series:{kind}",
         sort=list(frame.series),
         title=frame.series_title,
         legend=legend,
-        scale=alt.Scale(domain=list(frame.series)),
+        scale=alt.Scale(domain=list(frame.series), range=colours(len(frame.series))),
     )
 
 
@@ -324,7 +331,7 @@ def _dash(frame: Frame) -> dict[str, Any]:
 
 
 def _points(base: alt.Chart, frame: Frame, size: int, **channels: Any) -> list[alt.Chart]:
-    """Return full points for figures that the disk set, and hollow ones of a shape of their own for others."""
+    """Return full points for device-limited values, and hollow ones of a shape of their own for others."""
     full = base.mark_point(size=size).encode(detail="source:N", **channels)
     if not frame.verdicts:
         return [full]
@@ -332,7 +339,7 @@ def _points(base: alt.Chart, frame: Frame, size: int, **channels: Any) -> list[a
     shape = alt.Shape(
         "verdict:N",
         sort=list(frame.verdicts),
-        title="Hollow: set by",
+        title="Not device-limited",
         legend=_legend(frame.verdicts, None),
         scale=alt.Scale(domain=list(frame.verdicts), range=[_SHAPES[kind] for kind in frame.verdicts]),
     )

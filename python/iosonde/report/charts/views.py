@@ -45,10 +45,10 @@ MEDIAN = 0.301
 """Where 50 % lies on a nines axis; what is below it says nothing of tails."""
 
 
-def figures(material: Material) -> list[Figure | Undrawn]:
-    """Draw the views that a study asks for, tables apart; where there is nothing to draw, say why."""
-    drawn = (_figure(view, number, material) for number, view in enumerate(material.study.views, start=1))
-    return [figure for figure in drawn if figure is not None]
+def figures(material: Material) -> dict[str, Figure | Undrawn]:
+    """Draw the views that a study asks for, tables apart, by title; where there is nothing to draw, say why."""
+    drawn = ((view, _figure(view, number, material)) for number, view in enumerate(material.study.views, start=1))
+    return {view.title: figure for view, figure in drawn if figure is not None}
 
 
 def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from iosonde.report.charts.published import reference_of
-from iosonde.report.content.tables import Cell, Table
+from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material
 from iosonde.report.material.subjects import Values, same_level, subjects

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde.report.content.tables import Cell, Table
+from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.arrays import ArrayRates, array_name, array_order, array_rates
 from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material

@@ -13,7 +13,7 @@ from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.scopes import overall
 from iosonde.plan import Case
-from iosonde.report.content.tables import Cell, Table
+from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 

@@ -1,4 +1,4 @@
-"""What was measured on what, when, and how to do it again."""
+"""Method and machine: what was measured, on which devices, when, and the commands that repeat it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Facts:
 
 
 def headline(source: Source) -> list[tuple[str, str]]:
-    """Return what a reader wants to know of a result set at first sight."""
+    """Return the main facts of a result set."""
     begin, end = _span(source)
     rows = [
         ("Simulated", WARNING if source.simulated else ""),
         ("Device", devices_text(source)),
         ("Target", source.plan.target),
         ("File system", _file_system_text(source)),
-        ("Log apart", _log_text(source)),
+        ("Log device", _log_text(source)),
         ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
         ("Runs", _runs(source)),
         ("Profile", f"{source.plan.profile}, {counted(source.plan.repeats, 'repeat')}"),
@@ -100,7 +100,7 @@ def _preparations(source: Source) -> list[Facts]:
             _each(prepared, "payload", {"random": "random, incompressible", "zeros": "zeros"}.__getitem__),
         ),
         ("write cache", _write_cache_text(source)),
-        ("prepared anew", "after a pause had destroyed the state" if restarts else "never"),
+        ("preparation repeated", "after an interruption" if restarts else "never"),
     ]
     return [Facts(title="Preparation", rows=rows)]
 
@@ -148,7 +148,7 @@ def rerun(source: Source) -> str:
 
 
 def resume(source: Source) -> str:
-    """Return the command that goes on with an incomplete result set."""
+    """Return the command that continues an incomplete result set."""
     retry = ["--retry-failed"] if source.failed else []
     return shlex.join(["iosonde", "resume", str(source.directory), *retry])
 
@@ -224,11 +224,25 @@ def _environments(source: Source) -> list[Facts]:
     return [
         Facts(
             title="Machine and software" if len(used) == 1 else f"Machine and software ({count} runs)",
-            rows=_flat(found[name]),
+            rows=_machine_rows(found[name]),
         )
         for name, count in used.items()
         if name in found
     ]
+
+
+def _machine_rows(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the facts of a machine, with its CPU mitigations in one line."""
+    cpu = environment.get("cpu")
+    if not isinstance(cpu, Mapping) or not isinstance(cpu.get("mitigations"), Mapping):
+        return _flat(environment)
+    states = {name: str(state) for name, state in cpu["mitigations"].items()}
+    vulnerable = [name.replace("_", " ") for name, state in states.items() if state.startswith("Vulnerable")]
+    mitigated = sum(state.startswith("Mitigation") for state in states.values())
+    listed = f"; vulnerable: {', '.join(vulnerable)}" if vulnerable else ""
+    plain = {name: value for name, value in cpu.items() if name != "mitigations"}
+    rows = _flat({**environment, "cpu": plain})
+    return [*rows, ("CPU vulnerabilities", f"{mitigated} of {len(states)} mitigated{listed}")]
 
 
 def _engines(source: Source) -> list[Facts]:
@@ -269,5 +283,5 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def _runs(source: Source) -> str:
     complete = sum(record.outcome == "complete" for record in source.records)
-    impossible = f", {len(source.impossible)} that cannot be" if source.impossible else ""
+    impossible = f", {len(source.impossible)} unsupported" if source.impossible else ""
     return f"{complete} of {len(source.runs)} complete{impossible}"

@@ -1,25 +1,29 @@
-"""What a report says, whatever it is written in: HTML, Markdown and the terminal all read this.
+"""Content of a report in its order, whatever it is written in: HTML, Markdown or terminal text.
 
-Nothing is computed here that the analysis could compute; this module chooses, names and orders.
+Answer and trust, summary, one section for each question, method and machine, warnings, every run. Nothing is computed
+here that the analysis could compute; this module chooses, names and orders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.report.content import arrays, simulated
 from iosonde.report.content.accounts import accounts_table
+from iosonde.report.content.answers import answer
+from iosonde.report.content.figure_tables import figure_table
+from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables
+from iosonde.report.content.summary import summary
 from iosonde.report.content.sustained import tables as round_tables
-from iosonde.report.content.tables import Table, case_tables, cross_table, search_tables
+from iosonde.report.content.table import Table, folded
+from iosonde.report.content.tables import case_tables, cross_table, search_tables
 from iosonde.report.material.result_sets import Material, Source, gather
-from iosonde.study.model import Study
+from iosonde.study.model import Study, View
 
 if TYPE_CHECKING:
     from iosonde.findings.answer import Answer
@@ -29,13 +33,13 @@ if TYPE_CHECKING:
 
 
 def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
-    """Collect what there is to say about result sets; simulated ones beside measured ones only if asked."""
+    """Collect the content of a report; simulated result sets beside measured ones only if asked."""
     return Report(chapters=[Chapter(material=each) for each in gather(result_sets, mix_simulated=mix_simulated)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that is said about some result sets."""
+    """The content of a report on some result sets."""
 
     chapters: Sequence[Chapter]
     """One for each study."""
@@ -46,8 +50,8 @@ class Report:
         return " · ".join(chapter.study.title for chapter in self.chapters)
 
     @property
-    def mark(self) -> str:
-        """What follows its title where not all of it was measured on a device."""
+    def simulated(self) -> str:
+        """`simulated`, `partly simulated` or nothing."""
         return simulated.mark(self.sources)
 
     @property
@@ -63,7 +67,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """What is said about the result sets of one study."""
+    """The content for the result sets of one study."""
 
     material: Material
 
@@ -72,10 +76,15 @@ class Chapter:
         """The study."""
         return self.material.study
 
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The result sets."""
+        return self.material.sources
+
     @cached_property
     def answers(self) -> list[tuple[str, Answer]]:
-        """The answer of each result set to the study's question, under its label."""
-        return [(source.label, _answer(self.material, source)) for source in self.material.sources]
+        """The answer of each result set to the question of the study, under its label."""
+        return [(source.label, answer(self.material, source)) for source in self.sources]
 
     @property
     def findings(self) -> list[tuple[str, list[Finding]]]:
@@ -83,32 +92,72 @@ class Chapter:
         return [(label, answer.findings) for label, answer in self.answers]
 
     @cached_property
-    def _views(self) -> list[Figure | Undrawn]:
-        """What the study asks for, tables apart."""
-        from iosonde.report.charts.views import figures
-
-        return figures(self.material)
-
-    @property
-    def undrawn(self) -> list[Undrawn]:
-        """Figures that the study asks for and that would show nothing."""
-        from iosonde.report.charts.figure import Undrawn
-
-        return [view for view in self._views if isinstance(view, Undrawn)]
+    def summary(self) -> Table | None:
+        """What people quote, or the headline table of the study."""
+        card = summary(self.material, self._asked_tables, self.figures)
+        return card and folded(card)
 
     @cached_property
-    def figures(self) -> list[Figure]:
-        """The figures that the study asks for."""
+    def sections(self) -> list[Section]:
+        """The questions of the study, each with its figure, its findings and its values."""
+        return self._assigned[0]
+
+    @property
+    def further_findings(self) -> list[Labelled]:
+        """Findings that no figure shows."""
+        return [each for each in self._assigned[1] if each[1].topic != "quality"]
+
+    @property
+    def quality_findings(self) -> list[Labelled]:
+        """Findings about the measurement itself."""
+        return [each for each in self._assigned[1] if each[1].topic == "quality"]
+
+    @cached_property
+    def _assigned(self) -> tuple[list[Section], list[Labelled]]:
+        rest = [(label, finding) for label, answer in self.answers for finding in answer.rest]
+        beside, left = assigned(self._questions, rest)
+        sections = [replace(each, findings=found) for each, found in zip(self._questions, beside, strict=True)]
+        return sections, left
+
+    @cached_property
+    def _questions(self) -> list[Section]:
+        """Sections without their findings: views in the order of the study, then figures of rounds and of arrays."""
         from iosonde.report.charts import arrays as array_figures
         from iosonde.report.charts import measurement_window
-        from iosonde.report.charts.figure import Figure
+        from iosonde.report.charts.figure import Undrawn
+        from iosonde.report.charts.views import figures
 
-        drawn = [
-            *(view for view in self._views if isinstance(view, Figure)),
+        drawn = figures(self.material)
+        own = dict(zip((view.title for view in self._table_views), self._asked_tables, strict=True))
+        sections = []
+        for view in self.study.views:
+            shown = drawn.get(view.title)
+            if isinstance(shown, Undrawn):
+                sections.append(Section(title=view.title, undrawn=shown))
+            elif shown is not None:
+                sections.append(self._section(shown))
+            elif view.title in own and own[view.title].rows:
+                sections.append(Section(title=view.title, tables=[folded(own[view.title])]))
+        further = [
             *measurement_window.figures(self.material),
             *array_figures.figures(self.material, first=len(self.study.views) + 1),
         ]
-        return [simulated.figure(figure, self.material.sources) for figure in drawn]
+        return [*sections, *map(self._section, further)]
+
+    def _section(self, plain: Figure) -> Section:
+        drawn = simulated.figure(plain, self.sources)
+        table = figure_table(drawn)
+        return Section(title=drawn.title, figure=drawn, tables=[folded(table)] if table else [])
+
+    @property
+    def undrawn(self) -> list[Undrawn]:
+        """Figures that the study asks for and that would be empty."""
+        return [section.undrawn for section in self._questions if section.undrawn]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The figures of all sections."""
+        return [section.figure for section in self._questions if section.figure]
 
     @cached_property
     def drift(self) -> Figure | None:
@@ -116,33 +165,48 @@ class Chapter:
         from iosonde.report.charts.drift import drift
 
         drawn = drift(self.material)
-        return drawn and simulated.figure(drawn, self.material.sources)
+        return drawn and simulated.figure(drawn, self.sources)
 
     @property
     def all_figures(self) -> list[Figure]:
-        """The figures that the study asks for, and drift."""
+        """The figures of all sections, and drift."""
         return [*self.figures, *([self.drift] if self.drift else [])]
 
     @cached_property
     def case_tables(self) -> list[Table]:
         """Every case with its metrics, a table for each part."""
-        return [simulated.table(table, self.material.sources) for table in case_tables(self.material) if table.rows]
+        return [table for table in case_tables(self.material) if table.rows]
 
     @cached_property
+    def detail_tables(self) -> list[Table]:
+        """Searches, rounds, arrays, every case, and statistics of stores."""
+        found = [*search_tables(self.material), *round_tables(self.material), *arrays.tables(self.material)]
+        return [folded(table) for table in [*found, *self.case_tables, *statistics_tables(self.material)]]
+
+    @property
     def tables(self) -> list[Table]:
-        """The comparison of two result sets, the tables that the study asks for, and every case."""
+        """Every table, the comparison of two result sets first."""
+        asked = (table for table in self._asked_tables if table.rows)
+        return [*self.comparison_tables, *asked, *self.detail_tables]
+
+    @cached_property
+    def _asked_tables(self) -> list[Table]:
         makers = {"table": cross_table, "accounts": accounts_table}
-        asked = [makers[view.kind](view, self.material) for view in self.study.views if view.kind in makers]
-        searches, rounds = search_tables(self.material), round_tables(self.material)
-        promised = arrays.tables(self.material)
-        found = [*self._compared[1], *searches, *rounds, *promised, *(table for table in asked if table.rows)]
-        marked = (simulated.table(table, self.material.sources) for table in found)
-        return [*marked, *self.case_tables, *statistics_tables(self.material)]
+        return [makers[view.kind](view, self.material) for view in self._table_views]
+
+    @property
+    def _table_views(self) -> list[View]:
+        return [view for view in self.study.views if view.kind in ("table", "accounts")]
 
     @property
     def comparison(self) -> list[str]:
         """Of two result sets: in how many cases the second is better or worse."""
         return self._compared[0]
+
+    @property
+    def comparison_tables(self) -> list[Table]:
+        """Of two result sets: the ratio of every case."""
+        return self._compared[1]
 
     @cached_property
     def _compared(self) -> tuple[list[str], list[Table]]:
@@ -150,20 +214,20 @@ class Chapter:
 
     @cached_property
     def verdicts(self) -> list[Table]:
-        """The disk or the tool? How many runs each set, and the evidence; nothing without verdicts."""
+        """The number of runs by verdict, and the evidence of every case; nothing without verdicts."""
         from iosonde.report.content.verdicts import verdict_tables
 
-        return verdict_tables(self.material)
+        return [folded(table) for table in verdict_tables(self.material)]
 
     @cached_property
     def warnings(self) -> list[Caution]:
-        """What may mislead a reader, the most frequent first."""
+        """Warnings of runs, the most frequent first."""
         return _cautions(self.material)
 
     @cached_property
-    def holes(self) -> list[Hole]:
+    def missing_runs(self) -> list[MissingRun]:
         """Runs without a result."""
-        return [hole for source in self.material.sources for hole in _holes(source)]
+        return [missing for source in self.sources for missing in _missing(source)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,20 +246,20 @@ class Caution:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hole:
+class MissingRun:
     """A run without a result, and why."""
 
     source: str
     run_id: str
     case_id: str
     kind: str
-    """`failed`, `stopped`, `cannot be` or `not run`."""
+    """`failed`, `stopped`, `unsupported` or `not run`."""
     why: str = ""
     hint: str = ""
 
 
 def incomplete(source: Source) -> str:
-    """Say in one sentence what is missing from a result set, or nothing."""
+    """Return the number of missing runs in words, or nothing."""
     planned = len(source.runs) - len(source.impossible)
     done = sum(record.outcome == "complete" for record in source.records)
     parts = [
@@ -208,31 +272,6 @@ def incomplete(source: Source) -> str:
     return f"{done} of {planned} runs are complete; {', '.join(parts)}"
 
 
-def _answer(material: Material, source: Source) -> Answer:
-    from iosonde.findings.disturbance import disturbances
-    from iosonde.findings.findings import answer
-    from iosonde.findings.idle_recovery import idle_recoveries
-    from iosonde.findings.lasting_drop import lasting_drops
-    from iosonde.metrics.facts import Facts
-    from iosonde.metrics.sustained import courses
-
-    metrics = material.run_metrics.filter(pl.col("result_set") == source.label)
-    results = source.results
-    return answer(
-        material.study,
-        results.cases,
-        metrics,
-        runs=results.runs,
-        warnings=results.warnings,
-        procedures=source.procedures,
-        courses=courses(Facts(results)),
-        disturbed=disturbances(results),
-        recovered=idle_recoveries(material.study, results),
-        drops=lasting_drops(Facts(results)),
-        simulated=source.simulated,
-    )
-
-
 def _comparison(material: Material) -> tuple[list[str], list[Table]]:
     if len(material.sources) != 2:
         return [], []
@@ -241,7 +280,7 @@ def _comparison(material: Material) -> tuple[list[str], list[Table]]:
     try:
         pairs = comparison.pairs(material)
     except ResultsError:
-        return [], []  # nothing in common: side by side they still stand
+        return [], []  # No case in common: both are still reported side by side.
     said = [
         *comparison.recommendations(material),
         *comparison.method(pairs, material),
@@ -269,25 +308,25 @@ def _cautions(material: Material) -> list[Caution]:
     return sorted(found, key=lambda caution: -len(caution.runs))
 
 
-def _holes(source: Source) -> list[Hole]:
+def _missing(source: Source) -> list[MissingRun]:
     ended = [
-        Hole(
+        MissingRun(
             source=source.label,
             run_id=record.run_id,
             case_id=record.case_id,
-            kind="cannot be" if record.cannot_be else "failed" if record.outcome == "failed" else "stopped",
-            why=record.failure.message if record.failure else "it was told to stop",
+            kind="unsupported" if record.cannot_be else "failed" if record.outcome == "failed" else "stopped",
+            why=record.failure.message if record.failure else "stopped early",
             hint=record.failure.hint if record.failure else "`iosonde resume` measures it again",
         )
         for record in [*source.failed, *source.stopped, *source.impossible]
     ]
     return ended + [
-        Hole(
+        MissingRun(
             source=source.label,
             run_id=run.run_id,
             case_id=run.case_id,
             kind="not run",
-            hint="`iosonde resume` goes on with it",
+            hint="`iosonde resume` carries it out",
         )
         for run in source.missing
     ]

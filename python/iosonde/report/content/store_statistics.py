@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from iosonde.metrics.wording import store_name
-from iosonde.report.content.tables import Cell, Table
+from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_count, format_duration

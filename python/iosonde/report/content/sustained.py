@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.convergence import Convergence, Tracked, convergences, window_means
 from iosonde.metrics.sustained import Course
-from iosonde.report.content.tables import Cell, Table
+from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.study.model import Part

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from iosonde.plan import PREPARATION, Case
+from iosonde.report.content.table import LIMITED_BY, SCOPE, VERDICT, Cell, Table
 from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source, loop_text
 from iosonde.study.model import View
@@ -21,32 +21,6 @@ if TYPE_CHECKING:
 RATES = ("bandwidth", "iops", "ops_per_sec")
 STATISTICS = ("mean", "p50", "p99", "p99_9", "p99_99", "p99_999")
 """Latencies of the table of cases."""
-VERDICT = "Set by"
-"""Head of the column that says what set the figures: the disk, the tool, a cache."""
-SCOPE = "I/Os"
-"""Head of the column that tells a case's reads from its writes and from both."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A value with its interval, as written, and as a number to sort by."""
-
-    text: str
-    interval: str = ""
-    number: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table; the first `labels` columns name the row."""
-
-    title: str
-    caption: str = ""
-    heads: Sequence[str]
-    labels: int
-    rows: Sequence[Sequence[Cell]]
-    keys: Sequence[str] = ()
-    """Case of each row, as the page knows it: label of the result set, a newline, case."""
 
 
 def case_tables(material: Material) -> list[Table]:
@@ -180,8 +154,8 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
         repeats = max((row["repeats"] for row in metrics.values()), default=0)
         loop = Cell(text=loops.get((source.label, case.case_id), "").removesuffix(" loop"))
         verdict = [_verdict_cell(source, case)] if judged else []
-        last = [Cell(text=str(repeats), number=repeats), *verdict]
-        rows.append([*label, *levels, *where, *values[: len(rates)], loop, *values[len(rates) :], *last])
+        last = [loop, Cell(text=str(repeats), number=repeats)]
+        rows.append([*label, *levels, *where, *verdict, *values, *last])
         keys.append(f"{source.label}\n{case.case_id}")
     titles = [
         *(["Result set"] if several_sets else []),
@@ -189,12 +163,12 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
         *([SCOPE] if scoped else []),
     ]
     title = next((p.title for p in material.study.parts if p.name == part and p.title), part)
-    last_heads = ["Repeats", *([VERDICT] if judged else [])]
+    named = [*titles, *([VERDICT] if judged else [])]
     return Table(
         title=_title(title, part, material),
-        caption="Medians over repeats; below each its 95 % interval. A dash: too few samples, or no result.",
-        heads=[*titles, *map(metric_title, rates), "Loop", *map(metric_title, latencies), *last_heads],
-        labels=len(titles),
+        caption="Medians over repeats with 95 % confidence intervals. A dash: too few samples, or no result.",
+        heads=[*named, *map(metric_title, [*rates, *latencies]), "Loop", "Repeats"],
+        labels=len(named),
         rows=rows,
         keys=keys,
     )
@@ -202,8 +176,8 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
 
 def _title(title: str, part: str, material: Material) -> str:
     if part == PREPARATION:
-        return "Every step of preparation"
-    return f"Every case: {title}" if len(material.study.parts) > 1 else "Every case"
+        return "Preparation steps"
+    return f"All cases: {title}" if len(material.study.parts) > 1 else "All cases"
 
 
 def _scopes(metrics: dict[tuple[str, str], dict[str, Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -222,10 +196,10 @@ def _scopes(metrics: dict[tuple[str, str], dict[str, Any]]) -> Iterable[tuple[st
 
 
 def _verdict_cell(source: Source, case: Case) -> Cell:
-    """Name what set the figures of most runs, and below it of how many, where they differ."""
+    """Name what limited most runs of a case, and below it the counts where runs differ."""
     counts = Counter(source.verdicts.get(case.case_id, []))
-    differing = ", ".join(f"{kind} {count}" for kind, count in counts.items()) if len(counts) > 1 else ""
-    return Cell(text=source.verdict(case.case_id) or "-", interval=differing)
+    differing = ", ".join(f"{LIMITED_BY[kind]} {count}" for kind, count in counts.items()) if len(counts) > 1 else ""
+    return Cell(text=LIMITED_BY.get(source.verdict(case.case_id) or "", "-"), interval=differing)
 
 
 def _level_cell(name: str, level: Any) -> Cell:

@@ -1,4 +1,4 @@
-"""The disk or the tool? What set the figures, run by run, and the numbers that say so."""
+"""What limited each run, and the evidence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
-from iosonde.report.content.tables import VERDICT, Cell, Table
+from iosonde.report.content.table import LIMITED_BY, VERDICT, Cell, Table
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.results.schema import Record
 from iosonde.units import format_latency
 
 EXPLANATION = (
-    "A figure is the disk's only if nothing else set it. Each run is judged by what it leaves behind: how long places "
-    "in the queue were free and why, whether a core had time left, what the harness itself costs for an I/O of this "
-    "shape, what memory answered, who else used processor and device. The heaviest warning decides; a case is what "
-    "most of its runs are."
+    "Each run is judged by its own counters: how long the queue was underfilled and why, whether a core was saturated, "
+    "the cost of the harness for an I/O of this shape, reads served from memory, concurrent use of CPU and device. "
+    "The heaviest warning decides; a case takes the verdict of most of its runs."
 )
 
 
@@ -25,14 +24,14 @@ def _share(value: float) -> str:
 
 _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "in_flight_share": ("In flight", _share),
-    "turnaround_share": ("Free while the tool prepares", _share),
-    "edge_share": ("Free at begin and end", _share),
+    "turnaround_share": ("Submission overhead", _share),
+    "edge_share": ("Start and end", _share),
     "core_utilisation": ("Busiest core", _share),
-    "cpu_wait_share": ("Waiting for a CPU", _share),
+    "cpu_wait_share": ("CPU wait", _share),
     "harness_ns_per_io": ("Harness per I/O", format_latency),
-    "read_from_memory_share": ("Read from memory", _share),
-    "written_to_memory_share": ("Still in memory", _share),
-    "other_bytes_share": ("Others' bytes", _share),
+    "read_from_memory_share": ("Read from page cache", _share),
+    "written_to_memory_share": ("Still in page cache", _share),
+    "other_bytes_share": ("Concurrent I/O", _share),
     "steal_share": ("Stolen CPU", _share),
     "temperature_celsius": ("Temperature", lambda value: f"{value:.0f} °C"),
 }
@@ -60,9 +59,9 @@ def _counts(material: Material, judged: list[tuple[Source, Record]]) -> Table:
                 label = [Cell(text=source.label)] if several else []
                 share = Cell(text=f"{len(having)} of {len(records)}", number=len(having))
                 rows.append([*label, Cell(text=kind), share, Cell(text=MEANING[kind]), Cell(text=_codes(having))])
-    heads = [*(["Result set"] if several else []), VERDICT, "Runs", "That is", "Warnings of these runs"]
+    heads = [*(["Result set"] if several else []), "Verdict", "Runs", "Meaning", "Warnings"]
     return Table(
-        title="What set the figures",
+        title="Verdicts",
         caption=EXPLANATION,
         heads=heads,
         labels=len(heads),
@@ -88,14 +87,14 @@ def _evidence(material: Material) -> Table:
         [
             *([Cell(text=source.label)] if several else []),
             Cell(text=case.case_id),
-            Cell(text=source.verdict(case.case_id) or "-"),
+            Cell(text=LIMITED_BY.get(source.verdict(case.case_id) or "", "-")),
             *(_cell(name, numbers.get(name)) for name in names),
         ]
         for source, case, numbers in cases
     ]
     return Table(
-        title="The evidence, case by case",
-        caption="Medians over repeats. A dash: the facts do not tell, or it does not apply.",
+        title="Evidence of the verdicts, by case",
+        caption="Medians over repeats. A dash: not known, or not applicable.",
         heads=[*(["Result set"] if several else []), "Case", VERDICT, *(_NUMBERS[name][0] for name in names)],
         labels=2 if several else 1,
         rows=rows,

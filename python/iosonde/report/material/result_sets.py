@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SIMULATED = "simulated"
-WARNING = "figures of a model, not of a device"
+WARNING = "results of a device model, not of a device"
 
 
 @dataclass(frozen=True, kw_only=True)

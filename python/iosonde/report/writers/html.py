@@ -1,8 +1,9 @@
 """The report as one HTML file that opens offline, from any disk, for years.
 
-Everything is inside: text, rows of the figures, the chart library. The page's policy lets nothing else run and nothing
-be fetched: scripts are named by their hash, so even markup that slipped through the escaping could not act. Jinja
-escapes all text; data travel as JSON in which `<` cannot occur.
+Text, tables and figures are plain HTML and SVG: readable without scripts, in mail and in print. Scripts add sorting,
+saving, values under the pointer and the view of single runs; the chart library and the rows are compressed, and are
+unpacked when a reader asks for them. The page's policy names scripts by their hashes and allows nothing else, so that
+even markup that slipped through the escaping could not act. Jinja escapes all text.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from iosonde.report.charts import theme
+from iosonde.report.charts import svg, theme
 from iosonde.report.content.provenance import headline, provenance, rerun, resume
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.material.quantities import case_name
-from iosonde.report.material.result_sets import loop_text
+from iosonde.report.material.result_sets import WARNING, loop_text
 
 if TYPE_CHECKING:
     from iosonde.report.charts.figure import Figure
@@ -47,10 +48,14 @@ def render(report: Report) -> str:
         report=report,
         policy=_policy(library, script),
         style=style,
-        library=library,
+        dark_style=theme.dark_style(),
+        library=_packed(library),
         script=script,
         data=_json(_data(report)),
         runs=_json(dict(_runs(report))),
+        simulated_meaning=WARNING,
+        panels=svg.panels,
+        legends=svg.legends,
         headline=headline,
         incomplete=incomplete,
         provenance=provenance,
@@ -66,6 +71,11 @@ def chart_library() -> str:
     import vl_convert
 
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+
+def _packed(text: str) -> str:
+    """Compress text for the page, in base 64."""
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def _policy(*scripts: str) -> str:
@@ -89,17 +99,20 @@ def _json(data: Any) -> str:
 
 def _data(report: Report) -> dict[str, Any]:
     return {
-        "themes": {light: theme.configuration(light) for light in ("light", "dark")},
-        "paper": theme.configuration("light", font=theme.PAPER_FONT),
-        "figures": {figure.name: _figure(figure) for figure in report.figures},
+        "theme": theme.configuration(),
+        "paper": theme.configuration(font=theme.PAPER_FONT),
+        "figures": {figure.name: _packed(json.dumps(_figure(figure))) for figure in report.figures},
     }
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
+    """Return what the page needs to redraw a figure and to save its rows."""
     return {
-        "title": figure.title,
+        "title": svg.specification(figure)["title"],
         "description": figure.description,
         "specification": figure.specification,
+        "panels": [svg.without_legends(panel.chart) for panel in figure.panels],
+        "keys": [panel.key for panel in figure.panels],
         "heads": dict(figure.heads),
         "rows": figure.rows.height,
         "columns": {name: _column(figure.rows[name]) for name in figure.rows.columns},
@@ -169,10 +182,10 @@ def _series(source: Source) -> Iterator[tuple[str, str]]:
     for first in range(0, len(run_ids), RUNS_AT_ONCE):
         chunk = run_ids[first : first + RUNS_AT_ONCE]
         table = interval_metrics(source.results, run_ids=chunk, metrics=RUN_COLUMNS)
-        yield from _packed(table.filter(pl.col("phase") == "measure"))
+        yield from _series_of_runs(table.filter(pl.col("phase") == "measure"))
 
 
-def _packed(table: pl.DataFrame) -> Iterator[tuple[str, str]]:
+def _series_of_runs(table: pl.DataFrame) -> Iterator[tuple[str, str]]:
     wide = table.pivot(
         on="metric", index=["run_id", "stream", "operation", "interval", "begin_ns", "end_ns"], values="value"
     )
@@ -187,10 +200,7 @@ def _packed(table: pl.DataFrame) -> Iterator[tuple[str, str]]:
             "seconds": ((own["end_ns"] - begin) / 1e9).round(3).to_list(),
         }
         columns |= {name: [_short(value) for value in own[name].to_list()] for name in present}
-        yield (
-            str(run_id),
-            base64.b64encode(zlib.compress(json.dumps(columns, separators=(",", ":")).encode(), 9)).decode(),
-        )
+        yield str(run_id), _packed(json.dumps(columns, separators=(",", ":")))
 
 
 def _short(value: float | None) -> float | int | None:
@@ -204,7 +214,7 @@ def _short(value: float | None) -> float | int | None:
 def differences(base: Any, other: Any, path: tuple[str | int, ...] = ()) -> list[list[Any]]:
     """Return what turns one spec into another: `[path, value]` for each place where they differ.
 
-    Specs of a study are alike but for a few places, and two thousand of them in full would be most of the page.
+    Specs of a study differ in few places, and two thousand of them in full would be most of the page.
     """
     if isinstance(base, dict) and isinstance(other, dict) and base.keys() == other.keys():
         pairs = [(key, base[key], other[key]) for key in base]

@@ -1,4 +1,7 @@
-"""The report as Markdown, with its figures as SVG in a folder beside it: for repositories, wikis and mail."""
+"""The report as Markdown, with its figures as SVG in a folder beside it: for repositories, wikis and mail.
+
+The order is that of the page.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from iosonde.report.charts.figure import Figure, save
+from iosonde.report.charts.figure import Figure
+from iosonde.report.charts.files import save
 from iosonde.report.content.provenance import headline, provenance, rerun, resume
 from iosonde.report.content.report import Chapter, Report, incomplete
-from iosonde.report.content.tables import Cell, Table
-from iosonde.report.material.result_sets import Source
+from iosonde.report.content.sections import Labelled, Section
+from iosonde.report.content.table import Cell, Table
+from iosonde.report.material.result_sets import WARNING, Source
 from iosonde.results.files import write_output
 
 RUNS_NAMED = 20
@@ -27,63 +32,83 @@ def write(report: Report, path: Path, *, result_sets: Sequence[Path] = ()) -> li
 
 def _lines(report: Report, folder: str) -> Iterator[str]:
     several = len(report.sources) > 1
-    yield f"# {escape(report.title + report.mark)}"
-    for chapter in report.chapters:
-        yield from ("", escape(chapter.study.question))
+    yield f"# {escape(report.title)}"
+    if report.simulated:
+        yield from ("", f"> **{report.simulated.capitalize()}:** {WARNING}.")
     for source in report.sources:
-        yield from _headline(source, several)
+        if problem := incomplete(source):
+            yield from ("", f"> **This result set is incomplete.** {escape(problem)}. To continue: `{resume(source)}`")
     for chapter in report.chapters:
-        yield from _chapter(chapter, folder, several)
-    yield from ("", "## What was measured on what")
-    for source in report.sources:
-        yield from _provenance(source, several)
-    yield from ("", "## Run it again", "")
+        yield from _answer(chapter, several)
+        yield from _results(chapter, folder, several)
+        yield from _method(chapter, folder, several)
+        yield from _warnings(chapter)
+        yield from _missing(chapter)
+        yield from ("", "## All cases")
+        for table in chapter.detail_tables:
+            yield from _table(table)
+    yield from ("", "## Reproduction", "")
     for source in report.sources:
         yield from ("```sh", rerun(source), "```")
 
 
-def _headline(source: Source, several: bool) -> Iterator[str]:
-    yield from ("", *([f"## {escape(source.label)}", ""] if several else []))
-    yield from (f"- **{name}:** {escape(value)}" for name, value in headline(source))
-    if problem := incomplete(source):
-        yield from ("", f"> **This result set is incomplete.** {escape(problem)}. Go on with it: `{resume(source)}`")
-
-
-def _chapter(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
-    yield from ("", "## Findings", "", *(f"- {escape(line)}" for line in chapter.comparison))
+def _answer(chapter: Chapter, several: bool) -> Iterator[str]:
+    yield from ("", "## Answer", "", escape(chapter.study.question), "")
+    yield from (f"- {escape(line)}" for line in chapter.comparison)
     for label, answer in chapter.answers:
-        findings = answer.findings
-        yield from ("", *([f"### {escape(label)}", ""] if several else []))
-        yield from (f"*{escape(answer.trust.line)}.*", "")
-        for finding in findings:
-            yield f"1. {escape(finding.sentence)}."
-            yield from (f"   {escape(line)}" for line in [f"({finding.strength}) {finding.evidence}"] if line)
-        if not findings:
-            yield "Nothing can be said yet: there are not enough complete runs."
-    yield from ("", "## Figures")
-    for figure in chapter.all_figures:
-        yield from _figure(figure, folder)
-    for left_out in chapter.undrawn:
-        yield from ("", f"**{escape(left_out.title)}** is not drawn: {escape(left_out.why)}.")
-    yield from ("", "## Tables")
-    for table in chapter.tables:
+        yield from (["", f"### {escape(label)}", ""] if several else [""])
+        for finding in answer.summary:
+            yield from (f"1. **{escape(finding.sentence)}.**", f"   {escape(finding.evidence)}")
+        if not answer.summary:
+            yield "No answer: too few complete runs."
+        yield from ("", f"Trust: {escape(answer.trust.line)}.")
+    if chapter.summary:
+        yield from _table(chapter.summary, heading="## Summary")
+
+
+def _results(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
+    yield from ("", "## Results")
+    for section in chapter.sections:
+        yield from _section(section, folder, several)
+    if chapter.further_findings:
+        yield from ("", "### Further findings", "", *_listed(chapter.further_findings, several))
+    for table in chapter.comparison_tables:
         yield from _table(table)
-    if chapter.verdicts:
-        yield from ("", "## Verdicts")
-    for table in chapter.verdicts:
-        yield from _table(table)
-    yield from _warnings(chapter)
-    yield from _holes(chapter)
+
+
+def _section(section: Section, folder: str, several: bool) -> Iterator[str]:
+    yield from ("", f"### {escape(section.title)}")
+    if section.figure:
+        yield from _figure(section.figure, folder)
+    if section.undrawn:
+        yield from ("", f"No figure: {escape(section.undrawn.why)}.")
+    if section.findings:
+        yield from ("", *_listed(section.findings, several))
+    for table in section.tables:
+        if section.figure:
+            yield from ("", "<details>", f"<summary>{escape(table.title)}</summary>", *_rows(table), "", "</details>")
+        else:
+            yield from _rows(table)
+
+
+def _listed(findings: Sequence[Labelled], several: bool) -> Iterator[str]:
+    for label, finding in findings:
+        name = f"{escape(label)}: " if several else ""
+        yield f"- {name}{escape(finding.sentence)}. {escape(finding.evidence)} ({finding.strength} evidence)"
 
 
 def _figure(figure: Figure, folder: str) -> Iterator[str]:
-    yield from ("", f"### {escape(figure.title)}", "", f"![{escape(figure.description)}]({folder}/{figure.name}.svg)")
+    yield from ("", f"![{escape(figure.description)}]({folder}/{figure.name}.svg)")
     if figure.caption:
         yield from ("", escape(figure.caption))
 
 
-def _table(table: Table) -> Iterator[str]:
-    yield from ("", f"### {escape(table.title)}", "", escape(table.caption), "")
+def _table(table: Table, *, heading: str = "") -> Iterator[str]:
+    yield from ("", heading or f"### {escape(table.title)}", *_rows(table))
+
+
+def _rows(table: Table) -> Iterator[str]:
+    yield from ("", escape(table.caption), "")
     yield _row([escape(head) for head in table.heads])
     yield _row(["---" if place < table.labels else "---:" for place in range(len(table.heads))])
     yield from (_row([_cell(cell) for cell in row]) for row in table.rows)
@@ -95,6 +120,28 @@ def _cell(cell: Cell) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _method(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
+    yield from ("", "## Method and machine", "")
+    if chapter.study.source:
+        yield from (f"Method: {escape(chapter.study.source)}", "")
+    for source in chapter.sources:
+        yield from ([f"### {escape(source.label)}", ""] if several else [])
+        yield from (f"- **{name}:** {escape(value)}" for name, value in headline(source))
+        yield from _provenance(source)
+    if chapter.quality_findings:
+        yield from ("", *_listed(chapter.quality_findings, several))
+    for table in chapter.verdicts:
+        yield from _table(table)
+    if chapter.drift:
+        yield from ("", f"### {escape(chapter.drift.title)}", *_figure(chapter.drift, folder))
+
+
+def _provenance(source: Source) -> Iterator[str]:
+    for facts in provenance(source):
+        yield from ("", f"**{escape(facts.title)}**", "")
+        yield from (f"- {escape(name)}: {escape(value)}" for name, value in facts.rows)
 
 
 def _warnings(chapter: Chapter) -> Iterator[str]:
@@ -112,21 +159,13 @@ def _warnings(chapter: Chapter) -> Iterator[str]:
         yield from (f"- {escape(problem)}" for problem in source.results.problems)
 
 
-def _holes(chapter: Chapter) -> Iterator[str]:
-    if not chapter.holes:
+def _missing(chapter: Chapter) -> Iterator[str]:
+    if not chapter.missing_runs:
         return
-    yield from ("", "## Holes: runs without a result", "")
-    yield from (_row(["Run", "Case", "What happened", "Why", "What to do"]), _row(["---"] * 5))
-    for hole in chapter.holes:
-        yield _row([escape(text) for text in (hole.run_id, hole.case_id, hole.kind, hole.why, hole.hint)])
-
-
-def _provenance(source: Source, several: bool) -> Iterator[str]:
-    if several:
-        yield from ("", f"### {escape(source.label)}")
-    for facts in provenance(source):
-        yield from ("", f"**{escape(facts.title)}**", "")
-        yield from (f"- {escape(name)}: {escape(value)}" for name, value in facts.rows)
+    yield from ("", "## Missing runs", "")
+    yield from (_row(["Run", "Case", "Outcome", "Cause", "Hint"]), _row(["---"] * 5))
+    for run in chapter.missing_runs:
+        yield _row([escape(text) for text in (run.run_id, run.case_id, run.kind, run.why, run.hint)])
 
 
 def escape(text: str) -> str:

@@ -1,23 +1,27 @@
-"""The report on a terminal: what a reader wants to know at once, at 80 columns and without colour."""
+"""The report on a terminal, at 80 columns, without colour and without trailing spaces.
+
+The order is that of the page: answer and trust, summary, findings by figure, cases, method, warnings.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table as Grid
 from rich.text import Text
 
 from iosonde.report.content.provenance import headline, resume
 from iosonde.report.content.report import Chapter, Report, incomplete
-from iosonde.report.content.tables import SCOPE, VERDICT, Cell, Table
-from iosonde.report.material.result_sets import Source
+from iosonde.report.content.sections import Labelled
+from iosonde.report.content.table import SCOPE, VERDICT, Cell, Table, folded
+from iosonde.report.material.result_sets import WARNING, Source
 
 FINDINGS = 8
+"""Findings besides the answer; the page has the others."""
 ROWS = 12
+GAP = "  "
 MARKS = {"strong": "●", "moderate": "◐", "weak": "○"}
 
 
@@ -25,57 +29,60 @@ def show(report: Report, console: Console, *, report_path: Path | None = None) -
     """Print the report."""
     for chapter in report.chapters:
         console.print()
-        console.print(Text(chapter.study.title + report.mark, style="bold"))
-        for source in chapter.material.sources:
-            _source(source, console)
+        _line(console, chapter.study.title, style="bold")
+        if report.simulated:
+            _wrapped(console, f"{report.simulated.capitalize()}: {WARNING}.", style="yellow")
+        for source in chapter.sources:
+            _incomplete(source, console)
+        _answer(chapter, console)
+        if chapter.summary:
+            _table(console, chapter.summary, list(chapter.summary.rows), title="Summary")
         _findings(chapter, console)
         _cases(chapter, console)
+        _method(chapter, console)
         _warnings(chapter, console)
     if report_path is not None:
         console.print()
         console.print(Text.assemble("Report: ", (str(report_path), "bold")), soft_wrap=True)
 
 
-def _source(source: Source, console: Console) -> None:
-    grid = Grid.grid(padding=(0, 2))
-    for name, value in headline(source):
-        grid.add_row(Text(name, style="dim"), Text(value))
-    console.print(grid)
+def _incomplete(source: Source, console: Console) -> None:
     if problem := incomplete(source):
-        console.print()
-        console.print(Text(f"This result set is incomplete: {problem}.", style="bold yellow"))
-        console.print(Text(f"Go on with it: {resume(source)}"), soft_wrap=True)
+        _wrapped(console, f"This result set is incomplete: {problem}.", style="bold yellow")
+        console.print(Text(f"To continue: {resume(source)}"), soft_wrap=True)
+
+
+def _answer(chapter: Chapter, console: Console) -> None:
+    for label, answer in chapter.answers:
+        _heading(console, f"Answer: {label}" if len(chapter.answers) > 1 else "Answer")
+        for finding in answer.summary:
+            _wrapped(console, f"{finding.sentence}.", first=f"{MARKS[finding.strength]} ", rest="  ")
+        if not answer.summary:
+            _line(console, "No answer: too few complete runs.")
+        _wrapped(console, f"Trust: {answer.trust.line}.", style="dim")
 
 
 def _findings(chapter: Chapter, console: Console) -> None:
-    for label, answer in chapter.answers:
-        findings = answer.findings
-        _heading(console, f"Findings: {label}" if len(chapter.answers) > 1 else "Findings")
-        console.print(Text(f"{answer.trust.line}.", style="italic"))
-        if not findings:
-            console.print("Nothing can be said yet: there are not enough complete runs.")
-        for finding in findings[:FINDINGS]:
-            grid = Grid.grid(padding=(0, 1))
-            grid.add_row(MARKS[finding.strength], Text(finding.sentence))
-            grid.add_row("", Text(" ".join(finding.evidence.split()), style="dim"))
-            console.print(grid)
-        if len(findings) > FINDINGS:
-            console.print(Text(f"  and {len(findings) - FINDINGS} more in the report", style="dim"))
+    found: list[Labelled] = [each for section in chapter.sections for each in section.findings]
+    found += [*chapter.further_findings, *chapter.quality_findings]
+    if not found:
+        return
+    _heading(console, "Findings")
+    several = len(chapter.answers) > 1
+    for label, finding in found[:FINDINGS]:
+        sentence = f"{label}: {finding.sentence}." if several else f"{finding.sentence}."
+        _wrapped(console, sentence, first=f"{MARKS[finding.strength]} ", rest="  ")
+    if len(found) > FINDINGS:
+        _line(console, f"  and {len(found) - FINDINGS} more in the report", style="dim")
 
 
 def _cases(chapter: Chapter, console: Console) -> None:
     for table in chapter.case_tables:
-        rows = _whole_load(table)
-        loops = {row[table.heads.index("Loop")].text for row in rows}
-        _heading(console, table.title)
-        console.print(Text(f"{_kind(table)} latency, {' and '.join(sorted(loops))} loop", style="dim"))
-        console.print(_grid(table, rows))
-        if len(rows) > ROWS:
-            console.print(Text(f"  and {len(rows) - ROWS} more in the report", style="dim"))
+        _table(console, table, _whole_load(table), title=table.title, preferred=_preferred(table))
 
 
 def _whole_load(table: Table) -> list[Sequence[Cell]]:
-    """Leave what single operations did to the report."""
+    """Return one row for each case: that of its whole load."""
     if SCOPE not in table.heads:
         return list(table.rows)
     whole: dict[str, Sequence[Cell]] = {}
@@ -84,29 +91,25 @@ def _whole_load(table: Table) -> list[Sequence[Cell]]:
     return list(whole.values())
 
 
-def _grid(table: Table, rows: Sequence[Sequence[Cell]]) -> Grid:
-    """Return the columns that fit: what names the case, its rates, and latency at the median and the tail."""
-    metrics = (
-        "Bandwidth",
-        "IOPS",
-        "Operations per second",
-        *(f"{_kind(table)} latency, {statistic}" for statistic in ("p50", "p99", "p99.9")),
-    )
-    shown = (*metrics, VERDICT)
-    places = [p for p, head in enumerate(table.heads) if head in shown or (p < table.labels and head != SCOPE)]
-    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place in places:
-        width = max((len(row[place].text) for row in rows), default=0)
-        justify: Literal["left", "right"] = "left" if place < table.labels else "right"
-        grid.add_column(table.heads[place].rpartition(", ")[2], justify=justify, min_width=width, overflow="fold")
-    for row in rows[:ROWS]:
-        grid.add_row(*(Text(row[place].text) for place in places))
-    return grid
+def _preferred(table: Table) -> list[str]:
+    """Return the columns of a table of cases, the most important first."""
+    response = any(head.startswith("Response") for head in table.heads)
+    kind = "Response" if response else "Completion"
+    latencies = [f"{kind} latency, {statistic}" for statistic in ("p99", "p50", "p99.9")]
+    rates = ["IOPS", "Bandwidth", "Operations per second"]
+    names = [head for head in table.heads[: table.labels] if head not in (SCOPE, VERDICT)]
+    return [*names, VERDICT, *rates, *latencies]
 
 
-def _kind(table: Table) -> str:
-    """Response latency where there is some: in an open loop it is what a user waits for."""
-    return "Response" if any(head.startswith("Response") for head in table.heads) else "Completion"
+def _method(chapter: Chapter, console: Console) -> None:
+    _heading(console, "Method and machine")
+    for source in chapter.sources:
+        if len(chapter.sources) > 1:
+            _line(console, source.label)
+        facts = [(name, value) for name, value in headline(source) if name != "Simulated"]
+        width = max((len(name) for name, _ in facts), default=0)
+        for name, value in facts:
+            _wrapped(console, value, first=f"{name:<{width}}{GAP}", rest=" " * (width + len(GAP)))
 
 
 def _warnings(chapter: Chapter, console: Console) -> None:
@@ -114,14 +117,115 @@ def _warnings(chapter: Chapter, console: Console) -> None:
         return
     _heading(console, "Warnings")
     for caution in chapter.warnings:
-        line = Text.assemble(
-            (caution.code, "bold yellow"), f" ({len(caution.runs)} of {caution.total} runs): {caution.message}"
-        )
-        console.print(line)
+        _wrapped(console, f"{caution.code} ({len(caution.runs)} of {caution.total} runs): {caution.message}", rest="  ")
         if caution.hint:
-            console.print(Padding(Text(f"hint: {caution.hint}", style="dim"), (0, 0, 0, 2)))
+            _wrapped(console, f"hint: {caution.hint}", first="  ", rest="  ", style="dim")
+
+
+# Tables ----------------------------------------------------------------------------------------------------------
+
+
+def _table(
+    console: Console, table: Table, rows: list[Sequence[Cell]], *, title: str, preferred: Sequence[str] = ()
+) -> None:
+    """Print a table: constant columns as a line, as many others as fit, the less important left out first."""
+    cut = _chosen(table, rows, preferred)
+    shown = folded(cut)
+    _heading(console, title)
+    constants = shown.caption
+    places, left_out = _fitting(shown, list(preferred), console.width)
+    if constants:
+        _wrapped(console, constants, style="dim")
+    for line in _lines(shown, places):
+        _line(console, line)
+    if len(rows) > ROWS:
+        _line(console, f"  and {len(rows) - ROWS} more in the report", style="dim")
+    if left_out:
+        _wrapped(console, f"Not shown: {', '.join(left_out)} (see the report).", style="dim")
+
+
+def _chosen(table: Table, rows: Sequence[Sequence[Cell]], preferred: Sequence[str]) -> Table:
+    """Return a table of what a terminal has room for: its first rows, without intervals."""
+    names = [*preferred, "Loop"] if preferred else list(table.heads)
+    places = [place for place, head in enumerate(table.heads) if head in names]
+    if not preferred:
+        caption = ""
+    else:
+        kind = next((head.partition(" latency")[0] for head in preferred if " latency" in head), "")
+        caption = f"{kind} latency." if kind else ""
+    return Table(
+        title=table.title,
+        caption=caption,
+        heads=[table.heads[place] for place in places],
+        labels=sum(place < table.labels for place in places),
+        rows=[[Cell(text=row[place].text) for place in places] for row in rows[:ROWS]],
+    )
+
+
+def _fitting(table: Table, preferred: Sequence[str], width: int) -> tuple[list[int], list[str]]:
+    """Return the columns that fit, in their order, and the heads of those that do not."""
+    ranks = {head: rank for rank, head in enumerate(preferred)}
+    wanted = sorted(range(len(table.heads)), key=lambda place: ranks.get(table.heads[place], place))
+    chosen: list[int] = []
+    for place in wanted:
+        if sum(_width(table, each) + len(GAP) for each in [*chosen, place]) - len(GAP) <= width:
+            chosen.append(place)
+    chosen.sort()
+    return chosen, [table.heads[place] for place in range(len(table.heads)) if place not in chosen]
+
+
+def _width(table: Table, place: int) -> int:
+    """Return the width of a column: its longest cell, or the longest word of its head."""
+    cells = max((len(row[place].text) for row in table.rows), default=0)
+    return max([cells, *map(len, _short(table.heads[place]).split())])
+
+
+def _lines(table: Table, places: Sequence[int]) -> list[str]:
+    widths = [_width(table, place) for place in places]
+    heads = [
+        textwrap.wrap(_short(table.heads[place]), width) or [""] for place, width in zip(places, widths, strict=True)
+    ]
+    depth = max(map(len, heads), default=1)
+    stacked = [[""] * (depth - len(head)) + head for head in heads]
+    grid = [[head[line] for head in stacked] for line in range(depth)]
+    grid += [[row[place].text for place in places] for row in table.rows]
+    return [_aligned(cells, widths, [place < table.labels for place in places]) for cells in grid]
+
+
+def _short(head: str) -> str:
+    """Return the part of a head that distinguishes latencies: the caption has the rest."""
+    return head.rpartition(", ")[2]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
+    padded = [
+        f"{cell:<{width}}" if to_left else f"{cell:>{width}}"
+        for cell, width, to_left in zip(cells, widths, left, strict=True)
+    ]
+    return GAP.join(padded).rstrip()
+
+
+# Lines -----------------------------------------------------------------------------------------------------------
 
 
 def _heading(console: Console, text: str) -> None:
     console.print()
-    console.print(Text(text, style="bold underline"))
+    _line(console, text, style="bold underline")
+
+
+def _wrapped(console: Console, text: str, *, first: str = "", rest: str = "", style: str = "") -> None:
+    """Print text in lines of whole words."""
+    lines = textwrap.wrap(
+        " ".join(text.split()),
+        console.width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in lines:
+        _line(console, line, style=style)
+
+
+def _line(console: Console, text: str, *, style: str = "") -> None:
+    console.print(Text(text.rstrip(), style=style), soft_wrap=True)

@@ -1,27 +1,52 @@
-// What the page does: draws figures as they come into view, light or dark; saves them; sorts tables; shows any run.
-// Charts come as Vega-Lite and rows from report/figure.py; text from users is only ever set as text.
+// Sorts and filters tables, saves figures and tables, shows values under the pointer, shows single runs.
+// Figures are in the page as SVG. The chart library and the rows are unpacked on demand; text from users is only ever set
+// as text.
 (() => {
   "use strict";
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const data = read("data");
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  let printing = false;
+  document.querySelectorAll(".actions, .controls").forEach((element) => { element.hidden = false; });
+  document.querySelectorAll(".unscripted").forEach((element) => { element.hidden = true; });
+
+  async function unpack(text) {
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(stream).text();
+  }
 
   // Rows come as columns, text as distinct values and places.
   function rowsOf(figure) {
-    if (figure.table) return figure.table;
     const take = Object.entries(figure.columns).map(([name, column]) => {
       if (Array.isArray(column)) return [name, (i) => column[i]];
       return [name, column.at ? (i) => column.of[column.at[i]] : () => column.of[0]];
     });
-    figure.table = Array.from({ length: figure.rows }, (_, i) => Object.fromEntries(take.map(([name, at]) => [name, at(i)])));
-    return figure.table;
+    return Array.from({ length: figure.rows }, (_, i) => Object.fromEntries(take.map(([name, at]) => [name, at(i)])));
   }
 
-  const configuration = () => data.themes[dark.matches && !printing ? "dark" : "light"];
+  const figures = new Map();
+  async function figureOf(name) {
+    if (!figures.has(name)) {
+      const figure = JSON.parse(await unpack(data.figures[name]));
+      figure.table = rowsOf(figure);
+      figures.set(name, figure);
+    }
+    return figures.get(name);
+  }
+
+  // The page's policy names the library by its hash.
+  let loading = null;
+  function library() {
+    loading = loading || unpack(document.getElementById("library").textContent).then((text) => {
+      const script = document.createElement("script");
+      script.textContent = text;
+      document.head.append(script);
+    });
+    return loading;
+  }
 
   // Expressions are interpreted (`ast`), so the page's policy need not allow text to become code.
-  function embed(place, specification, options) {
+  async function embed(place, specification, options) {
+    await library();
     const settings = { mode: "vega-lite", actions: false, ast: true, defaultStyle: false, loader: offline, tooltip: tip };
     return window.vegaEmbed(place, specification, { ...settings, ...options });
   }
@@ -30,82 +55,26 @@
   const offline = { load: refuse, sanitize: refuse, http: refuse, file: refuse };
   function refuse() { return Promise.reject(new Error("this report loads nothing")); }
 
-  // Figures -------------------------------------------------------------------------------------------------------
+  // Values under the pointer: the figure is drawn again by the library, in the place of the static one.
 
-  const drawn = new Map();
-
-  function panelOf(figure, index, width) {
-    const { title, ...panel } = structuredClone(figure.specification.concat[index]);
-    fitLegends(panel, width);
-    const config = structuredClone(configuration());
-    config.autosize = { type: "fit-x", contains: "padding" };
-    return { ...panel, width, datasets: { figure: rowsOf(figure) }, config, description: figure.description };
-  }
-
-  // As many columns as have room for the longest label.
-  function fitLegends(panel, width) {
-    for (const { encoding } of panel.layer) {
-      for (const channel of [encoding.color, encoding.strokeDash, encoding.shape]) {
-        if (!channel || !channel.legend || !channel.scale.domain.every((label) => typeof label === "string")) continue;
-        const longest = Math.max(...channel.scale.domain.map((label) => label.length));
-        channel.legend.columns = Math.max(1, Math.floor((width - 40) / (38 + 6.2 * longest)));
-        channel.legend.labelLimit = width - 70;
-      }
-    }
-  }
-
-  async function draw(element) {
-    const figure = data.figures[element.dataset.figure];
+  async function interact(element) {
+    const figure = await figureOf(element.dataset.figure);
     const charts = [...element.querySelectorAll(".chart")];
-    const before = drawn.get(element) || [];
-    const views = charts.map((chart, index) => {
-      const width = chart.clientWidth;
-      return { width, made: embed(chart, panelOf(figure, index, width), { renderer: "svg" }) };
-    });
-    drawn.set(element, views);
-    for (const { made } of before) (await made).finalize();
-    await Promise.all(views.map(({ made }) => made));
-    charts.forEach((chart) => { chart.style.minHeight = ""; });
+    await Promise.all(charts.map((chart, index) => {
+      const values = figure.table.filter((row) => row.panel === figure.keys[index]);
+      const config = { ...structuredClone(data.theme), background: null, autosize: { type: "fit-x", contains: "padding" } };
+      const specification = { ...figure.panels[index], width: chart.clientWidth, data: { values }, config, description: figure.description };
+      return embed(chart, specification, { renderer: "svg" });
+    }));
     element.dataset.drawn = "true";
   }
 
-  function redraw() {
-    for (const element of drawn.keys()) draw(element);
-    if (shown) showRun(shown);
-  }
-
-  const figures = [...document.querySelectorAll("[data-figure]")];
-  const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      watcher.unobserve(entry.target);
-      draw(entry.target);
-    }
-  }, { rootMargin: "400px" });
-  figures.forEach((element) => watcher.observe(element));
-
-  dark.addEventListener("change", redraw);
-  let waiting = 0;
-  window.addEventListener("resize", () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => {
-      for (const [element, views] of drawn) {
-        const widths = [...element.querySelectorAll(".chart")].map((chart) => chart.clientWidth);
-        if (views.some(({ width }, i) => width !== widths[i])) draw(element);
-      }
-      if (shown) showRun(shown);
-    }, 150);
-  });
-  const closed = [];
-  window.addEventListener("beforeprint", () => {
-    printing = true;
-    document.querySelectorAll("details:not([open])").forEach((details) => { closed.push(details); details.open = true; });
-    figures.forEach(draw);
-  });
-  window.addEventListener("afterprint", () => {
-    printing = false;
-    closed.splice(0).forEach((details) => { details.open = false; });
-    redraw();
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-interactive]");
+    if (!button) return;
+    const element = button.closest("[data-figure]");
+    button.remove();
+    interact(element);
   });
 
   // Tooltips: a short list of names and values, as text.
@@ -139,8 +108,7 @@
   }
 
   async function saveSvg(name, figure) {
-    const title = { text: figure.title, anchor: "start", fontSize: 15, offset: 18 };
-    const specification = { title, ...figure.specification, datasets: { figure: rowsOf(figure) }, config: data.paper };
+    const specification = { title: figure.title, ...figure.specification, datasets: { figure: figure.table }, config: data.paper };
     const { view, finalize } = await embed(document.createElement("div"), specification, { renderer: "none" });
     save(`${name}.svg`, "image/svg+xml", await view.toSVG());
     finalize();
@@ -154,15 +122,15 @@
 
   function saveCsv(name, figure) {
     const columns = Object.keys(figure.heads);
-    const rows = rowsOf(figure).map((row) => columns.map((column) => row[column]));
+    const rows = figure.table.map((row) => columns.map((column) => row[column]));
     save(`${name}.csv`, "text/csv", lines([columns.map((column) => figure.heads[column]), ...rows]));
   }
 
-  document.addEventListener("click", (event) => {
+  document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-save]");
     if (!button) return;
     const name = button.closest("[data-figure]").dataset.figure;
-    (button.dataset.save === "svg" ? saveSvg : saveCsv)(name, data.figures[name]);
+    (button.dataset.save === "svg" ? saveSvg : saveCsv)(name, await figureOf(name));
   });
 
   // Tables --------------------------------------------------------------------------------------------------------
@@ -196,7 +164,9 @@
   function saveTable(button) {
     const table = document.getElementById(button.dataset.saveTable);
     const value = (cell) => cell.dataset.number ?? (cell.firstChild ? cell.firstChild.textContent : "");
-    const rows = [...table.rows].map((row) => [...row.cells].map((cell) => row.parentNode.tagName === "THEAD" ? cell.textContent : value(cell)));
+    const mark = document.body.dataset.simulated === "simulated" ? (head) => [head ? "simulated" : "true"] : () => [];
+    const inHead = (row) => row.parentNode.tagName === "THEAD";
+    const rows = [...table.rows].map((row) => [...[...row.cells].map((cell) => inHead(row) ? cell.textContent : value(cell)), ...mark(inHead(row))]);
     save(`${button.dataset.name.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.csv`, "text/csv", lines(rows));
   }
 
@@ -248,12 +218,6 @@
     showRun(item.runs.find((run) => run.series) || item.runs[0]);
   }
 
-  async function inflate(text) {
-    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return JSON.parse(await new Response(stream).text());
-  }
-
   function specOf(run) {
     const spec = structuredClone(runs[sets.value].spec);
     for (const [path, value] of run.spec) {
@@ -266,7 +230,7 @@
   async function showRun(run) {
     shown = run;
     list.querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.run === run.id)));
-    const series = run.series ? await inflate(run.series) : null;
+    const series = run.series ? JSON.parse(await unpack(run.series)) : null;
     if (shown !== run) return;
     const facts = make("p", undefined, { className: "run-facts" });
     for (const [name, value] of [["Run", run.id], ["Repeat", run.repeat], ["Position", run.order], ["Outcome", run.outcome], ["Started", run.started]]) {
@@ -332,7 +296,7 @@
       const panel = make("div", undefined, { className: "panel" }), place = make("div", undefined, { className: "chart" });
       panel.append(place);
       panels.append(panel);
-      const specification = { ...chart, data: { values: rows }, width: place.clientWidth, height: 190, config: { ...configuration(), autosize: { type: "fit-x", contains: "padding" } }, description: `Time series of run ${run.id}` };
+      const specification = { ...chart, data: { values: rows }, width: place.clientWidth, height: 190, config: { ...structuredClone(data.theme), background: null, autosize: { type: "fit-x", contains: "padding" } }, description: `Time series of run ${run.id}` };
       embed(place, specification, { renderer: "svg" });
     }
   }

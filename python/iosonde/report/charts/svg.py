@@ -1,0 +1,153 @@
+"""Figures as static SVG: whole ones for files, single panels for a page, which lays them out and draws the legends.
+
+A panel in a page has no legend and no background, its text takes the font of the page, and its coordinates have two
+decimals: a tenth of a pixel is less than a reader can see, and fifteen digits are half of the size.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import polars as pl
+
+from iosonde.report.charts import theme
+from iosonde.report.charts.figure import Figure, Panel
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+WIDTHS = {1: 540, 2: 330, 3: 240}
+"""Pixels across the plot of a panel, by the number of panels side by side."""
+LEGENDS = ("color", "strokeDash", "shape")
+"""Channels whose legends the page draws."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A line of a legend."""
+
+    label: str
+    colour: str
+    dash: str = ""
+    shape: str = "circle"
+    """`line`, or the name of a symbol."""
+    filled: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Legend:
+    """What the colours, dashes or symbols of a figure mean."""
+
+    title: str
+    entries: Sequence[Entry]
+
+
+def panels(figure: Figure) -> list[tuple[Panel, str]]:
+    """Return each panel of a figure with its drawing."""
+    return [(panel, _drawing(figure, panel, place)) for place, panel in enumerate(figure.panels)]
+
+
+def legends(figure: Figure) -> list[Legend]:
+    """Return the legends that the panels of a figure share, each once."""
+    found: dict[tuple[str, str], Legend] = {}
+    for panel in figure.panels:
+        for layer in panel.chart["layer"]:
+            for channel in LEGENDS:
+                encoding = layer["encoding"].get(channel)
+                if _has_legend(encoding):
+                    legend = _legend(channel, encoding, layer)
+                    found.setdefault((channel, legend.title), legend)
+    return list(found.values())
+
+
+def specification(figure: Figure) -> dict[str, Any]:
+    """Return Vega-Lite of a whole figure with its rows, colours and title."""
+    return {
+        "$schema": SCHEMA,
+        "title": {
+            "text": figure.title,
+            **({"subtitle": figure.simulated} if figure.simulated else {}),
+            **{"anchor": "start", "fontSize": 15, "subtitleFontSize": 12, "subtitlePadding": 4, "offset": 18},
+        },
+        **figure.specification,
+        "datasets": {"figure": figure.rows.to_dicts()},
+        "config": theme.configuration(font=theme.PAPER_FONT),
+    }
+
+
+def _drawing(figure: Figure, panel: Panel, place: int) -> str:
+    import vl_convert
+
+    rows = figure.rows.filter(pl.col("panel") == panel.key)
+    drawn = {
+        "$schema": SCHEMA,
+        "data": {"values": rows.to_dicts()},
+        "width": WIDTHS[figure.columns],
+        **without_legends(panel.chart),
+        "config": theme.configuration() | {"background": None, "aria": False},
+    }
+    text = str(vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[]))
+    name = re.sub(r"\W+", "-", figure.name)  # which contains the name of a part, chosen by a study file
+    return _mark(_compact(text, prefix=f"{name}-{place}"), figure, panel)
+
+
+def without_legends(chart: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a chart without the legends that the page draws."""
+    bare = copy.deepcopy(dict(chart))
+    for layer in bare["layer"]:
+        for channel in LEGENDS:
+            if _has_legend(layer["encoding"].get(channel)):
+                layer["encoding"][channel]["legend"] = None
+    return bare
+
+
+def _has_legend(encoding: Any) -> bool:
+    """Whether an encoding has a legend of symbols: a gradient stays in the drawing."""
+    named = isinstance(encoding, Mapping) and encoding.get("legend", "") is not None
+    return named and "range" in encoding.get("scale", {}) and encoding.get("type") in ("nominal", "ordinal")
+
+
+def _legend(channel: str, encoding: Mapping[str, Any], layer: Mapping[str, Any]) -> Legend:
+    neutral = theme.PALETTES["light"].muted
+    mark = layer["mark"]["type"]
+    entries = []
+    for label, shown in zip(encoding["scale"]["domain"], encoding["scale"]["range"], strict=False):
+        match channel:
+            case "color":
+                shape = {"bar": "square", "tick": "square", "line": "line", "area": "line"}.get(mark, "circle")
+                entries.append(Entry(label=str(label), colour=shown, shape=shape))
+            case "strokeDash":
+                dash = "" if list(shown) == [1, 0] else " ".join(map(str, shown))
+                entries.append(Entry(label=str(label), colour=neutral, dash=dash, shape="line"))
+            case _:
+                entries.append(Entry(label=str(label), colour=neutral, shape=shown, filled=False))
+    return Legend(title=encoding.get("title") or "", entries=entries)
+
+
+_EMPTY = re.compile(r'<path class="(?:back|fore)ground" aria-hidden="true" d="[^"]*"(?: [a-z-]+="none")*/>')
+_SUPERFLUOUS = re.compile(
+    r' (?:pointer-events="none"|aria-hidden="true"|opacity="1"|role="[^"]*"|aria-roledescription="[^"]*"'
+    r'|font-family="[^"]*"|xmlns:xlink="[^"]*"|version="1.1")'
+)
+
+
+def _compact(text: str, *, prefix: str) -> str:
+    text = _SUPERFLUOUS.sub("", _EMPTY.sub("", text))
+    text = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), text)
+    return re.sub(r'(id="|url\(#)([\w-]*clip\d+)', rf"\1{prefix}-\2", text)
+
+
+def _mark(text: str, figure: Figure, panel: Panel) -> str:
+    """Describe the drawing for screen readers, and mark what was simulated."""
+    name = ". ".join(filter(None, [figure.title, panel.title, figure.description if len(figure.panels) == 1 else ""]))
+    opened = f'<svg role="img" aria-label="{escape(name)}"'
+    text = text.replace("<svg", opened, 1)
+    if not figure.simulated:
+        return text
+    width = re.search(r'viewBox="0 0 ([\d.]+)', text)
+    muted = theme.PALETTES["light"].muted
+    at = f'x="{width[1] if width else 0}" y="11" text-anchor="end" font-size="10px" fill="{muted}"'
+    return text.replace("</svg>", f"<text {at}>{escape(figure.simulated)}</text></svg>")

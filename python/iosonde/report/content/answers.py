@@ -1,0 +1,37 @@
+"""The answer of a result set to the question of its study."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from iosonde.report.material.result_sets import Material, Source
+
+if TYPE_CHECKING:
+    from iosonde.findings.answer import Answer
+
+
+def answer(material: Material, source: Source) -> Answer:
+    """Return the answer of one result set, with every other finding."""
+    from iosonde.findings.disturbance import disturbances
+    from iosonde.findings.findings import answer
+    from iosonde.findings.idle_recovery import idle_recoveries
+    from iosonde.findings.lasting_drop import lasting_drops
+    from iosonde.metrics.facts import Facts
+    from iosonde.metrics.sustained import courses
+
+    results = source.results
+    return answer(
+        material.study,
+        results.cases,
+        material.run_metrics.filter(pl.col("result_set") == source.label),
+        runs=results.runs,
+        warnings=results.warnings,
+        procedures=source.procedures,
+        courses=courses(Facts(results)),
+        disturbed=disturbances(results),
+        recovered=idle_recoveries(material.study, results),
+        drops=lasting_drops(Facts(results)),
+        simulated=source.simulated,
+    )

@@ -1,0 +1,74 @@
+"""Sections of a report: one for each question that a study asks, with a figure, its findings and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from iosonde.report.charts.figure import Figure, Undrawn
+from iosonde.report.content.table import Table
+
+if TYPE_CHECKING:
+    from iosonde.findings.finding import Finding
+
+BESIDE = 3
+"""Findings beside one figure; others of its kind follow the sections."""
+
+Labelled = tuple[str, "Finding"]
+"""A finding under the label of its result set."""
+
+_VIEWS_OF_KIND: Mapping[str, Sequence[str]] = {
+    "tail": ("percentiles", "tradeoff"),
+    "saturation": ("lines", "tradeoff", "heatmap"),
+    "doubling": ("lines", "tradeoff", "heatmap"),
+    "peak": ("bars", "lines", "heatmap"),
+    "asymmetry": ("bars", "lines"),
+    "flatness": ("lines", "heatmap", "timeseries"),
+    "steady": ("window", "timeseries"),
+    "recovery": ("timeseries",),
+    "disturbance": ("timeseries", "lines"),
+    "promise": ("points", "heatmap"),
+    "reference": ("lines", "bars", "heatmap"),
+    "search": ("lines",),
+    "headline": ("bars", "lines", "tradeoff", "heatmap"),
+}
+"""Kinds of figures that show what a kind of finding says, the best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A question with its answer: a figure, the findings that it shows, and its values."""
+
+    title: str
+    figure: Figure | None = None
+    undrawn: Undrawn | None = None
+    findings: Sequence[Labelled] = ()
+    tables: Sequence[Table] = field(default_factory=tuple)
+    """Folded below the figure; the content of a section without one."""
+
+
+def assigned(sections: Sequence[Section], findings: Sequence[Labelled]) -> tuple[list[list[Labelled]], list[Labelled]]:
+    """Return the findings of each section, and those that no section shows."""
+    beside: list[list[Labelled]] = [[] for _ in sections]
+    left: list[Labelled] = []
+    for labelled in findings:
+        ranked = sorted(
+            (place for place, section in enumerate(sections) if _fit(section, labelled[1]) > 0),
+            key=lambda place: -_fit(sections[place], labelled[1]),
+        )
+        place = next((place for place in ranked if len(beside[place]) < BESIDE), None)
+        (left if place is None else beside[place]).append(labelled)
+    return beside, left
+
+
+def _fit(section: Section, finding: Finding) -> int:
+    """Return how well a figure shows a finding; 0 where it does not."""
+    figure = section.figure
+    if figure is None or (finding.part and figure.part != finding.part):
+        return 0
+    views = _VIEWS_OF_KIND.get(finding.kind, ())
+    if figure.kind not in views:
+        return 0
+    metric = 10 if getattr(finding, "metric", "") == figure.metric else 0
+    return metric + (5 if finding.part else 0) + len(views) - views.index(figure.kind)

@@ -1,0 +1,174 @@
+"""The summary card: what people quote of a device, or the headline table of a study.
+
+Of studies of plain block I/O these are sequential and random reads and writes, with one I/O in flight and with many.
+Of others it is the study's own first table, or the best value of every panel of its first figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iosonde.plan import Case
+from iosonde.report.charts.figure import Figure
+from iosonde.report.content.table import LIMITED_BY, VERDICT, Cell, Table
+from iosonde.report.material.quantities import interval_text, level_text, metric_title
+from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material.subjects import Subject, Values
+
+TITLE = "Summary"
+MOST_ROWS = 14
+_PLAIN = {"operation", "direction", "access", "queue_depth", "jobs", "block_size", "read_fraction", "load"}
+"""Factors that a summary of plain block I/O covers."""
+_RATES = {"sequential": "bandwidth", "random": "iops"}
+
+
+def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure]) -> Table | None:
+    """Return the card; `own` are the tables that the study asks for."""
+    card = _plain_card(material)
+    if card is not None:
+        return card
+    short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
+    if short is not None:
+        return short
+    return _best_values(figures[0]) if figures else None
+
+
+def _plain_card(material: Material) -> Table | None:
+    rates = {name: Values(material, metric) for name, metric in _RATES.items()}
+    medians, tails = (Values(material, f"completion_latency_ns_{each}") for each in ("p50", "p99"))
+    several = len(material.sources) > 1
+    rows, keys = [], []
+    for source in material.sources:
+        for (access, operation), cases in _loads(source).items():
+            ordered = sorted(cases, key=_in_flight)
+            for case in dict.fromkeys([0, len(ordered) - 1]):
+                chosen = ordered[case]
+                rate = rates[access].of(Subject(source=source, case=chosen))
+                if rate[0] is None:
+                    continue
+                size = level_text("block_size", chosen.parameters["block_size"])
+                latencies = [each.of(Subject(source=source, case=chosen)) for each in (medians, tails)]
+                rows.append(
+                    [
+                        *([Cell(text=source.label)] if several else []),
+                        Cell(text=f"{access.capitalize()} {operation}, {size}"),
+                        Cell(text=_depth(chosen), number=_in_flight(chosen)),
+                        Cell(text=LIMITED_BY.get(source.verdict(chosen.case_id) or "", "-")),
+                        _cell(_RATES[access], rate),
+                        *(_cell("completion_latency_ns", value) for value in latencies),
+                    ]
+                )
+                keys.append(f"{source.label}\n{chosen.case_id}")
+    if len(rows) < 2:
+        return None
+    labels = [*(["Result set"] if several else []), "Load", "In flight", VERDICT]
+    return Table(
+        title=TITLE,
+        caption="Bandwidth of sequential I/O and IOPS of random I/O with the fewest and the most I/Os in flight. "
+        "Medians with 95 % confidence intervals; closed loop.",
+        heads=[*labels, "Bandwidth or IOPS", "Latency, p50", "Latency, p99"],
+        labels=len(labels),
+        rows=rows,
+        keys=keys,
+    )
+
+
+def _loads(source: Source) -> dict[tuple[str, str], list[Case]]:
+    """Return the cases of each plain load, with one block size each: the one that people quote."""
+    found: dict[tuple[str, str], list[Case]] = {}
+    for case in source.cases:
+        load = _load(source, case)
+        if load is not None:
+            found.setdefault(load, []).append(case)
+    chosen = {}
+    for access, operation in (("sequential", "read"), ("sequential", "write"), ("random", "read"), ("random", "write")):
+        cases = found.get((access, operation), [])
+        sizes = {case.parameters["block_size"] for case in cases}
+        if sizes:
+            size = _quoted(access, sizes)
+            chosen[access, operation] = [case for case in cases if case.parameters["block_size"] == size]
+    return chosen
+
+
+def _load(source: Source, case: Case) -> tuple[str, str] | None:
+    parameters = case.parameters
+    if case.control or case.procedure or set(case.levels) - _PLAIN or not isinstance(parameters.get("block_size"), int):
+        return None
+    spec = source.specs_by_case[case.case_id]["workload"]
+    if spec["kind"] != "block" or len(spec["streams"]) != 1:
+        return None
+    if spec["streams"][0].get("arrival", {}).get("kind", "closed") != "closed":
+        return None
+    operation = {1.0: "read", 0.0: "write"}.get(parameters.get("read_fraction", 0.5))
+    access = parameters.get("access", "random")
+    return (access, operation) if operation and access in _RATES else None
+
+
+def _quoted(access: str, sizes: set[int]) -> int:
+    """Return 4 KiB of random I/O and the size nearest to 1 MiB of sequential I/O, or what is nearest to them."""
+    wanted = 4096 if access == "random" else 1 << 20
+    return min(sizes, key=lambda size: max(size, wanted) / min(size, wanted))
+
+
+def _in_flight(case: Case) -> int:
+    return int(case.parameters.get("jobs", 1)) * int(case.parameters.get("queue_depth", 1))
+
+
+def _depth(case: Case) -> str:
+    jobs = int(case.parameters.get("jobs", 1))
+    depth = f"QD {case.parameters.get('queue_depth', 1)}"
+    return f"{jobs} jobs, {depth}" if jobs > 1 else depth
+
+
+def _cell(metric: str, value: tuple[float | None, float | None, float | None, int]) -> Cell:
+    median, low, high, _ = value
+    text, _, interval = interval_text(metric, median, low, high).partition(" [")
+    return Cell(text=f"{text} IOPS" if metric == "iops" else text, interval=interval.rstrip("]"), number=median)
+
+
+def _best_values(figure: Figure) -> Table | None:
+    """Return the highest rate, or the lowest latency, of each panel of a figure."""
+    lowest = "latency" in figure.metric
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in figure.rows.to_dicts():
+        place = (row["source"], row["panel"])
+        if row["y"] is None or row["published"]:
+            continue
+        if place not in best or (row["y"] < best[place]["y"]) == lowest:
+            best[place] = row
+    if not best or len(best) > MOST_ROWS or figure.kind == "timeseries":
+        return None
+    several = len({source for source, _ in best}) > 1
+    labels = [*(["Result set"] if several else []), "Load", VERDICT]
+    title = metric_title(figure.metric)
+    rows = []
+    for (source, panel), row in best.items():
+        text, _, interval = row["text"].partition(" [")
+        at = [_named(figure.x_title, row["x_text"]), _named(figure.series_title, row["series"])]
+        rows.append(
+            [
+                *([Cell(text=source)] if several else []),
+                Cell(text=panel or "All cases"),
+                Cell(text=LIMITED_BY.get(row["verdict"], "-")),
+                Cell(text=text, interval=interval.rstrip("]"), number=row["y"]),
+                Cell(
+                    text=", ".join(
+                        filter(
+                            None, [_named(figure.x_title, row["x_text"]), _named(figure.series_title, row["series"])]
+                        )
+                    )
+                ),
+            ]
+        )
+    return Table(
+        title=TITLE,
+        caption=f"{'Lowest' if lowest else 'Highest'} value of {figure.title[:1].lower()}{figure.title[1:]}.",
+        heads=[*labels, title, "At"],
+        labels=len(labels),
+        rows=rows,
+    )
+
+
+def _named(title: str, text: str) -> str:
+    return f"{title.lower()} {text}" if text[:1].isdigit() else text

@@ -1,0 +1,70 @@
+"""A table: heads, rows, and which of its columns a reader needs to see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+VERDICT = "Limited by"
+"""Head of the column that names what limited a case: device, harness, cache."""
+LIMITED_BY = {
+    "device-limited": "device",
+    "harness-limited": "harness",
+    "cache-served": "cache",
+    "undetermined": "undetermined",
+}
+"""Verdicts as they are written under this head."""
+SCOPE = "I/Os"
+"""Head of the column that distinguishes a case's reads, its writes and both together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A value with its interval, as written, and as a number to sort by."""
+
+    text: str
+    interval: str = ""
+    number: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table; the first `labels` columns name the row."""
+
+    title: str
+    caption: str = ""
+    heads: Sequence[str]
+    labels: int
+    rows: Sequence[Sequence[Cell]]
+    keys: Sequence[str] = ()
+    """Case of each row, as the page knows it: label of the result set, a newline, case."""
+
+
+def folded(table: Table) -> Table:
+    """Move columns with one value in all rows to the caption, and drop columns without any value.
+
+    The column of verdicts stays: a reader looks for it in every row.
+    """
+    if len(table.rows) < 2:
+        return table
+    columns = list(zip(*table.rows, strict=True))
+    constant = [place for place, cells in enumerate(columns) if _is_constant(cells) and table.heads[place] != VERDICT]
+    if len(constant) == len(columns):
+        return table
+    kept = [place for place in range(len(columns)) if place not in constant]
+    facts = [
+        f"{table.heads[place]}: {columns[place][0].text}."
+        for place in constant
+        if table.heads[place] and columns[place][0].text not in ("", "-")
+    ]
+    return replace(
+        table,
+        caption=" ".join(filter(None, [table.caption, *facts])),
+        heads=[table.heads[place] for place in kept],
+        labels=sum(place < table.labels for place in kept),
+        rows=[[row[place] for place in kept] for row in table.rows],
+    )
+
+
+def _is_constant(cells: Sequence[Cell]) -> bool:
+    return len({cell.text for cell in cells}) == 1 and not any(cell.interval for cell in cells)
