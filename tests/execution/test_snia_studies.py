@@ -131,7 +131,7 @@ def test_rounds_have_no_place_in_a_figure_of_stages(carried_out: Callable[[str],
     from iosonde.report import figures
 
     result_set = carried_out("snia-host-idle-recovery")
-    [figure] = [each for each in figures([result_set]) if each.title == "IOPS over time, after the rounds (simulated)"]
+    [figure] = [each for each in figures([result_set]) if each.title == "IOPS over time, after the rounds"]
     assert len(figure.panels) == 1
     assert set(figure.rows["series"]) == {"pauses of 5 s", "after pauses of 5 s"}
     times = figure.rows.filter(figure.rows["series"] == "after pauses of 5 s")["x"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,7 +30,7 @@ FLAGS = (
 class Browser:
     """One page, opened from a file."""
 
-    def __init__(self, page: Path, *, width: int, dark: bool, downloads: Path) -> None:
+    def __init__(self, page: Path, *, width: int, dark: bool, downloads: Path, scripts: bool = True) -> None:
         self.downloads = downloads
         self._profile = tempfile.TemporaryDirectory(prefix="iosonde-chromium-", ignore_cleanup_errors=True)
         options = webdriver.ChromeOptions()
@@ -47,6 +49,8 @@ class Browser:
         self.driver.get("about:blank")
         for log in ("browser", "performance"):  # of Chromium's own first page
             self.driver.get_log(log)
+        if not scripts:
+            self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
         self.driver.get(page.as_uri())
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -54,13 +58,12 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def read_through(self) -> None:
-        """Scroll from top to bottom as a reader does, until every figure is drawn."""
+        """Scroll from top to bottom as a reader does, until the view of single runs is drawn."""
         place = 0
         while place < self.run("return document.documentElement.scrollHeight"):
             self.run("window.scrollTo({ top: arguments[0], behavior: 'instant' })", place)
             place += 700
             time.sleep(0.05)
-        self.wait("return [...document.querySelectorAll('[data-figure]')].every((f) => f.dataset.drawn)")
         self.wait("return document.querySelector('#run-view').dataset.run")
 
     def wait(self, script: str, *, seconds: float = 90) -> Any:
@@ -83,6 +86,22 @@ class Browser:
         path = self.downloads / name
         wait(lambda: path.exists() and path.stat().st_size > 0, what=name)
         return path.read_text()
+
+    def violations(self) -> list[str]:
+        """Return what axe-core complains of: rule and elements."""
+        import axe_core_python
+
+        (folder,) = axe_core_python.__path__
+        self.run((Path(folder) / "axe.min.js").read_text() + "\nwindow.axe = axe;")
+        found = self.driver.execute_async_script(
+            "const done = arguments[0]; axe.run(document, { resultTypes: ['violations'] }).then((r) => done(r.violations))"
+        )
+        return [f"{rule['id']}: {[node['html'][:200] for node in rule['nodes'][:5]]}" for rule in found]
+
+    def pages(self) -> int:
+        """Return the number of pages that the page takes in print."""
+        printed = self.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
+        return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
 
     def requests(self) -> list[str]:
         """Return every address that was asked for, besides the page itself and what it made in memory."""

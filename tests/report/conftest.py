@@ -40,8 +40,8 @@ def browser(tmp_path: Path) -> Iterator[Callable[..., Browser]]:
     """Start headless Chromium, as often as asked."""
     started: list[Browser] = []
 
-    def start(page: Path, *, width: int = 1280, dark: bool = False) -> Browser:
-        started.append(Browser(page, width=width, dark=dark, downloads=tmp_path / "downloads"))
+    def start(page: Path, *, width: int = 1280, dark: bool = False, scripts: bool = True) -> Browser:
+        started.append(Browser(page, width=width, dark=dark, scripts=scripts, downloads=tmp_path / "downloads"))
         return started[-1]
 
     yield start

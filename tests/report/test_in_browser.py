@@ -35,11 +35,15 @@ def page_with_holes(interrupted: ResultSet, tmp_path_factory: pytest.TempPathFac
     return write([interrupted], tmp_path_factory.mktemp("holes") / "report.html")[0]
 
 
-def test_the_page_asks_for_nothing_complains_of_nothing_and_draws_every_figure(page: Path, browser: Start) -> None:
+def test_the_page_requests_nothing_and_logs_nothing(page: Path, browser: Start) -> None:
     reader = browser(page)
     reader.read_through()
     assert reader.requests() == []
     assert reader.complaints() == []
+
+
+def test_figures_are_drawn_without_scripts(page: Path, browser: Start) -> None:
+    reader = browser(page, scripts=False)
     drawn = reader.run(
         "return Object.fromEntries([...document.querySelectorAll('[data-figure]')].map((figure) => ["
         "figure.dataset.figure, [...figure.querySelectorAll('.chart')].map((chart) => chart.querySelectorAll("
@@ -47,13 +51,32 @@ def test_the_page_asks_for_nothing_complains_of_nothing_and_draws_every_figure(p
     )
     assert len(drawn) == 7
     assert all(marks and min(marks) >= 3 for marks in drawn.values()), drawn
+    assert reader.run("return document.querySelectorAll('.actions:not([hidden])').length") == 0
 
 
-def test_what_lies_far_below_is_not_drawn_until_it_is_read(page: Path, browser: Start) -> None:
+def test_the_page_has_no_accessibility_violations(page_with_holes: Path, browser: Start) -> None:
+    for dark in (False, True):
+        reader = browser(page_with_holes, dark=dark)
+        reader.read_through()
+        assert reader.violations() == []
+        reader.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+        assert reader.violations() == []
+
+
+def test_values_appear_under_the_pointer_on_demand(page: Path, browser: Start) -> None:
     reader = browser(page)
-    assert not reader.run("return document.querySelector('[data-figure=drift]').dataset.drawn")
-    reader.run("document.querySelector('[data-figure=drift]').scrollIntoView({ behavior: 'instant' })")
-    assert reader.wait("return document.querySelector('[data-figure=drift]').dataset.drawn")
+    reader.click("[data-figure='01-fabricated-bandwidth-over-block-size'] [data-interactive]")
+    reader.wait("return document.querySelector('[data-figure]').dataset.drawn")
+    place = reader.run(
+        "const mark = [...document.querySelector('[data-drawn] .chart').querySelectorAll('.mark-symbol')].at(-1)"
+        ".querySelector('path'); mark.scrollIntoView({ behavior: 'instant', block: 'center' });"
+        "const r = mark.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]"
+    )
+    for step in (1, 0):
+        moved = {"type": "mouseMoved", "x": place[0] + step, "y": place[1]}
+        reader.driver.execute_cdp_cmd("Input.dispatchMouseEvent", moved)
+    assert "Bandwidth" in reader.wait("return document.querySelector('.tip:not([hidden])')?.innerText")
+    assert reader.complaints() == []
 
 
 @pytest.mark.parametrize("width", [360, 768])
@@ -68,15 +91,14 @@ def test_nothing_runs_over_the_edge_of_a_phone(page_with_holes: Path, browser: S
     assert wider == 0
 
 
-def test_figures_follow_the_light_of_the_system(page: Path, browser: Start) -> None:
+def test_figures_follow_the_colour_scheme_of_the_reader(page: Path, browser: Start) -> None:
     reader = browser(page, dark=True)
-    reader.read_through()
-    ground = "return document.querySelector('.chart svg').style.backgroundColor"
-    assert reader.run(ground) == "rgb(23, 27, 32)"
+    label = "return getComputedStyle(document.querySelector('.chart svg .role-axis-label text')).fill"
+    assert reader.run(label) == "rgb(154, 165, 177)"
     assert reader.run("return getComputedStyle(document.body).backgroundColor") == "rgb(23, 27, 32)"
     light = {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
     reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", light)
-    reader.wait(f"{ground} === 'rgb(255, 255, 255)'")
+    assert reader.run(label) == "rgb(90, 101, 114)"
 
 
 def test_every_figure_is_saved_as_svg_and_its_rows_as_csv(whole: ResultSet, page: Path, browser: Start) -> None:
@@ -124,13 +146,13 @@ def test_markup_in_names_stays_text(tmp_path: Path, browser: Start) -> None:
     text = reader.run("return document.body.innerText")
     for name in ("Title", "Question", "Model", "Warning"):
         assert f"{name} {HOSTILE}" in text
-    charts = "[...document.querySelectorAll('.chart svg')].map((chart) => chart.textContent).join()"
+    charts = "[...document.querySelectorAll('.legend, .chart svg')].map((chart) => chart.textContent).join()"
     assert f"QD {HOSTILE}" in reader.run(f"return {charts}")
     assert reader.requests() == []
     assert reader.complaints() == []
 
 
-def test_an_incomplete_result_set_says_so_first_and_marks_its_holes(page_with_holes: Path, browser: Start) -> None:
+def test_an_incomplete_result_set_has_a_notice_and_marks_missing_cases(page_with_holes: Path, browser: Start) -> None:
     reader = browser(page_with_holes)
     notice = reader.run("return document.querySelector('header [role=alert]').innerText")
     assert "This result set is incomplete. 158 of 164 runs are complete; 3 failed, 3 not run." in notice
@@ -140,7 +162,7 @@ def test_an_incomplete_result_set_says_so_first_and_marks_its_holes(page_with_ho
         "return [...document.querySelectorAll('.chart svg text')].filter((t) => t.textContent === '✕').length"
     )
     assert marks >= 2
-    holes = reader.run("return document.querySelector('#holes').innerText")
+    holes = reader.run("return document.querySelector('#missing').innerText")
     assert FAILED in holes and "the device answered with an error" in holes
     assert reader.complaints() == []
 
@@ -185,7 +207,8 @@ def load_on_nothing() -> Plan:
 
 def test_a_table_is_sorted_and_filtered(page: Path, browser: Start) -> None:
     reader = browser(page)
-    table = "document.querySelectorAll('#tables table')[1]"
+    table = "document.querySelectorAll('#cases table')[0]"
+    reader.run(f"{table}.closest('details').open = true")
     reader.run(f"[...{table}.querySelectorAll('.sort')].find((head) => head.textContent === 'IOPS').click()")
     column = (
         f"[...{table}.tBodies[0].rows].filter((row) => !row.hidden).map((row) => Number(row.cells[4].dataset.number))"
@@ -199,14 +222,14 @@ def test_a_table_is_sorted_and_filtered(page: Path, browser: Start) -> None:
     assert len(reader.run(f"return {column}")) == 4
 
 
-def test_print_is_light_and_holds_everything(page: Path, browser: Start) -> None:
+def test_print_is_light_compact_and_keeps_headings_with_their_figures(page: Path, browser: Start) -> None:
     reader = browser(page, dark=True)
-    reader.run("window.dispatchEvent(new Event('beforeprint'))")
-    reader.wait("return [...document.querySelectorAll('[data-figure]')].every((figure) => figure.dataset.drawn)")
-    assert reader.run("return document.querySelector('.chart svg').style.backgroundColor") == "rgb(255, 255, 255)"
-    assert reader.run("return document.querySelectorAll('details:not([open])').length") == 0
-    reader.run("window.dispatchEvent(new Event('afterprint'))")
-    assert reader.run("return document.querySelectorAll('details:not([open])').length") > 0
+    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert reader.run("return getComputedStyle(document.querySelector('h3')).breakAfter") == "avoid"
+    assert reader.run("return getComputedStyle(document.querySelector('.figure')).breakInside") == "avoid"
+    label = "return getComputedStyle(document.querySelector('.chart svg .role-axis-label text')).fill"
+    assert reader.run(label) == "rgb(90, 101, 114)"
+    assert reader.pages() <= 8
 
 
 def test_two_result_sets_are_drawn_over_one_another(
@@ -217,7 +240,5 @@ def test_two_result_sets_are_drawn_over_one_another(
     assert reader.complaints() == []
     side_by_side = reader.run("return document.querySelector('.comparison').innerText")
     assert "Bandwidth: second against first is better in" in side_by_side
-    legends = reader.run(
-        "return [...document.querySelectorAll('.role-legend-label')].map((label) => label.textContent)"
-    )
+    legends = reader.run("return [...document.querySelectorAll('.legend li')].map((entry) => entry.textContent.trim())")
     assert {"first", "second"} <= set(legends)

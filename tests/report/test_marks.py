@@ -1,9 +1,10 @@
-"""What was measured on simulated storage says so everywhere, and stays apart from what was measured on a device."""
+"""Simulated results carry a banner and marks, and stay apart from measured ones."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -96,23 +97,21 @@ def test_exports_say_it(simulated: ResultSet, measured: ResultSet, tmp_path: Pat
         assert {"#[iosonde: simulated, " in log for log in logs} == {result_set is simulated}
 
 
-def test_every_table_and_figure_is_marked(simulated: ResultSet, measured: ResultSet) -> None:
+def test_every_figure_is_marked_and_no_sentence_repeats_it(simulated: ResultSet, measured: ResultSet) -> None:
     from iosonde.report.content.report import collect
 
     (chapter,) = collect([simulated]).chapters
-    titles = [
-        *(table.title for table in chapter.tables),
-        *(figure.title for figure in chapter.all_figures),
-    ]
-    assert len(titles) > 2 and chapter.drift
-    assert [title for title in titles if not title.endswith(" (simulated)")] == []
+    assert len(chapter.all_figures) == 2 and chapter.drift
+    assert {figure.simulated for figure in chapter.all_figures} == {"simulated"}
+    sentences = [finding.sentence for _, found in chapter.findings for finding in found]
+    assert sentences and not any("simulated" in sentence for sentence in sentences)
     (plain,) = collect([measured]).chapters
-    assert "(simulated)" not in str([[found for _, found in plain.findings], plain.tables, plain.all_figures])
+    assert {figure.simulated for figure in plain.all_figures} == {""}
 
 
 def test_saved_figures_and_their_rows_say_it(simulated: ResultSet, tmp_path: Path) -> None:
     for path in report.save_figures([simulated], tmp_path):
-        assert "(simulated)" in path.read_text(), path.name
+        assert ">simulated<" in path.read_text(), path.name
     for figure in report.figures([simulated]):
         head, *rows = figure.csv().splitlines()
         place = head.split(",").index("simulated")
@@ -122,13 +121,12 @@ def test_saved_figures_and_their_rows_say_it(simulated: ResultSet, tmp_path: Pat
 def test_page_markdown_and_terminal_say_it(simulated: ResultSet, tmp_path: Path) -> None:
     page = report.write([simulated], tmp_path / "report.html")[0].read_text()
     assert "<title>Two depths (simulated) – iosonde</title>" in page
-    assert "figures of a model, not of a device" in page
+    assert '<p class="banner"><strong>Simulated.</strong> Results of a device model, not of a device.</p>' in page
+    drawings = re.findall(r'<div class="chart">(<svg.*?</svg>)', page, flags=re.DOTALL)
+    assert len(drawings) == 2 and all(">simulated</text>" in drawing for drawing in drawings)
     text = report.write([simulated], tmp_path / "report.md", format="md")[0].read_text()
-    assert text.startswith("# Two depths (simulated)\n") and "**Simulated:** figures of a model" in text
-    assert "Bandwidth over depth (simulated)" in text
-    terminal = shown(simulated)
-    assert terminal.lstrip().startswith("Two depths (simulated)")
-    assert "figures of a model, not of a device" in terminal and terminal.count("(simulated)") > 1
+    assert text.startswith("# Two depths\n\n> **Simulated:** results of a device model, not of a device.\n")
+    assert shown(simulated).lstrip().startswith("Two depths\nSimulated: results of a device model, not of a device.\n")
 
 
 def test_simulated_and_measured_are_not_mixed_unasked(
@@ -144,7 +142,7 @@ def test_simulated_and_measured_are_not_mixed_unasked(
 
 def test_asked_for_each_is_marked_beside_the_other(simulated: ResultSet, measured: ResultSet) -> None:
     (figure, *_) = report.figures([simulated, measured], mix_simulated=True)
-    assert figure.title == "Bandwidth over depth (partly simulated)"
+    assert figure.simulated == "partly simulated"
     head, *rows = figure.csv().splitlines()
     places = [head.split(",").index(name) for name in ("result_set", "simulated")]
     pairs = {tuple(row.split(",")[place] for place in places) for row in rows}

@@ -35,12 +35,7 @@ def carried_out(name: str, directory: Path, **changes: int) -> tuple[ResultSet, 
 
 
 def titles(chapter: Chapter, kind: str) -> list[str]:
-    return [
-        finding.sentence.removesuffix(" (simulated)")
-        for _, found in chapter.findings
-        for finding in found
-        if finding.kind == kind
-    ]
+    return [finding.sentence for _, found in chapter.findings for finding in found if finding.kind == kind]
 
 
 @pytest.mark.engine
@@ -54,7 +49,7 @@ def test_act_finds_the_load_that_a_device_of_known_speed_passes(tmp_path: Path) 
     assert boundary == "ACT's pass rule holds up to load 16 and no longer at load 22.6274"
     assert beside == "Beside it, the same rule on response latency holds up to load 16, as far as it was tried"
     assert titles(chapter, "overload")
-    table = next(table for table in chapter.tables if table.title == "Search of the highest load: certify (simulated)")
+    table = next(table for table in chapter.tables if table.title == "Search of the highest load: certify")
     assert [row[0].text for row in table.rows] == ["1", "2", "4", "8", "16", "22.6274", "32"]
     assert [row[1].text for row in table.rows] == ["holds"] * 5 + ["fails"] * 2
     assert table.rows[0][2].text == "✓ 0 % over 1 ms"
@@ -100,7 +95,7 @@ def test_write_stress_shows_what_writes_do_to_reads_and_that_they_recover(tmp_pa
     )
     assert "(4 KiB random)" in random
     assert [figure.title for figure in chapter.figures] == [
-        "Reads in the course of the run (simulated)",
-        "What was written meanwhile (simulated)",
-        "Reads over the whole run (simulated)",
+        "Reads in the course of the run",
+        "What was written meanwhile",
+        "Reads over the whole run",
     ]

@@ -186,15 +186,13 @@ def bars(frame: Frame) -> Chart:
     if frame.verdicts:
         layers.append(base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text="mark:N"))
     if frame.published:
-        symbols_of_published = [_SYMBOLS[place % len(_SYMBOLS)] for place in range(len(frame.published))]
+        shapes = [_SYMBOLS[place % len(_SYMBOLS)] for place in range(len(frame.published))]
         symbols = alt.Shape(
             "source:N",
             sort=list(frame.published),
             title="Published",
             legend=_legend(frame.published, None),
-            scale=alt.Scale(
-                domain=list(frame.published), range=[_SYMBOLS[i % len(_SYMBOLS)] for i in range(len(frame.published))]
-            ),
+            scale=alt.Scale(domain=list(frame.published), range=shapes),
         )
         symbol = base.mark_point(filled=False, size=70, strokeWidth=2, style="published")
         layers.append(

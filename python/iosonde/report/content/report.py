@@ -20,7 +20,7 @@ from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables
 from iosonde.report.content.summary import summary
 from iosonde.report.content.sustained import tables as round_tables
-from iosonde.report.content.table import Table, folded
+from iosonde.report.content.table import Table
 from iosonde.report.content.tables import case_tables, cross_table, search_tables
 from iosonde.report.material.result_sets import Material, Source, gather
 from iosonde.study.model import Study, View
@@ -94,8 +94,7 @@ class Chapter:
     @cached_property
     def summary(self) -> Table | None:
         """What people quote, or the headline table of the study."""
-        card = summary(self.material, self._asked_tables, self.figures)
-        return card and folded(card)
+        return summary(self.material, self._asked_tables, self.figures)
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -137,7 +136,7 @@ class Chapter:
             elif shown is not None:
                 sections.append(self._section(shown))
             elif view.title in own and own[view.title].rows:
-                sections.append(Section(title=view.title, tables=[folded(own[view.title])]))
+                sections.append(Section(title=view.title, tables=[own[view.title]]))
         further = [
             *measurement_window.figures(self.material),
             *array_figures.figures(self.material, first=len(self.study.views) + 1),
@@ -147,7 +146,7 @@ class Chapter:
     def _section(self, plain: Figure) -> Section:
         drawn = simulated.figure(plain, self.sources)
         table = figure_table(drawn)
-        return Section(title=drawn.title, figure=drawn, tables=[folded(table)] if table else [])
+        return Section(title=drawn.title, figure=drawn, tables=[table] if table else [])
 
     @property
     def undrawn(self) -> list[Undrawn]:
@@ -181,7 +180,7 @@ class Chapter:
     def detail_tables(self) -> list[Table]:
         """Searches, rounds, arrays, every case, and statistics of stores."""
         found = [*search_tables(self.material), *round_tables(self.material), *arrays.tables(self.material)]
-        return [folded(table) for table in [*found, *self.case_tables, *statistics_tables(self.material)]]
+        return [*found, *self.case_tables, *statistics_tables(self.material)]
 
     @property
     def tables(self) -> list[Table]:
@@ -217,7 +216,7 @@ class Chapter:
         """The number of runs by verdict, and the evidence of every case; nothing without verdicts."""
         from iosonde.report.content.verdicts import verdict_tables
 
-        return [folded(table) for table in verdict_tables(self.material)]
+        return verdict_tables(self.material)
 
     @cached_property
     def warnings(self) -> list[Caution]:

@@ -65,10 +65,15 @@ def assigned(sections: Sequence[Section], findings: Sequence[Labelled]) -> tuple
 def _fit(section: Section, finding: Finding) -> int:
     """Return how well a figure shows a finding; 0 where it does not."""
     figure = section.figure
-    if figure is None or (finding.part and figure.part != finding.part):
+    if figure is None or figure.part not in _parts(finding):
         return 0
     views = _VIEWS_OF_KIND.get(finding.kind, ())
     if figure.kind not in views:
         return 0
     metric = 10 if getattr(finding, "metric", "") == figure.metric else 0
-    return metric + (5 if finding.part else 0) + len(views) - views.index(figure.kind)
+    return metric + len(views) - views.index(figure.kind)
+
+
+def _parts(finding: Finding) -> set[str]:
+    """Return the parts of the study that a finding is about: its own, or those of its cases."""
+    return {finding.part} if finding.part else {case_id.partition("/")[0] for case_id in finding.case_ids}

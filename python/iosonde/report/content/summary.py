@@ -152,13 +152,7 @@ def _best_values(figure: Figure) -> Table | None:
                 Cell(text=panel or "All cases"),
                 Cell(text=LIMITED_BY.get(row["verdict"], "-")),
                 Cell(text=text, interval=interval.rstrip("]"), number=row["y"]),
-                Cell(
-                    text=", ".join(
-                        filter(
-                            None, [_named(figure.x_title, row["x_text"]), _named(figure.series_title, row["series"])]
-                        )
-                    )
-                ),
+                Cell(text=", ".join(filter(None, at))),
             ]
         )
     return Table(

@@ -22,6 +22,7 @@ import polars as pl
 from iosonde.report.charts import svg, theme
 from iosonde.report.content.provenance import headline, provenance, rerun, resume
 from iosonde.report.content.report import Chapter, Report, incomplete
+from iosonde.report.content.table import folded
 from iosonde.report.material.quantities import case_name
 from iosonde.report.material.result_sets import WARNING, loop_text
 
@@ -41,7 +42,7 @@ def render(report: Report) -> str:
     page = resources.files("iosonde.report.writers") / "page"
     style, script = (page / "report.css").read_text(), (page / "report.js").read_text()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:]}
+    environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:], "folded": folded}
     template = environment.from_string((page / "report.html").read_text())
     library = chart_library()
     text = template.render(

@@ -14,7 +14,7 @@ from iosonde.report.charts.files import save
 from iosonde.report.content.provenance import headline, provenance, rerun, resume
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled, Section
-from iosonde.report.content.table import Cell, Table
+from iosonde.report.content.table import Cell, Table, folded
 from iosonde.report.material.result_sets import WARNING, Source
 from iosonde.results.files import write_output
 
@@ -107,7 +107,8 @@ def _table(table: Table, *, heading: str = "") -> Iterator[str]:
     yield from ("", heading or f"### {escape(table.title)}", *_rows(table))
 
 
-def _rows(table: Table) -> Iterator[str]:
+def _rows(plain: Table) -> Iterator[str]:
+    table = folded(plain)
     yield from ("", escape(table.caption), "")
     yield _row([escape(head) for head in table.heads])
     yield _row(["---" if place < table.labels else "---:" for place in range(len(table.heads))])
