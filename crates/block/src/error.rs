@@ -3,6 +3,7 @@
 use std::io;
 
 use iosonde_protocol::{Failure, Operation};
+use iosonde_target::WrongTarget;
 
 use crate::job::IoFailure;
 
@@ -29,6 +30,9 @@ pub enum BlockError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// What was opened is not what was checked.
+    #[error(transparent)]
+    WrongTarget(WrongTarget),
     /// There is less space than the layout needs.
     #[error("`{path}` needs {needed} more bytes and its file system has {free} left")]
     NoSpace {
@@ -87,16 +91,20 @@ impl BlockError {
     }
 
     pub(crate) fn target(action: &'static str, path: &str) -> impl FnOnce(io::Error) -> BlockError {
-        move |source| BlockError::Target {
-            action,
-            path: path.into(),
-            source,
+        move |source| match WrongTarget::of(&source) {
+            Some(wrong) => BlockError::WrongTarget(wrong.clone()),
+            None => BlockError::Target {
+                action,
+                path: path.into(),
+                source,
+            },
         }
     }
 
     /// The event that tells of it.
     pub fn to_failure(&self) -> Failure {
         let (code, context, hint) = match self {
+            BlockError::WrongTarget(wrong) => return wrong.to_failure(),
             BlockError::InvalidSpec { context, hint, .. } => ("invalid_spec", context.clone(), hint.clone()),
             BlockError::Target { source, .. } => (
                 target_code(source),

@@ -4,12 +4,12 @@
 //! fails a run.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 
 use iosonde_metrics::machine::Machine;
 use iosonde_protocol::{BlockWorkload, Evidence, ExtentEvidence, KernelTime, PageCacheEvidence, Stream, Target};
+use iosonde_target::{OFlags, Targets};
 
 use crate::residency::{self, Residency};
 use crate::{extents, target};
@@ -21,10 +21,10 @@ pub(crate) struct Look {
 }
 
 /// Looks at the target.
-pub(crate) fn look(workload: &BlockWorkload) -> Look {
+pub(crate) fn look(targets: &Targets, workload: &BlockWorkload) -> Look {
     Look {
-        page_cache: page_cache(workload),
-        extents: extents_under_reads(workload),
+        page_cache: page_cache(targets, workload),
+        extents: extents_under_reads(targets, workload),
     }
 }
 
@@ -56,10 +56,10 @@ fn pages(((addressed_bytes, before), (_, after)): ((u64, Residency), (u64, Resid
     }
 }
 
-fn page_cache(workload: &BlockWorkload) -> Option<(u64, Residency)> {
+fn page_cache(targets: &Targets, workload: &BlockWorkload) -> Option<(u64, Residency)> {
     let mut sum: Option<(u64, Residency)> = None;
     for (path, ranges) in addressed(workload, |_| true) {
-        let file = File::open(path).ok()?;
+        let file = targets.open(&path, OFlags::RDONLY).ok()?;
         for range in ranges {
             let found = residency::look(&file, &range).ok()?;
             let (bytes, total) = sum.get_or_insert((
@@ -77,13 +77,13 @@ fn page_cache(workload: &BlockWorkload) -> Option<(u64, Residency)> {
     sum
 }
 
-fn extents_under_reads(workload: &BlockWorkload) -> Option<ExtentEvidence> {
+fn extents_under_reads(targets: &Targets, workload: &BlockWorkload) -> Option<ExtentEvidence> {
     if matches!(workload.target, Target::Device { .. }) {
         return None;
     }
     let mut sum: Option<ExtentEvidence> = None;
     for (path, ranges) in addressed(workload, |stream| stream.mix.read_fraction > 0.0) {
-        let file = File::open(path).ok()?;
+        let file = targets.open(&path, OFlags::RDONLY).ok()?;
         let found = extents::look(&file, &ranges).ok()??;
         let sum = sum.get_or_insert_with(ExtentEvidence::default);
         sum.addressed_bytes += found.addressed_bytes;

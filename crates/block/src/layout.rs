@@ -4,15 +4,16 @@
 //! measure nothing. `extents` tells such ranges from written ones. Under verification what is written is sealed, and what
 //! was written before must be sealed already.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use iosonde_protocol::{Layout, LayoutResult, Payload, Target};
+use iosonde_target::{OFlags, Targets, WrongTarget};
 
 use crate::buffer::Arena;
 use crate::error::BlockError;
@@ -37,6 +38,7 @@ pub(crate) struct Progress<'a> {
 
 /// What one file of the target is to hold.
 pub(crate) struct Plan<'a> {
+    pub targets: &'a Targets,
     pub target: &'a Target,
     pub path: &'a Path,
     pub layout: Layout,
@@ -53,7 +55,7 @@ pub(crate) fn lay_out(plan: &Plan<'_>, progress: &mut Progress<'_>) -> Result<La
     } = *plan;
     let name = path.display().to_string();
     let bytes = target::size_bytes(target);
-    let file = target::open_for_layout(target, path)?;
+    let file = target::open_for_layout(plan.targets, target, path)?;
     let mut missing = match layout {
         Layout::Never => {
             grow(&file, target, bytes).map_err(BlockError::target("grow", &name))?;
@@ -71,7 +73,7 @@ pub(crate) fn lay_out(plan: &Plan<'_>, progress: &mut Progress<'_>) -> Result<La
     check_space(&file, target, &name, &missing)?;
     grow(&file, target, bytes).map_err(BlockError::target("grow", &name))?;
     if needed > 0 && plan.journal.is_none() {
-        verify::forget_file(path)?;
+        verify::forget_file(plan.targets, path)?;
     }
     if needed > 0 {
         write_ranges(plan, &file, &missing, progress).map_err(BlockError::target("lay out", &name))?;
@@ -204,11 +206,11 @@ fn write_ranges(
     progress: &mut Progress<'_>,
 ) -> io::Result<()> {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    let direct = OpenOptions::new()
-        .write(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(plan.path)
-        .ok();
+    let direct = match plan.targets.open(plan.path, OFlags::WRONLY | OFlags::DIRECT) {
+        Err(error) if WrongTarget::of(&error).is_some() => return Err(error),
+        // Some file systems have no direct I/O.
+        other => other.ok(),
+    };
     let chunks: Vec<Range<u64>> = ranges.iter().flat_map(|range| chunks_of(range.clone())).collect();
     let crc = verify::crc::Crc::detect();
     let (next, written, cancelled) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
@@ -298,6 +300,7 @@ mod tests {
         };
         let (mut report, stopped) = quiet();
         let plan = Plan {
+            targets: &Targets::default(),
             target: &target,
             path,
             layout,

@@ -23,6 +23,8 @@ mod target;
 mod threads;
 pub mod verify;
 
+use std::path::PathBuf;
+
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
@@ -30,50 +32,82 @@ use iosonde_protocol::{
     VerificationResult,
 };
 
+use iosonde_target::{OFlags, Targets};
+
 pub use error::BlockError;
 
 use crate::verify::{Session, Syncer};
 
-/// Carries out a block workload and tells of it: phases, intervals, warnings. The caller tells the result.
+/// The input of a run.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// What to do.
+    pub workload: &'a BlockWorkload,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// What to sample besides.
+    pub observe: &'a Observe,
+    /// The run's clock.
+    pub clock: Clock,
+    /// Opens what the workload names.
+    pub targets: &'a Targets,
+}
+
+/// Carries out a block workload and emits its events: phases, intervals, warnings. The caller emits the result.
 ///
 /// # Errors
-/// When the spec is contradictory, the target cannot be used, or an I/O fails. Events told before stay true.
-pub fn run(
-    workload: &BlockWorkload,
-    seed: u64,
-    observe: &Observe,
-    clock: Clock,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<RunResult, BlockError> {
+/// When the spec is contradictory, the target cannot be used, or an I/O fails. Events emitted before stay true.
+pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
+    let Run { workload, clock, .. } = *run;
     check::check(workload)?;
-    let _claim = target::claim(&workload.target)?;
-    let session = Session::open(workload)?;
-    let layout = lay_out(workload, session.as_ref(), seed, clock, control, emit)?;
-    let syncer = begin_verification(workload, session.as_ref(), control)?;
-    prepare_page_cache(workload)?;
+    let _claim = target::claim(run.targets, &workload.target)?;
+    let session = Session::open(run.targets, workload)?;
+    let layout = lay_out(run, session.as_ref(), control, emit)?;
+    let syncer = begin_verification(run, session.as_ref(), control)?;
+    prepare_page_cache(run)?;
     let mut result = match &workload.backend {
-        Backend::Simulated { .. } => return simulation::run(workload, seed, control, emit),
-        Backend::Ssd { .. } => return ssd::run(workload, seed, control, emit),
-        _ => threads::run(workload, seed, observe, clock, session.as_ref(), control, emit)?,
+        Backend::Simulated { .. } => return simulation::run(workload, run.seed, control, emit),
+        Backend::Ssd { .. } => return ssd::run(run, control, emit),
+        _ => threads::run(run, session.as_ref(), control, emit)?,
     };
     drop(syncer);
     result.layout = layout;
     if let Some(session) = session {
-        result.verification = Some(finish_verification(session, clock, control, emit)?);
+        result.verification = Some(finish_verification(run.targets, session, clock, control, emit)?);
     }
     Ok(result)
 }
 
+/// Every path that a run of this workload opens.
+pub fn paths(workload: &BlockWorkload) -> Vec<PathBuf> {
+    let mut paths = target::paths(workload);
+    for journal in [None, workload.verify.as_ref()] {
+        let directory = journal.and_then(|verify| verify.journal_directory.as_deref());
+        paths.extend(
+            target::paths(workload)
+                .iter()
+                .map(|path| verify::journal_path(path, directory)),
+        );
+    }
+    match &workload.backend {
+        Backend::Ssd {
+            state_path: Some(path), ..
+        } => paths.push(path.into()),
+        _ => {}
+    }
+    paths
+}
+
 /// After the layout, before the load. Without verification, a load that writes makes what is known of the files void.
 fn begin_verification(
-    workload: &BlockWorkload,
+    run: &Run<'_>,
     session: Option<&Session>,
     control: &mut Control,
 ) -> Result<Option<Syncer>, BlockError> {
+    let workload = run.workload;
     let Some(session) = session else {
         if workload.streams.iter().any(|stream| stream.mix.read_fraction < 1.0) {
-            verify::forget(workload)?;
+            verify::forget(run.targets, workload)?;
         }
         return Ok(None);
     };
@@ -86,6 +120,7 @@ fn begin_verification(
 
 /// Phase `verify`: the files are brought to the medium, and read back if that was asked for.
 fn finish_verification(
+    targets: &Targets,
     session: Session,
     clock: Clock,
     control: &mut Control,
@@ -97,7 +132,7 @@ fn finish_verification(
         report: &mut |bytes| tell(Edge::Progress, bytes),
         stopped: &mut || control.is_stopped(),
     };
-    let result = session.finish(&mut progress)?;
+    let result = session.finish(targets, &mut progress)?;
     tell(Edge::End, result.checked_bytes);
     if let Some(warning) = verify::warning(&result) {
         emit(Event::Warning(warning));
@@ -132,13 +167,12 @@ pub fn probe_uring() -> std::io::Result<Vec<String>> {
 
 /// Phase `layout`: every file of the target, one after the other.
 fn lay_out(
-    workload: &BlockWorkload,
+    run: &Run<'_>,
     session: Option<&Session>,
-    seed: u64,
-    clock: Clock,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<LayoutResult, BlockError> {
+    let Run { workload, clock, .. } = *run;
     let paths = target::paths(workload);
     let mut sum = LayoutResult::default();
     if paths.is_empty() {
@@ -154,11 +188,12 @@ fn lay_out(
             stopped: &|| stopped.borrow_mut().is_stopped(),
         };
         let plan = layout::Plan {
+            targets: run.targets,
             target: &workload.target,
             path,
             layout: workload.layout,
             payload: layout_payload(workload),
-            seed,
+            seed: run.seed,
             journal: session.map(|session| session.journal(path)),
         };
         let one = layout::lay_out(&plan, &mut progress)?;
@@ -176,13 +211,17 @@ fn layout_payload(workload: &BlockWorkload) -> Payload {
     if agree { first } else { Payload::Random }
 }
 
-fn prepare_page_cache(workload: &BlockWorkload) -> Result<(), BlockError> {
+fn prepare_page_cache(run: &Run<'_>) -> Result<(), BlockError> {
     use iosonde_protocol::PageCache;
+    let workload = run.workload;
     for path in target::paths(workload) {
+        let file = || run.targets.open(&path, OFlags::RDONLY);
         let prepared = match workload.page_cache {
             PageCache::Keep => Ok(()),
-            PageCache::Drop => target::drop_page_cache(&path),
-            PageCache::Warm => target::warm_page_cache(&path, target::size_bytes(&workload.target)),
+            PageCache::Drop => file().and_then(|file| target::drop_page_cache(&file)),
+            PageCache::Warm => {
+                file().and_then(|file| target::warm_page_cache(&file, target::size_bytes(&workload.target)))
+            }
         };
         prepared.map_err(BlockError::target(
             "prepare the page cache of",

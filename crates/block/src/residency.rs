@@ -137,8 +137,8 @@ mod tests {
     fn partly_cached(directory: &tempfile::TempDir) -> File {
         let path = directory.path().join("data");
         std::fs::write(&path, vec![7; 4 * MIB as usize]).unwrap();
-        crate::target::drop_page_cache(&path).unwrap();
         let file = File::open(&path).unwrap();
+        crate::target::drop_page_cache(&file).unwrap();
         // SAFETY: the descriptor is open; advice changes no data. Without it the kernel reads ahead and around.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
         let mut buffer = vec![0; MIB as usize];

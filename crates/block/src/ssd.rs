@@ -1,6 +1,5 @@
 //! Brings a simulated drive to the jobs: its state file, its layout, and its requests.
 
-use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 
@@ -11,18 +10,20 @@ use iosonde_protocol::{
     LayoutResult, Operation, Phase, PhaseEvent, RunResult, Warning,
 };
 use iosonde_ssd::{Action, Request, Storage};
+use iosonde_target::{OFlags, Targets};
 
 use crate::backend::VirtualDevice;
 use crate::error::BlockError;
-use crate::{simulation, target};
+use crate::{Run, simulation, target};
 
 /// Carries the workload out on a simulated drive or array, and keeps its state for the next run.
-pub(crate) fn run(
-    workload: &BlockWorkload,
-    seed: u64,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<RunResult, BlockError> {
+pub(crate) fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
+    let Run {
+        workload,
+        seed,
+        targets,
+        ..
+    } = *run;
     let Backend::Ssd {
         model,
         array,
@@ -32,7 +33,7 @@ pub(crate) fn run(
         return Err(BlockError::Internal("a simulated drive without a model".into()));
     };
     let state = state_path.as_deref().map(Path::new);
-    let (mut storage, is_new) = open(model, array, state, seed)?;
+    let (mut storage, is_new) = open(model, array, targets, state, seed)?;
     check_size(workload, &storage)?;
     warn_of_page_cache(workload, emit);
     let layout = lay_out(workload, &mut storage, emit);
@@ -40,7 +41,7 @@ pub(crate) fn run(
     let (mut result, mut device) = simulation::run_on(device, workload, seed, control, emit)?;
     result.layout = layout;
     if let Some(path) = state {
-        save(&mut device.storage, path)?;
+        save(&mut device.storage, targets, path)?;
     }
     Ok(result)
 }
@@ -49,6 +50,7 @@ pub(crate) fn run(
 fn open(
     model: &DriveModel,
     array: &ArrayModel,
+    targets: &Targets,
     state: Option<&Path>,
     seed: u64,
 ) -> Result<(Storage, bool), BlockError> {
@@ -64,7 +66,7 @@ fn open(
             error.hint,
         )
     })?;
-    let file = match state.map(File::open) {
+    let file = match state.map(|path| targets.open(path, OFlags::RDONLY)) {
         None => return Ok((storage, true)),
         Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok((storage, true)),
         Some(Err(error)) => return Err(unusable(state, &error.to_string())),
@@ -137,11 +139,11 @@ fn lay_out(workload: &BlockWorkload, storage: &mut Storage, emit: &mut dyn FnMut
 }
 
 /// Under a temporary name first, so that a crash leaves the state of the run before.
-fn save(storage: &mut Storage, path: &Path) -> Result<(), BlockError> {
+fn save(storage: &mut Storage, targets: &Targets, path: &Path) -> Result<(), BlockError> {
     storage.settle();
     let name = path.display().to_string();
     let temporary = path.with_extension("writing");
-    let written = write_state(storage, &temporary).and_then(|()| std::fs::rename(&temporary, path));
+    let written = write_state(storage, targets, &temporary).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|error| {
         // What was half written is of no use to anybody; if it cannot be removed, the error at hand says enough.
         let _ = std::fs::remove_file(&temporary);
@@ -149,8 +151,13 @@ fn save(storage: &mut Storage, path: &Path) -> Result<(), BlockError> {
     })
 }
 
-fn write_state(storage: &Storage, path: &Path) -> io::Result<()> {
-    let mut writer = BufWriter::with_capacity(1 << 20, File::create(path)?);
+fn write_state(storage: &Storage, targets: &Targets, path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = targets.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+    let mut writer = BufWriter::with_capacity(1 << 20, file);
     storage.save(&mut writer)?;
     writer.flush()?;
     writer.get_ref().sync_all()

@@ -4,13 +4,14 @@
 //! otherwise. The claim is held for the whole run; every further open goes without, since a claim excludes its own
 //! process too.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use iosonde_protocol::{BlockWorkload, Durability, IoMode, Stream, Target};
+use iosonde_target::{OFlags, Targets};
 
 use crate::error::BlockError;
 
@@ -62,7 +63,7 @@ pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
 }
 
 /// Claims a device for this run, unless whoever started us holds the claim; files need none.
-pub(crate) fn claim(target: &Target) -> Result<Option<File>, BlockError> {
+pub(crate) fn claim(targets: &Targets, target: &Target) -> Result<Option<File>, BlockError> {
     let Target::Device {
         path,
         is_claimed: false,
@@ -71,28 +72,21 @@ pub(crate) fn claim(target: &Target) -> Result<Option<File>, BlockError> {
     else {
         return Ok(None);
     };
-    let claim = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_EXCL)
-        .open(path);
+    let claim = targets.open(Path::new(path), OFlags::RDWR | OFlags::EXCL);
     claim.map(Some).map_err(BlockError::target("claim", path))
 }
 
 /// Creates missing files and opens each for layout.
-pub(crate) fn open_for_layout(target: &Target, path: &Path) -> Result<File, BlockError> {
+pub(crate) fn open_for_layout(targets: &Targets, target: &Target, path: &Path) -> Result<File, BlockError> {
     let name = path.display().to_string();
     let is_device = matches!(target, Target::Device { .. });
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(!is_device)
-        .truncate(false)
-        .open(path)
+    let create = if is_device { OFlags::empty() } else { OFlags::CREATE };
+    let file = targets
+        .open(path, OFlags::RDWR | create)
         .map_err(BlockError::target("open", &name))?;
     let kind = file
         .metadata()
-        .map_err(BlockError::target("look at", &name))?
+        .map_err(BlockError::target("examine", &name))?
         .file_type();
     if kind.is_block_device() != is_device || !(kind.is_file() || is_device) {
         let wanted = if is_device { "a block device" } else { "a regular file" };
@@ -106,35 +100,31 @@ pub(crate) fn open_for_layout(target: &Target, path: &Path) -> Result<File, Bloc
 }
 
 /// Opens the files of a stream as the load wants them.
-pub(crate) fn open_stream(target: &Target, stream: &Stream) -> Result<StreamFiles, BlockError> {
+pub(crate) fn open_stream(targets: &Targets, target: &Target, stream: &Stream) -> Result<StreamFiles, BlockError> {
     let paths = stream_paths(target, stream);
     let files = paths
         .iter()
-        .map(|path| open_for_load(stream, path))
+        .map(|path| open_for_load(targets, stream, path))
         .collect::<Result<_, _>>()?;
     Ok(StreamFiles { paths, files })
 }
 
-fn open_for_load(stream: &Stream, path: &Path) -> Result<File, BlockError> {
+fn open_for_load(targets: &Targets, stream: &Stream, path: &Path) -> Result<File, BlockError> {
     let name = path.display().to_string();
-    let mut flags = 0;
+    let mut flags = match stream.mix.read_fraction < 1.0 {
+        true => OFlags::RDWR,
+        false => OFlags::RDONLY,
+    };
     if stream.io_mode == IoMode::Direct {
-        flags |= libc::O_DIRECT;
+        flags |= OFlags::DIRECT;
     }
     if stream.durability == Durability::Dsync {
-        flags |= libc::O_DSYNC;
+        flags |= OFlags::DSYNC;
     }
-    let writes = stream.mix.read_fraction < 1.0;
-    let open = |flags| {
-        OpenOptions::new()
-            .read(true)
-            .write(writes)
-            .custom_flags(flags)
-            .open(path)
-    };
-    // As fio opens files: each read would note its time otherwise. Only a file's owner may ask for it.
-    let file = open(flags | libc::O_NOATIME)
-        .or_else(|_| open(flags))
+    // As fio opens files: each read would update the access time otherwise. Only a file's owner may ask for it.
+    let file = targets
+        .open(path, flags | OFlags::NOATIME)
+        .or_else(|_| targets.open(path, flags))
         .map_err(BlockError::target("open", &name))?;
     if stream.io_mode == IoMode::Direct {
         check_alignment(&file, &name, stream)?;
@@ -180,8 +170,7 @@ fn check_alignment(file: &File, name: &str, stream: &Stream) -> Result<(), Block
 struct AlignedPage([u8; 4096]);
 
 /// Writes back and drops the page cache of a file.
-pub(crate) fn drop_page_cache(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
+pub(crate) fn drop_page_cache(file: &File) -> io::Result<()> {
     file.sync_all()?;
     // SAFETY: the descriptor is open; clean pages are dropped, no data changes.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -191,8 +180,7 @@ pub(crate) fn drop_page_cache(path: &Path) -> io::Result<()> {
 }
 
 /// Reads a file's first `bytes` once through the page cache.
-pub(crate) fn warm_page_cache(path: &Path, bytes: u64) -> io::Result<()> {
-    let file = File::open(path)?;
+pub(crate) fn warm_page_cache(file: &File, bytes: u64) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut offset = 0;
     while offset < bytes {

@@ -7,9 +7,10 @@ use iosonde_metrics::clock::Clock;
 use iosonde_metrics::device::DeviceWatch;
 use iosonde_metrics::usage;
 use iosonde_protocol::{
-    Backend, BackendInEffect, BlockWorkload, Durability, Event, Fallback, IoMode, LayoutResult, Observe, Outcome,
-    RunResult, Stream, Warning,
+    Backend, BackendInEffect, BlockWorkload, Durability, Event, Fallback, IoMode, LayoutResult, Outcome, RunResult,
+    Stream, Warning,
 };
+use iosonde_target::Targets;
 
 use crate::backend::{JobFiles, NullBackend, SyncBackend, UringBackend, UringFeatures, probe};
 use crate::buffer::{Arena, available_memory_bytes};
@@ -25,15 +26,19 @@ const MEMORY_SHARE: f64 = 0.8;
 
 /// Carries the workload out on real time.
 pub(crate) fn run(
-    workload: &BlockWorkload,
-    seed: u64,
-    observe: &Observe,
-    clock: Clock,
+    input: &crate::Run<'_>,
     verification: Option<&Session>,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<RunResult, BlockError> {
-    let files = open_files(workload)?;
+    let crate::Run {
+        workload,
+        seed,
+        observe,
+        clock,
+        targets,
+    } = *input;
+    let files = open_files(targets, workload)?;
     let transports = choose_transports(workload, &files, emit)?;
     check_memory(workload)?;
     // Schedules count from 0 and are moved to the real beginning once all threads are ready.
@@ -77,11 +82,11 @@ pub(crate) fn run(
         watch,
         pinned_cpus: pinned_cpus(workload),
     };
-    let before = evidence::look(workload);
+    let before = evidence::look(targets, workload);
     let supervised = supervise(supervision, jobs, control, emit);
     let evidence = evidence::evidence(
         &before,
-        &evidence::look(workload),
+        &evidence::look(targets, workload),
         supervised.machine,
         supervised.kernel,
     );
@@ -184,11 +189,11 @@ fn gather(
     Ok((outcomes, backend))
 }
 
-fn open_files(workload: &BlockWorkload) -> Result<Vec<StreamFiles>, BlockError> {
+fn open_files(targets: &Targets, workload: &BlockWorkload) -> Result<Vec<StreamFiles>, BlockError> {
     workload
         .streams
         .iter()
-        .map(|stream| target::open_stream(&workload.target, stream))
+        .map(|stream| target::open_stream(targets, &workload.target, stream))
         .collect()
 }
 

@@ -47,14 +47,14 @@ fn carried_out(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), B
             intervals.push(interval);
         }
     };
-    let result = iosonde_block::run(
+    let run = iosonde_block::Run {
         workload,
-        7,
-        &Observe::default(),
-        Clock::monotonic(),
-        &mut control,
-        &mut keep,
-    )?;
+        seed: 7,
+        observe: &Observe::default(),
+        clock: Clock::monotonic(),
+        targets: &iosonde_target::Targets::default(),
+    };
+    let result = iosonde_block::run(&run, &mut control, &mut keep)?;
     Ok((result, intervals))
 }
 

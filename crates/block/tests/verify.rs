@@ -10,6 +10,7 @@ use common::*;
 use iosonde_block::BlockError;
 use iosonde_block::verify::{Progress, check_target};
 use iosonde_protocol::*;
+use iosonde_target::Targets;
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 * MIB;
@@ -36,7 +37,7 @@ fn check(path: &Path) -> Result<VerificationResult, BlockError> {
         report: &mut |_| {},
         stopped: &mut || false,
     };
-    check_target(path, None, &mut progress)
+    check_target(&Targets::default(), path, None, &mut progress)
 }
 
 fn data(directory: &tempfile::TempDir) -> PathBuf {
@@ -433,7 +434,7 @@ fn journals_can_lie_elsewhere() {
         report: &mut |_| {},
         stopped: &mut || false,
     };
-    let result = check_target(&data(&directory), Some(&place), &mut progress).unwrap();
+    let result = check_target(&Targets::default(), &data(&directory), Some(&place), &mut progress).unwrap();
     assert_eq!((result.checked_bytes, result.findings.len()), (SIZE, 0));
 }
 

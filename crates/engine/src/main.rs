@@ -24,6 +24,7 @@ use iosonde_protocol::{
     Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec,
     VerificationResult, Workload,
 };
+use iosonde_target::{NamedIdentity, Targets};
 
 use crate::output::Output;
 
@@ -46,6 +47,10 @@ struct Arguments {
     /// With --verify: where the journals are, if not beside the files
     #[arg(long, value_name = "DIR", requires = "verify")]
     journal_directory: Option<String>,
+    /// Refuse to run unless the path leads to this block device (MAJOR:MINOR), or to this file or directory
+    /// (MAJOR:MINOR:INODE, of the device that it is on); repeat for each path
+    #[arg(long, value_name = "PATH=IDENTITY", conflicts_with_all = ["schema", "probe"])]
+    identity: Vec<NamedIdentity>,
 }
 
 fn main() -> ExitCode {
@@ -58,7 +63,7 @@ fn main() -> ExitCode {
     }
     let mut output = Output::new();
     let done = match &arguments.verify {
-        Some(target) => verify(target, arguments.journal_directory.as_deref(), &mut output).map(Event::Verification),
+        Some(target) => verify(&arguments, target, &mut output).map(Event::Verification),
         None => carry_out(&arguments, &mut output).map(|result| Event::Result(Box::new(result))),
     };
     match done {
@@ -77,6 +82,7 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
     input::block_signals();
     let (spec, commands) = input::read_spec()?;
     check_version(&spec)?;
+    let targets = targets(arguments, paths(&spec.workload))?;
     let clock = Clock::start();
     output.emit(Event::Hello(hello(&spec, &clock)));
     let (mut control, stopper) = Control::new();
@@ -84,17 +90,52 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
     output.stop_when_closed(stopper);
     match &spec.workload {
         Workload::Block(workload) => {
-            iosonde_block::run(workload, spec.seed, &spec.observe, clock, &mut control, &mut |event| {
-                output.emit(event)
-            })
-            .map_err(|error| error.to_failure())
+            let run = iosonde_block::Run {
+                workload,
+                seed: spec.seed,
+                observe: &spec.observe,
+                clock,
+                targets: &targets,
+            };
+            iosonde_block::run(&run, &mut control, &mut |event| output.emit(event)).map_err(|error| error.to_failure())
         }
-        Workload::Kv(workload) => stores::run(workload, &spec, clock, &mut control, &mut |event| output.emit(event))
-            .map_err(|error| error.to_failure()),
+        Workload::Kv(workload) => stores::run(workload, &spec, &targets, clock, &mut control, &mut |event| {
+            output.emit(event)
+        })
+        .map_err(|error| error.to_failure()),
     }
 }
 
-fn verify(target: &Path, journal_directory: Option<&str>, output: &mut Output) -> Result<VerificationResult, Failure> {
+/// Every path that the workload opens.
+fn paths(workload: &Workload) -> Vec<PathBuf> {
+    match workload {
+        Workload::Block(workload) => iosonde_block::paths(workload),
+        Workload::Kv(workload) => iosonde_kv::paths(workload),
+    }
+}
+
+/// The identities of the command line, each of which must belong to a path of the run: a misspelt one would protect nothing.
+fn targets(arguments: &Arguments, paths: Vec<PathBuf>) -> Result<Targets, Failure> {
+    let targets = Targets::new(arguments.identity.iter().cloned());
+    match targets.unused(&paths) {
+        None => Ok(targets),
+        Some(unused) => Err(Failure {
+            code: "invalid_spec".into(),
+            message: format!("`{}` has an identity, and the run does not use it", unused.display()),
+            context: "`--identity`".into(),
+            hint: "write the path as in the spec, or name a directory above one of its paths".into(),
+        }),
+    }
+}
+
+fn verify(arguments: &Arguments, target: &Path, output: &mut Output) -> Result<VerificationResult, Failure> {
+    let journal_directory = arguments.journal_directory.as_deref();
+    let mut used: Vec<PathBuf> = arguments.identity.iter().map(|named| named.path.clone()).collect();
+    // Which files a directory has is found out later.
+    used.retain(|path| path.starts_with(target));
+    used.push(target.into());
+    used.extend(journal_directory.map(PathBuf::from));
+    let targets = targets(arguments, used)?;
     let clock = Clock::monotonic();
     let mut tell = |edge, bytes| {
         output.emit(Event::Phase(PhaseEvent {
@@ -109,7 +150,7 @@ fn verify(target: &Path, journal_directory: Option<&str>, output: &mut Output) -
         report: &mut |bytes| tell(Edge::Progress, bytes),
         stopped: &mut || false,
     };
-    let checked = iosonde_block::verify::check_target(target, journal_directory, &mut progress);
+    let checked = iosonde_block::verify::check_target(&targets, target, journal_directory, &mut progress);
     let result = checked.map_err(|error| error.to_failure())?;
     tell(Edge::End, result.checked_bytes);
     Ok(result)

@@ -10,11 +10,13 @@ use iosonde_kv_redb::RedbOpener;
 use iosonde_kv_rocksdb::RocksdbOpener;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{Event, KvWorkload, RunResult, Spec, StoreKind};
+use iosonde_target::Targets;
 
 /// Carries out a key-value workload on the store that it names.
 pub(crate) fn run(
     workload: &KvWorkload,
     spec: &Spec,
+    targets: &Targets,
     clock: Clock,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
@@ -29,6 +31,7 @@ pub(crate) fn run(
         clock,
         opener: &*opener,
         contents,
+        targets,
     };
     iosonde_kv::run(&run, control, emit)
 }

@@ -58,6 +58,7 @@ fn cost_ns(workload: &KvWorkload) -> f64 {
         clock: Clock::start(),
         opener: &opener,
         contents,
+        targets: &iosonde_target::Targets::default(),
     };
     let (mut control, _stopper) = Control::new();
     let result = iosonde_kv::run(&run, &mut control, &mut |_| {}).expect("the null store does not fail");

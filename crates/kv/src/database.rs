@@ -5,12 +5,13 @@
 //! that a killed run left half-written.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use iosonde_protocol::{KvWorkload, PageCache, StoreTarget};
+use iosonde_target::{Directory, OFlags, Targets, WrongTarget, held_path};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, KvError};
@@ -51,50 +52,114 @@ struct Mark {
     made_of: serde_json::Value,
 }
 
-/// A place for a database that may be used.
-pub(crate) struct Ground {
-    place: Place,
+/// A target that may be used for a database, held open.
+pub(crate) struct Location {
+    held: Held,
     made_of: serde_json::Value,
-    /// Holds a device exclusively.
-    claim: Option<File>,
     found: Option<Mark>,
-    /// Something lies there that a new database must not meet.
+    /// Something is there that a new database must not be mixed with.
     occupied: bool,
 }
 
-impl Ground {
-    /// Looks at a target, claims a device, and refuses what is not ours. Writes nothing.
-    pub(crate) fn survey(workload: &KvWorkload, opener: &dyn Opener) -> Result<Ground, KvError> {
-        let ground = match &workload.target {
-            StoreTarget::Virtual => Ground::of(workload, None, None, false),
+/// Descriptors of a target, from its check to the end of the run.
+enum Held {
+    Virtual,
+    Directories(Vec<HeldDirectory>),
+    Device { file: File, path: PathBuf, bytes: u64 },
+}
+
+/// A directory that the spec names, and in it the one that belongs to the database.
+struct HeldDirectory {
+    parent: Directory,
+    /// [`DATABASE`] or [`LOG`].
+    name: &'static str,
+    /// Absent until it is created or needed.
+    inside: Option<Directory>,
+}
+
+impl HeldDirectory {
+    /// Opens a directory of the target; what its mark says, if it has one.
+    fn open(targets: &Targets, path: &str, name: &'static str) -> Result<(HeldDirectory, Option<Mark>), KvError> {
+        let parent = targets
+            .open_directory(Path::new(path))
+            .map_err(|error| KvError::io("open", Path::new(path), &error))?;
+        let mark = survey_directory(&parent)?;
+        let held = HeldDirectory {
+            parent,
+            name,
+            inside: None,
+        };
+        Ok((held, mark))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.parent.path().join(self.name)
+    }
+
+    /// The database's own directory, if it was opened.
+    fn held_path(&self) -> Option<PathBuf> {
+        self.inside.as_ref().map(Directory::held_path)
+    }
+
+    /// Opens the database's own directory, and refuses what a store should not write through.
+    fn enter(&mut self) -> Result<PathBuf, KvError> {
+        let directory = self
+            .parent
+            .open_directory(self.name)
+            .and_then(|directory| directory.check_contents().map(|()| directory))
+            .map_err(|error| KvError::io("open", &self.path(), &error))?;
+        Ok(self.inside.insert(directory).held_path())
+    }
+
+    /// Creates the database's own directory anew.
+    fn create(&mut self) -> Result<(), KvError> {
+        self.parent
+            .create_directory(self.name)
+            .map_err(|error| KvError::io("create", &self.path(), &error))
+    }
+
+    fn remove(&mut self) -> Result<(), KvError> {
+        self.inside = None;
+        self.parent
+            .remove_directory(self.name)
+            .map_err(|error| KvError::io("remove", &self.path(), &error))
+    }
+}
+
+impl Location {
+    /// Examines a target, claims a device, and refuses what is not ours. Writes nothing.
+    pub(crate) fn survey(targets: &Targets, workload: &KvWorkload, opener: &dyn Opener) -> Result<Location, KvError> {
+        let (held, found, occupied) = match &workload.target {
+            StoreTarget::Virtual => (Held::Virtual, None, false),
             StoreTarget::Directory { path, log_path } => {
-                let log = log_path.as_deref().map(Path::new);
-                let found = survey_directory(Path::new(path))?;
-                let log_found = log.map(survey_directory).transpose()?.flatten();
-                let occupied = found.is_some() || log_found.is_some();
-                Ground::of(workload, None, found, occupied)
+                let (database, found) = HeldDirectory::open(targets, path, DATABASE)?;
+                let mut directories = vec![database];
+                let mut occupied = found.is_some();
+                if let Some(log_path) = log_path {
+                    let (log, found) = HeldDirectory::open(targets, log_path, LOG)?;
+                    directories.push(log);
+                    occupied |= found.is_some();
+                }
+                (Held::Directories(directories), found, occupied)
             }
             StoreTarget::Device {
                 path,
                 size_bytes,
                 is_claimed,
             } => {
-                let claim = claim(Path::new(path), *is_claimed)?;
-                let (found, occupied) = survey_device(&claim, Path::new(path), *size_bytes, opener)?;
-                Ground::of(workload, Some(claim), found, occupied)
+                let path = PathBuf::from(path);
+                let file = claim(targets, &path, *is_claimed)?;
+                let (found, occupied) = survey_device(&file, &path, *size_bytes, opener)?;
+                let bytes = *size_bytes;
+                (Held::Device { file, path, bytes }, found, occupied)
             }
         };
-        Ok(ground)
-    }
-
-    fn of(workload: &KvWorkload, claim: Option<File>, found: Option<Mark>, occupied: bool) -> Ground {
-        Ground {
-            place: place(&workload.target),
+        Ok(Location {
+            held,
             made_of: made_of(workload),
-            claim,
             found,
             occupied,
-        }
+        })
     }
 
     /// Whether every record that the workload describes is there.
@@ -109,35 +174,58 @@ impl Ground {
         self.occupied
     }
 
+    /// Where the store is to open its files: by paths that lead to the open descriptors, whatever happens to the names.
+    pub(crate) fn held_place(&mut self) -> Result<Place, KvError> {
+        match &mut self.held {
+            Held::Virtual => Ok(Place::Virtual),
+            Held::Directories(directories) => {
+                let mut paths = directories.iter_mut().map(HeldDirectory::enter);
+                let path = paths.next().expect("the database has a directory")?;
+                let log = paths.next().transpose()?;
+                Ok(Place::Directory { path, log })
+            }
+            Held::Device { file, bytes, .. } => Ok(Place::Device {
+                path: held_path(file),
+                bytes: usable_bytes(*bytes),
+            }),
+        }
+    }
+
+    /// To be called once the store has opened its files: while it did, one of them may have been replaced by a link.
+    pub(crate) fn check_contents(&self) -> Result<(), KvError> {
+        for directory in self.directories() {
+            let Some(inside) = &directory.inside else { continue };
+            inside
+                .check_contents()
+                .map_err(|error| KvError::io("open", &directory.path(), &error))?;
+        }
+        Ok(())
+    }
+
+    fn directories(&self) -> &[HeldDirectory] {
+        match &self.held {
+            Held::Directories(directories) => directories,
+            Held::Virtual | Held::Device { .. } => &[],
+        }
+    }
+
     /// Removes what an engine left, and makes room for a new database, marked as incomplete.
     pub(crate) fn clear(&mut self) -> Result<(), KvError> {
-        match &self.place {
-            Place::Virtual => {}
-            Place::Directory { path, log } => {
-                // The mark goes last, so that a removal that is cut short is still ours to finish.
-                for directory in [Some(path), log.as_ref()].into_iter().flatten() {
-                    match fs::remove_dir_all(directory) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                            return Err(KvError::io("remove", directory, &error));
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            Place::Device { path, bytes } => {
-                let claim = self.claim.as_ref().expect("a device is claimed when it is surveyed");
-                write_zeros(claim, 0, HEAD_BYTES.min(*bytes as usize))
-                    .and_then(|()| claim.sync_all())
+        match &mut self.held {
+            Held::Virtual => {}
+            // The mark goes last, so that a removal that is cut short is still ours to finish.
+            Held::Directories(directories) => directories.iter_mut().try_for_each(HeldDirectory::remove)?,
+            Held::Device { file, path, bytes } => {
+                write_zeros(file, 0, HEAD_BYTES.min(*bytes as usize))
+                    .and_then(|()| file.sync_all())
                     .map_err(|error| KvError::io("write to", path, &error))?;
             }
         }
         self.mark(State::Incomplete)?;
-        if let Place::Directory { path, log } = &self.place {
-            for directory in [Some(path), log.as_ref()].into_iter().flatten() {
-                fs::create_dir(directory).map_err(|error| KvError::io("make", directory, &error))?;
-            }
+        match &mut self.held {
+            Held::Directories(directories) => directories.iter_mut().try_for_each(HeldDirectory::create),
+            Held::Virtual | Held::Device { .. } => Ok(()),
         }
-        Ok(())
     }
 
     /// Notes what the database is from now on.
@@ -147,21 +235,20 @@ impl Ground {
             made_of: self.made_of.clone(),
         };
         let text = serde_json::to_vec(&mark).expect("a mark is made of plain values");
-        match &self.place {
-            Place::Virtual => {}
-            Place::Directory { path, log } => {
-                for directory in [Some(path), log.as_ref()].into_iter().flatten() {
-                    let file = directory.with_file_name(MARK);
-                    replace(&file, &text).map_err(|error| KvError::io("write", &file, &error))?;
+        match &self.held {
+            Held::Virtual => {}
+            Held::Directories(directories) => {
+                for HeldDirectory { parent, .. } in directories {
+                    parent
+                        .replace(MARK, &text)
+                        .map_err(|error| KvError::io("write", &parent.path().join(MARK), &error))?;
                 }
             }
-            Place::Device { path, bytes } => {
-                let claim = self.claim.as_ref().expect("a device is claimed when it is surveyed");
+            Held::Device { file, path, bytes } => {
                 let mut block = [MARK_MAGIC, &text].concat();
                 block.resize(MARK_BYTES as usize, 0);
-                claim
-                    .write_all_at(&block, bytes - MARK_BYTES)
-                    .and_then(|()| claim.sync_all())
+                file.write_all_at(&block, bytes - MARK_BYTES)
+                    .and_then(|()| file.sync_all())
                     .map_err(|error| KvError::io("write to", path, &error))?;
             }
         }
@@ -189,16 +276,17 @@ impl Ground {
     }
 
     /// Stores have many words for a full disk (LMDB says `Input/output error` of a write that came back short), so after an
-    /// error of theirs the file system is asked.
+    /// error of theirs the file system is asked. Paths of descriptors become those that people know.
     pub(crate) fn explain(&self, mut error: KvError) -> KvError {
-        let Place::Directory { path, log } = &self.place else {
-            return error;
-        };
-        for directory in [Some(path), log.as_ref()].into_iter().flatten() {
-            match free_bytes(directory) {
+        for text in [&mut error.message, &mut error.context, &mut error.hint] {
+            *text = self.with_names(text);
+        }
+        for directory in self.directories() {
+            let path = directory.path();
+            match free_bytes(directory.parent.path()) {
                 Some(free) if error.code == Code::Store && free < FULL_BYTES => {
                     error.code = Code::NoSpace;
-                    error.message += &format!("; the file system of `{}` has {free} bytes left", directory.display());
+                    error.message += &format!("; the file system of `{}` has {free} bytes left", path.display());
                     error.hint = "free some space, or use fewer or smaller records".into();
                 }
                 _ => {}
@@ -207,13 +295,34 @@ impl Ground {
         error
     }
 
-    /// Bytes of the database in the page cache; `None` where the kernel does not tell.
+    /// A text of the store, with the names of the target's paths instead of those of descriptors.
+    pub(crate) fn with_names(&self, text: &str) -> String {
+        let mut names: Vec<(String, String)> = self
+            .directories()
+            .iter()
+            .filter_map(|directory| Some((directory.held_path()?, directory.path())))
+            .map(|(held, path)| (held.display().to_string(), path.display().to_string()))
+            .collect();
+        if let Held::Device { file, path, .. } = &self.held {
+            names.push((held_path(file).display().to_string(), path.display().to_string()));
+        }
+        // `/proc/self/fd/12` begins with `/proc/self/fd/1`.
+        names.sort_by_key(|(held, _)| std::cmp::Reverse(held.len()));
+        names
+            .iter()
+            .fold(text.to_owned(), |text, (held, name)| text.replace(held, name))
+    }
+
+    /// Bytes of the database in the page cache; `None` where the kernel does not report them.
     pub(crate) fn cached_bytes(&self) -> Option<u64> {
+        if let Held::Device { file, .. } = &self.held {
+            return cached_bytes(file);
+        }
         self.files()
             .iter()
-            .map(|file| match File::open(file) {
+            .map(|file| match open_file(file) {
                 Ok(file) => cached_bytes(&file),
-                // Stores remove files while they are looked at.
+                // Stores remove files at any time.
                 Err(_) => Some(0),
             })
             .sum()
@@ -221,27 +330,26 @@ impl Ground {
 
     /// Brings the pages of the database, which is closed, into the state asked for.
     pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), KvError> {
-        for path in self.files() {
-            let prepared = match wanted {
-                PageCache::Keep => Ok(()),
-                PageCache::Drop => drop_page_cache(&path),
-                PageCache::Warm => warm_page_cache(&path),
-            };
-            prepared.map_err(|error| KvError::io("prepare the page cache of", &path, &error))?;
+        let prepare = |file: &File| match wanted {
+            PageCache::Keep => Ok(()),
+            PageCache::Drop => drop_page_cache(file),
+            PageCache::Warm => warm_page_cache(file),
+        };
+        let failed = |path: &Path, error: &io::Error| KvError::io("prepare the page cache of", path, error);
+        if let Held::Device { file, path, .. } = &self.held {
+            return prepare(file).map_err(|error| failed(path, &error));
         }
-        Ok(())
+        self.files().iter().try_for_each(|path| {
+            open_file(path)
+                .and_then(|file| prepare(&file))
+                .map_err(|error| failed(path, &error))
+        })
     }
 
     fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
-        match &self.place {
-            Place::Virtual => {}
-            Place::Directory { path, log } => {
-                for directory in [Some(path), log.as_ref()].into_iter().flatten() {
-                    collect_files(directory, &mut files);
-                }
-            }
-            Place::Device { path, .. } => files.push(path.clone()),
+        for path in self.directories().iter().filter_map(HeldDirectory::held_path) {
+            collect_files(&path, &mut files);
         }
         files
     }
@@ -277,8 +385,9 @@ pub(crate) fn usable_bytes(size_bytes: u64) -> u64 {
     size_bytes.saturating_sub(MARK_BYTES)
 }
 
-fn survey_directory(path: &Path) -> Result<Option<Mark>, KvError> {
-    let entries = fs::read_dir(path).map_err(|error| KvError::io("look into", path, &error))?;
+fn survey_directory(directory: &Directory) -> Result<Option<Mark>, KvError> {
+    let path = directory.path();
+    let entries = fs::read_dir(directory.held_path()).map_err(|error| KvError::io("list", path, &error))?;
     let mut names: Vec<String> = entries
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
         .filter(|name| name != HARMLESS)
@@ -287,8 +396,13 @@ fn survey_directory(path: &Path) -> Result<Option<Mark>, KvError> {
     if names.is_empty() {
         return Ok(None);
     }
-    let mark = fs::read(path.join(MARK)).unwrap_or_default();
-    if let Ok(mark) = serde_json::from_slice(&mark) {
+    let mut text = Vec::new();
+    match directory.open(Path::new(MARK), OFlags::RDONLY) {
+        Err(error) if WrongTarget::of(&error).is_some() => return Err(KvError::io("open", path, &error)),
+        // A mark that cannot be read is none.
+        opened => drop(opened.and_then(|mut mark| mark.read_to_end(&mut text))),
+    }
+    if let Ok(mark) = serde_json::from_slice(&text) {
         return Ok(Some(mark));
     }
     let shown = names.iter().take(3).map(|name| format!("`{name}`")).collect::<Vec<_>>();
@@ -306,12 +420,10 @@ fn survey_directory(path: &Path) -> Result<Option<Mark>, KvError> {
 }
 
 /// Claims a device as long as the file is open (open(2), O_EXCL on block devices), unless somebody holds it for us.
-fn claim(path: &Path, is_claimed: bool) -> Result<File, KvError> {
-    let claim = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(if is_claimed { 0 } else { libc::O_EXCL })
-        .open(path)
+fn claim(targets: &Targets, path: &Path, is_claimed: bool) -> Result<File, KvError> {
+    let exclusive = if is_claimed { OFlags::empty() } else { OFlags::EXCL };
+    let claim = targets
+        .open(path, OFlags::RDWR | exclusive)
         .map_err(|error| KvError::io("claim", path, &error).at("`target`"))?;
     let is_device = claim
         .metadata()
@@ -394,15 +506,6 @@ fn what_is(head: &[u8]) -> String {
     }
 }
 
-/// Writes a file anew so that it is either the old or the new one at any instant.
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
-}
-
 fn write_zeros(file: &File, offset: u64, bytes: usize) -> io::Result<()> {
     file.write_all_at(&vec![0; bytes], offset)
 }
@@ -419,8 +522,12 @@ fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn drop_page_cache(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
+/// A file of the database, which is no link.
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+fn drop_page_cache(file: &File) -> io::Result<()> {
     file.sync_all()?;
     // SAFETY: the descriptor is open; clean pages are dropped, no data changes.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
@@ -429,8 +536,8 @@ fn drop_page_cache(path: &Path) -> io::Result<()> {
     }
 }
 
-fn warm_page_cache(path: &Path) -> io::Result<()> {
-    io::copy(&mut File::open(path)?, &mut io::sink()).map(|_| ())
+fn warm_page_cache(mut file: &File) -> io::Result<()> {
+    io::copy(&mut file, &mut io::sink()).map(|_| ())
 }
 
 /// Bytes that a file system has left for this user.

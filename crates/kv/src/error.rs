@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use iosonde_protocol::Failure;
+use iosonde_target::WrongTarget;
 
 /// The protocol's codes that a key-value run may end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum Code {
     NotWritable,
     /// The file system is full.
     NoSpace,
+    /// The target is not the one that was checked.
+    WrongTarget,
     /// The target is gone.
     Vanished,
     /// Something else holds the target.
@@ -40,6 +43,7 @@ impl Code {
             Code::Unsupported => "unsupported",
             Code::NotWritable => "not_writable",
             Code::NoSpace => "no_space",
+            Code::WrongTarget => WrongTarget::CODE,
             Code::Vanished => "vanished",
             Code::Busy => "busy",
             Code::ForeignData => "foreign_data",
@@ -106,6 +110,9 @@ impl KvError {
 
     /// The kernel refused something on a path.
     pub fn io(action: &str, path: &Path, error: &io::Error) -> KvError {
+        if let Some(wrong) = WrongTarget::of(error) {
+            return KvError::new(Code::WrongTarget, wrong.to_string(), wrong.hint()).at(wrong.to_failure().context);
+        }
         let (code, hint) = match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => (Code::NoSpace, "free some space, or use fewer or smaller records"),
             Some(libc::EBUSY) => (

@@ -21,6 +21,7 @@ pub mod store;
 mod testing;
 mod threads;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
     Coverage, Database, Edge, Event, KvChoice, KvOperation, KvWorkload, LayoutResult, Observe, Outcome, PageCache,
-    Phase, PhaseEvent, RunResult, StoreResult, Warning,
+    Phase, PhaseEvent, RunResult, StoreResult, StoreTarget, Warning,
 };
+use iosonde_target::Targets;
 
 pub use database::free_bytes;
 pub use error::{Code, KvError};
@@ -37,7 +39,7 @@ pub use null::NullOpener;
 pub use records::Contents;
 pub use store::{About, Demands, Lent, Opener, Place, Session, Store};
 
-use crate::database::{Ground, State};
+use crate::database::{Location, State};
 use crate::load::Loading;
 
 /// How often a settling store is looked at, and how often that is told.
@@ -61,6 +63,17 @@ pub struct Run<'a> {
     pub opener: &'a dyn Opener,
     /// The contents of its records.
     pub contents: Arc<Contents>,
+    /// Opens what the workload names.
+    pub targets: &'a Targets,
+}
+
+/// Every path that a run of this workload opens.
+pub fn paths(workload: &KvWorkload) -> Vec<PathBuf> {
+    match &workload.target {
+        StoreTarget::Virtual => Vec::new(),
+        StoreTarget::Directory { path, log_path } => std::iter::once(path).chain(log_path).map(PathBuf::from).collect(),
+        StoreTarget::Device { path, .. } => vec![path.into()],
+    }
 }
 
 /// Checks what the spec alone can tell; to be called before contents and store are made of it.
@@ -86,32 +99,31 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
         place => place,
     };
     run.opener.check(&place, &demands)?;
-    let mut ground = Ground::survey(workload, run.opener)?;
+    let mut location = Location::survey(run.targets, workload, run.opener)?;
     let stage = Stage {
         run,
-        place,
         demands,
         control,
         emit,
     };
-    on_ground(stage, &mut ground).map_err(|error| ground.explain(error))
+    at_location(stage, &mut location).map_err(|error| location.explain(error))
 }
 
 /// Everything after the target was found to be usable.
-fn on_ground(mut stage: Stage<'_, '_>, ground: &mut Ground) -> Result<RunResult, KvError> {
+fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunResult, KvError> {
     let run = stage.run;
     let workload = run.workload;
-    let (store, layout, kept) = stage.bring_about(ground)?;
-    let (store, settle_ns) = stage.transit(store, ground)?;
+    let (store, layout, kept) = stage.bring_about(location)?;
+    let (store, settle_ns) = stage.transit(store, location)?;
     if changes_the_set(workload) {
-        ground.mark_incomplete()?;
+        location.mark_incomplete()?;
     }
     let about = store.about().map_err(|error| error.at("reading its options"))?;
     stage.warn_of_assertions(&about);
-    let cached_bytes_at_begin = ground.cached_bytes();
+    let cached_bytes_at_begin = location.cached_bytes();
     let statistics_at_begin = store.statistics();
     let measured = threads::run(run, &*store, stage.control, stage.emit)?;
-    let cached_bytes_at_end = ground.cached_bytes();
+    let cached_bytes_at_end = location.cached_bytes();
     let settle_at_end_ns = match workload.settle_at_end {
         true => stage.settle(&*store, Phase::Settle)?,
         false => 0,
@@ -123,7 +135,7 @@ fn on_ground(mut stage: Stage<'_, '_>, ground: &mut Ground) -> Result<RunResult,
     let close_ns = run.clock.now() - closing_ns;
     let mut result = measured.result;
     if result.outcome == Outcome::Complete && writes_every_record(workload) {
-        ground.mark(State::Complete)?;
+        location.mark(State::Complete)?;
     }
     stage.warn_of(&measured.checks, measured.first_corrupted);
     result.layout = layout;
@@ -131,9 +143,13 @@ fn on_ground(mut stage: Stage<'_, '_>, ground: &mut Ground) -> Result<RunResult,
         kind: workload.store.kind,
         version: about.version,
         build: about.build,
-        options: about.options,
+        options: about
+            .options
+            .into_iter()
+            .map(|(name, value)| (name, location.with_names(&value)))
+            .collect(),
         kept,
-        database_bytes: used_bytes.unwrap_or_else(|| ground.allocated_bytes()),
+        database_bytes: used_bytes.unwrap_or_else(|| location.allocated_bytes()),
         record_bytes: run.contents.record_bytes(),
         cached_bytes_at_begin,
         cached_bytes_at_end,
@@ -195,7 +211,6 @@ fn writes_every_record(workload: &KvWorkload) -> bool {
 /// What comes before and after the measurement.
 struct Stage<'a, 'r> {
     run: &'a Run<'r>,
-    place: Place,
     demands: Demands,
     control: &'a mut Control,
     emit: &'a mut dyn FnMut(Event),
@@ -203,34 +218,34 @@ struct Stage<'a, 'r> {
 
 impl Stage<'_, '_> {
     /// The database in the state that the workload asks for, open; what loading wrote; whether it was there already.
-    fn bring_about(&mut self, ground: &mut Ground) -> Result<(Box<dyn Store>, LayoutResult, bool), KvError> {
+    fn bring_about(&mut self, location: &mut Location) -> Result<(Box<dyn Store>, LayoutResult, bool), KvError> {
         let nothing = LayoutResult::default();
         match self.run.workload.database {
             Database::Existing => {
-                if !ground.is_occupied() {
-                    ground.clear()?;
+                if !location.is_occupied() {
+                    location.clear()?;
                 }
-                Ok((self.open()?, nothing, ground.is_complete()))
+                Ok((self.open(location)?, nothing, location.is_complete()))
             }
             Database::Empty => {
-                ground.clear()?;
-                Ok((self.open()?, nothing, false))
+                location.clear()?;
+                Ok((self.open(location)?, nothing, false))
             }
-            Database::Loaded { reload: false, .. } if ground.is_complete() => {
+            Database::Loaded { reload: false, .. } if location.is_complete() => {
                 let layout = LayoutResult {
                     kept_bytes: self.run.contents.record_bytes(),
                     ..nothing
                 };
-                Ok((self.open()?, layout, true))
+                Ok((self.open(location)?, layout, true))
             }
             Database::Loaded { order, batch, sync, .. } => {
-                ground.clear()?;
-                let store = self.open()?;
+                location.clear()?;
+                let store = self.open(location)?;
                 let (written_bytes, all) = self
                     .load(&*store, Loading { order, batch, sync })
                     .map_err(|error| error.at("phase `layout`"))?;
                 if all {
-                    ground.mark(State::Complete)?;
+                    location.mark(State::Complete)?;
                 }
                 let layout = LayoutResult {
                     written_bytes,
@@ -241,9 +256,12 @@ impl Stage<'_, '_> {
         }
     }
 
-    fn open(&self) -> Result<Box<dyn Store>, KvError> {
-        let opened = self.run.opener.open(&self.place, &self.demands);
-        opened.map_err(|error| error.at("opening the database"))
+    fn open(&self, location: &mut Location) -> Result<Box<dyn Store>, KvError> {
+        let place = location.held_place()?;
+        let opened = self.run.opener.open(&place, &self.demands);
+        let store = opened.map_err(|error| error.at("opening the database"))?;
+        location.check_contents()?;
+        Ok(store)
     }
 
     fn load(&mut self, store: &dyn Store, loading: Loading) -> Result<(u64, bool), KvError> {
@@ -263,7 +281,11 @@ impl Stage<'_, '_> {
     }
 
     /// Settles, closes, prepares the page cache and opens again, as the workload wants it; phase `precondition`.
-    fn transit(&mut self, mut store: Box<dyn Store>, ground: &Ground) -> Result<(Box<dyn Store>, u64), KvError> {
+    fn transit(
+        &mut self,
+        mut store: Box<dyn Store>,
+        location: &mut Location,
+    ) -> Result<(Box<dyn Store>, u64), KvError> {
         let transition = self.run.workload.transition;
         let reopen = transition.reopen || transition.page_cache != PageCache::Keep;
         if !reopen && !transition.settle {
@@ -278,8 +300,8 @@ impl Stage<'_, '_> {
             store
                 .close()
                 .map_err(|error| error.at("closing the database before the measurement"))?;
-            ground.prepare_page_cache(transition.page_cache)?;
-            store = self.open()?;
+            location.prepare_page_cache(transition.page_cache)?;
+            store = self.open(location)?;
         }
         self.tell(Phase::Precondition, Edge::End, 0);
         Ok((store, settle_ns))

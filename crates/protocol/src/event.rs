@@ -602,7 +602,7 @@ pub struct LayoutResult {
 /// Why a run could not be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
-    /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `vanished`, `busy`, `unsupported`,
+    /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `wrong_target`, `vanished`, `busy`, `unsupported`,
     /// `foreign_data`, `library`, `map_full`, `store_error`, `internal`.
     pub code: String,
     /// What failed, on what.

@@ -9,12 +9,14 @@
 //! fit, and once a second where the load itself asks for durability. An old state is still sound if it is read right: of
 //! each unit, what was durable then must still be there, or something newer. [`Origin`] tells the cases apart.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use iosonde_target::{OFlags, Targets};
 
 use super::sector::Identity;
 use super::state::{UnitState, is_before};
@@ -124,14 +126,14 @@ impl Journal {
     /// Opens the journal of a run that is to come: as it is, or with smaller units or more of them, or a new one.
     ///
     /// The journal counts as unsettled from now on.
-    pub(crate) fn for_run(path: &Path, unit_bytes: u64, size_bytes: u64, new: Identity) -> io::Result<Journal> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
+    pub(crate) fn for_run(
+        targets: &Targets,
+        path: &Path,
+        unit_bytes: u64,
+        size_bytes: u64,
+        new: Identity,
+    ) -> io::Result<Journal> {
+        let file = targets.open(path, OFlags::RDWR | OFlags::CREATE)?;
         let found = Header::read(&file)?;
         let (unit_bytes, identity) = match &found {
             Some(header) => (common_unit(header.unit_bytes, unit_bytes), header.identity),
@@ -164,8 +166,8 @@ impl Journal {
     }
 
     /// Opens a journal to check its file; nothing if the file was not written under verification.
-    pub(crate) fn for_check(path: &Path) -> io::Result<Option<(Journal, Origin)>> {
-        let file = match OpenOptions::new().read(true).write(true).open(path) {
+    pub(crate) fn for_check(targets: &Targets, path: &Path) -> io::Result<Option<(Journal, Origin)>> {
+        let file = match targets.open(path, OFlags::RDWR) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
@@ -182,13 +184,8 @@ impl Journal {
 
     /// Forgets all that a journal knows, because its file is about to be written without it. The file stays, empty: it
     /// may be known by its inode.
-    pub(crate) fn void(path: &Path) -> io::Result<()> {
-        match OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)
-        {
+    pub(crate) fn void(targets: &Targets, path: &Path) -> io::Result<()> {
+        match targets.open(path, OFlags::RDWR) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
             // Anything else of that name is not ours to empty.

@@ -26,7 +26,8 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use iosonde_protocol::{BlockWorkload, Durability, Stream, Verification, VerificationResult, VerifyWhen, Warning};
+use iosonde_protocol::{BlockWorkload, Durability, Stream, VerificationResult, VerifyWhen, Warning};
+use iosonde_target::{OFlags, Targets};
 
 use crate::error::BlockError;
 use crate::target;
@@ -56,18 +57,18 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens or makes the journals of all files of a workload; nothing if it asks for no verification.
-    pub(crate) fn open(workload: &BlockWorkload) -> Result<Option<Session>, BlockError> {
+    pub(crate) fn open(targets: &Targets, workload: &BlockWorkload) -> Result<Option<Session>, BlockError> {
         let Some(verify) = &workload.verify else {
             return Ok(None);
         };
         let (unit_bytes, history) = (unit_bytes(workload), new_history());
         let open = |(number, path): (usize, PathBuf)| {
-            let journal = journal_path(&path, verify);
+            let journal = journal_path(&path, verify.journal_directory.as_deref());
             let new = Identity {
                 history,
                 file: number as u32,
             };
-            let opened = Journal::for_run(&journal, unit_bytes, target::size_bytes(&workload.target), new);
+            let opened = Journal::for_run(targets, &journal, unit_bytes, target::size_bytes(&workload.target), new);
             let opened = opened.map_err(BlockError::target("keep a journal in", &journal.display().to_string()))?;
             Ok((path, opened))
         };
@@ -140,7 +141,11 @@ impl Session {
     }
 
     /// Ends the run: what was written is made durable, and read back if that was asked for.
-    pub(crate) fn finish(self, progress: &mut pass::Progress<'_>) -> Result<VerificationResult, BlockError> {
+    pub(crate) fn finish(
+        self,
+        targets: &Targets,
+        progress: &mut pass::Progress<'_>,
+    ) -> Result<VerificationResult, BlockError> {
         let mut tally = self
             .tally
             .into_inner()
@@ -148,7 +153,9 @@ impl Session {
         let mut complete = true;
         for (path, journal) in &self.files {
             let name = path.display().to_string();
-            let data = std::fs::File::open(path).map_err(BlockError::target("open", &name))?;
+            let data = targets
+                .open(path, OFlags::RDONLY)
+                .map_err(BlockError::target("open", &name))?;
             data.sync_data()
                 .map_err(BlockError::target("bring to the medium", &name))?;
             journal
@@ -157,7 +164,7 @@ impl Session {
         }
         if self.when == VerifyWhen::After {
             for (number, (path, journal)) in self.files.iter().enumerate() {
-                complete &= pass::check_file(path, journal, Origin::Settled, number, &mut tally, progress)?;
+                complete &= pass::check_file(targets, path, journal, Origin::Settled, number, &mut tally, progress)?;
             }
         }
         Ok(result(complete, &tally, &|number| {
@@ -188,14 +195,16 @@ impl Drop for Syncer {
 }
 
 /// A run without verification is about to write: from then on the journals would say what is not so.
-pub(crate) fn forget(workload: &BlockWorkload) -> Result<(), BlockError> {
-    target::paths(workload).iter().try_for_each(|path| forget_file(path))
+pub(crate) fn forget(targets: &Targets, workload: &BlockWorkload) -> Result<(), BlockError> {
+    target::paths(workload)
+        .iter()
+        .try_for_each(|path| forget_file(targets, path))
 }
 
 /// As [`forget`], of one file.
-pub(crate) fn forget_file(path: &Path) -> Result<(), BlockError> {
+pub(crate) fn forget_file(targets: &Targets, path: &Path) -> Result<(), BlockError> {
     let journal = Journal::path_of(path, None);
-    Journal::void(&journal).map_err(BlockError::target("empty", &journal.display().to_string()))
+    Journal::void(targets, &journal).map_err(BlockError::target("empty", &journal.display().to_string()))
 }
 
 /// What tells the reader of a record that data did not come back.
@@ -252,8 +261,9 @@ pub(crate) fn unverifiable(path: &Path, offset_bytes: u64) -> BlockError {
     )
 }
 
-fn journal_path(data: &Path, verify: &Verification) -> PathBuf {
-    Journal::path_of(data, verify.journal_directory.as_deref())
+/// Where the journal of a file is: beside it, or in a directory of journals.
+pub(crate) fn journal_path(data: &Path, directory: Option<&str>) -> PathBuf {
+    Journal::path_of(data, directory)
 }
 
 /// What all writes of the workload are made of.

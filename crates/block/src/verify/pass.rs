@@ -1,14 +1,15 @@
 //! Reads whole files and checks them against their journals: at the end of a run, or any time later.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use iosonde_protocol::VerificationResult;
+use iosonde_target::{OFlags, Targets, WrongTarget};
 
 use super::journal::{Entry, Journal, Origin};
 use super::judge::{Judge, Tally};
@@ -37,20 +38,21 @@ pub struct Progress<'a> {
 /// # Errors
 /// When there is no journal, or a file cannot be read.
 pub fn check_target(
+    targets: &Targets,
     target: &Path,
     journal_directory: Option<&str>,
     progress: &mut Progress<'_>,
 ) -> Result<VerificationResult, BlockError> {
-    let paths = files(target, journal_directory)?;
+    let paths = files(targets, target, journal_directory)?;
     let (mut tally, mut complete, mut checked) = (Tally::new(), true, 0);
     for (number, path) in paths.iter().enumerate() {
         let journal = Journal::path_of(path, journal_directory);
-        let opened = Journal::for_check(&journal);
+        let opened = Journal::for_check(targets, &journal);
         let opened = opened.map_err(BlockError::target("read the journal", &journal.display().to_string()))?;
         let Some((journal, origin)) = opened else {
             continue;
         };
-        complete &= check_file(path, &journal, origin, number, &mut tally, progress)?;
+        complete &= check_file(targets, path, &journal, origin, number, &mut tally, progress)?;
         checked += 1;
     }
     if checked == 0 || (tally.checked_bytes == 0 && tally.unknown_bytes > 0) {
@@ -71,14 +73,15 @@ fn without_verification(target: &Path) -> BlockError {
 }
 
 /// The files to check: those with a journal, where a directory is named.
-fn files(target: &Path, journal_directory: Option<&str>) -> Result<Vec<PathBuf>, BlockError> {
+fn files(targets: &Targets, target: &Path, journal_directory: Option<&str>) -> Result<Vec<PathBuf>, BlockError> {
     let name = target.display().to_string();
-    let kind = std::fs::metadata(target).map_err(BlockError::target("look at", &name))?;
+    let kind = std::fs::metadata(target).map_err(BlockError::target("examine", &name))?;
     if !kind.is_dir() {
         return Ok(vec![target.to_path_buf()]);
     }
     let list = || -> io::Result<Vec<PathBuf>> {
-        let entries = std::fs::read_dir(target)?.map(|entry| Ok(entry?.path()));
+        let directory = targets.open_directory(target)?;
+        let entries = std::fs::read_dir(directory.held_path())?.map(|entry| Ok(target.join(entry?.file_name())));
         entries.collect()
     };
     let mut found = list().map_err(BlockError::target("list", &name))?;
@@ -89,6 +92,7 @@ fn files(target: &Path, journal_directory: Option<&str>) -> Result<Vec<PathBuf>,
 
 /// Checks one file. False if it was stopped before the end.
 pub(super) fn check_file(
+    targets: &Targets,
     path: &Path,
     journal: &Journal,
     origin: Origin,
@@ -97,7 +101,7 @@ pub(super) fn check_file(
     progress: &mut Progress<'_>,
 ) -> Result<bool, BlockError> {
     let name = path.display().to_string();
-    let files = Files::open(path).map_err(BlockError::target("open", &name))?;
+    let files = Files::open(targets, path).map_err(BlockError::target("open", &name))?;
     let pass = Pass {
         files,
         journal,
@@ -124,11 +128,15 @@ struct Files {
 }
 
 impl Files {
-    fn open(path: &Path) -> io::Result<Files> {
-        let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
+    fn open(targets: &Targets, path: &Path) -> io::Result<Files> {
+        let direct = match targets.open(path, OFlags::RDONLY | OFlags::DIRECT) {
+            Err(error) if WrongTarget::of(&error).is_some() => return Err(error),
+            // Some file systems have no direct I/O.
+            other => other.ok(),
+        };
         Ok(Files {
-            direct: direct.ok(),
-            buffered: File::open(path)?,
+            direct,
+            buffered: targets.open(path, OFlags::RDONLY)?,
         })
     }
 

@@ -7,6 +7,7 @@ use iosonde_load::Io;
 use iosonde_protocol::{
     Access, Arrival, BlockSize, Durability, FaultCounts, IoMode, Mix, Operation, Payload, Sharing, Span, Stream,
 };
+use iosonde_target::Targets;
 
 use super::job::JobVerifier;
 use super::journal::{Journal, new_history};
@@ -30,7 +31,7 @@ impl Rehearsal {
         };
         let path = directory.join("rehearsal.verify");
         Ok(Rehearsal {
-            journal: Journal::for_run(&path, block_bytes, blocks * block_bytes, new)?,
+            journal: Journal::for_run(&Targets::default(), &path, block_bytes, blocks * block_bytes, new)?,
             block_bytes,
         })
     }

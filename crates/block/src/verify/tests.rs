@@ -9,6 +9,7 @@ use std::rc::Rc;
 use iosonde_harness::{Exchange, Recorder, Shared};
 use iosonde_load::{Io, Rng};
 use iosonde_protocol::*;
+use iosonde_target::Targets;
 
 use super::judge::{Judge, Tally};
 use super::sector::{SECTOR_BYTES, Sector};
@@ -252,7 +253,7 @@ fn workload(directory: &tempfile::TempDir, stream: Stream) -> BlockWorkload {
 fn carry_out(stream: Stream, seed: u64, lie: Option<Lie>) -> (Tally, Tally) {
     let directory = tempfile::tempdir().unwrap();
     let workload = workload(&directory, stream);
-    let session = Session::open(&workload).unwrap().unwrap();
+    let session = Session::open(&Targets::default(), &workload).unwrap().unwrap();
     let path = directory.path().join("data");
     let journal = session.journal(&path);
     let device = Device::new(seed, lie);
@@ -454,7 +455,7 @@ fn faults_are_found_under_overlapping_writes_too() {
 fn more_findings_than_are_told_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     let workload = workload(&directory, one_after_the_other(1));
-    let session = Session::open(&workload).unwrap().unwrap();
+    let session = Session::open(&Targets::default(), &workload).unwrap().unwrap();
     let journal = session.journal(&directory.path().join("data"));
     let device = Device::new(1, None);
     lay_out(journal, &device);

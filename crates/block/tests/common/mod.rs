@@ -1,10 +1,11 @@
 //! What the integration tests share: a plain workload to change, and a run that keeps its events.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use iosonde_block::BlockError;
+use iosonde_block::{BlockError, Run};
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::*;
+use iosonde_target::Targets;
 
 pub const MIB: u64 = 1 << 20;
 
@@ -73,6 +74,17 @@ pub fn file(directory: &tempfile::TempDir, bytes: u64) -> Target {
     }
 }
 
+/// A run with the seed of all tests.
+pub fn input<'a>(workload: &'a BlockWorkload, observe: &'a Observe, targets: &'a Targets) -> Run<'a> {
+    Run {
+        workload,
+        seed: 7,
+        observe,
+        clock: Clock::start(),
+        targets,
+    }
+}
+
 /// Runs a workload; returns its result and every interval.
 pub fn run(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), BlockError> {
     let (mut control, _stopper) = Control::new();
@@ -86,14 +98,22 @@ pub fn run_with(workload: &BlockWorkload, control: &mut Control) -> Result<(RunR
             intervals.push(interval);
         }
     };
-    let result = iosonde_block::run(workload, 7, &Observe::default(), Clock::start(), control, &mut keep)?;
+    let result = iosonde_block::run(
+        &input(workload, &Observe::default(), &Targets::default()),
+        control,
+        &mut keep,
+    )?;
     Ok((result, intervals))
 }
 
 /// Runs a workload and hands on every event.
 pub fn run_telling(workload: &BlockWorkload, tell: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
     let (mut control, _stopper) = Control::new();
-    iosonde_block::run(workload, 7, &Observe::default(), Clock::start(), &mut control, tell)
+    iosonde_block::run(
+        &input(workload, &Observe::default(), &Targets::default()),
+        &mut control,
+        tell,
+    )
 }
 
 /// Sum over the intervals of the measurement: (count, bytes, sum of completion latencies in ns) of an operation.
