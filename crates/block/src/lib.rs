@@ -89,11 +89,11 @@ pub fn paths(workload: &BlockWorkload) -> Vec<PathBuf> {
                 .map(|path| verify::journal_path(path, directory)),
         );
     }
-    match &workload.backend {
-        Backend::Ssd {
-            state_path: Some(path), ..
-        } => paths.push(path.into()),
-        _ => {}
+    if let Backend::Ssd {
+        state_path: Some(path), ..
+    } = &workload.backend
+    {
+        paths.push(path.into());
     }
     paths
 }
