@@ -15,7 +15,7 @@ import pytest
 import stores
 from engines import real_engine
 
-from iosonde.target.loop_devices import LoopDevice
+from iosonde.storage.loop_devices import LoopDevice
 
 BYTES = 4 << 20
 
@@ -88,7 +88,7 @@ def carry_out(spec: dict[str, Any], *identities: str) -> dict[str, Any]:
 
 
 def identity(path: Path, device: LoopDevice) -> str:
-    number = os.stat(device.path).st_rdev
+    number = device.path.stat().st_rdev
     return f"{path}={os.major(number)}:{os.minor(number)}"
 
 
@@ -115,11 +115,11 @@ def test_a_node_that_was_created_anew_for_another_device_is_refused(
 ) -> None:
     named, victim = devices
     node = tmp_path / "node"
-    os.mknod(node, stat.S_IFBLK | 0o600, os.stat(named.path).st_rdev)
+    os.mknod(node, stat.S_IFBLK | 0o600, named.path.stat().st_rdev)
     checked = identity(node, named)
     assert carry_out(run(node), checked)["event"] == "result"
     node.unlink()
-    os.mknod(node, stat.S_IFBLK | 0o600, os.stat(victim.path).st_rdev)
+    os.mknod(node, stat.S_IFBLK | 0o600, victim.path.stat().st_rdev)
     last = carry_out(run(node), checked)
     assert last["code"] == "wrong_target", last
     assert "is not the target that was checked: it is block device" in last["message"]
