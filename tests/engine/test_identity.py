@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import loops
 import pytest
 import stores
 from engines import real_engine
@@ -19,13 +18,12 @@ from iosonde.storage.loop_devices import LoopDevice
 
 BYTES = 4 << 20
 
-pytestmark = pytest.mark.root
+pytestmark = pytest.mark.needs("loop devices", "engine")
 
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[list[LoopDevice]]:
     """Two devices full of zeros."""
-    loops.needed()
     attached = []
     try:
         for name in ("named", "victim"):
