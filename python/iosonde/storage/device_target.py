@@ -109,13 +109,8 @@ class DeviceTarget(Target):
         """
         kernel = Kernel()
         for device, number in self.named():
-            found = list(guard.uses(number, kernel)) if number in self.claims.numbers else []
-            if found:
-                raise TargetError(
-                    f"`{device}` came into use during the study: {found[0]}",
-                    where="; ".join(found[1:]),
-                    hint="completed runs are kept; end that use, then continue with `iosonde resume DIR`",
-                )
+            if number in self.claims.numbers:
+                _check_unused(str(device), number, kernel)
 
     @contextmanager
     def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
@@ -138,11 +133,21 @@ class DeviceTarget(Target):
             try:
                 yield
             finally:
-                self.recheck()  # What came into use meanwhile is not wiped.
-                for number in self.numbers:
-                    if not keep and _written_sectors(number) != before[number]:
-                        self.claims.take(number, names[number])
-                        self.wipe(number)
+                written = [number for number in self.numbers if _written_sectors(number) != before[number]]
+                self._wipe_unused({} if keep else {number: names[number] for number in written})
+
+    def _wipe_unused(self, names: dict[str, str]) -> None:
+        """Zero the edges of devices, but of none that came into use meanwhile, which is an error."""
+        problem = None
+        for number, name in names.items():
+            self.claims.take(number, name)
+            try:
+                _check_unused(name, number, Kernel())
+                self.wipe(number)
+            except TargetError as error:
+                problem = error
+        if problem:
+            raise problem
 
     def called(self, own: str) -> DeviceTarget:
         """Mount points and links have that name."""
@@ -346,6 +351,16 @@ def undo(entry: journal.Entry) -> None:
         found = {each.uuid for each in findings.signatures}
         if not findings.refusals and found and found <= ours:
             signatures.wipe_edges(claims.descriptor(number))
+
+
+def _check_unused(name: str, number: str, kernel: Kernel) -> None:
+    found = list(guard.uses(number, kernel))
+    if found:
+        raise TargetError(
+            f"`{name}` came into use during the study: {found[0]}",
+            where="; ".join(found[1:]),
+            hint="completed runs are kept; end that use, then continue with `iosonde resume DIR`",
+        )
 
 
 def check_name(device: Path, number: str) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+from iosonde.storage.block_nodes import number_of
+from iosonde.storage.loop_status import attached_loops
 
 MIB = 1 << 20
 
@@ -62,6 +66,12 @@ class Loops:
         path = self.directory / name
         os.mknod(path, stat.S_IFBLK | 0o600, device.stat().st_rdev)
         return path
+
+    def above(self, device: Path) -> Iterator[Path]:
+        """Loop devices that are attached to a device."""
+        for status in attached_loops():
+            if status.backing_device == number_of(device):
+                yield status.node
 
     def close(self) -> None:
         """Undo everything."""

@@ -1,0 +1,160 @@
+"""What happens to a target while a study runs: names that lead elsewhere, mounts, swapped files. No byte of anything
+that was not named changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from loop_stacks import MIB, Loops, run
+
+from iosonde.errors import TargetError
+from iosonde.execution import execute
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.storage.consent import Consent
+
+pytestmark = pytest.mark.root
+
+STUDY = """
+name = "writes"
+title = "Writes"
+question = "?"
+repeats = 3
+[measurement]
+span = "4MiB"
+block_size = "64KiB"
+read_fraction = 0.0
+ramp = 0
+duration = "20ms"
+interval = "100ms"
+[[parts]]
+factors.queue_depth = [1]
+[profiles.standard]
+"""
+
+
+@pytest.fixture
+def loops(tmp_path: Path) -> Iterator[Loops]:
+    made = Loops(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+class After:
+    """Does something once the first record is written, or while the first run measures."""
+
+    def __init__(self, action: Callable[[], object], *, during: bool = False) -> None:
+        self.action, self.during, self.is_done = action, during, False
+
+    def run_started(self, run: Any, case: Any) -> None: ...
+
+    def event(self, run: Any, event: dict[str, Any]) -> None:
+        if self.during and event["event"] == "interval":
+            self._act()
+
+    def run_ended(self, run: Any, record: Any) -> None:
+        if not self.during:
+            self._act()
+
+    def note(self, text: str) -> None: ...
+
+    def _act(self) -> None:
+        if not self.is_done:
+            self.is_done = True
+            self.action()
+
+
+def measured(target: Path, results: Path, observer: After, **settings: str) -> ResultSet:
+    plan = expand(parse(STUDY), open_target(str(target)), settings=settings)
+    return execute(plan, results, observer=observer, consent=Consent(destroy=(str(target),)))
+
+
+def relink(link: Path, target: Path) -> None:
+    link.unlink()
+    link.symlink_to(target)
+
+
+@pytest.mark.parametrize("during", [False, True])
+def test_a_link_that_leads_to_another_device_stops_the_study(loops: Loops, tmp_path: Path, during: bool) -> None:
+    """D1: the other device was never named."""
+    named, victim = loops.attach(loops.image("named")), loops.image("victim")
+    victim.write_bytes(b"\xa5" * 32 * MIB)
+    other = loops.attach(victim)
+    link = tmp_path / "link"
+    link.symlink_to(named)
+    with pytest.raises(TargetError, match="now leads to the block device"):
+        measured(link, tmp_path / "set", After(lambda: relink(link, other), during=during))
+    assert len(ResultSet.open(tmp_path / "set").records()) == (0 if during else 1)
+    run("blockdev", "--flushbufs", other)
+    assert victim.read_bytes() == b"\xa5" * 32 * MIB
+    assert loops.directory.joinpath("named").read_bytes()[:MIB] == bytes(MIB), "what was measured is wiped"
+
+
+def test_a_mount_during_a_run_stops_the_study_and_the_file_system_survives_the_end(
+    loops: Loops, tmp_path: Path
+) -> None:
+    """An exclusive claim does not prevent it: the loop device above the target is another device."""
+    target = loops.attach(loops.image())
+
+    def mount() -> None:
+        upper = loops.attach(target, offset=16 * MIB)
+        loops.file_system(upper)
+        (loops.mount(upper) / "precious").write_text("data")
+
+    with pytest.raises(TargetError, match=r"came into use during the study: `loop[0-9]+` is attached to") as caught:
+        measured(target, tmp_path / "set", After(mount, during=True))
+    assert "is mounted at" in caught.value.where
+    assert ResultSet.open(tmp_path / "set").records() == [], "the run was disturbed"
+    assert (tmp_path / "mounted/precious").read_text() == "data"
+    run("umount", tmp_path / "mounted")
+    run("mount", next(loops.above(target)), tmp_path / "mounted")
+    assert (tmp_path / "mounted/precious").read_text() == "data", "it was not wiped at the end"
+
+
+def test_nobody_mounts_what_is_claimed(loops: Loops, tmp_path: Path) -> None:
+    """What the claim does prevent: a mount of the device itself, of a device below it."""
+    lower = loops.attach(loops.image(size=64 * MIB))
+    target = loops.attach(lower)
+    refused: list[str] = []
+
+    def mount() -> None:
+        for device in (target, lower):
+            with pytest.raises(AssertionError) as caught:
+                run("mkfs.ext4", "-q", "-F", device)
+            refused.append(str(caught.value))
+
+    measured(target, tmp_path / "set", After(mount, during=True))
+    assert len(refused) == 2
+    assert all("in use" in text for text in refused)
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hard link"])
+def test_a_file_of_ours_that_became_a_link_is_a_failed_run_and_the_victim_unchanged(tmp_path: Path, kind: str) -> None:
+    """D9."""
+    directory, victim = tmp_path / "data", tmp_path / "victim"
+    directory.mkdir()
+    victim.write_bytes(b"\xa5" * 4 * MIB)
+
+    def swap() -> None:
+        (own,) = directory.iterdir()
+        (own / "data").unlink()
+        (own / "data").symlink_to(victim) if kind == "symlink" else (own / "data").hardlink_to(victim)
+
+    with pytest.raises(TargetError, match="which was not removed: `data`"):
+        measured(directory, tmp_path / "set", After(swap), io_mode="buffered")
+    records = ResultSet.open(tmp_path / "set").records()
+    assert [record.outcome for record in records] == ["complete", "failed", "failed"]
+    assert records[1].failure
+    assert "is not what iosonde created there" in records[1].failure.message
+    assert victim.read_bytes() == b"\xa5" * 4 * MIB
+    assert victim.stat().st_nlink == (2 if kind == "hard link" else 1)
