@@ -12,6 +12,8 @@ from iosonde.storage.block_nodes import number_of
 from iosonde.storage.loop_status import attached_loops
 
 MIB = 1 << 20
+SWAP_BYTES = 40 << 10
+"""The smallest that mkswap makes."""
 
 
 class Loops:
@@ -49,9 +51,9 @@ class Loops:
         return directory
 
     def swap(self, path: Path) -> None:
-        """Make a device or file active swap."""
+        """Make a device or file active swap, of which the kernel may use next to nothing."""
         path.chmod(0o600)
-        run("mkswap", path)
+        run("mkswap", path, SWAP_BYTES // 1024)
         run("swapon", path)
         self._undo.append(["swapoff", str(path)])
 
@@ -66,6 +68,10 @@ class Loops:
         path = self.directory / name
         os.mknod(path, stat.S_IFBLK | 0o600, device.stat().st_rdev)
         return path
+
+    def at_end(self, *command: str | Path) -> None:
+        """A command that undoes what a test has done itself."""
+        self._undo.append(list(map(str, command)))
 
     def above(self, device: Path) -> Iterator[Path]:
         """Loop devices that are attached to a device."""
