@@ -18,7 +18,7 @@ from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.consent import Consent
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 
 STUDY = """
 name = "writes"

@@ -4,9 +4,11 @@ import random
 
 import pytest
 import random_stacks
+from needs import BTRFS
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices"), BTRFS]
 
 
-@pytest.mark.root
 def test_nothing_but_the_named_device_is_written_whatever_the_stack() -> None:
     """For longer: `python tests/storage/random_stacks.py --seconds 600`."""
     seed = random.randrange(1 << 32)
@@ -15,7 +17,6 @@ def test_nothing_but_the_named_device_is_written_whatever_the_stack() -> None:
     assert outcomes["refused"] + outcomes["written"] > 0
 
 
-@pytest.mark.root
 @pytest.mark.parametrize(("seed", "outcome"), [(4, "written"), (1, "refused")])
 def test_stacks_of_every_outcome_are_among_them(seed: int, outcome: str) -> None:
     """Otherwise the test above could pass without writing anything."""
