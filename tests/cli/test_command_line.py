@@ -19,9 +19,11 @@ HEAVY = ["altair", "duckdb", "jinja2", "numpy", "polars", "psutil", "rich", "sci
 def test_help_lists_every_subcommand_with_what_it_does(iosonde: Iosonde) -> None:
     shown = iosonde("--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    listed = shown.stdout.partition("Commands:\n")[2].splitlines()
-    assert [line.split()[0] for line in listed if line[2:3] != " "] == list(COMMANDS)
-    assert all(len(line.split()) > 3 for line in listed if line[2:3] != " ")
+    listed = shown.stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    assert all(len(line.split()) > 3 for line in listed)
+    assert all(len(line) <= 80 and not line.endswith("...") for line in listed)
+    assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["run", "--help"], ["report", "--help"]])

@@ -72,7 +72,7 @@ def test_different_studies_cannot_be_compared(iosonde: Iosonde, sets: Path) -> N
 error: cannot compare `DIR/first` with `DIR/other`
   the first is of the study `fabricated`, the second of `another-study`
 
-hint: run the same study on both targets, or show them side by side with `iosonde report DIR DIR`
+hint: run the same study on both targets, or report both side by side with `iosonde report DIR DIR`
 """)
 
 

@@ -14,10 +14,10 @@ from iosonde.storage.devices import Device, Standing
 def test_devices_shows_every_block_device_and_whether_it_may_be_written(iosonde: Iosonde) -> None:
     shown = iosonde("devices")
     assert (shown.returncode, shown.stderr) == (0, "")
-    blocks = [block for block in shown.stdout.split("\n\n") if "  kind " in block]
+    blocks = [block for block in shown.stdout.split("\n\n") if "  kind  " in block]
     # Others may make and remove devices meanwhile.
     assert blocks or not block_stack.all_devices()
-    assert all(block.count("may be written: ") == 1 for block in blocks)
+    assert all(block.count("\n  overwrite  ") == 1 for block in blocks)
 
 
 def test_a_mounted_device_is_shown_with_its_directory(iosonde: Iosonde, loop_file_system: Callable[..., Any]) -> None:
@@ -25,9 +25,9 @@ def test_a_mounted_device_is_shown_with_its_directory(iosonde: Iosonde, loop_fil
     name = mounted.device.removeprefix("/dev/")
     shown = iosonde("devices").stdout
     own = next(text for text in shown.split("\n\n") if text.startswith(f"{name}  "))
-    assert f"holds     {name} (32 MiB) is mounted at `{mounted.directory}`" in own
-    assert f"may be written: no, `{name}` is mounted at `{mounted.directory}`" in own
-    assert f"`--target {mounted.directory}` measures files on it" in own
+    assert f"in use       {name} (32 MiB) is mounted at `{mounted.directory}`" in own
+    assert f"overwrite    no, `{name}` is mounted at `{mounted.directory}`" in own
+    assert f"measure files on it with `--target {mounted.directory}`" in own
 
 
 def test_a_device_with_everything_is_readable() -> None:
@@ -63,14 +63,14 @@ def test_a_device_with_everything_is_readable() -> None:
     )
     assert "\n".join(lines(device)) == snapshot("""\
 nvme0n1  931 GiB, FAST 9000, serial S1, firmware 1.0
-  kind      disk, nvme, not rotational
-  sectors   512 B logical, 4 KiB physical
-  queue     scheduler none, 1023 requests, 16 hardware queues, cache write through
-  link      PCIe 8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4
-  heat      42 degrees Celsius
-  on        sda
-  holds     nvme0n1 (931 GiB) carries a gpt partition table
-  holds     nvme0n1p1 (1 GiB) is swap
-  holds     nvme0n1p2 (256 GiB) is part of `md0`, is part of `dm-1`
-  may be written: no, `nvme0n1p1` is swap; `nvme0n1p2` is part of `md0`\
+  kind         disk, nvme, not rotational
+  sectors      512 B logical, 4 KiB physical
+  queue        scheduler none, 1023 requests, 16 hardware queues, cache write through
+  link         PCIe 8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4
+  temperature  42 °C
+  backed by    sda
+  in use       nvme0n1 (931 GiB) carries a gpt partition table
+  in use       nvme0n1p1 (1 GiB) is swap
+  in use       nvme0n1p2 (256 GiB) is part of `md0`, is part of `dm-1`
+  overwrite    no, `nvme0n1p1` is swap; `nvme0n1p2` is part of `md0`\
 """)

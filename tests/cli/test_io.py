@@ -96,7 +96,7 @@ def test_a_wrong_value_is_an_error() -> None:
     assert isinstance(done.exception, StudyError)
     assert str(done.exception) == snapshot("""\
 `block_size` cannot be `4KX`: `KX` is not a unit of size
-  in `--set block_size=4KX`
+  in `--block-size 4KX`
 
 hint: did you mean `KB`?\
 """)

@@ -39,7 +39,7 @@ def outcomes(result_set: ResultSet) -> list[tuple[str, int, str]]:
 def test_what_is_missing_is_carried_out_and_nothing_else(result_set: ResultSet) -> None:
     done = resume(result_set)
     assert done.exit_code == 0
-    assert done.stderr.startswith("2 of 4 runs are to be carried out\n[1/2] c0001-r2  main/queue_depth=1  ")
+    assert done.stderr.startswith("2 of 4 runs remaining\n[1/2] c0001-r2  main/queue_depth=1  ")
     assert outcomes(result_set) == [
         ("c0001-r1", 1, "complete"),
         ("c0002-r1", 1, "failed"),
@@ -68,9 +68,9 @@ def test_a_study_that_is_complete_is_left_as_it_is(result_set: ResultSet) -> Non
     done = resume(result_set)
     assert (done.exit_code, outcomes(result_set)) == (0, before)
     assert done.stderr.replace(str(result_set.directory), "DIR") == snapshot("""\
-0 of 4 runs are to be carried out
-3 of 4 runs are complete, in DIR
-1 failed. Repeat them with: iosonde resume DIR --retry-failed
+0 of 4 runs remaining
+3 of 4 runs complete, in DIR
+1 run failed. Repeat them with: iosonde resume DIR --retry-failed
 """)
 
 

@@ -80,15 +80,15 @@ def test_a_study_is_run_shown_and_reported(home: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert plain(done.stderr, home) == snapshot("""\
 A small study on HOME/data
-runs     4, in order (seed 1)
-time     about 1.2 s
-written  limited only by time, 1 MiB of it before measuring
-disk     HOME/data/iosonde-ID: creates a directory with 1 MiB of files and removes it at the end
+runs      4, in order (seed 1)
+time      about 1.2 s
+writes    limited only by time, 1 MiB of it before measuring
+target    HOME/data/iosonde-ID: creates a directory with 1 MiB of files and removes it at the end
 [1/4] c0001-r1  main/read_fraction=1 FIGURES
 [2/4] c0002-r1  main/read_fraction=0 FIGURES
 [3/4] c0001-r2  main/read_fraction=1 FIGURES
 [4/4] c0002-r2  main/read_fraction=0 FIGURES
-4 of 4 runs are complete, in out
+4 of 4 runs complete, in out
 """)
     assert "A small study" in done.stdout
     assert "report.html" in done.stdout
@@ -154,14 +154,14 @@ def test_ctrl_c_stops_within_a_second_keeps_what_is_done_and_says_how_to_go_on(
     assert time.monotonic() - begin < 1
     assert session.returncode == 130
     assert stdout == ""
-    assert stderr.endswith("Stopped. 1 of 4 runs are done and kept in out\nGo on with: iosonde resume out\n")
+    assert stderr.endswith("Stopped. 1 of 4 runs completed and kept in out\nContinue with: iosonde resume out\n")
     assert list((home / "data").iterdir()) == []
     assert list((home / "state").rglob("*.json")) == []
     assert [record.run_id for record in ResultSet.open(home / "out").records()] == ["c0001-r1"]
 
     resumed = iosonde(home, "resume", "out", "--no-report")
     assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stderr.startswith("3 of 4 runs are to be carried out\n")
+    assert resumed.stderr.startswith("3 of 4 runs remaining\n")
     assert [record.outcome for record in ResultSet.open(home / "out").records()] == ["complete"] * 4
 
 
@@ -192,7 +192,7 @@ def test_a_second_ctrl_c_does_not_wait(home: Path, monkeypatch: pytest.MonkeyPat
     _, stderr = session.communicate()
     assert time.monotonic() - begin < 0.4
     assert session.returncode == 130
-    assert stderr.endswith("Stopped at once. Files that are left are removed by: iosonde cleanup\n")
+    assert stderr.endswith("Stopped immediately. Remove leftover files with: iosonde cleanup\n")
     assert [record.run_id for record in ResultSet.open(home / "out").records()] == ["c0001-r1"]
 
 
@@ -208,8 +208,8 @@ def test_failed_runs_are_named_and_the_rest_is_reported(home: Path, monkeypatch:
             "  hint: this is a defect of the engine: please report it with the spec in `record.json`",
             "[3/4] c0001-r2  main/read_fraction=1 FIGURES",
             "[4/4] c0002-r2  main/read_fraction=0 FIGURES",
-            "3 of 4 runs are complete, in out",
-            "1 failed. Repeat them with: iosonde resume out --retry-failed",
+            "3 of 4 runs complete, in out",
+            "1 run failed. Repeat them with: iosonde resume out --retry-failed",
         ]
     )
 
@@ -218,8 +218,9 @@ def test_a_study_of_which_nothing_succeeds_ends_with_an_error(home: Path, monkey
     monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
     monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "no space"}))
     done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "Traceback" not in done.stderr
+    assert "\nerror: 4 of 4 runs failed" in done.stderr
 
 
 def test_on_a_terminal_the_display_shows_runs_time_left_case_and_figures(home: Path) -> None:
@@ -242,7 +243,7 @@ def test_on_a_terminal_the_display_shows_runs_time_left_case_and_figures(home: P
     os.close(master)
     assert session.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
-    assert re.search(r"1 of 4 runs, \S+ \S+ left", text)
+    assert re.search(r"1 of 4 runs, \S+ \S+ remaining", text)
     assert "main/read_fraction=1  measuring" in text
     assert re.search(r"IOPS .*B/s .*p99", text)
-    assert "4 of 4 runs are complete, in out" in text
+    assert "4 of 4 runs complete, in out" in text

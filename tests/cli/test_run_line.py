@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iosonde.cli.progress import Figures
+from iosonde.execution.progress import Rates
 
 MS = 10**6
 
@@ -18,7 +18,7 @@ def interval(begin_ms: int, end_ms: int, count: int) -> dict[str, Any]:
 
 def test_intervals_that_overlap_make_a_run_no_longer() -> None:
     """I/Os of half a second: the first interval lasts until its last one ends, long after the second has begun."""
-    figures = Figures()
+    rates = Rates()
     for each in (interval(2000, 2600, 60), interval(2100, 2900, 20), interval(2200, 3000, 20)):
-        figures.add(each)
-    assert figures.text().split() == ["100", "IOPS", "410", "KB/s", "p99", "-"]
+        rates.add(each)
+    assert rates.text().split() == ["100", "IOPS", "410", "KB/s", "p99", "-"]

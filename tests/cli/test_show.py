@@ -12,14 +12,15 @@ def test_show_tells_question_factors_profiles_and_source(iosonde: Iosonde) -> No
     assert shown.stdout.replace(str(CHECKOUT), "CHECKOUT") == snapshot("""\
 One device under 64 threads with a file each (han2021-device)
 
-Does the page cache help or hinder this device, and does it matter whether access is sequential or
-random?
+Does the page cache help or hinder this device, and does it matter whether
+access is sequential or random?
 
-64 threads, each with its own file, 512 KiB at a time: sequential and random, reading and writing,
-through the page cache and past it. It is the baseline of the paper's RAID study, and there all
-three devices are close to equal in both modes. Each repeat begins with the files' pages dropped
-from the cache. Buffered writes count as done when the cache has them, as in the paper, so with
-files that fit into memory they say more of the memory than of the device.
+64 threads, each with its own file, 512 KiB at a time: sequential and random,
+reading and writing, through the page cache and past it. It is the baseline of
+the paper's RAID study, and there all three devices are close to equal in both
+modes. Each repeat begins with the files' pages dropped from the cache. Buffered
+writes count as done when the cache has them, as in the paper, so with files
+that fit into memory they say more of the memory than of the device.
 
 Source: Han et al. 2021, Optane SSDs in RAID (Table 1), measured with fio
 
@@ -29,11 +30,14 @@ part device
   io_mode    buffered direct
 
 profiles
-  quick     8 cases, 28 runs, about 39.2 s: 64 files of 32 MiB, in a minute
-  standard  8 cases, 46 runs, about 8 min 35 s: 64 files of 256 MiB, in ten minutes
-  paper     8 cases, 46 runs, about 6 h 8 min: 64 files of 4 GiB, each read or written once, five repeats
+  quick     8 cases, 28 runs, about 39.2 s
+            64 files of 32 MiB, in a minute
+  standard  8 cases, 46 runs, about 8 min 35 s
+            64 files of 256 MiB, in ten minutes
+  paper     8 cases, 46 runs, about 6 h 8 min
+            64 files of 4 GiB, each read or written once, five repeats
 
-published figures
+published values
   Han 2021, Table 1 (han2021_table1_single_device.csv)
 
 file: CHECKOUT/python/iosonde/data/studies/han2021-device.toml

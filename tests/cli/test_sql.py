@@ -42,8 +42,8 @@ def test_a_table_is_readable(directory: Path) -> None:
     assert sql(directory, QUERY, "--format", "table").stdout == snapshot("""\
 run_id     queue_depth   failure
 ────────────────────────────────
-c0001-r1             1   -      \n\
-c0001-r2             1   -      \n\
+c0001-r1             1   -
+c0001-r2             1   -
 """)
 
 

@@ -28,7 +28,7 @@ def kept(iosonde: Iosonde, tmp_path: Path) -> Path:
 def test_what_was_written_is_there(iosonde: Iosonde, kept: Path) -> None:
     done = iosonde("verify", str(kept))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{kept}: 4 MiB checked; all is as it was written\n"
+    assert done.stdout == f"{kept}: 4 MiB checked, no wrong sectors\n"
 
 
 def test_what_is_wrong_is_listed_with_its_place(iosonde: Iosonde, kept: Path) -> None:
@@ -39,9 +39,9 @@ def test_what_is_wrong_is_listed_with_its_place(iosonde: Iosonde, kept: Path) ->
     done = iosonde("verify", str(kept.parent))
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    assert lines[0].endswith("not all is as it was written")
-    assert "  1 sector flipped: bits are not those that were written" in lines
-    assert "  8 sectors misdirected: data of another place" in lines
+    assert lines[0].endswith(" checked, 9 wrong sectors")
+    assert "  1 sector flipped: bits differ from what was written" in lines
+    assert "  8 sectors misdirected: data belongs to another offset" in lines
     assert any(line.startswith(f"  {kept} at {5 * 4096 + 512}, 512 bytes flipped: ") for line in lines)
     assert any(line.startswith(f"  {kept} at {9 * 4096}, 4096 bytes misdirected: ") for line in lines)
     (result,) = json.loads(iosonde("verify", str(kept), "--json").stdout)
@@ -117,7 +117,7 @@ def test_after_a_kill_in_the_middle_of_writing_nothing_acknowledged_is_missing(
     running.stderr.close()
     done = iosonde("verify", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 MiB checked; all is as it was written" in done.stdout
+    assert "8 MiB checked, no wrong sectors" in done.stdout
 
 
 def kill_engine_of(pid: int) -> None:

@@ -1,12 +1,11 @@
 """The command line: `iosonde SUBCOMMAND`.
 
-One file a subcommand: `cli/NAME.py` holds a function `command` with typer annotations, whose docstring is its help, or
-`group`, a typer application of further subcommands.
-These files are imported only when their subcommand is used or all are listed, and import heavy things (pydantic,
-polars, duckdb, rich) inside the function, so that `iosonde --help` is instant.
+Each subcommand is one file: `cli/NAME.py` has a function `command` with typer annotations, whose docstring is its help,
+or `group`, a typer application with subcommands of its own. These files are imported when their subcommand is used or
+all are listed. They import heavy packages (pydantic, polars, duckdb, rich) inside functions, to keep `--help` fast.
 
-Data goes to stdout, talk to stderr. A mistake by the user ends with `error: ...` and exit code 1, a mistake on the
-command line with 2, Ctrl-C with 130.
+Data goes to standard output, messages to standard error (`messages.py`). `reference.py` lists the exit codes and the
+environment variables.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from iosonde.cli import reference
+from iosonde.cli.messages import messages, with_messages
 from iosonde.errors import IosondeError
 
 COMMANDS = (
@@ -39,8 +40,9 @@ COMMANDS = (
     "devices",
     "cleanup",
     "lab",
+    "man",
 )
-"""Every subcommand, in the order in which a newcomer meets them."""
+"""Every subcommand, in the order of `iosonde --help`."""
 
 
 def main() -> None:
@@ -48,8 +50,8 @@ def main() -> None:
     try:
         app(prog_name="iosonde")
     except IosondeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        messages.warning(f"error: {error}")
+        sys.exit(reference.EXIT_ERROR)
 
 
 class _Commands(Mapping[str, Any]):
@@ -62,7 +64,7 @@ class _Commands(Mapping[str, Any]):
         if hasattr(module, "group"):
             return typer.main.get_command(module.group)
         subcommand = typer.Typer(add_completion=False, rich_markup_mode=None)
-        subcommand.command(name)(module.command)
+        subcommand.command(name)(with_messages(module.command))
         return typer.main.get_command(subcommand)
 
     def __iter__(self) -> Iterator[str]:
@@ -80,11 +82,11 @@ class _Group(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=_Group,
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=reference.epilog(),
 )
 
 
@@ -103,11 +105,11 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _iosonde(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Find out what storage really delivers, and prove it.
+    """Measure storage and explain the results.
 
-    Start with `iosonde list`, see what a study would do with `iosonde plan STUDY --target PATH`, then
-    `iosonde run STUDY --target PATH`.
+    Run `iosonde list` for the studies, `iosonde plan STUDY --target PATH` for what a study would do, and
+    `iosonde run STUDY --target PATH` to run it.
     """

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iosonde.cli.messages import messages
+
 if TYPE_CHECKING:
     from iosonde.regression import Check
 
@@ -37,11 +39,12 @@ def command(
         Path | None, typer.Option("--markdown", metavar="FILE", help="Also write Markdown for a pull request.")
     ] = None,
 ) -> None:
-    """Check result sets for regressions against baselines of the same study.
+    """Check result sets for regressions.
 
     Exit codes: 0 no regression, 1 regression, 2 cannot tell (including errors).
 
-    Each result set is one session; the variance between baseline sessions decides what counts as a loss.
+    Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
+    loss.
     """
     from iosonde.errors import IosondeError
     from iosonde.regression import Settings, check, writers
@@ -57,13 +60,12 @@ def command(
         outcome = check(opened[0], opened[1], settings)
         _write(outcome, junit, markdown)
     except IosondeError as error:
-        typer.echo(f"error: {error}", err=True)
+        messages.warning(f"error: {error}")
         raise typer.Exit(2) from None  # 1 would be read as a regression
     if json:
         print(writers.to_json(outcome))
     else:
-        for line in writers.lines(outcome):
-            typer.echo(line)
+        print("\n".join(writers.lines(outcome)))
     raise typer.Exit(outcome.exit_code)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import AsJson, print_json
 from iosonde.errors import TargetError
 
 
@@ -19,27 +22,29 @@ def command(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove kept files without asking.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Remove files, devices and mounts that remained after a crash, a kill or a power cut.
+    """Remove what crashed or killed runs left behind.
 
-    Only what iosonde recorded before creating it is removed, and only if it is unchanged.
+    Files, mounts, arrays and loop devices. Only what iosonde recorded before creating it is removed, and only if it is
+    unchanged.
     """
     from iosonde.storage import cleanup
 
     paths = [path.expanduser().absolute() for path in kept or []]
-    if paths and not (_preview(paths) and (yes or _is_confirmed())):
-        print("nothing was removed")
+    if paths and not (_preview(paths, messages.info if as_json else print) and (yes or _is_confirmed())):
+        print("[]" if as_json else "nothing was removed")
         return
     cleaned = cleanup(kept=paths)
-    for each in cleaned:
-        print(f"{each.path}: {each.reason}")
-    if not cleaned:
-        print("nothing to remove")
+    if as_json:
+        print_json([{"path": str(each.path), "result": each.reason, "failed": each.failed} for each in cleaned])
+    else:
+        print("\n".join(f"{each.path}: {each.reason}" for each in cleaned) or "nothing to remove")
     if any(each.failed for each in cleaned):
         raise typer.Exit(1)
 
 
-def _preview(paths: list[Path]) -> bool:
+def _preview(paths: list[Path], show: Callable[[str], None]) -> bool:
     """Print the kept files that would be removed; whether there are any."""
     from iosonde.storage.journal import kept_below
     from iosonde.units import format_bytes
@@ -49,9 +54,9 @@ def _preview(paths: list[Path]) -> bool:
         path = Path(entry.path)
         files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
         size_bytes = sum(each.lstat().st_blocks * 512 for each in files)
-        print(f"would remove the kept {entry.what} {path} ({format_bytes(size_bytes)})")
+        show(f"would remove the kept {entry.what} {path} ({format_bytes(size_bytes)})")
     if not found:
-        print(f"no kept files at or below {', '.join(map(str, paths))}")
+        show(f"no kept files at or below {', '.join(map(str, paths))}")
     return bool(found)
 
 

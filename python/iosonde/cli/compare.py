@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iosonde.cli import options
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import AsJson, print_json, print_table, stdout
 from iosonde.errors import ResultsError
 
 if TYPE_CHECKING:
-    from rich.table import Table as Grid
+    import polars as pl
 
     from iosonde.report.content.table import Table
+    from iosonde.report.material.result_sets import Material
     from iosonde.results import ResultSet
+
+STYLES = {"better": "green", "worse": "red", "unclear": "dim"}
 
 
 def command(
     baseline: Annotated[Path, typer.Argument(metavar="BASELINE", help="Result set to compare with.")],
     contender: Annotated[Path, typer.Argument(metavar="CONTENDER", help="Result set to judge.")],
     html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a report with both, drawn over one another.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write a report of both result sets.")
     ] = None,
-    mix_simulated: Annotated[
-        bool, typer.Option("--mix-simulated", help="Allow simulated result sets beside measured ones; each is marked.")
-    ] = False,
+    mix_simulated: options.MixSimulated = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two result sets of one study, case by case.
 
-    Cases are matched by their levels. Each has the ratio contender / baseline with its 95 % interval, and a verdict:
-    better, worse, same (within 5 %, surely) or unclear. Below stands which of the two to choose for which workload.
+    Cases are matched by their levels. Each row has the ratio contender / baseline with its 95 % interval and a verdict:
+    better, worse, same (within 5 %) or unclear. Recommendations per workload follow.
     """
-    import sys
-
-    from rich.console import Console
-
     from iosonde.report import write
     from iosonde.report.content import comparison
     from iosonde.report.material.result_sets import gather
@@ -44,32 +45,41 @@ def command(
     materials = gather(result_sets, mix_simulated=mix_simulated)
     if len(materials) != 1:
         raise _different(result_sets)
-    material = materials[0]
-    pairs = comparison.pairs(material)
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    console.print(_grid(comparison.as_table(pairs, material)))
-    console.print()
-    said = [*comparison.recommendations(material), *comparison.method(pairs, material)]
-    said += comparison.summary(pairs, material)
-    for line in [*said, *comparison.differing(pairs)]:
-        console.print(line, markup=False)
+    pairs = comparison.pairs(materials[0])
+    summary = [
+        *comparison.recommendations(materials[0]),
+        *comparison.method(pairs, materials[0]),
+        *comparison.summary(pairs, materials[0]),
+        *comparison.differing(pairs),
+    ]
+    if as_json:
+        print_json(_document(materials[0], pairs, summary))
+    else:
+        _print(comparison.as_table(pairs, materials[0]), summary)
     if html:
         for path in write(result_sets, html, mix_simulated=mix_simulated):
-            typer.echo(path, err=True)
+            messages.info(str(path))
 
 
-def _grid(table: Table) -> Grid:
-    from rich.table import Table as Grid
-    from rich.text import Text
+def _document(material: Material, pairs: pl.DataFrame, summary: list[str]) -> dict[str, Any]:
+    baseline, contender = material.sources
+    return {
+        "study": material.study.name,
+        "baseline": str(baseline.directory),
+        "contender": str(contender.directory),
+        "cells": pairs.to_dicts(),
+        "summary": summary,
+    }
 
-    styles = {"better": "green", "worse": "red", "unclear": "dim"}
-    grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, head in enumerate(table.heads):
-        grid.add_column(Text(head), justify="left" if place < table.labels or head == "Verdict" else "right")
-    for row in table.rows:
-        cells = [f"{cell.text} [{cell.interval}]" if cell.interval else cell.text for cell in row]
-        grid.add_row(*(Text(text) for text in cells[:-1]), Text(cells[-1], style=styles.get(cells[-1], "")))
-    return grid
+
+def _print(table: Table, summary: list[str]) -> None:
+    rows = [[f"{cell.text} [{cell.interval}]" if cell.interval else cell.text for cell in row] for row in table.rows]
+    numbers = range(table.labels, len(table.heads) - 1)
+    print_table(rows, heads=table.heads, right=list(numbers), styles=STYLES)
+    print()
+    console = stdout()
+    for line in summary:
+        console.print(line, markup=False)
 
 
 def _different(result_sets: list[ResultSet]) -> ResultsError:
@@ -77,5 +87,5 @@ def _different(result_sets: list[ResultSet]) -> ResultsError:
     return ResultsError(
         f"cannot compare `{result_sets[0].directory}` with `{result_sets[1].directory}`",
         where=f"the first is of the study `{baseline}`, the second of `{contender}`",
-        hint="run the same study on both targets, or show them side by side with `iosonde report DIR DIR`",
+        hint="run the same study on both targets, or report both side by side with `iosonde report DIR DIR`",
     )

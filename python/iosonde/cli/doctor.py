@@ -1,4 +1,4 @@
-"""`iosonde doctor`: what this machine offers, what is missing, and what may mislead."""
+"""`iosonde doctor`: what this machine offers, what is missing, and what may distort measurements."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import typer
 
+from iosonde.cli.tables import AsJson, print_json, print_table
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of the examination."""
+    """One line of the output."""
 
     name: str
     state: Literal["ok", "note", "missing"]
@@ -32,44 +34,41 @@ COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 
 TOOLS = {
     "fio": ("--version", "comparison with fio (`bench/`)"),
-    "chromium": ("--version", "the tests of the HTML report"),
+    "chromium": ("--version", "tests of the HTML report"),
     "mdadm": ("--version", "arrays"),
-    "nvme": ("version", "wear and media counters in the record"),
+    "nvme": ("version", "wear and media counters in records"),
     "blkid": ("--version", "signatures in `iosonde devices`"),
-    "wipefs": ("--version", "what a block device holds, before it may be a target"),
-    "mkfs.ext4": ("-V", "file systems made for a study"),
-    "mkfs.xfs": ("-V", "file systems made for a study"),
-    "mkfs.btrfs": ("--version", "file systems made for a study"),
-    "qemu-storage-daemon": ("--version", "devices of known performance (`iosonde lab device`)"),
-    "qemu-system-x86_64": ("--version", "the lab's virtual machine with throttled drives (`iosonde lab run`)"),
-    "virtiofsd": ("--version", "the same: it shares folders with the guest"),
-    "cpio": ("--version", "the image of that machine"),
-    "depmod": ("--version", "the image of that machine"),
+    "wipefs": ("--version", "detection of data on block devices before they are overwritten"),
+    "mkfs.ext4": ("-V", "file systems of studies"),
+    "mkfs.xfs": ("-V", "file systems of studies"),
+    "mkfs.btrfs": ("--version", "file systems of studies"),
+    "qemu-storage-daemon": ("--version", "rate-limited devices (`iosonde lab device`)"),
+    "qemu-system-x86_64": ("--version", "the virtual machine (`iosonde lab run`)"),
+    "virtiofsd": ("--version", "shared directories of the virtual machine"),
+    "cpio": ("--version", "the image of the virtual machine"),
+    "depmod": ("--version", "the image of the virtual machine"),
 }
-"""Programs that some studies or tests use: how to ask for the version, and what for."""
+"""Programs that some studies or tests use: the option that prints the version, and the purpose."""
 
 
-def command() -> None:
-    """Examine this machine: engine, kernel, clock, processor, room, and the tools that some studies need.
+def command(as_json: AsJson = False) -> None:
+    """Check what this machine can measure and what is missing.
 
-    The exit code is 0 unless nothing could be measured.
+    Checks the engine, kernel, clock, CPU, memory limits, free space and optional tools. Exits with 1 if nothing can be
+    measured.
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     checks = [*engine_checks(), *machine_checks(), _memory_limits(), _simulated_drives(), _rocksdb(), *tool_checks()]
-    table = Table.grid(padding=(0, 2))
-    for check in checks:
-        text = check.found + (f"\n-> {check.advice}" if check.advice else "")
-        table.add_row(Text(check.state, style=COLOURS[check.state]), check.name, text)
-    Console(highlight=False, markup=False).print(table)
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    else:
+        rows = [[each.state, each.name, each.found + (f"\n-> {each.advice}" if each.advice else "")] for each in checks]
+        print_table(rows, styles=COLOURS)
     if checks[0].state == "missing":
         raise typer.Exit(1)
 
 
 def engine_checks() -> Iterator[Check]:
-    """The engine first: without it nothing runs. Then what it finds by trying."""
+    """The engine, and what it finds by trying."""
     from iosonde.errors import EngineError
     from iosonde.execution.engine import find_engine
 
@@ -81,7 +80,9 @@ def engine_checks() -> Iterator[Check]:
         return
     probe = _probe(engine)
     if probe is None:
-        yield Check(name="engine", state="missing", found=f"{engine} does not answer", advice="build it again")
+        yield Check(
+            name="engine", state="missing", found=f"{engine} does not respond", advice="rebuild or reinstall it"
+        )
         yield _io_uring_by_setting()
         return
     yield _engine(engine, probe)
@@ -90,7 +91,7 @@ def engine_checks() -> Iterator[Check]:
 
 
 def machine_checks() -> Iterator[Check]:
-    """What the kernel tells about the machine."""
+    """What the kernel reports about the machine."""
     yield Check(name="kernel", state="ok", found=os.uname().release)
     yield _clocksource()
     yield _locked_memory()
@@ -100,7 +101,7 @@ def machine_checks() -> Iterator[Check]:
 
 
 def _memory_limits() -> Check:
-    """Whether a database can be held to a part of the memory."""
+    """Whether memory limits can be set."""
     from iosonde.errors import TargetError
     from iosonde.storage.control_group import hierarchy
 
@@ -108,30 +109,30 @@ def _memory_limits() -> Check:
         found = hierarchy()
     except TargetError as error:
         return Check(name="memory limits", state="note", found=error.what, advice=error.hint)
-    return Check(name="memory limits", state="ok", found=f"control groups of version {found.version}")
+    return Check(name="memory limits", state="ok", found=f"cgroup v{found.version}")
 
 
 def _rocksdb() -> Check:
-    """The library that the engine loads unless a study names another."""
+    """The library that the engine loads by default."""
     library = ctypes.util.find_library("rocksdb")
     if library is None:
         return Check(
             name="RocksDB",
             state="note",
-            found="no librocksdb.so found; for the store `rocksdb`",
-            advice="install Debian's `librocksdb7.8`, or name a library in the study; the other stores need none",
+            found="librocksdb.so not found; needed for the store `rocksdb`",
+            advice="install Debian's `librocksdb7.8`, or set `library` in the study",
         )
-    return Check(name="RocksDB", state="ok", found=f"{library}, for the store `rocksdb`")
+    return Check(name="RocksDB", state="ok", found=f"{library}")
 
 
 def _simulated_drives() -> Check:
-    """What can be measured without any device at hand."""
+    """Models that can be measured without hardware."""
     from iosonde.storage.drive_model import models
 
     names = ", ".join(models())
     if not names:
-        return Check(name="simulated drives", state="missing", found="no models", advice="install iosonde again")
-    return Check(name="simulated drives", state="ok", found=f"{names} (`iosonde list --drives`)")
+        return Check(name="simulated drives", state="missing", found="no models", advice="reinstall iosonde")
+    return Check(name="simulated drives", state="ok", found=names)
 
 
 def tool_checks() -> list[Check]:
@@ -146,19 +147,19 @@ def _engine(engine: Path, probe: dict[str, Any]) -> Check:
         name="engine",
         state="note" if is_debug else "ok",
         found=f"{engine}, version {probe.get('version')}, {probe.get('build')}",
-        advice="a debug build measures itself: build with `--release`" if is_debug else "",
+        advice="a debug build is too slow to measure with: build with `--release`" if is_debug else "",
     )
 
 
 def _io_uring(probe: dict[str, Any]) -> Check:
     if probe.get("uring"):
         features = ", ".join(probe.get("uring_features", []))
-        return Check(name="io_uring", state="ok", found=f"works, with {features}" if features else "works")
+        return Check(name="io_uring", state="ok", found=f"available, with {features}" if features else "available")
     return Check(
         name="io_uring",
         state="note",
         found=f"refused: {probe.get('uring_error')}",
-        advice="studies fall back to one I/O at a time in each thread; allow it with "
+        advice="studies use synchronous I/O instead; allow io_uring with "
         "`sysctl kernel.io_uring_disabled=0`, or in the container's seccomp profile",
     )
 
@@ -167,7 +168,10 @@ def _io_uring_by_setting() -> Check:
     setting = _read("/proc/sys/kernel/io_uring_disabled")
     state: Literal["ok", "note"] = "ok" if setting == "0" else "note"
     return Check(
-        name="io_uring", state=state, found=f"kernel.io_uring_disabled = {setting or 'unknown'}", advice="not tried"
+        name="io_uring",
+        state=state,
+        found=f"kernel.io_uring_disabled = {setting or 'unknown'}",
+        advice="not tested without an engine",
     )
 
 
@@ -177,9 +181,7 @@ def _clock(probe: dict[str, Any]) -> Check:
         name="clock",
         state="ok" if name == "tsc" else "note",
         found=f"{name}, {cost_ns:.0f} ns to read",
-        advice=""
-        if name == "tsc"
-        else "latencies cost two system clock reads per I/O: the processor's counter is not stable",
+        advice="" if name == "tsc" else "timestamps use the system clock, because the CPU's counter is not stable",
     )
 
 
@@ -192,7 +194,7 @@ def _clocksource() -> Check:
         found=name or "unknown",
         advice=""
         if is_fast
-        else "reading the time is slow with this one; see `clocksource=` in the kernel's parameters",
+        else "reading the time is slow with this clock source; see `clocksource=` in the kernel parameters",
     )
 
 
@@ -207,7 +209,7 @@ def _locked_memory() -> Check:
         found="unlimited" if soft == resource.RLIM_INFINITY else format_bytes(soft),
         advice=""
         if is_large
-        else "buffers beyond it are not registered with the ring, which costs time per I/O: `ulimit -l unlimited`",
+        else "buffers above the limit are not registered, which costs CPU time per I/O: `ulimit -l unlimited`",
     )
 
 
@@ -215,13 +217,13 @@ def _governor() -> Check:
     cpus = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
     governors = sorted({_read(path) for path in cpus})
     if not governors:
-        return Check(name="governor", state="ok", found="none to be seen (usual in a virtual machine)")
+        return Check(name="governor", state="ok", found="none visible (usual in a virtual machine)")
     is_steady = governors == ["performance"]
     return Check(
         name="governor",
         state="ok" if is_steady else "note",
         found=", ".join(governors),
-        advice="" if is_steady else "the processor's speed varies with load: `cpupower frequency-set -g performance`",
+        advice="" if is_steady else "the CPU frequency varies with load: `cpupower frequency-set -g performance`",
     )
 
 
@@ -229,9 +231,7 @@ def _mitigations() -> Check:
     states = {path.name: _read(path) for path in sorted(Path("/sys/devices/system/cpu/vulnerabilities").glob("*"))}
     active = [name for name, state in states.items() if state.startswith("Mitigation")]
     found = f"{len(active)} active ({', '.join(active)})" if active else "none active"
-    return Check(
-        name="mitigations", state="ok", found=found, advice="they make every system call dearer" if active else ""
-    )
+    return Check(name="mitigations", state="ok", found=found, advice="they make system calls slower" if active else "")
 
 
 def _room(directory: Path) -> Check:
@@ -243,17 +243,17 @@ def _room(directory: Path) -> Check:
     on = f" on {mount.kind} at {mount.point}" if mount else ""
     is_enough = usage.free >= 2 << 30
     return Check(
-        name="room here",
+        name="free space",
         state="ok" if is_enough else "note",
         found=f"{format_bytes(usage.free)} free{on}",
-        advice="" if is_enough else "the study `quick` needs 1 GiB: name a `--target` with more room",
+        advice="" if is_enough else "the study `quick` needs 1 GiB: choose a `--target` with more space",
     )
 
 
 def _tool(tool: str, version_option: str, purpose: str) -> Check:
     path = shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin:/usr/lib/qemu:/usr/libexec")
     if path is None:
-        return Check(name=tool, state="note", found=f"not found; for {purpose}")
+        return Check(name=tool, state="note", found=f"not found; needed for {purpose}")
     return Check(name=tool, state="ok", found=f"{_version(path, version_option) or path}, for {purpose}")
 
 

@@ -9,29 +9,24 @@ import typer
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A result set, as `iosonde run` printed.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set.")],
     format: Annotated[
-        Literal["csv", "parquet", "json", "fio-json", "hdr"], typer.Option("--format", help="Format of the files.")
+        Literal["csv", "parquet", "json", "fio-json", "hdr"], typer.Option("--format", help="File format.")
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="New directory; the result set's name and the format if not given."
-        ),
+        typer.Option("--output", "-o", metavar="DIR", help="New directory (default: result set's name and format)."),
     ] = None,
 ) -> None:
-    """Write every table of a result set as one file, and what the columns mean; or every run in a format of others.
+    """Export a result set to files.
 
-    `fio-json` is fio's json+ and `hdr` are HdrHistogram logs, one file a run.
-
-    What was written is printed, one path a line.
+    `csv`, `parquet` and `json` write one file per table and a description of the columns. `fio-json` (fio's json+) and
+    `hdr` (HdrHistogram logs) write one file per run. Prints the path of every file written.
     """
-    from rich.console import Console
-
-    from iosonde.cli.session import say_problems
+    from iosonde.cli.session import warn_of_problems
     from iosonde.results import ResultSet
 
     result_set = ResultSet.open(directory)
-    say_problems(result_set, Console(stderr=True, highlight=False))
+    warn_of_problems(result_set)
     for path in result_set.export(format, output or Path(f"{result_set.directory.name}-{format}")):
-        typer.echo(path)
+        print(path)

@@ -1,29 +1,30 @@
-"""`iosonde import`: another tool's job file becomes a study."""
+"""`iosonde import`: convert another tool's job file to a study."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from iosonde.cli.messages import messages
 
 if TYPE_CHECKING:
     from iosonde.interop.fio import Imported
 
 
 def command(
-    tool: Annotated[Literal["fio"], typer.Argument(metavar="fio", help="Whose file it is.")],
-    job_file: Annotated[Path, typer.Argument(metavar="JOBFILE", help="A job file.")],
+    tool: Annotated[Literal["fio"], typer.Argument(metavar="fio", help="Source tool.")],
+    job_file: Annotated[Path, typer.Argument(metavar="JOBFILE", help="Job file.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="STUDY.toml", help="New file; standard output if not given."),
+        typer.Option("--output", "-o", metavar="STUDY.toml", help="New file (default: standard output)."),
     ] = None,
 ) -> None:
-    """Turn a fio job file into a study.
+    """Convert a fio job file to a study.
 
-    What is not carried over is said, with its place, why, and what happens instead; the same stands as comments at the
-    top of the study. Nothing is run: see what the study would do with `iosonde plan STUDY.toml --target PATH`.
+    Reports what is not carried over, with its place, the reason and what happens instead; the study has the same list
+    in comments. Nothing is run. See what the study would do with `iosonde plan STUDY.toml --target PATH`.
     """
     from iosonde.interop.fio import import_job_file
 
@@ -32,7 +33,7 @@ def command(
         print(imported.text, end="")
     else:
         _write_new(output, imported.text)
-    _say(imported, job_file, output)
+    _report(imported, job_file, output)
 
 
 def _write_new(path: Path, text: str) -> None:
@@ -49,16 +50,16 @@ def _write_new(path: Path, text: str) -> None:
         ) from error
 
 
-def _say(imported: Imported, job_file: Path, output: Path | None) -> None:
-    """Talk goes to standard error, for the study may be on standard output."""
+def _report(imported: Imported, job_file: Path, output: Path | None) -> None:
+    """Report what was converted; a message, because the study may be on standard output."""
     from iosonde.interop.fio.notes import wrapped
 
-    lines = [f"`{job_file}` is the study `{imported.name}`" + (f", in `{output}`" if output else "")]
+    lines = [f"converted `{job_file}` to the study `{imported.name}`" + (f" in `{output}`" if output else "")]
     if imported.notes:
-        lines += ["", "not carried over as it stood there (place, option: why; what happens instead):"]
-        lines += wrapped(imported.notes, width=100, indent="- ", further="  ")
+        lines += ["", "not carried over (place, option: reason; what happens instead):"]
+        lines += wrapped(imported.notes, width=80, indent="- ", further="  ")
     else:
-        lines[0] += "; everything in it is carried over"
+        lines[0] += "; all options are carried over"
     if output:
         lines += ["", f"next: iosonde plan {output} --target PATH"]
-    print("\n".join(lines), file=sys.stderr)
+    messages.info("\n".join(lines))

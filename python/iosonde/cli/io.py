@@ -1,4 +1,4 @@
-"""`iosonde io`: one measurement, for the impatient. It is a study of one case, and nothing else."""
+"""`iosonde io`: a single measurement without a study file. Internally a study with one case."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iosonde.cli import options
+from iosonde.cli.messages import messages
 from iosonde.errors import IosondeError
 
 if TYPE_CHECKING:
@@ -32,22 +33,22 @@ LOOPS = {
 def command(
     target: options.TargetName,
     access: Annotated[str | None, typer.Option(help="`sequential`, `random` or `strided`.")] = None,
-    block_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Size of an I/O, such as `4KiB`.")] = None,
-    queue_depth: Annotated[str | None, typer.Option(metavar="N", help="I/Os in flight in each job.")] = None,
-    jobs: Annotated[str | None, typer.Option(metavar="N", help="Threads.")] = None,
+    block_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Size of each I/O, such as `4KiB`.")] = None,
+    queue_depth: Annotated[str | None, typer.Option(metavar="N", help="I/Os in flight per job.")] = None,
+    jobs: Annotated[str | None, typer.Option(metavar="N", help="Number of threads.")] = None,
     read_fraction: Annotated[
-        str | None, typer.Option(metavar="0..1", help="Share of reads; the rest is writes.")
+        str | None, typer.Option(metavar="0..1", help="Fraction of reads; the rest are writes.")
     ] = None,
-    span: Annotated[str | None, typer.Option(metavar="SIZE", help="The range addressed, such as `1GiB`.")] = None,
+    span: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Size of the addressed range, such as `1GiB`.")
+    ] = None,
     io_mode: Annotated[str | None, typer.Option(help="`direct` or `buffered`.")] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="N", help="Open loop at so many I/Os per second, at equal gaps.")
-    ] = None,
+    rate: Annotated[str | None, typer.Option(metavar="N", help="Open loop at this many I/Os per second.")] = None,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Length of the measurement.")] = None,
-    ramp: Annotated[str | None, typer.Option(metavar="TIME", help="Load before the measurement.")] = None,
+    ramp: Annotated[str | None, typer.Option(metavar="TIME", help="Time under load before the measurement.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other parameter of block I/O. May be given again."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Set any other block I/O parameter (repeatable)."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -57,13 +58,13 @@ def command(
     keep: options.Keep = False,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
-    """Measure once: one line an interval, and a table at the end.
+    """Run a single measurement.
 
-    What is not given is as in `iosonde plan`: random reads of 4 KiB, queue depth 1, one job, direct, on 1 GiB.
+    Prints one line per interval and a table. Defaults: random 4 KiB reads, queue depth 1, one job, direct I/O, 1 GiB.
     """
-    given = {
+    typed: dict[str, str | None] = {
         "access": access,
         "block_size": block_size,
         "queue_depth": queue_depth,
@@ -76,8 +77,12 @@ def command(
         "duration": duration,
         "ramp": ramp,
     }
-    chosen = {name: value for name, value in given.items() if value is not None} | options.read_settings(settings)
-    plan = _plan(target, chosen, seed=seed, keep=keep)
+    chosen = {name: value for name, value in typed.items() if value is not None}
+    try:
+        plan = _plan(target, {**chosen, **options.read_settings(settings)}, seed=seed, keep=keep)
+    except IosondeError as error:
+        error.where = options.as_typed(error.where, chosen)
+        raise
     with _directory(output) as directory:
         result_set = _measure(plan, directory, options.consent(destroy, confirm))
         record = result_set.records()[0]
@@ -90,7 +95,7 @@ def command(
 
 
 def _plan(target: str, settings: dict[str, str], *, seed: int | None, keep: bool) -> Plan:
-    """A study with one case, expanded as any other."""
+    """The plan of a study with one case."""
     from iosonde.planning import expand
     from iosonde.storage import open_target
     from iosonde.study.model import Part, Profile, Study
@@ -98,7 +103,7 @@ def _plan(target: str, settings: dict[str, str], *, seed: int | None, keep: bool
     study = Study(
         name="io",
         title="One measurement",
-        question="What does this load get?",
+        question="How does the target perform under this load?",
         repeats=1,
         parts=[Part()],
         profiles={"standard": Profile()},
@@ -121,40 +126,38 @@ def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:
     try:
         return execute(plan, directory, observer=_Intervals(), consent=consent)
     except Interrupted:
-        typer.echo("Stopped; nothing is kept of a measurement that has not ended", err=True)
+        messages.warning("Stopped. An incomplete measurement is not kept")
         raise typer.Exit(130) from None
 
 
 class _Intervals:
-    """One line an interval, on standard error."""
+    """One line per interval."""
 
     def run_started(self, run: Run, case: Case) -> None:
         pass
 
     def event(self, run: Run, event: Event) -> None:
-        from iosonde.cli.progress import PHASES, Figures
+        from iosonde.execution.progress import PHASES, Rates
         from iosonde.units import format_duration
 
         if event["event"] == "phase" and event["phase"] in ("layout", "verify") and event["edge"] == "begin":
-            typer.echo(PHASES[event["phase"]], err=True)
+            messages.info(PHASES[event["phase"]])
         if event["event"] == "interval":
-            figures = Figures()
-            figures.add(event)
+            rates = Rates()
+            rates.add(event)
             ramp = "  (ramp)" if event["phase"] == "warmup" else ""
-            typer.echo(f"{format_duration(event['end_ns']):>8}  {figures.text()}{ramp}", err=True)
+            messages.info(f"{format_duration(event['end_ns']):>8}  {rates.text()}{ramp}")
 
     def run_ended(self, run: Run, record: Record) -> None:
         for warning in record.warnings:
             self.note(f"warning: {warning.message}\nhint: {warning.hint}" if warning.hint else warning.message)
 
     def note(self, text: str) -> None:
-        typer.echo(text, err=True)
+        messages.warning(text)
 
 
 def _print_table(result_set: ResultSet, record: Record) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+    from iosonde.cli.tables import print_table, stdout
     from iosonde.metrics.metrics import run_metrics
 
     values = {
@@ -165,14 +168,12 @@ def _print_table(result_set: ResultSet, record: Record) -> None:
     if len(operations) > 1:
         operations.append("all")
     loop = result_set.runs["loop"].item()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("")
-    for operation in operations:
-        table.add_column(operation, justify="right")
-    for label, metric, text in _rows(loop):
-        table.add_row(label, *(text(values.get((operation, metric))) for operation in operations))
-    console = Console(highlight=False)
-    console.print(table)
+    rows = [
+        [label, *(text(values.get((operation, metric))) for operation in operations)]
+        for label, metric, text in _rows(loop)
+    ]
+    print_table(rows, heads=["", *operations], right=range(1, len(operations) + 1))
+    console = stdout()
     if record.verdict:
         console.print(f"{record.verdict.kind}: {record.verdict.because[0]}", soft_wrap=True, markup=False)
     console.print(LOOPS[loop])

@@ -1,4 +1,4 @@
-"""`iosonde lab`: devices whose performance is known, to try things on."""
+"""`iosonde lab`: block devices and a virtual machine with known performance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 group = typer.Typer(
     name="lab",
-    help="Devices of known performance, to try studies on without hardware (docs/lab.md).",
+    help="Block devices of known performance.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -25,16 +25,16 @@ group = typer.Typer(
 
 DEVICES_VARIABLE = "IOSONDE_LAB_DEVICES"
 
-Iops = Annotated[int | None, typer.Option(metavar="N", min=1, help="I/Os per second that each device does at most.")]
+Iops = Annotated[int | None, typer.Option(metavar="N", min=1, help="Limit of each device in I/Os per second.")]
 Bandwidth = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Bytes per second that each does at most, such as `50MB`.")
+    str | None, typer.Option(metavar="SIZE", help="Limit of each device in bytes per second, such as `50MB`.")
 ]
-Size = Annotated[str, typer.Option(metavar="SIZE", help="Size of each; what is written to it is held in memory.")]
+Size = Annotated[str, typer.Option(metavar="SIZE", help="Size of each device; its contents are kept in memory.")]
 
 
 @group.callback()
 def _lab() -> None:
-    """Devices of known performance, to try studies on without hardware (docs/lab.md)."""
+    """Create block devices with a known performance limit, to try studies without hardware."""
 
 
 @group.command()
@@ -43,28 +43,28 @@ def device(
         list[str] | None,
         typer.Argument(
             metavar="COMMAND",
-            help=f"After `--`: run this, with the devices in ${DEVICES_VARIABLE}. Without it, they stay until Ctrl-C.",
+            help=f"Command to run, after `--`, with ${DEVICES_VARIABLE} set. Without it, wait for Ctrl-C.",
         ),
     ] = None,
     iops: Iops = None,
     bandwidth: Bandwidth = None,
     size: Size = "1GiB",
-    count: Annotated[int, typer.Option(metavar="N", help="How many devices.")] = 1,
+    count: Annotated[int, typer.Option(metavar="N", help="Number of devices.")] = 1,
 ) -> None:
-    """Make block devices that are held to a rate, and print their paths.
+    """Create rate-limited block devices and print their paths.
 
-    They are gone when this ends, in whatever way. Needs root, qemu-storage-daemon, FUSE and loop devices.
+    They disappear when this command exits, however it exits. Needs root, qemu-storage-daemon, FUSE and loop devices.
     """
     from iosonde.lab import throttled_devices
 
     limits = read_limits(iops, bandwidth)
     with throttled_devices(limits, count=count, size_bytes=read_size("--size", size)) as devices:
-        paths = [made.path for made in devices]
+        paths = [device.path for device in devices]
         if command:
             exit_code = _run_with(paths, command)
         else:
             print("\n".join(map(str, paths)), flush=True)
-            print(f"each does at most {limits}; gone with Ctrl-C", file=sys.stderr)
+            print(f"limit of each: {limits}; remove them with Ctrl-C", file=sys.stderr)
             _wait_for_the_end()
             exit_code = 0
     raise typer.Exit(exit_code)
@@ -73,31 +73,31 @@ def device(
 @group.command()
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="After `--`: what to run in it, such as `iosonde run ...`.")
+        list[str], typer.Argument(metavar="COMMAND", help="Command to run, after `--`, such as `iosonde run ...`.")
     ],
-    drives: Annotated[int, typer.Option(metavar="N", help="How many NVMe drives.")] = 8,
+    drives: Annotated[int, typer.Option(metavar="N", help="Number of NVMe drives.")] = 8,
     iops: Iops = None,
     bandwidth: Bandwidth = None,
     size: Size = "256MiB",
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the machine.")] = "2GiB",
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the virtual machine.")] = "2GiB",
     results: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where the command runs, and the one place where it may leave files.")
+        Path, typer.Option(metavar="DIR", help="Working directory of the command, and the only one it can write to.")
     ] = Path(),
     boot_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long the start may take; it is tried three times.")
+        str, typer.Option(metavar="TIME", help="Time limit of each of three attempts to boot.")
     ] = "2min",
 ) -> None:
-    """Run a command of this machine in a virtual machine with NVMe drives that are held to a rate.
+    """Run a command in a virtual machine with rate-limited NVMe drives.
 
-    It finds the drives as /dev/lab/0 and on, their list in $IOSONDE_LAB_DEVICES, and a kernel with md, dm and bcache.
-    Its exit code is handed on. Nothing that it does changes this machine, except in the directory of `--results`.
+    The command uses this machine's files read-only. Its drives are /dev/lab/0 and up, listed in $IOSONDE_LAB_DEVICES;
+    its kernel has md, dm and bcache. Returns the exit code of the command.
     """
     from iosonde.errors import LabError
     from iosonde.lab.image import image
     from iosonde.lab.machine import Drives, Machine, Settings
 
     if not results.is_dir():
-        raise LabError(f"`{results}` is not a directory", hint="make it first, or name another with `--results`")
+        raise LabError(f"`{results}` is not a directory", hint="create it, or name another directory with `--results`")
     wanted = Settings(
         drives=Drives(count=drives, size_bytes=read_size("--size", size), limits=read_limits(iops, bandwidth)),
         memory_bytes=read_size("--memory", memory),
@@ -108,7 +108,8 @@ def run(
     ports = {"out": sys.stdout.buffer, "err": sys.stderr.buffer}
     with Machine(inside, image=image(), results=results, settings=wanted, environment=_environment()) as machine:
         print(
-            f"a machine with {drives} drives of {wanted.drives.limits} starts ({machine.accelerator})", file=sys.stderr
+            f"starting a virtual machine with {drives} drives, {wanted.drives.limits} each ({machine.accelerator})",
+            file=sys.stderr,
         )
         for stream, data in machine.output():
             if stream in ports:
@@ -118,7 +119,7 @@ def run(
 
 
 def _environment() -> dict[str, str]:
-    """What of this process' environment a command needs to be the same in the guest."""
+    """The environment variables that a command keeps in the guest."""
     names = {"PATH", "HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "VIRTUAL_ENV", "PYTHONPATH", "IOSONDE_ENGINE"}
     return {name: os.environ[name] for name in sorted(names & os.environ.keys())}
 
@@ -133,14 +134,14 @@ def _read_seconds(option: str, text: str) -> float:
 
 
 def _wait_for_the_end() -> None:
-    """Until Ctrl-C or SIGTERM, which are then no errors."""
+    """Wait for Ctrl-C or SIGTERM, which are not errors here."""
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     signal.sigwait(signals)
 
 
 def read_limits(iops: int | None, bandwidth: str | None) -> Limits:
-    """The limits that options name."""
+    """The limits of the options."""
     from iosonde.lab import Limits
 
     text = bandwidth.removesuffix("/s") if bandwidth else None
@@ -158,7 +159,7 @@ def read_size(option: str, text: str) -> int:
 
 
 def _run_with(paths: Sequence[Path], command: Sequence[str]) -> int:
-    """Run a command that knows the devices; its exit code, as a shell has it."""
+    """Run a command with the devices in its environment, and return its exit code as a shell reports it."""
     from iosonde.errors import LabError
 
     # Ctrl-C reaches the command too, which decides what to do about it.

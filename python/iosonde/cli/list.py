@@ -2,46 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iosonde.cli.tables import AsJson, print_json, print_table
+
+if TYPE_CHECKING:
+    from iosonde.planning import StudySize
+
 
 def command(
-    drives: Annotated[
-        bool, typer.Option("--drives", help="The simulated drives instead, each for `--target sim:NAME`.")
-    ] = False,
+    drives: Annotated[bool, typer.Option("--drives", help="List the simulated drives instead of the studies.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List the studies that come with iosonde, with the size of each profile; or the simulated drives.
+    """List the studies or the simulated drives.
 
-    Times are those of ramps, measurements and starts, without the layout of the target.
+    Studies are grouped by topic, with the time of the profile `standard` (without writing the test files) and what they
+    need. Simulated drives are targets such as `--target sim:p900`.
     """
     if drives:
-        _list_drives()
+        _list_drives(as_json)
+    elif as_json:
+        print_json(list(_studies(every_profile=True)))
     else:
-        _list_studies()
+        _print_studies()
 
 
-def _list_studies() -> None:
+def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
     from iosonde.data import shipped
     from iosonde.planning import load, study_size
-    from iosonde.units import format_duration
 
     for name in shipped():
         study = load(name)
-        print(f"{name}  {study.title}")
-        for profile in study.profiles:
-            size = study_size(study, profile=profile)
-            bound = "at most " if size.bounded else ""
-            print(
-                f"  {profile:10}{size.cases:5} cases{size.runs:6} runs   {bound}{format_duration(size.seconds * 1e9)}"
-            )
+        profiles = study.profiles if every_profile else ["standard"]
+        sizes = {profile: study_size(study, profile=profile) for profile in profiles}
+        yield {
+            "name": name,
+            "topic": study.topic,
+            "title": study.title,
+            "question": study.question,
+            "needs": needs(sizes["standard"]),
+            "profiles": {
+                profile: {"cases": size.cases, "runs": size.runs, "seconds": size.seconds, "at_most": size.bounded}
+                for profile, size in sizes.items()
+            },
+        }
 
 
-def _list_drives() -> None:
+def needs(size: StudySize) -> list[str]:
+    """What a study needs besides a directory to write to."""
+    found = []
+    if size.creates_setups:
+        found.append("root")
+    elif size.limits_memory:
+        found.append("memory limit")
+    if size.devices > 1:
+        found.append(f"{size.devices} devices")
+    if "rocksdb" in size.stores:
+        found.append("RocksDB")
+    return found
+
+
+def _print_studies() -> None:
+    from iosonde.study.model import TOPICS
+
+    studies = list(_studies(every_profile=False))
+    width = max(len(study["name"]) for study in studies)
+    for topic, heading in TOPICS.items():
+        print(heading)
+        rows = [study for study in studies if study["topic"] == topic]
+        print_table(
+            [f"  {study['name']:{width}}", _time(study), _with_needs(study["title"], study["needs"])] for study in rows
+        )
+        print()
+    print("Times are those of the profile `standard`. Details: iosonde show STUDY")
+
+
+def _time(study: dict[str, Any]) -> str:
+    profile = study["profiles"]["standard"]
+    text = f"{'≤' if profile['at_most'] else ''}{_rounded(profile['seconds'])}"
+    return f"{text:>7}"
+
+
+def _rounded(seconds: float) -> str:
+    if seconds < 5400:
+        return f"{max(round(seconds / 60), 1)} min"
+    return f"{seconds / 3600:.0f} h" if seconds >= 36000 else f"{seconds / 3600:.1f} h"
+
+
+def _with_needs(title: str, needs: list[str]) -> str:
+    return f"{title} [{', '.join(needs)}]" if needs else title
+
+
+def _list_drives(as_json: bool) -> None:
     from iosonde.storage.drive_model import load_model, models
 
-    width = max(map(len, models()))
-    for name in models():
-        model = load_model(name, target=f"sim:{name}")
-        print(f"sim:{name:{width}}  {model.title} ({model.class_}, simulated)")
+    drives = [(f"sim:{name}", load_model(name, target=f"sim:{name}")) for name in models()]
+    if as_json:
+        print_json([{"target": target, "title": model.title, "class": model.class_} for target, model in drives])
+    else:
+        print_table((target, f"{model.title} ({model.class_})") for target, model in drives)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,86 +11,111 @@ if TYPE_CHECKING:
     from iosonde.plan import Plan
     from iosonde.storage.consent import Consent
 
+
+def _studies(incomplete: str) -> list[str]:
+    """Names for shell completion."""
+    from iosonde.data import shipped
+
+    return [name for name in shipped() if name.startswith(incomplete)]
+
+
+def _profiles(incomplete: str) -> list[str]:
+    return [name for name in ("quick", "standard", "paper") if name.startswith(incomplete)]
+
+
 StudyName = Annotated[
-    str, typer.Argument(metavar="STUDY", help="Name of a study (see `iosonde list`), or a file of your own.")
+    str,
+    typer.Argument(metavar="STUDY", help="Name of a study (`iosonde list`) or a TOML file.", autocompletion=_studies),
 ]
 TargetName = Annotated[
     str,
     typer.Option(
         "--target",
-        metavar="PATH",
-        help="Directory or new file to measure on; block devices, with commas between them; or `null:SIZE`, "
-        "`simulated:servers=4,read=100us,size=1TiB`, `sim:p900*4`.",
+        metavar="TARGET",
+        help="What to measure: a directory, a new file, block devices separated by commas, or a simulated target such "
+        "as `sim:p900*4`, `simulated:servers=4,read=100us,size=1TiB` or `null:1GiB`.",
     ),
 ]
-Profile = Annotated[str, typer.Option(metavar="NAME", help="How large and how long: `quick`, `standard`, `paper`.")]
-Repeats = Annotated[
-    int | None, typer.Option(metavar="N", min=1, max=1000, help="Runs of each case, instead of the profile's.")
+Profile = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Study size: `quick`, `standard` or `paper`.", show_default=True, autocompletion=_profiles
+    ),
 ]
+Repeats = Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Runs per case.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE[,VALUE...]",
-        help="Levels of a factor, or the value of a parameter, instead of the study's. May be given again.",
+        help="Override a parameter, or the levels of a factor (repeatable).",
     ),
 ]
-Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the order and of every random choice.")]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the test files where they are at the end.")]
-
+Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run order and all random choices.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the test files.")]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "--output", "-o", metavar="DIR", help="New directory for the result set (default `iosonde-results/STUDY-TIME`)."
+    ),
+]
 Destroy = Annotated[
     list[str] | None,
-    typer.Option("--destroy", metavar="DEVICE", help="A block device of the target may be overwritten. Once for each."),
+    typer.Option(
+        "--destroy", metavar="DEVICE", help="Allow overwriting this block device (repeat the option per device)."
+    ),
 ]
 Confirm = Annotated[
     list[str] | None,
     typer.Option(
         "--confirm",
         metavar="SERIAL|SIZE",
-        help="Serial number of a device that holds something (its size if it has none): what it holds may be lost.",
+        help="Confirm data loss on a non-empty device by repeating its serial number (its size if it has none).",
     ),
 ]
-
-
-def consent(destroy: list[str] | None, confirm: list[str] | None) -> Consent:
-    """What the command line says may be destroyed."""
-    from iosonde.storage.consent import Consent
-
-    return Consent(destroy=tuple(destroy or ()), confirm=tuple(confirm or ()))
-
-
 TimeLimit = Annotated[
     str | None,
     typer.Option(
         "--time-limit",
         metavar="TIME",
-        help="End with what there is after this time, such as `8h`; `iosonde resume` goes on.",
+        help="Stop after this long, such as `8h`, and keep completed runs. `iosonde resume` continues.",
     ),
+]
+MixSimulated = Annotated[
+    bool,
+    typer.Option("--mix-simulated", help="Allow simulated and measured result sets together; each is marked."),
 ]
 
 
-def read_time_limit(given: str | None) -> float | None:
+def consent(destroy: list[str] | None, confirm: list[str] | None) -> Consent:
+    """What the command line allows to be destroyed."""
+    from iosonde.storage.consent import Consent
+
+    return Consent(destroy=tuple(destroy or ()), confirm=tuple(confirm or ()))
+
+
+def read_time_limit(text: str | None) -> float | None:
     """`--time-limit` in seconds."""
     from iosonde.units import parse_duration
 
-    if given is None:
+    if text is None:
         return None
     try:
-        seconds = parse_duration(given) / 1e9
+        seconds = parse_duration(text) / 1e9
     except ValueError as error:
-        raise typer.BadParameter(f"`--time-limit {given}`: {error}") from None
+        raise typer.BadParameter(f"`--time-limit {text}`: {error}") from None
     if seconds <= 0:
-        raise typer.BadParameter(f"`--time-limit {given}` leaves no time; write it like `8h`")
+        raise typer.BadParameter(f"`--time-limit {text}` leaves no time; write it like `8h`")
     return seconds
 
 
-def read_settings(given: list[str] | None) -> dict[str, str]:
-    """`--set` as given -> values by name."""
+def read_settings(texts: list[str] | None) -> dict[str, str]:
+    """`--set NAME=VALUE` as values by name."""
     settings = {}
-    for each in given or []:
-        name, equals, value = each.partition("=")
+    for text in texts or []:
+        name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise typer.BadParameter(f"`{each}` is not NAME=VALUE, such as `queue_depth=1,4,16`")
+            raise typer.BadParameter(f"`--set {text}` is not NAME=VALUE, such as `--set queue_depth=1,4,16`")
         settings[name.strip()] = value.strip()
     return settings
 
@@ -104,11 +130,21 @@ def make_plan(
     seed: int | None,
     keep: bool,
 ) -> Plan:
-    """The plan that a command line asks for."""
+    """The plan for a command line."""
     from iosonde.planning import expand, load
     from iosonde.storage import open_target
 
-    given = read_settings(settings)
+    values = read_settings(settings)
     return expand(
-        load(study), open_target(target), profile=profile, repeats=repeats, settings=given, seed=seed, keep=keep
+        load(study), open_target(target), profile=profile, repeats=repeats, settings=values, seed=seed, keep=keep
     )
+
+
+def as_typed(text: str, options: Mapping[str, str]) -> str:
+    """Name the options that the user typed where an error names the parameters that they set.
+
+    `options` has a parameter's name and the value of its own option, such as `block_size`: `3x`.
+    """
+    for name, value in options.items():
+        text = text.replace(f"`--set {name}={value}`", f"`--{name.replace('_', '-')} {value}`")
+    return text

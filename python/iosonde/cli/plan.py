@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from iosonde.study.model import Part, Study
     from iosonde.workload.interface import Workload
 
+COLUMNS = 80
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
@@ -27,13 +29,11 @@ def command(
     settings: options.Settings = None,
     seed: options.Seed = None,
     keep: options.Keep = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the plan as JSON, with the spec of every run.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the spec of every run.")] = False,
 ) -> None:
-    """Show what a study would do: every case, how long, how much is written, what is made and removed.
+    """Show what a study would do, without doing it.
 
-    Nothing is written.
+    Prints every case, the time, the bytes written, and everything that would be created or overwritten.
     """
     plan = options.make_plan(
         study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=keep
@@ -55,38 +55,37 @@ def lines(plan: Plan) -> Iterator[str]:
     yield ""
     yield from summary(plan)
     if plan.required_options:
-        yield f"say      {' '.join(plan.required_options)}, to carry it out"
+        yield f"requires  {' '.join(plan.required_options)}"
 
 
 def summary(plan: Plan) -> Iterator[str]:
-    """What a plan costs."""
+    """What a plan takes and what it creates."""
     from iosonde.units import format_bytes, format_duration
 
     written = plan.cost.write_bytes
     limit = f"at most {format_bytes(written)}" if written is not None else "limited only by time"
     layout = f", {format_bytes(plan.layout_bytes)} of it before measuring" if plan.layout_bytes else ""
-    order = "in a shuffled order" if plan.study.get("shuffle", True) else "in order"
-    decided = sum(case.procedure.max_runs for case in plan.cases if case.procedure)
-    bounded = f", and at most {decided} that are decided by what was found" if decided else ""
-    yield f"runs     {len(plan.runs)}, {order} (seed {plan.seed}){bounded}"
-    yield f"time     {'at most ' if decided else ''}about {format_duration(plan.cost.seconds * 1e9)}"
-    yield f"written  {limit if written != 0 else 'nothing'}{layout}"
-    yield from (f"note     {note}" for note in plan.notes)
+    order = "shuffled" if plan.study.get("shuffle", True) else "in order"
+    adaptive = sum(case.procedure.max_runs for case in plan.cases if case.procedure)
+    more = f", plus at most {adaptive} depending on results" if adaptive else ""
+    yield f"runs      {len(plan.runs)}, {order} (seed {plan.seed}){more}"
+    yield f"time      {'at most ' if adaptive else ''}about {format_duration(plan.cost.seconds * 1e9)}"
+    yield f"writes    {limit if written != 0 else 'nothing'}{layout}"
+    yield from (f"note      {note}" for note in plan.notes)
     yield from _setup_lines(plan)
-    for thing in plan.destroys:
-        yield f"disk     {thing.path}: {thing.what}"
+    yield from (f"target    {thing.path}: {thing.what}" for thing in plan.destroys)
     if not plan.destroys:
-        yield "disk     nothing is made"
+        yield "creates   nothing"
 
 
 def _setup_lines(plan: Plan) -> Iterator[str]:
-    """What is made before measuring, each with how often at least."""
+    """Every array and file system, with how often it is created."""
     setups: dict[tuple[str, str], list[Case]] = {}
     for case in plan.cases:
         if case.setup:
             setups.setdefault((case.setup.text, case.setup.fresh), []).append(case)
     for (text, _), cases in setups.items():
-        yield f"setup    {text}: {_how_often(cases, plan)}"
+        yield f"setup     {text}: {_how_often(cases, plan)}"
 
 
 def _how_often(cases: Sequence[Case], plan: Plan) -> str:
@@ -94,11 +93,11 @@ def _how_often(cases: Sequence[Case], plan: Plan) -> str:
     number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     match cases[0].setup.fresh if cases[0].setup else "study":
         case "run":
-            return f"made anew for every run of {number}" + (f" ({len(runs)} runs)" if runs else "")
+            return f"created for every run of {number}" + (f" ({len(runs)} runs)" if runs else "")
         case "case":
-            return f"made anew for each of {number}"
+            return f"created for each of {number}"
         case _:
-            return f"made once for {number}"
+            return f"created once for {number}"
 
 
 def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
@@ -111,7 +110,7 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
     if procedure:
-        yield from textwrap.wrap(procedure.text, 100, initial_indent="  ", subsequent_indent="  ")
+        yield from textwrap.wrap(procedure.text, COLUMNS, initial_indent="  ", subsequent_indent="  ")
     workload = workloads.named(plan.study["workload"])
     yield from _parameter_lines(_shared(cases, workload), workload)
     yield from _compound_lines(part)
@@ -128,7 +127,7 @@ def _compound_lines(part: Part) -> Iterator[str]:
 
 
 def _case_lines(cases: Sequence[Case], workload: Workload) -> Iterator[str]:
-    """Every case: those that differ in one factor only, the one with most levels, share a line."""
+    """Every case; those that differ only in the factor with most levels share a line."""
     factors = list(cases[0].levels) if cases else []
     counts = {name: len({str(case.levels[name]) for case in cases}) for name in factors}
     across = max(factors, key=lambda name: counts[name], default=None)
@@ -140,7 +139,15 @@ def _case_lines(cases: Sequence[Case], workload: Workload) -> Iterator[str]:
         groups.setdefault(others, []).append(_value_text(across, case.levels[across], workload))
     width = max(map(len, groups))
     for others, levels in groups.items():
-        yield f"    {others:{width}}{'  ' if width else ''}{across} {' '.join(levels)}"
+        start = f"    {others:{width}}{'  ' if width else ''}{across} "
+        yield from textwrap.wrap(
+            " ".join(levels),
+            max(shutil.get_terminal_size().columns, len(start) + 20),
+            initial_indent=start,
+            subsequent_indent=" " * len(start),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
@@ -154,7 +161,7 @@ def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
 
 
 def _shared(cases: Sequence[Case], workload: Workload) -> dict[str, Any]:
-    """Parameters that all cases have in common and that are not the default, and always those that matter most."""
+    """Parameters that all cases share and that differ from the default, and always the main ones."""
     from iosonde.plan import Setup
 
     fields = {**workload.PARAMETERS.model_fields, **Setup.model_fields}
@@ -175,12 +182,12 @@ def _parameter_lines(parameters: Mapping[str, Any], workload: Workload) -> list[
     # A parameter and its value stay on one line.
     pairs = (pair for name, value in parameters.items() for pair in _pairs(name, value))
     text = ", ".join(_level_text(name, value, workload).replace(" ", NO_BREAK) for name, value in pairs)
-    wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    wrapped = textwrap.wrap(text, COLUMNS, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(NO_BREAK, " ") for line in wrapped]
 
 
 def _pairs(name: str, value: Any) -> list[tuple[str, Any]]:
-    """A parameter and its value; of a store's options one pair each, as `--set` writes them."""
+    """A parameter and its value; one pair for each of a store's options, as `--set` writes them."""
     if isinstance(value, Mapping):
         return [(name, f"{option}={_plain(chosen)}") for option, chosen in value.items()]
     return [(name, value)]

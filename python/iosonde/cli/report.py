@@ -7,32 +7,38 @@ from typing import Annotated, Literal
 
 import typer
 
+from iosonde.cli import options
+from iosonde.cli.tables import print_json
+
 
 def command(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Result sets, as `iosonde run` printed.")],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Result sets.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write; `report.html` in the first result set if not given."),
+        typer.Option("--output", "-o", metavar="FILE", help="File to write (default `report.html` in the first DIR)."),
     ] = None,
     format: Annotated[
-        Literal["html", "md"], typer.Option("--format", help="One HTML file, or Markdown with its figures beside it.")
+        Literal["html", "md"], typer.Option("--format", help="One HTML file, or Markdown with SVG figures.")
     ] = "html",
     figures: Annotated[
         Literal["svg", "pdf", "png"] | None, typer.Option("--figures", help="Write only the figures, in this format.")
     ] = None,
-    mix_simulated: Annotated[
-        bool, typer.Option("--mix-simulated", help="Allow simulated result sets beside measured ones; each is marked.")
-    ] = False,
+    mix_simulated: options.MixSimulated = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print findings and metrics as JSON, write nothing.")] = False,
 ) -> None:
     """Write a report of one or more result sets.
 
-    Several of the same study are drawn over one another. The HTML file holds everything and opens offline. What was
-    written is printed, one path a line.
+    Result sets of the same study share their figures. The HTML file is self-contained. Prints the path of every file
+    written.
     """
+    from iosonde.cli import documents
     from iosonde.report import save_figures, write
     from iosonde.results import ResultSet
 
     result_sets = [ResultSet.open(directory) for directory in directories]
+    if as_json:
+        print_json(documents.of_result_sets(result_sets, mix_simulated=mix_simulated))
+        return
     if figures:
         written = save_figures(
             result_sets, output or directories[0] / "figures", format=figures, mix_simulated=mix_simulated
@@ -41,4 +47,4 @@ def command(
         path = output or directories[0] / f"report.{format}"
         written = write(result_sets, path, format=format, mix_simulated=mix_simulated)[:1]
     for path in written:
-        typer.echo(path)
+        print(path)

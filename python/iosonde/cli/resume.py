@@ -1,4 +1,4 @@
-"""`iosonde resume`: go on with a study that was stopped."""
+"""`iosonde resume`: continue a study that was stopped."""
 
 from __future__ import annotations
 
@@ -8,33 +8,34 @@ from typing import Annotated
 import typer
 
 from iosonde.cli import options, session
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import AsJson
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The result set to go on with.")],
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat failed runs as well.")] = False,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set to continue.")],
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also repeat failed runs.")] = False,
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
     report: session.Report = True,
+    as_json: AsJson = False,
 ) -> None:
-    """Carry out the runs that are missing in a result set.
+    """Continue a study: carry out its missing runs.
 
-    Runs that have a record are not repeated. The target must be the one that the study was begun on; block devices need
-    `--destroy` again, for meanwhile they may hold something else.
+    Recorded runs are not repeated. The target must be the same as before. Block devices need `--destroy` again, because
+    they may hold other data by now.
     """
-    from rich.console import Console
-
     from iosonde.execution import resume
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
 
     time_limit_s = options.read_time_limit(time_limit)
     result_set = ResultSet.open(directory)
-    session.say_problems(result_set, Console(stderr=True, highlight=False))
+    session.warn_of_problems(result_set)
     ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
-    decided = f", and at most {ahead.at_most} that procedures decide on" if ahead.at_most else ""
-    typer.echo(f"{ahead.runs} of {len(result_set.plan.runs)} runs are to be carried out{decided}", err=True)
+    more = f", plus at most {ahead.at_most} depending on results" if ahead.at_most else ""
+    messages.info(f"{ahead.runs} of {len(result_set.plan.runs)} runs remaining{more}")
     session.carry_out(
         ahead,
         directory,
@@ -46,4 +47,5 @@ def command(
             consent=options.consent(destroy, confirm),
         ),
         report=report,
+        as_json=as_json,
     )

@@ -1,27 +1,18 @@
-"""`iosonde run`: carry out a study."""
+"""`iosonde run`: run a study."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from iosonde.cli import options, session
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import AsJson
 
 
 def command(
     study: options.StudyName,
     target: options.TargetName,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="New directory for the results; `iosonde-results/STUDY-TIME` if not given.",
-        ),
-    ] = None,
+    output: options.Output = None,
     profile: options.Profile = "standard",
     repeats: options.Repeats = None,
     settings: options.Settings = None,
@@ -31,10 +22,11 @@ def command(
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
     report: session.Report = True,
+    as_json: AsJson = False,
 ) -> None:
-    """Carry out a study and show what it found.
+    """Run a study and report the results.
 
-    Ctrl-C stops it within a second and keeps what is done; `iosonde resume` goes on.
+    Ctrl-C stops within a second and keeps completed runs; `iosonde resume` continues.
     """
     from iosonde.cli.plan import summary
     from iosonde.execution import default_directory, execute
@@ -44,8 +36,8 @@ def command(
     plan = options.make_plan(
         study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=keep
     )
-    typer.echo("\n".join([f"{plan.study['title']} on {plan.target}", *summary(plan)]), err=True)
-    directory = output or default_directory(plan.study_name)
+    messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *summary(plan)]))
+    directory = Path(output) if output else default_directory(plan.study_name)
     session.carry_out(
         Remaining.of(plan),
         directory,
@@ -57,4 +49,5 @@ def command(
             consent=options.consent(destroy, confirm),
         ),
         report=report,
+        as_json=as_json,
     )

@@ -1,16 +1,18 @@
-"""What `run` and `resume` share: watch the runs, say how it ended, and show what was found."""
+"""What `run` and `resume` share: the progress display, the closing messages, the report and the exit code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from iosonde.cli import reference
+from iosonde.cli.messages import console, messages
 
+if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.procedure.schedule import Remaining
     from iosonde.results import ResultSet
@@ -18,75 +20,110 @@ if TYPE_CHECKING:
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Print the findings and write `report.html`.")]
 
 
-def carry_out(ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], *, report: bool) -> None:
-    """Do the work with a progress display, and show its results."""
-    from rich.console import Console
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How many runs ended in which way."""
 
-    from iosonde.cli.progress import watch
+    complete: int
+    failed: int
+    unsupported: int
+    """Runs of a combination that the target or the store cannot do."""
+    refused: int
+    """Runs that the engine refused because of a setting of the study."""
+
+    @property
+    def mostly_failed(self) -> bool:
+        """Whether runs that could have succeeded failed more often than not."""
+        bad = self.failed + self.refused
+        return bad > self.complete or not self.complete
+
+
+def outcome(result_set: ResultSet) -> Outcome:
+    """Count the runs of a result set."""
+    records = result_set.records()
+    unsupported = sum(record.cannot_be for record in records)
+    refused = sum(record.refused for record in records)
+    failed = sum(record.outcome == "failed" for record in records) - unsupported - refused
+    complete = len(records) - failed - unsupported - refused
+    return Outcome(complete=complete, failed=failed, unsupported=unsupported, refused=refused)
+
+
+def carry_out(
+    ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], *, report: bool, as_json: bool
+) -> None:
+    """Do the work with a progress display, and print the results."""
     from iosonde.execution import Interrupted
+    from iosonde.execution.progress import watch
 
-    talk = Console(stderr=True, highlight=False)
+    record = messages.record if messages.logs else None
     try:
-        with watch(ahead, talk) as observer:
+        with watch(ahead, console(), info=messages.info, warning=messages.warning, record=record) as observer:
             result_set = work(observer)
     except Interrupted as stopped:
-        _say_stopped(stopped.result_set, directory, talk)
-        raise typer.Exit(130) from None
+        completed = len(stopped.result_set.records())
+        messages.warning(f"Stopped. {completed} of {_total(stopped.result_set)} runs completed and kept in {directory}")
+        messages.warning(f"Continue with: iosonde resume {directory}")
+        raise typer.Exit(reference.EXIT_INTERRUPTED) from None
     except KeyboardInterrupt:
-        _say(talk, "Stopped at once. Files that are left are removed by: iosonde cleanup")
-        raise typer.Exit(130) from None
-    _say_ended(result_set, directory, talk)
-    if report:
-        _show(result_set, directory)
-    if not any(record.outcome == "complete" for record in result_set.records()):
-        raise typer.Exit(1)
+        messages.warning("Stopped immediately. Remove leftover files with: iosonde cleanup")
+        raise typer.Exit(reference.EXIT_INTERRUPTED) from None
+    counts = outcome(result_set)
+    _print_outcome(counts, result_set, directory)
+    if as_json:
+        _print_json(result_set, counts, directory, report=report)
+    elif report:
+        _print_report(result_set, directory)
+    if counts.mostly_failed:
+        raise typer.Exit(reference.EXIT_RUNS_FAILED)
 
 
-def say_problems(result_set: ResultSet, talk: Console) -> None:
-    """Damaged and foreign files."""
+def warn_of_problems(result_set: ResultSet) -> None:
+    """Name damaged and foreign files."""
     for problem in result_set.problems:
-        _say(talk, f"warning: {problem}; it is left out")
+        messages.warning(f"warning: {problem}; skipped")
 
 
-def _say_stopped(result_set: ResultSet, directory: Path, talk: Console) -> None:
-    done = len(result_set.records())
-    _say(talk, f"Stopped. {done} of {_total(result_set)} runs are done and kept in {directory}")
-    _say(talk, f"Go on with: iosonde resume {directory}")
+def _print_outcome(counts: Outcome, result_set: ResultSet, directory: Path) -> None:
+    total = _total(result_set)
+    bad = counts.failed + counts.refused
+    if counts.mostly_failed:
+        messages.warning(f"error: {bad} of {total} runs failed; the results below are not representative")
+    messages.info(f"{counts.complete} of {total} runs complete, in {directory}")
+    if counts.unsupported:
+        messages.info(f"{counts.unsupported} unsupported combinations skipped (see report)")
+    if counts.refused:
+        messages.warning(f"{_runs(counts.refused)} refused because of a setting of the study. Correct it and run again")
+    if counts.failed:
+        messages.warning(f"{_runs(counts.failed)} failed. Repeat them with: iosonde resume {directory} --retry-failed")
+    warn_of_problems(result_set)
 
 
-def _say_ended(result_set: ResultSet, directory: Path, talk: Console) -> None:
-    records = result_set.records()
-    impossible = sum(record.cannot_be for record in records)
-    refused = sum(record.refused for record in records)
-    failed = sum(record.outcome == "failed" for record in records) - impossible - refused
-    _say(
-        talk,
-        f"{len(records) - failed - impossible - refused} of {_total(result_set)} runs are complete, in {directory}",
-    )
-    if impossible:
-        _say(talk, f"{impossible} ask for what cannot be done; the report says why")
-    if refused:
-        _say(talk, f"{refused} were refused for what the study says. Correct it, and run it anew")
-    if failed:
-        _say(talk, f"{failed} failed. Repeat them with: iosonde resume {directory} --retry-failed")
-    say_problems(result_set, talk)
+def _runs(number: int) -> str:
+    return f"{number} run{'s' * (number != 1)}"
 
 
 def _total(result_set: ResultSet) -> str:
-    """How many runs there are to be; procedures that are not at their end add at least one each."""
+    """How many runs there will be; each unfinished procedure adds at least one."""
     from iosonde.procedure.schedule import open_runs
 
-    open_ends = len(open_runs(result_set))
-    return f"at least {len(result_set.known_runs()) + open_ends}" if open_ends else str(len(result_set.known_runs()))
+    unfinished = len(open_runs(result_set))
+    known = len(result_set.known_runs())
+    return f"at least {known + unfinished}" if unfinished else str(known)
 
 
-def _show(result_set: ResultSet, directory: Path) -> None:
-    from rich.console import Console
-
+def _print_report(result_set: ResultSet, directory: Path) -> None:
     from iosonde import report
+    from iosonde.cli.tables import stdout
 
-    report.write_and_show(result_set, directory / "report.html", Console(highlight=False))
+    report.write_and_show(result_set, directory / "report.html", stdout())
 
 
-def _say(talk: Console, text: str) -> None:
-    talk.print(text, markup=False, soft_wrap=True)
+def _print_json(result_set: ResultSet, counts: Outcome, directory: Path, *, report: bool) -> None:
+    import dataclasses
+
+    from iosonde.cli import documents
+    from iosonde.cli.tables import print_json
+    from iosonde.report import write
+
+    path = str(write([result_set], directory / "report.html", format="html")[0]) if report else None
+    print_json({"runs": dataclasses.asdict(counts), "report": path, **documents.of_result_set(result_set)})

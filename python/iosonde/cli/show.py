@@ -7,22 +7,32 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iosonde.cli import options
+from iosonde.cli.tables import AsJson, print_json
 
 if TYPE_CHECKING:
     from iosonde.study.model import Level, Part, Scalar, Study
 
+COLUMNS = 80
 
-def command(study: options.StudyName) -> None:
-    """Show a study: its question, its factors and profiles, and where it comes from."""
+
+def command(study: options.StudyName, as_json: AsJson = False) -> None:
+    """Show a study: question, factors, profiles, source."""
     from iosonde.data import shipped
     from iosonde.planning import load
 
-    print("\n".join(_lines(load(study))))
+    loaded = load(study)
+    if as_json:
+        print_json(loaded.model_dump(mode="json"))
+        return
+    print("\n".join(_lines(loaded)))
     if study in shipped():
         print(f"\nfile: {shipped()[study]}")
 
 
 def _lines(study: Study) -> Iterator[str]:
+    from iosonde.cli.list import needs
+    from iosonde.planning import study_size
+
     yield f"{study.title} ({study.name})"
     yield ""
     yield from _wrapped(study.question)
@@ -39,9 +49,13 @@ def _lines(study: Study) -> Iterator[str]:
     yield ""
     yield "profiles"
     yield from _profile_lines(study)
+    needed = needs(study_size(study, profile=next(iter(study.profiles))))
+    if needed:
+        yield ""
+        yield f"needs: {', '.join(needed)}"
     if study.references:
         yield ""
-        yield "published figures"
+        yield "published values"
         yield from (f"  {reference.source} ({reference.csv})" for reference in study.references)
 
 
@@ -49,7 +63,14 @@ def _factor_lines(part: Part) -> Iterator[str]:
     width = max(map(len, part.factors), default=0)
     for name, levels in part.factors.items():
         text = " ".join(_level_text(level) for level in levels)
-        yield textwrap.fill(text, 100, initial_indent=f"  {name:{width}}  ", subsequent_indent=" " * (width + 4))
+        yield textwrap.fill(
+            text,
+            COLUMNS,
+            initial_indent=f"  {name:{width}}  ",
+            subsequent_indent=" " * (width + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     if not part.factors:
         yield "  one case"
 
@@ -66,9 +87,10 @@ def _profile_lines(study: Study) -> Iterator[str]:
         size = study_size(study, profile=name)
         cases = f"{size.cases} case{'s' * (size.cases != 1)}"
         bound = "at most " if size.bounded else ""
-        cost = f"{cases}, {bound}{size.runs} runs, about {format_duration(size.seconds * 1e9)}"
-        yield f"  {name:10}{cost}" + (f": {profile.title}" if profile.title else "")
+        yield f"  {name:10}{cases}, {bound}{size.runs} runs, about {format_duration(size.seconds * 1e9)}"
+        if profile.title:
+            yield from textwrap.wrap(profile.title, COLUMNS, initial_indent=" " * 12, subsequent_indent=" " * 12)
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), 100)
+    return textwrap.wrap(" ".join(text.split()), COLUMNS, break_on_hyphens=False)

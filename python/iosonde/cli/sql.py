@@ -1,4 +1,4 @@
-"""`iosonde sql`: ask a result set anything."""
+"""`iosonde sql`: query a result set."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ if TYPE_CHECKING:
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A result set, as `iosonde run` printed.")],
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT, in DuckDB's SQL.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT statement in DuckDB's SQL.")],
     format: Annotated[
         Literal["table", "csv", "json"] | None,
-        typer.Option("--format", help="How to print; a table on a terminal and CSV elsewhere if not given."),
+        typer.Option("--format", help="Output format (default: a table on a terminal, CSV elsewhere)."),
     ] = None,
 ) -> None:
     """Query a result set with SQL.
 
-    Tables: cases, runs, jobs, intervals, histograms, usage, warnings. Their columns: `DESCRIBE runs`. The functions
-    bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns turn a histogram's bucket into nanoseconds.
+    Tables: cases, runs, jobs, intervals, histograms, usage, warnings, evidence. `DESCRIBE runs` lists the columns. The
+    functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns convert a histogram bucket to nanoseconds.
     """
-    from rich.console import Console
-
-    from iosonde.cli.session import say_problems
+    from iosonde.cli.session import warn_of_problems
     from iosonde.results import ResultSet
 
     result_set = ResultSet.open(directory)
-    say_problems(result_set, Console(stderr=True, highlight=False))
+    warn_of_problems(result_set)
     answer = result_set.sql(query)
     match format or ("table" if sys.stdout.isatty() else "csv"):
         case "table":
             _print_table(answer)
         case "csv":
-            typer.echo(answer.write_csv(), nl=False)
+            print(answer.write_csv(), end="")
         case "json":
-            typer.echo(answer.write_json())
+            print(answer.write_json())
 
 
 def _print_table(answer: pl.DataFrame) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from iosonde.cli.tables import stdout
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name, dtype in answer.schema.items():
         table.add_column(Text(name), justify="right" if dtype.is_numeric() else "left")
     for row in answer.iter_rows():
         table.add_row(*(Text("-" if value is None else str(value)) for value in row))
-    Console().print(table)
+    stdout(at_least=stdout().measure(table).minimum).print(table)

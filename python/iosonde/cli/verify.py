@@ -1,4 +1,4 @@
-"""`iosonde verify`: whether a target still holds what a run under verification wrote there."""
+"""`iosonde verify`: check that verified data is still intact."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import AsJson, print_json
 from iosonde.errors import EngineError, IosondeError, TargetError
 
 FAULTS = {
-    "lost": "an acknowledged write never arrived",
-    "torn": "a write arrived in part",
-    "misdirected": "data of another place",
-    "stale": "older data came back",
-    "flipped": "bits are not those that were written",
-    "foreign": "not written by a run under verification",
+    "lost": "an acknowledged write is missing",
+    "torn": "a write is incomplete",
+    "misdirected": "data belongs to another offset",
+    "stale": "older data is present",
+    "flipped": "bits differ from what was written",
+    "foreign": "not written by a verified run",
 }
 
 
@@ -26,20 +28,19 @@ def command(
     target: Annotated[
         Path,
         typer.Argument(
-            metavar="TARGET",
-            help="A file or device that was written with `verify`, or a directory in which iosonde left such files.",
+            metavar="TARGET", help="File or device written with `verify`, or a directory with files kept by iosonde."
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Read everything that a run with `verify` wrote, and say whether it is still there.
+    """Check data that an earlier run wrote with `verify`.
 
-    Also after a kill or a power cut in the middle of writing: what had been acknowledged (after a power cut: as
-    durable) must be there. Ends with exit code 1 if anything is wrong. Nothing is written to the target.
+    Works after a kill or a power failure during writing: every acknowledged write (after a power failure: every durable
+    one) must be present. Exits with 1 if any sector is wrong. The target is only read.
     """
     found = [_check(place, quiet=as_json) for place in _places(target)]
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         for each in found:
             _print(each)
@@ -48,9 +49,9 @@ def command(
 
 
 def _places(target: Path) -> list[Path]:
-    """The file, or the directories that hold verified files: the one named, and those that iosonde made in it."""
+    """The file, or the directories with verified files: the one named, and those that iosonde created in it."""
     if not target.exists():
-        raise TargetError(f"there is no `{target}`", hint="name a file or a directory that a run with `verify` left")
+        raise TargetError(f"`{target}` does not exist", hint="name a file or directory kept by a run with `verify`")
     if not target.is_dir():
         return [target]
     from iosonde.storage.journal_entry import OWN_DIRECTORY
@@ -59,19 +60,19 @@ def _places(target: Path) -> list[Path]:
     places = [place for place in [target, *own] if any(_journals(place))]
     if not places:
         raise TargetError(
-            f"`{target}` holds nothing that was written with verification",
-            hint="measure with `--set verify=after` or `--set verify=during`, and keep the files with `--keep`",
+            f"`{target}` has no data written with `verify`",
+            hint="run a study with `--set verify=after` or `--set verify=during`, and keep its files with `--keep`",
         )
     return places
 
 
 def _journals(directory: Path) -> Iterator[Path]:
-    """Journals that know something; an emptied one stands for a file that was written without verification since."""
+    """Journals with content; an empty one belongs to a file that was later written without verification."""
     return (path for path in directory.glob("*.verify") if path.stat().st_size)
 
 
 def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
-    """Let the engine read it; progress goes to standard error."""
+    """Let the engine read it."""
     from iosonde.execution.engine import find_engine
     from iosonde.storage.workspace import journal_directory
     from iosonde.units import format_bytes
@@ -83,7 +84,7 @@ def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
         engine = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     except OSError as error:
         raise EngineError(
-            f"cannot start `{command[0]}`: {error.strerror}", hint="`iosonde doctor` looks for it"
+            f"cannot start `{command[0]}`: {error.strerror}", hint="`iosonde doctor` shows where it is looked for"
         ) from error
     event: dict[str, Any] = {}
     with engine:
@@ -91,7 +92,7 @@ def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
         for line in engine.stdout:
             event = json.loads(line)
             if event.get("edge") == "progress" and not quiet:
-                typer.echo(f"{format_bytes(event['bytes'])} of `{place}` read", err=True)
+                messages.info(f"{format_bytes(event['bytes'])} of `{place}` read")
     match event.get("event"):
         case "verification":
             return {"target": str(place), **{name: value for name, value in event.items() if name != "event"}}
@@ -99,8 +100,8 @@ def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
             raise IosondeError(event["message"], where=event["context"], hint=event["hint"])
         case _:
             raise EngineError(
-                f"the engine ended without an answer, with status {engine.returncode}",
-                hint=f"try it by hand: `iosonde-engine --verify {place}`",
+                f"the engine exited with status {engine.returncode} before reporting a result",
+                hint=f"run it directly: `iosonde-engine --verify {place}`",
             )
 
 
@@ -109,16 +110,16 @@ def _print(result: dict[str, Any]) -> None:
 
     checked = f"{result['target']}: {format_bytes(result['checked_bytes'])} checked"
     if result["unknown_bytes"]:
-        checked += f", and {format_bytes(result['unknown_bytes'])} of which nothing is known"
+        checked += f" ({format_bytes(result['unknown_bytes'])} without a journal entry)"
     wrong = {name: count for name, count in result["faults"].items() if count}
-    typer.echo(f"{checked}; " + ("all is as it was written" if not wrong else "not all is as it was written"))
+    print(f"{checked}, {sum(wrong.values()) or 'no'} wrong {'sector' if sum(wrong.values()) == 1 else 'sectors'}")
     for name, count in wrong.items():
-        typer.echo(f"  {count} {'sector' if count == 1 else 'sectors'} {name}: {FAULTS[name]}")
+        print(f"  {count} {'sector' if count == 1 else 'sectors'} {name}: {FAULTS[name]}")
     for finding in result["findings"]:
-        typer.echo(
+        print(
             f"  {finding['path']} at {finding['offset_bytes']}, {finding['bytes']} bytes {finding['fault']}: "
             f"{finding['found']}, expected {finding['expected']}"
         )
-    told = sum(finding["bytes"] for finding in result["findings"]) // 512
-    if told < sum(wrong.values()):
-        typer.echo(f"  and more: {told} of {sum(wrong.values())} wrong sectors are listed")
+    listed = sum(finding["bytes"] for finding in result["findings"]) // 512
+    if listed < sum(wrong.values()):
+        print(f"  {listed} of {sum(wrong.values())} wrong sectors are listed")

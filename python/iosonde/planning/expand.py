@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iosonde.plan import Case, Plan, Procedure, Run
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
@@ -75,6 +75,14 @@ class StudySize:
     """Ramps, measurements and starts, without layout."""
     bounded: bool = False
     """Whether runs and time are an upper bound, because procedures decide how many there are."""
+    devices: int = 1
+    """Largest number of devices that a case uses."""
+    creates_setups: bool = False
+    """Whether cases need arrays, file systems or loop devices, which only root can create."""
+    limits_memory: bool = False
+    """Whether runs are limited in memory, which needs a control group: root, or one that was delegated."""
+    stores: tuple[str, ...] = ()
+    """Key-value stores that cases use."""
 
 
 def study_size(study: Study, *, profile: str) -> StudySize:
@@ -91,7 +99,19 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         runs=len(order) + sum(draft.max_runs for draft in drafts),
         seconds=seconds,
         bounded=any(draft.forecast and draft.forecast.uncertain for draft in drafts),
+        devices=max(draft.case.setup.devices if draft.case.setup else 1 for draft in drafts),
+        creates_setups=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts),
+        limits_memory=any(_values(drafts, "memory_limit")),
+        stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
     )
+
+
+def _values(drafts: Sequence[Draft], parameter: str) -> Iterator[Any]:
+    """The values of a parameter of all streams."""
+    for draft in drafts:
+        for name, value in draft.case.parameters.items():
+            if name.rpartition(".")[2] == parameter:
+                yield value
 
 
 def _runs(study: Study, drafts: Sequence[Draft], stages: SetupTargets[Target]) -> list[Run]:

@@ -168,6 +168,17 @@ class Control(_Strict):
     measurement: Parameters = Field(default_factory=dict)
 
 
+Topic = Literal["device", "load", "sustained", "arrays", "databases"]
+
+TOPICS: dict[Topic, str] = {
+    "device": "One device",
+    "load": "Latency under load",
+    "sustained": "Sustained performance",
+    "arrays": "Arrays and file systems",
+    "databases": "Databases",
+}
+"""Groups of studies, with their headings in `iosonde list`."""
+
 ViewKind = Literal["lines", "heatmap", "tradeoff", "percentiles", "timeseries", "bars", "table", "accounts"]
 
 
@@ -263,6 +274,8 @@ class Study(_Strict):
     description: str = ""
     source: str = ""
     """The publication whose method this is, if any."""
+    topic: Topic = "device"
+    """Group of `iosonde list`."""
     workload: Name = "block"
     """What the parameters are those of."""
     repeats: int = Field(default=3, ge=1, le=1000)

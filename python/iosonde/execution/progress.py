@@ -1,12 +1,13 @@
-"""What a study is doing, on standard error: a live display on a terminal, else one line a run.
+"""Progress of a study: a live display on a terminal, else one line per run; the same lines in the log file.
 
-It redraws when an event comes and never in between: whatever wakes up while an engine measures takes time from it.
+The display is redrawn when an event arrives and never in between: any other activity would take CPU time from the
+engine.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,31 +28,39 @@ if TYPE_CHECKING:
     from iosonde.protocol.event import Event, IntervalEvent
     from iosonde.results.schema import Record
 
+Print = Callable[[str], None]
+
 PHASES = {
-    "layout": "writing the test file",
+    "layout": "writing test files",
     "precondition": "preconditioning",
     "warmup": "ramp",
     "measure": "measuring",
-    "verify": "reading back what was written",
+    "verify": "verifying data",
 }
 
 
 @contextmanager
-def watch(ahead: Remaining, console: Console) -> Iterator[Observer]:
-    """An observer that shows how far what lies ahead has come."""
-    if not console.is_terminal:
-        yield _Lines(ahead, console)
+def watch(
+    ahead: Remaining, console: Console, *, info: Print, warning: Print, record: Print | None = None
+) -> Iterator[Observer]:
+    """An observer that shows the progress of the runs ahead.
+
+    On a terminal or in a notebook `console` has a live display; elsewhere `info` and `warning` receive one line per
+    run. `record` receives these lines in both cases.
+    """
+    if not console.is_terminal and not console.is_jupyter:
+        yield _Lines(ahead, info, warning)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield _Display(ahead, live)
+        yield _Display(ahead, live, _Lines(ahead, record, record) if record else None)
 
 
 def _total_text(ahead: Remaining) -> str:
     return f"{'at most ' if ahead.at_most else ''}{ahead.runs + ahead.at_most}"
 
 
-class Figures:
-    """IOPS, bandwidth and p99 of intervals, all streams and operations together."""
+class Rates:
+    """IOPS, bandwidth and p99 latency over intervals, all streams and operations together."""
 
     def __init__(self, run: Run | None = None) -> None:
         is_store = run is not None and run.spec["workload"]["kind"] == "kv"
@@ -61,7 +70,7 @@ class Figures:
         self._histograms: list[pl.DataFrame] = []
 
     def add(self, event: IntervalEvent) -> None:
-        """Take in one `interval` event."""
+        """Add one `interval` event."""
         # Not the sum of their lengths: an interval lasts until its last I/O ends, and the next begins before that.
         self._begin_ns = event["begin_ns"] if self._begin_ns is None else min(self._begin_ns, event["begin_ns"])
         self._end_ns = max(self._end_ns, event["end_ns"])
@@ -73,7 +82,7 @@ class Figures:
                 self._histograms.append(_frame(latency["buckets"]))
 
     def text(self) -> str:
-        """The figures in a line; latency in open loop counts from the intended start."""
+        """The values in one line; latency in open loop counts from the intended start."""
         seconds = max(self._end_ns - (self._begin_ns or 0), 1) / 1e9
         found = percentiles(pl.concat([_frame([]), *self._histograms]), by=["all"], parts={"p99": 990_000})
         p99 = found["p99"].item() if found.height else None
@@ -92,86 +101,100 @@ def _frame(buckets: list[tuple[int, int]]) -> pl.DataFrame:
 
 
 class _Lines:
-    """For a file or a pipe: one line when a run has ended."""
+    """One line per completed run."""
 
-    def __init__(self, ahead: Remaining, console: Console) -> None:
+    def __init__(self, ahead: Remaining, info: Print, warning: Print) -> None:
+        self._info, self._warning = info, warning
         self._total = _total_text(ahead)
         self._done = 0
-        self._console = console
-        self._figures = Figures()
+        self._rates = Rates()
         self._failures = _Failures()
 
     def run_started(self, run: Run, case: Case) -> None:
-        self._figures = Figures(run)
+        self._rates = Rates(run)
 
     def event(self, run: Run, event: Event) -> None:
         if event["event"] == "interval" and event["phase"] == "measure":
-            self._figures.add(event)
+            self._rates.add(event)
 
     def run_ended(self, run: Run, record: Record) -> None:
         self._done += 1
-        ending = self._failures.text(record) or self._figures.text()
-        self.note(f"[{self._done}/{self._total}] {run.run_id}  {record.case_id}  {ending}")
+        failure = self._failures.text(record)
+        line = f"[{self._done}/{self._total}] {run.run_id}  {record.case_id}  {failure or self._rates.text()}"
+        (self._warning if failure else self._info)(line)
 
     def note(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._warning(text)
 
 
 class _Display:
-    """For a terminal: a bar over the runs, what is going on, and the last interval's figures."""
+    """For a terminal: a bar over the runs, the current case and phase, and the values of the last interval."""
 
-    def __init__(self, ahead: Remaining, live: Live) -> None:
+    def __init__(self, ahead: Remaining, live: Live, log: _Lines | None) -> None:
         self._live = live
+        self._log = log
         self._ahead = ahead
         self._clock = _Clock(ahead.seconds, ahead.runs + ahead.at_most)
         self._done = self._failed = 0
-        self._case = self._phase = self._figures = ""
+        self._case = self._phase = self._rates = ""
         self._failures = _Failures()
 
     def run_started(self, run: Run, case: Case) -> None:
-        self._case, self._phase, self._figures = run.case_id, "starting", ""
+        if self._log:
+            self._log.run_started(run, case)
+        self._case, self._phase, self._rates = run.case_id, "starting", ""
         self._clock.begin(case.cost.seconds)
         self._draw()
 
     def event(self, run: Run, event: Event) -> None:
+        if self._log:
+            self._log.event(run, event)
         if event["event"] == "phase" and event["edge"] == "begin":
             self._phase = PHASES.get(event["phase"], event["phase"])
         if event["event"] == "interval":
-            figures = Figures(run)
-            figures.add(event)
-            self._phase, self._figures = PHASES[event["phase"]], figures.text()
+            rates = Rates(run)
+            rates.add(event)
+            self._phase, self._rates = PHASES[event["phase"]], rates.text()
         self._draw()
 
     def run_ended(self, run: Run, record: Record) -> None:
+        if self._log:
+            self._log.run_ended(run, record)
         self._done += 1
         self._clock.end()
         failure = self._failures.text(record)
         if failure:
             self._failed += 1
-            self.note(f"{run.run_id}  {record.case_id}  {failure}")
+            self._print(f"{run.run_id}  {record.case_id}  {failure}")
         self._draw()
 
     def note(self, text: str) -> None:
+        if self._log:
+            self._log.note(text)
+        self._print(text)
+
+    def _print(self, text: str) -> None:
         self._live.console.print(Text(text, style="yellow"), soft_wrap=True)
 
     def _draw(self) -> None:
         total, bound = _total_text(self._ahead), "at most " if self._ahead.at_most else ""
         failed = f", {self._failed} failed" if self._failed else ""
+        remaining = format_duration(self._clock.remaining_s() * 1e9)
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
             ProgressBar(total=self._clock.total_s, completed=self._clock.passed_s(), width=30),
-            Text(f"{self._done} of {total} runs{failed}, {bound}{format_duration(self._clock.left_s() * 1e9)} left"),
+            Text(f"{self._done} of {total} runs{failed}, {bound}{remaining} remaining"),
         )
         now = Text.assemble((self._case, "bold"), f"  {self._phase}", no_wrap=True, overflow="ellipsis")
-        self._live.update(Group(bar, now, Text(self._figures, style="cyan")), refresh=True)
+        self._live.update(Group(bar, now, Text(self._rates, style="cyan")), refresh=True)
 
 
 class _Clock:
-    """How much of the planned time has passed, and how much is left when what runs take besides it is counted in."""
+    """Planned time that has passed and that remains, corrected by the median overhead of completed runs."""
 
     def __init__(self, total_s: float, runs: int) -> None:
         self.total_s = total_s
-        self._runs_left = runs
+        self._runs_remaining = runs
         self._done_s = self._current_s = 0.0
         self._begin = time.monotonic()
         self._extra_s: list[float] = []
@@ -183,28 +206,28 @@ class _Clock:
         self._extra_s.append(time.monotonic() - self._begin - self._current_s)
         self._done_s += self._current_s
         self._current_s = 0.0
-        self._runs_left -= 1
+        self._runs_remaining -= 1
 
     def passed_s(self) -> float:
         return self._done_s + min(self._current_s, time.monotonic() - self._begin)
 
-    def left_s(self) -> float:
-        # The median, because the first run may lay out the file and a failed one ends early.
+    def remaining_s(self) -> float:
+        # The median, because the first run may write the test files and a failed one stops early.
         extra = sorted(self._extra_s)[len(self._extra_s) // 2] if self._extra_s else 0.0
-        return max(0.0, self.total_s - self.passed_s() + extra * self._runs_left)
+        return max(0.0, self.total_s - self.passed_s() + extra * self._runs_remaining)
 
 
 class _Failures:
-    """What failures are told with: each hint once, for runs of a study tend to fail alike."""
+    """Messages of failed runs, each hint once: the runs of a study tend to fail for the same reason."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def text(self, record: Record) -> str:
-        """Return why a run has no result; nothing of one that has."""
+        """Why a run has no result; empty if it has one."""
         failure = record.failure
         if failure is None:
             return ""
-        is_new = bool(failure.hint) and failure.hint not in self._told
-        self._told.add(failure.hint)
+        is_new = bool(failure.hint) and failure.hint not in self._printed
+        self._printed.add(failure.hint)
         return f"failed: {failure.message}" + (f"\n  hint: {failure.hint}" if is_new else "")

@@ -1,0 +1,57 @@
+"""What `--json` prints of result sets: the study, findings, and the metrics of each case with their intervals."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iosonde.results import ResultSet
+
+
+def of_result_set(result_set: ResultSet) -> dict[str, Any]:
+    """One result set."""
+    return of_result_sets([result_set])[0]
+
+
+def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[dict[str, Any]]:
+    """Several result sets, those of one study together."""
+    from iosonde.report.content.report import collect
+
+    documents = []
+    for chapter in collect(result_sets, mix_simulated=mix_simulated).chapters:
+        found = dict(chapter.findings)
+        for source in chapter.material.sources:
+            documents.append(
+                {
+                    "result_set": str(source.directory),
+                    "study": source.plan.study_name,
+                    "title": chapter.study.title,
+                    "question": chapter.study.question,
+                    "profile": source.plan.profile,
+                    "target": source.plan.target,
+                    "simulated": source.simulated,
+                    "missing_runs": len(source.missing),
+                    "findings": [_finding(each) for each in found[source.label]],
+                    "metrics": _metrics(chapter.material.summary, source.label),
+                    "warnings": source.results.warnings.to_dicts(),
+                }
+            )
+    return documents
+
+
+def _finding(finding: Any) -> dict[str, Any]:
+    return {"kind": finding.kind, **dataclasses.asdict(finding)}
+
+
+def _metrics(summary: Any, label: str) -> list[dict[str, Any]]:
+    rows = summary.filter(result_set=label).drop("result_set").to_dicts()
+    return [{**row, "unit": _units()[row["metric"]]} for row in rows]
+
+
+def _units() -> dict[str, str]:
+    from iosonde.metrics.catalogue import METRICS
+
+    return {name: metric.unit for name, metric in METRICS.items()}

@@ -1,0 +1,105 @@
+"""Messages: everything a command prints besides its data, on standard error and in the log file.
+
+Data goes to standard output and nowhere else. `--quiet` suppresses progress and information, never errors and warnings.
+`--log FILE` receives all of them, each line with its time.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only warnings and errors.")]
+Log = Annotated[
+    Path | None, typer.Option("--log", metavar="FILE", help="Append progress and messages to a file, with times.")
+]
+
+
+class Messages:
+    """Where messages go; there is one, `messages`."""
+
+    def __init__(self) -> None:
+        self.quiet = False
+        self._log: TextIO | None = None
+
+    def configure(self, *, quiet: bool, log: Path | None) -> None:
+        """Apply `--quiet` and `--log`."""
+        from iosonde.errors import IosondeError
+
+        self.close()
+        self.quiet = quiet
+        try:
+            self._log = log.open("a", encoding="utf-8") if log else None
+        except OSError as error:
+            raise IosondeError(
+                f"cannot write the log file `{log}`: {error.strerror}", hint="name another file with `--log FILE`"
+            ) from error
+
+    def close(self) -> None:
+        """Close the log file."""
+        if self._log:
+            self._log.close()
+        self._log = None
+
+    @property
+    def logs(self) -> bool:
+        """Whether there is a log file."""
+        return self._log is not None
+
+    def info(self, text: str) -> None:
+        """Progress and information."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+        self.record(text)
+
+    def warning(self, text: str) -> None:
+        """Print a message that `--quiet` does not suppress."""
+        print(text, file=sys.stderr, flush=True)
+        self.record(text)
+
+    def record(self, text: str) -> None:
+        """Write to the log file only."""
+        if self._log:
+            now = datetime.now().astimezone().isoformat(timespec="seconds")
+            self._log.writelines(f"{now} {line}\n" for line in text.splitlines() if line)
+            self._log.flush()
+
+
+messages = Messages()
+
+
+def console() -> Console:
+    """Standard error as a rich console; with `--quiet` one that has no live display."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, force_terminal=False if messages.quiet else None)
+
+
+def with_messages(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a subcommand the options `--quiet` and `--log`."""
+    signature = inspect.signature(command, eval_str=True)
+    shared = inspect.signature(_options, eval_str=True)
+
+    @functools.wraps(command)
+    def configured(*, quiet: bool = False, log: Path | None = None, **options: Any) -> Any:
+        messages.configure(quiet=quiet, log=log)
+        return command(**options)
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in signature.parameters.values()]
+    configured.__signature__ = inspect.Signature([*parameters, *shared.parameters.values()])  # type: ignore[attr-defined]
+    configured.__annotations__ = {name: each.annotation for name, each in configured.__signature__.parameters.items()}  # type: ignore[attr-defined]
+    return configured
+
+
+def _options(*, quiet: Quiet = False, log: Log = None) -> None:
+    """Declare the options that every subcommand has."""

@@ -1,0 +1,35 @@
+"""Exit codes and environment variables of the command line: the one list behind `--help`, the man page and the docs."""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_RUNS_FAILED = 3
+EXIT_INTERRUPTED = 130
+
+EXIT_CODES = {
+    EXIT_OK: "Success.",
+    EXIT_ERROR: "An error or a failed check; `check`: a regression.",
+    EXIT_USAGE: "Wrong usage; `check`: undetermined.",
+    EXIT_RUNS_FAILED: "Most runs of the study failed. The result set is kept.",
+    EXIT_INTERRUPTED: "Stopped by Ctrl-C or SIGTERM. Completed runs are kept.",
+}
+"""`lab` returns the exit code of the command that it runs, and `check` has its own meanings of 1 and 2."""
+
+ENVIRONMENT = {
+    "IOSONDE_ENGINE": "Engine to use instead of the installed one.",
+    "IOSONDE_LAB_DEVICES": "Set by `lab` for its command: device paths.",
+    "XDG_STATE_HOME": "Parent of the journal (default `~/.local/state`).",
+    "XDG_CACHE_HOME": "Parent of the lab image (default `~/.cache`).",
+    "NO_COLOR": "Any value but the empty one disables colour.",
+    "COLUMNS": "Output width (default: the terminal's, else 80).",
+}
+
+
+def epilog() -> str:
+    """The end of `iosonde --help`; `\\b` keeps the lines of a paragraph apart."""
+    codes = "\n".join(f"  {code:<5}{text}" for code, text in EXIT_CODES.items())
+    width = max(map(len, ENVIRONMENT)) + 2
+    variables = "\n".join(f"  {name:{width}}{text}" for name, text in ENVIRONMENT.items())
+    return f"\b\nExit codes:\n{codes}\n\n\b\nEnvironment variables:\n{variables}".replace("`", "")
