@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iosonde.metrics.steady_state import SNIA, Criteria, change_points, plateau, steady_state, window, write_cliff
+from iosonde.metrics.steady_state import (
+    SNIA,
+    Criteria,
+    change_points,
+    plateau,
+    steady_state,
+    steady_windows,
+    window,
+    write_cliff,
+)
 
 
 def test_the_line_of_a_window_is_that_of_least_squares() -> None:
@@ -72,8 +81,33 @@ def test_a_series_that_leaves_steady_state_again_is_noticed() -> None:
 
 def test_one_that_leaves_and_does_not_come_back_is_lost() -> None:
     found = steady_state([100] * 6 + [60, 50])
-    assert found.first and found.measured is found.first and found.first.last == 5
-    assert (found.left, found.came_back, found.lost) == (7, False, True)
+    assert found.first and found.measured is None and found.first.last == 5
+    assert (found.achieved, found.left, found.came_back, found.lost) == (False, 7, False, True)
+
+
+def test_a_slow_decline_withdraws_the_early_claim() -> None:
+    """Each window meets the rule, and yet the series ends at half of where the first window was."""
+    series = [88.9 * 0.985**number for number in range(42)]
+    assert series[-1] < 48
+    assert all(window(series[end - 5 : end]).steady for end in range(5, 43))
+    found = steady_state(series)
+    assert found.first and found.first.last == 5
+    assert found.measured and found.measured.mean == pytest.approx(series[-1], rel=0.15)
+    assert found.left and found.came_back and not found.lost
+    assert steady_windows(series) < 10
+
+
+def test_a_window_with_a_value_that_is_not_finite_is_not_steady() -> None:
+    for odd in (float("nan"), float("inf")):
+        assert not window([100, 100, odd, 100, 100]).steady
+        assert not steady_state([100, 100, odd, 100, 100]).achieved
+    assert steady_state([float("nan")] + [100] * 5).achieved
+
+
+def test_noise_around_one_level_holds_to_the_end() -> None:
+    series = [100 + 4 * (-1) ** number for number in range(60)]
+    found = steady_state(series)
+    assert found.measured is found.first and found.left is None
 
 
 def test_one_that_stays_has_not_left() -> None:

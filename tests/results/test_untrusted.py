@@ -45,7 +45,7 @@ def plan_on(target: Path, **changes: Any) -> Plan:
     plan = hand_plan(
         name=str(target), levels=(1,), target=file, backend={"kind": "sync"}, layout="missing", verify=None
     )
-    return plan.model_copy(update={"own": OWN, **changes})
+    return plan.model_copy(update={"created_name": OWN, **changes})
 
 
 def with_target(plan: Plan, target: dict[str, Any], **workload: Any) -> Plan:
@@ -145,7 +145,7 @@ def test_a_run_id_that_is_no_file_name_is_refused(run_id: str, target: Path, tmp
 
 @pytest.mark.parametrize("own", ["../x", "iosonde-1", "data", "/etc"])
 def test_an_own_name_that_is_no_own_name_is_refused(own: str, target: Path, tmp_path: Path) -> None:
-    directory = received(plan_on(target, own=own), tmp_path)
+    directory = received(plan_on(target, created_name=own), tmp_path)
     with pytest.raises(ResultsError, match=r"plan\.json` is damaged"):
         ResultSet.open(directory)
 

@@ -128,7 +128,8 @@ def window(values: ArrayLike, *, first: int = 1, criteria: Criteria = SNIA) -> W
     sample = np.asarray(values, dtype=np.float64)
     rounds = first + np.arange(len(sample))
     centred = rounds - rounds.mean()
-    slope = float(centred @ sample / (centred @ centred)) if len(sample) > 1 else 0.0
+    with np.errstate(invalid="ignore"):  # A value that is not finite makes the window not steady.
+        slope = float(centred @ sample / (centred @ centred)) if len(sample) > 1 else 0.0
     mean = float(sample.mean())
     return Window(
         first=first,
@@ -147,57 +148,77 @@ class SteadyState:
     rounds: int
     criteria: Criteria
     first: Window | None
-    """The first steady window; None if it was not achieved."""
+    """The first steady window, also if the series left steady state after it; None if there is none."""
     measured: Window | None
-    """The first window since which it was steady without a break, or was last: results are taken out of it. It is the
-    first one of all unless steady state was left and came back, at another level as a rule."""
+    """The measurement window: the first one after which the series stayed steady, at the level of the last window, to
+    the end. None if the last window is not steady."""
     latest: Window | None
     """The last window there is; None with too few rounds for one."""
     left: int | None
-    """The first round, after steady state was achieved, whose window is not steady; None if it never left."""
+    """The round in which the series left the first steady window: the last of the first later window that is not
+    steady, or that is at another level. None if it never left."""
 
     @property
     def achieved(self) -> bool:
-        """Whether any window was steady."""
+        """Whether steady state was reached and held to the end."""
         return self.measured is not None
 
     @property
     def came_back(self) -> bool:
-        """Whether it was left and there again later."""
-        return self.measured is not self.first
+        """Whether it was left and reached again."""
+        return self.measured is not None and self.measured is not self.first
 
     @property
     def lost(self) -> bool:
-        """Whether it was achieved, and at the end is no more."""
-        return self.latest is not None and self.achieved and not self.latest.steady
+        """Whether it was reached once and does not hold at the end."""
+        return self.first is not None and self.measured is None
 
 
 def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA) -> SteadyState:
-    """Apply the rule to every window of a series, one value a round."""
+    """Apply the rule to every window of a series, one value per round, and check that it holds to the end.
+
+    A slow decline can pass the rule in every window. So a window counts only if its mean, and those of all later
+    windows, are within the allowed slope of the mean of the last window.
+    """
     sample = np.asarray(values, dtype=np.float64)
     ends = range(criteria.window, len(sample) + 1)
     windows = [
         window(sample[end - criteria.window : end], first=end - criteria.window + 1, criteria=criteria) for end in ends
     ]
-    stretches = [list(group) for steady, group in itertools.groupby(windows, key=lambda each: each.steady) if steady]
-    first = stretches[0][0] if stretches else None
-    later = [each for each in windows if first and each.last > first.last]
+    first = next((each for each in windows if each.steady), None)
+    held = _held(windows)
+    measured = held[-1] if held else None
+    later = [each for each in windows if first and each.last > first.last and measured is not first]
     return SteadyState(
         rounds=len(sample),
         criteria=criteria,
         first=first,
-        measured=stretches[-1][0] if stretches else None,
+        measured=measured,
         latest=windows[-1] if windows else None,
-        left=next((each.last for each in later if not each.steady), None),
+        left=next((each.last for each in later if first and not (each.steady and _same_level(each, first))), None),
     )
 
 
+def _held(windows: Sequence[Window]) -> list[Window]:
+    """The windows, from the last one backwards, that are steady at the level of the last one."""
+    if not windows:
+        return []
+    closing = windows[-1]
+    backwards = reversed(windows)
+    return list(itertools.takewhile(lambda each: each.steady and _same_level(each, closing), backwards))
+
+
+def _same_level(one: Window, other: Window) -> bool:
+    """Whether the means of two windows differ by no more than the allowed slope."""
+    lower = min(abs(one.mean), abs(other.mean))
+    return abs(one.mean - other.mean) <= (one.criteria.slope + _ROUNDING) * lower
+
+
 def steady_windows(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA) -> int:
-    """Return how many windows are steady one after the other up to the last round; 0 if the last is not."""
+    """Return how many consecutive windows up to the last one are steady at its level; 0 if the last is not steady."""
     sample = np.asarray(values, dtype=np.float64)
-    ends = range(len(sample), criteria.window - 1, -1)
-    steady = (window(sample[end - criteria.window : end], criteria=criteria).steady for end in ends)
-    return sum(1 for _ in itertools.takewhile(bool, steady))
+    ends = range(criteria.window, len(sample) + 1)
+    return len(_held([window(sample[end - criteria.window : end], criteria=criteria) for end in ends]))
 
 
 CLIFF = 0.8

@@ -18,7 +18,7 @@ class Procedure(Frozen):
     settings: JsonObject
     """Settings of the kind, resolved: everything that a decision depends on besides records."""
     max_runs: int = Field(validation_alias=AliasChoices("max_runs", "most_runs"))
-    """Upper bound of its runs. Plans before 0.2 call it `most_runs`."""
+    """Upper bound of its runs. Earlier plans call it `most_runs`."""
     text: str
     """Its steps and bounds, for a reader."""
     spec: JsonObject

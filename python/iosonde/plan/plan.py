@@ -41,7 +41,7 @@ class Plan(Frozen):
     required_options: list[str] = Field(default=[], exclude=True)
     """Options without which it is not carried out; not kept, since they may contain serial numbers."""
     created_name: OwnName = Field(default="", validation_alias=AliasChoices("created_name", "own"))
-    """Name of what is created on the target (`iosonde-XXXXXXXX`), where anything is. Plans before 0.2 call it `own`."""
+    """Name of what is created on the target (`iosonde-XXXXXXXX`), where anything is. Earlier plans call it `own`."""
 
     @property
     def adaptive(self) -> list[Case]:

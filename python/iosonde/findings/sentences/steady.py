@@ -111,7 +111,6 @@ def _of_run(course: Course, load: str) -> Finding:
         kind="steady",
         title=wording.sentence(
             f"{load} is steady after {end} at {wording.value_text(metric, window.mean)}, {fraction} of its best round"
-            + (", and leaves that state again" if course.steady.lost else "")
         ),
         note=f"rounds {window.first} to {window.last} of {format_duration(course.round_s * 1e9)}: range "
         f"{wording.percent_text(window.range_share)}, slope {wording.percent_text(window.slope_share)} of the mean"
@@ -125,11 +124,11 @@ def _of_run(course: Course, load: str) -> Finding:
 def _leaving(course: Course, load: str) -> Iterator[Finding]:
     """Say when a run that was steady was so no more, what it fell to or rose to, and whether it came to rest there."""
     steady, metric = course.steady, course.tracking
-    if not (steady.left and steady.first and steady.measured and steady.latest):
+    if not (steady.left and steady.first and steady.latest):
         return
-    before = steady.first.mean
-    after = steady.measured.mean if steady.came_back else float(course.values[-1])
-    rest = f"steady again since round {steady.measured.first}" if steady.came_back else "not steady again until the end"
+    before, again = steady.first.mean, steady.measured if steady.came_back else None
+    after = again.mean if again else float(course.values[-1])
+    rest = f"steady again since round {again.first}" if again else "not steady again until the end"
     yield Untyped(
         kind="steady",
         title=wording.sentence(
