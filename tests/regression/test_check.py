@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import fabricate
 import numpy as np
 import pytest
+from command_line import Iosonde
 
 from iosonde.comparison.variance import session_variances
 from iosonde.errors import ResultsError
@@ -89,12 +88,6 @@ def test_variances_of_independent_cells_are_pooled_and_of_common_disturbances_ar
     assert common[0].degrees == pytest.approx(4, abs=0.1)
 
 
-def command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "iosonde", "check", *map(str, arguments)], capture_output=True, text=True, timeout=60
-    )
-
-
 @pytest.fixture(scope="module")
 def result_sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Five baselines, an equal candidate and one that is 20 % slower."""
@@ -109,12 +102,12 @@ def baselines(result_sets: dict[str, Path]) -> list[object]:
     return [each for number in range(5) for each in ("--baseline", result_sets[f"b{number}"])]
 
 
-def test_exit_codes_and_formats(result_sets: dict[str, Path], tmp_path: Path) -> None:
-    equal = command(result_sets["equal"], *baselines(result_sets), "--detect", "30%")
+def test_exit_codes_and_formats(iosonde: Iosonde, result_sets: dict[str, Path], tmp_path: Path) -> None:
+    equal = iosonde("check", result_sets["equal"], *baselines(result_sets), "--detect", "30%")
     assert equal.returncode == 0, equal.stdout + equal.stderr
     assert equal.stdout.startswith("No regression in ")
     files = ["--junit", tmp_path / "check.xml", "--markdown", tmp_path / "check.md"]
-    slow = command(result_sets["slow"], *baselines(result_sets), "--json", *files)
+    slow = iosonde("check", result_sets["slow"], *baselines(result_sets), "--json", *files)
     assert slow.returncode == 1, slow.stdout + slow.stderr
     printed = json.loads(slow.stdout)
     assert printed["exit_code"] == 1
@@ -125,18 +118,20 @@ def test_exit_codes_and_formats(result_sets: dict[str, Path], tmp_path: Path) ->
     assert (tmp_path / "check.md").read_text().startswith("**Regression in ")
 
 
-def test_one_baseline_states_its_assumption_and_cannot_prove_a_small_loss(result_sets: dict[str, Path]) -> None:
-    done = command(result_sets["equal"], "--baseline", result_sets["b0"])
+def test_one_baseline_states_its_assumption_and_cannot_prove_a_small_loss(
+    iosonde: Iosonde, result_sets: dict[str, Path]
+) -> None:
+    done = iosonde("check", result_sets["equal"], "--baseline", result_sets["b0"])
     assert done.returncode == 2
     assert done.stdout.startswith("Cannot tell: ")
     assert "variance between sessions is unknown with one baseline" in done.stdout
 
 
-def test_errors_are_not_taken_for_regressions(result_sets: dict[str, Path], tmp_path: Path) -> None:
-    missing = command(tmp_path / "missing", "--baseline", result_sets["b0"])
+def test_errors_are_not_taken_for_regressions(iosonde: Iosonde, result_sets: dict[str, Path], tmp_path: Path) -> None:
+    missing = iosonde("check", tmp_path / "missing", "--baseline", result_sets["b0"])
     assert missing.returncode == 2
     assert missing.stderr.startswith("error: ")
-    percent = command(result_sets["equal"], "--baseline", result_sets["b0"], "--allow", "many")
+    percent = iosonde("check", result_sets["equal"], "--baseline", result_sets["b0"], "--allow", "many")
     assert percent.returncode == 2
     assert "--allow" in percent.stderr
 
