@@ -54,6 +54,7 @@ def lines(plan: Plan) -> Iterator[str]:
     yield from _control_lines(study, plan)
     yield ""
     yield from summary(plan)
+    yield from _power_lines(plan)
     if plan.required_options:
         yield f"requires  {' '.join(plan.required_options)}"
 
@@ -76,6 +77,18 @@ def summary(plan: Plan) -> Iterator[str]:
     yield from (f"target    {thing.path}: {thing.what}" for thing in plan.destroys)
     if not plan.destroys:
         yield "creates   nothing"
+
+
+def _power_lines(plan: Plan) -> Iterator[str]:
+    """Which difference the repeats can show; simulated and null targets do not vary."""
+    from pathlib import Path
+
+    if plan.target.startswith(("sim:", "simulated:", "null:")):
+        return
+    from iosonde.comparison.power import power_of
+
+    text = f"power     {power_of(plan, Path('iosonde-results')).text}"
+    yield from textwrap.wrap(text, COLUMNS, subsequent_indent=" " * 10)
 
 
 def _setup_lines(plan: Plan) -> Iterator[str]:
