@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.findings.cells import along, groups
-from iosonde.metrics.statistics import median_interval, ratio
+from iosonde.metrics.statistics import maximum_interval, median_interval, ratio
 
 
 def peak(cells: pl.DataFrame, *, over: str, by: Sequence[str] = (), better: str = "higher") -> pl.DataFrame:
@@ -23,7 +23,8 @@ def peak(cells: pl.DataFrame, *, over: str, by: Sequence[str] = (), better: str 
         medians = np.array([np.median(repeats) for repeats in values])
         order = np.argsort(-medians if better == "higher" else medians, kind="stable")
         best, second = int(order[0]), int(order[min(1, len(order) - 1)])
-        estimate, lead = median_interval(values[best]), ratio(values[best], values[second])
+        estimate = maximum_interval(values) if better == "higher" else median_interval(values[best])
+        lead = ratio(values[best], values[second])
         rows.append(
             {
                 **key,

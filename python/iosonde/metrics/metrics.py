@@ -21,11 +21,18 @@ from iosonde.metrics.scopes import (
     SCOPE_KEYS,
     latency_percentiles,
     of_usual_length,
+    overall,
     scopes_of,
     seconds_between,
     sums,
 )
-from iosonde.metrics.statistics import block_bootstrap, median_intervals
+from iosonde.metrics.statistics import (
+    Floats,
+    median_intervals,
+    median_method,
+    repeat_correlation,
+    series_interval,
+)
 
 _RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
 
@@ -62,24 +69,39 @@ def _with_media(facts: Facts) -> pl.DataFrame:
 def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     """Summarise the repeats of each case.
 
-    Columns: `result_set, case_id, part, control, stream, operation, metric, median, low, high, repeats, minimum,
-    maximum`. `low` and `high` are the 95 % bootstrap interval of the median; null with fewer than three repeats.
+    Columns: `result_set, case_id, part, control, stream, operation, metric, median, low, high, method, repeats,
+    minimum, maximum`. `low` and `high` are the 95 % confidence interval of the median by `method`
+    (docs/statistics.md); null with fewer than three repeats.
     """
     keys = ("result_set", "case_id", "part", "control", *SCOPE_KEYS, "metric")
     summary = runs.group_by(keys, maintain_order=True).agg(
-        pl.col("value"),
+        pl.col("value").sort_by("order"),
         median=pl.col("value").median(),
         repeats=pl.len(),
         minimum=pl.col("value").min(),
         maximum=pl.col("value").max(),
     )
+    correlations = _correlations(runs)
     intervals = pl.concat(
-        [_intervals(group) for _, group in summary.group_by("repeats")]
-        or [summary.select(*keys, low="median", high="median")]
+        [
+            _intervals(group, correlations.get(str(name), 0.0))
+            for (name, _), group in summary.group_by("result_set", "repeats")
+        ]
+        or [summary.select(*keys, low="median", high="median", method=pl.lit(""))]
     )
     return summary.join(intervals, on=keys, maintain_order="left").select(
-        *keys, "median", "low", "high", "repeats", "minimum", "maximum"
+        *keys, "median", "low", "high", "method", "repeats", "minimum", "maximum"
     )
+
+
+def _correlations(runs: pl.DataFrame) -> dict[str, float]:
+    """Return the correlation of consecutive repeats in each result set, from the rate of the whole load."""
+    rates = overall(runs).filter(pl.col("metric").is_in(("iops", "ops_per_sec")), ~pl.col("control"))
+    repeats = rates.group_by("result_set", "case_id").agg(pl.col("value").sort_by("order"))
+    return {
+        str(name): repeat_correlation([values.to_numpy() for values in group["value"]])
+        for (name,), group in repeats.group_by("result_set")
+    }
 
 
 INTERVAL_METRICS = (
@@ -119,7 +141,7 @@ def interval_metrics(
 
 
 def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean of each interval metric over the measurement of a run, with its block-bootstrap interval.
+    """Return the mean of each interval metric over the measurement of a run, with its confidence interval.
 
     Columns: `result_set, run_id, case_id, stream, operation, metric, mean, low, high, intervals`. It says how steady a
     run was, not what the next run would give: that takes repeats. Null with fewer than six intervals.
@@ -128,7 +150,7 @@ def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:
     rows = []
     measured = intervals.filter(pl.col("phase") == "measure").sort("interval", maintain_order=True)
     for key, group in measured.group_by(keys, maintain_order=True):
-        estimate = block_bootstrap(group["value"].to_numpy())
+        estimate = series_interval(group["value"].to_numpy())
         rows.append((*key, estimate.value, estimate.low, estimate.high, len(group)))
     schema = {name: intervals.schema[name] for name in keys}
     schema |= {"mean": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "intervals": pl.Int64()}
@@ -182,9 +204,10 @@ def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -
     )
 
 
-def _intervals(summary: pl.DataFrame) -> pl.DataFrame:
+def _intervals(summary: pl.DataFrame, correlation: float) -> pl.DataFrame:
     """Return the intervals of the medians of rows that all have the same number of repeats."""
-    low, high = median_intervals(np.stack([values.to_numpy() for values in summary["value"]]))
+    rows: Floats = np.stack([values.to_numpy() for values in summary["value"]])
+    low, high = median_intervals(rows, correlation=correlation)
     return summary.select(
         "result_set",
         "case_id",
@@ -194,4 +217,5 @@ def _intervals(summary: pl.DataFrame) -> pl.DataFrame:
         "metric",
         low=pl.Series(low, nan_to_null=True),
         high=pl.Series(high, nan_to_null=True),
+        method=pl.Series([median_method(row, correlation=correlation) for row in rows], dtype=pl.String),
     )

@@ -1,13 +1,14 @@
-"""Intervals of confidence: how sure a number is, from its repeats or from the course of one run.
+"""Confidence intervals: how precise a value is, by its repeats or by the intervals of one run.
 
-All intervals are 95 % percentile bootstraps of a median, seeded, so that the same results always give the same report.
-What they can promise with few repeats is said in docs/metrics.md: three repeats give the range of the three.
+The methods were chosen by simulation (`bench/coverage.py`); docs/statistics.md has the table of their coverage, their
+sources, and what they cannot show. Everything is deterministic: the same results always give the same report.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -18,21 +19,39 @@ CONFIDENCE = 0.95
 RESAMPLES = 4000
 MINIMUM_REPEATS = 3
 """With fewer there is no interval."""
+ORDER_STATISTICS_FROM = 6
+"""From so many repeats on, the range of a sample covers its median with 95 % confidence, whatever the distribution."""
+MINIMUM_INTERVALS = 6
+"""A run with fewer intervals has no interval of its mean."""
 MARGIN = 0.05
-"""Two figures within 5 % of each other are the same for anyone who chooses storage by them."""
+"""Two values within 5 % of each other are the same for anyone who chooses storage by them."""
 SEED = 20251
 
 Floats = NDArray[np.float64]
 Verdict = Literal["better", "worse", "same", "unclear"]
 
+T_LOG = "Student's t on logarithms"
+T_PLAIN = "Student's t"
+ORDER = "order statistics"
+AUTOREGRESSIVE = "Student's t with AR(1) correction"
+WELCH = "Welch's t on logarithms"
+PAIRED = "Student's t on logarithms of paired ratios"
+POOLED = "Welch's t on logarithms, pooled over cells"
+SIMULTANEOUS = "simultaneous t over all candidates"
+BOOTSTRAP = "percentile bootstrap"
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval of confidence; `low` and `high` are None where nothing supports one."""
+    """A value with its confidence interval; `low` and `high` are None where nothing supports one."""
 
     value: float
     low: float | None = None
     high: float | None = None
+    method: str = field(default="", compare=False)
+    """Name of the method, as docs/statistics.md explains it; empty without an interval."""
+    n: int = field(default=0, compare=False)
+    """Number of values it is based on: repeats, intervals, or cells."""
 
     @property
     def certain(self) -> bool:
@@ -49,39 +68,187 @@ class Estimate:
 
 
 def median_interval(values: ArrayLike) -> Estimate:
-    """Return the median of a sample with its bootstrap interval."""
+    """Return the median of independent repeats with its interval."""
     sample = np.asarray(values, dtype=np.float64)
     low, high = median_intervals(sample[np.newaxis, :])
     if np.isnan(low[0]):
-        return Estimate(float(np.median(sample)))
-    return Estimate(float(np.median(sample)), float(low[0]), float(high[0]))
+        return Estimate(float(np.median(sample)), n=len(sample))
+    return Estimate(float(np.median(sample)), float(low[0]), float(high[0]), median_method(sample), len(sample))
 
 
-def median_intervals(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the interval of the median of each row; NaN where a row has fewer than `MINIMUM_REPEATS` values.
+def median_method(sample: Floats, *, correlation: float = 0.0) -> str:
+    """Return the name of the method that `median_intervals` uses for a sample."""
+    if len(sample) < MINIMUM_REPEATS:
+        return ""
+    if correlation > 0:
+        return AUTOREGRESSIVE
+    if len(sample) >= ORDER_STATISTICS_FROM:
+        return ORDER
+    return T_LOG if (sample > 0).all() else T_PLAIN
 
-    Each possible median of a resample is a mean of two ranks with a known share, so one draw serves all rows.
+
+def median_intervals(rows: Floats, *, correlation: float = 0.0) -> tuple[Floats, Floats]:
+    """Return the interval of the median of each row of repeats; NaN with fewer than `MINIMUM_REPEATS` values.
+
+    Up to five repeats Student's t on logarithms (on the values, where one is not positive), then order statistics,
+    which hold for every distribution. With a `correlation` of consecutive repeats, t with its AR(1) correction.
     """
     count = rows.shape[1]
     if count < MINIMUM_REPEATS:
         nothing = np.full(rows.shape[0], np.nan)
         return nothing, nothing
-    lower, upper, weight = _median_ranks(count)
-    ordered = np.sort(rows, axis=1)
-    medians = (ordered[:, lower] + ordered[:, upper]) / 2
-    order = np.argsort(medians, axis=1)
-    share = np.cumsum(weight[order], axis=1)
-    sorted_medians = np.take_along_axis(medians, order, axis=1)
-    tail = (1 - CONFIDENCE) / 2
-    return _first_reaching(sorted_medians, share, tail), _first_reaching(sorted_medians, share, 1 - tail)
+    if count >= ORDER_STATISTICS_FROM and correlation == 0:
+        return _order_statistics(np.sort(rows, axis=1))
+    medians = np.median(rows, axis=1)
+    positive = rows.min(axis=1) > 0
+    logs = np.log(np.where(rows.min(axis=1, keepdims=True) > 0, rows, 1.0))
+    low, high = (np.exp(bound) for bound in _t_bounds(logs, correlation))
+    plain_low, plain_high = _t_bounds(rows, correlation)
+    low, high = np.where(positive, low, plain_low), np.where(positive, high, plain_high)
+    return np.minimum(low, medians), np.maximum(high, medians)
+
+
+def _t_bounds(rows: Floats, correlation: float, confidence: float | None = None) -> tuple[Floats, Floats]:
+    factor, freedom = _moments(rows.shape[1], correlation)
+    confidence = confidence or SMALL_SAMPLES.get(rows.shape[1], CONFIDENCE)
+    half = _t_quantile(freedom, confidence) * np.sqrt(rows.var(axis=1, ddof=1) * factor)
+    means = rows.mean(axis=1)
+    return means - half, means + half
+
+
+def _order_statistics(ordered: Floats) -> tuple[Floats, Floats]:
+    """Return the innermost pair of ranks whose range covers the median with at least the confidence (David 1981)."""
+    rank = _rank(ordered.shape[1])
+    return ordered[:, rank], ordered[:, ordered.shape[1] - 1 - rank]
+
+
+@lru_cache(maxsize=256)
+def _rank(count: int) -> int:
+    """Return the outer rank, from 0: the range from rank k to n - 1 - k misses by at most two binomial tails."""
+    tails = np.cumsum([math.comb(count, k) / 2.0**count for k in range(count // 2 + 1)])
+    return int(np.flatnonzero(1 - 2 * tails >= CONFIDENCE)[-1])
+
+
+SMALL_SAMPLES = {3: 0.977, 4: 0.973, 5: 0.971}
+"""Confidence of t for so few repeats, which covers 95 % also where samples have two near modes: by simulation."""
+
+
+def _t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+CORRELATIONS = np.concatenate([np.arange(0, 0.9, 0.05), np.arange(0.9, 0.985, 0.01)])
+"""Lag-1 correlations for which moments are computed; others are interpolated."""
+LARGEST_EXACT = 200
+"""Longer series use the moments' limits."""
+
+
+@lru_cache(maxsize=4096)
+def _moments(count: int, correlation: float) -> tuple[float, float]:
+    """Return variance of the mean over expected sample variance, and Satterthwaite's degrees of freedom, for AR(1).
+
+    Exact second moments: with C the correlation matrix and D = HCH its centred form, the mean has the variance
+    sum(C) / n^2, the sample variance the expectation tr(D) / (n - 1) and the degrees of freedom tr(D)^2 / tr(D^2).
+    """
+    if count > LARGEST_EXACT:
+        inflation = (1 + correlation) / (1 - correlation)
+        return inflation / count, max(1.0, count * (1 - correlation**2) / (1 + correlation**2) - 1)
+    index = np.arange(count)
+    matrix = correlation ** np.abs(index[:, np.newaxis] - index)
+    centred = matrix - matrix.mean(axis=0) - matrix.mean(axis=1)[:, np.newaxis] + matrix.mean()
+    trace = float(np.trace(centred))
+    return float(matrix.sum()) / count**2 / (trace / (count - 1)), trace**2 / float((centred**2).sum())
+
+
+@lru_cache(maxsize=256)
+def _expected_lag_one(count: int) -> Floats:
+    """Return the expected lag-1 autocorrelation of samples for each of `CORRELATIONS`: small samples are biased."""
+    if count > LARGEST_EXACT:
+        return CORRELATIONS - (1 + 3 * CORRELATIONS) / count
+    found = []
+    index = np.arange(count)
+    for correlation in CORRELATIONS:
+        matrix = correlation ** np.abs(index[:, np.newaxis] - index)
+        centred = matrix - matrix.mean(axis=0) - matrix.mean(axis=1)[:, np.newaxis] + matrix.mean()
+        found.append(float(np.trace(centred, offset=1)) / float(np.trace(centred)))
+    return np.maximum.accumulate(found)
+
+
+UPPER = 1.4
+"""Standard errors by which an estimated correlation is raised, so that the interval covers: chosen by simulation."""
+
+
+def series_interval(series: ArrayLike) -> Estimate:
+    """Return the mean of one run's interval series, with an interval that respects its autocorrelation.
+
+    Consecutive intervals resemble each other, so their mean is less precise than that of as many independent values.
+    The lag-1 correlation is estimated, corrected for its bias (Kendall 1954), raised by its standard error, and enters
+    variance and degrees of freedom.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    count = len(values)
+    if count < MINIMUM_INTERVALS:
+        return Estimate(float(values.mean()) if count else float("nan"), n=count)
+    mean, deviation = float(values.mean()), values - values.mean()
+    total = float((deviation**2).sum())
+    if total == 0:
+        return Estimate(mean, mean, mean, AUTOREGRESSIVE, count)
+    lag_one = float((deviation[1:] * deviation[:-1]).sum()) / total
+    error = math.sqrt(max(1 - lag_one**2, 0.05) / count)
+    correlation = float(np.interp(lag_one + UPPER * error, _expected_lag_one(count), CORRELATIONS))
+    factor, freedom = _moments(count, round(correlation, 3))
+    half = _t_quantile(freedom) * math.sqrt(total / (count - 1) * factor)
+    return Estimate(mean, mean - half, mean + half, AUTOREGRESSIVE, count)
 
 
 @lru_cache(maxsize=64)
-def _median_ranks(count: int) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-    """Return the pairs of ranks whose mean is the median of a resample, and how often each pair comes up."""
-    drawn = np.stack(_middle_ranks(count, 5 * RESAMPLES, SEED), axis=1)
-    pairs, times = np.unique(drawn, axis=0, return_counts=True)
-    return pairs[:, 0], pairs[:, 1], times / times.sum()
+def _mean_lag_one(count: int) -> Floats:
+    """Return the mean lag-1 autocorrelation of short samples for each of `CORRELATIONS`, by simulation."""
+    if count > SHORT:
+        return _expected_lag_one(count)
+    random = np.random.default_rng(SEED)
+    noise = random.standard_normal((4000, count))
+    found = []
+    for correlation in CORRELATIONS:
+        rows = noise.copy()
+        for i in range(1, count):
+            rows[:, i] = correlation * rows[:, i - 1] + math.sqrt(1 - correlation**2) * noise[:, i]
+        rows -= rows.mean(axis=1)[:, np.newaxis]
+        found.append(float(((rows[:, 1:] * rows[:, :-1]).sum(axis=1) / (rows**2).sum(axis=1)).mean()))
+    return np.maximum.accumulate(found)
+
+
+SHORT = 20
+"""Repeats of which the bias of an autocorrelation is simulated; that of longer samples is computed."""
+SIGNIFICANT = 1.0
+"""Standard errors above its expectation from which a pooled correlation counts."""
+MINIMUM_CASES = 8
+"""The correlation of repeats is estimated only from at least so many cases."""
+
+
+def repeat_correlation(cases: Sequence[ArrayLike]) -> float:
+    """Return the lag-1 correlation of consecutive repeats, pooled over cases; 0 where it is not significant.
+
+    A few repeats of one case cannot show whether they drift; all cases of a result set together can. `cases` are the
+    repeats of each in the order of execution. The result is raised by its standard error (jackknife over cases).
+    """
+    logs = [np.log(found) for each in cases if len(found := np.asarray(each)) >= MINIMUM_REPEATS and (found > 0).all()]
+    centred = [each - each.mean() for each in logs if np.ptp(each) > 0]
+    if len(centred) < MINIMUM_CASES:
+        return 0.0
+    products = np.array([float((each[1:] * each[:-1]).sum() / (each**2).sum()) for each in centred])
+    expected = np.array([_mean_lag_one(len(each)) for each in centred]).mean(axis=0)
+    error = float(products.std(ddof=1)) / math.sqrt(len(products))
+    mean = float(products.mean())
+    if mean - SIGNIFICANT * error <= expected[0]:
+        return 0.0
+    return round(float(np.interp(mean + UPPER * error, expected, CORRELATIONS)), 2)
+
+
+def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:
+    return np.random.default_rng(seed).integers(0, count, size=(resamples, count), dtype=np.intp)
 
 
 @lru_cache(maxsize=1024)
@@ -89,15 +256,6 @@ def _middle_ranks(count: int, resamples: int, seed: int) -> tuple[NDArray[np.int
     """Return the two middle ranks of each resample: all that its median depends on, so drawn once for every sample."""
     drawn = np.sort(_resamples(count, resamples, seed=seed), axis=1)
     return drawn[:, (count - 1) // 2].astype(np.int32), drawn[:, count // 2].astype(np.int32)
-
-
-def _first_reaching(values: Floats, share: Floats, wanted: float) -> Floats:
-    column = np.argmax(share >= wanted - 1e-12, axis=1)
-    return np.take_along_axis(values, column[:, np.newaxis], axis=1)[:, 0]
-
-
-def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:
-    return np.random.default_rng(seed).integers(0, count, size=(resamples, count), dtype=np.intp)
 
 
 def resampled_medians(values: ArrayLike, *, seed: int = SEED, resamples: int = RESAMPLES) -> Floats:
@@ -108,47 +266,104 @@ def resampled_medians(values: ArrayLike, *, seed: int = SEED, resamples: int = R
     return medians
 
 
-def percentile_interval(value: float, resampled: Floats) -> Estimate:
+def percentile_interval(value: float, resampled: Floats, n: int = 0) -> Estimate:
     """Return an estimate from a statistic and its bootstrap distribution."""
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(resampled, [tail, 100 - tail])
-    return Estimate(value, float(low), float(high))
+    return Estimate(value, float(low), float(high), BOOTSTRAP, n)
 
 
 def ratio(numerator: ArrayLike, denominator: ArrayLike, *, paired: bool = False) -> Estimate:
-    """Return the ratio of two groups, with its interval.
+    """Return the ratio of two groups of positive values, with its interval.
 
-    Unpaired: ratio of the medians, each group resampled by itself. Paired (runs that were interleaved, one by one):
-    median of the ratios, pairs resampled together, so that what both members of a pair suffered cancels.
+    Unpaired: ratio of the medians, Welch's t on logarithms. Paired (runs that were interleaved, one by one): median of
+    the ratios, Student's t on their logarithms, so that drift that both members of a pair share cancels.
     """
     top, bottom = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     if paired:
         assert len(top) == len(bottom), "paired groups are of equal length"
-        return median_interval(top / bottom)
-    value = float(np.median(top) / np.median(bottom))
-    if min(len(top), len(bottom)) < MINIMUM_REPEATS:
-        return Estimate(value)
-    return percentile_interval(value, resampled_medians(top) / resampled_medians(bottom, seed=SEED + 1))
+        ratios = top / bottom
+        low, high = _t_log(ratios)
+        method = PAIRED if low is not None else ""
+        return _around(float(np.median(ratios)), low, high, method, len(ratios))
+    return _welch(float(np.median(top) / np.median(bottom)), [(top, bottom)], WELCH)
 
 
 def pooled_ratio(pairs: Sequence[tuple[ArrayLike, ArrayLike]]) -> Estimate:
     """Return the geometric mean of the ratios of several pairs of groups, with its interval.
 
-    Where every group has repeats, they are resampled within their groups. Where they have not (published figures, a
-    single run a case), the pairs themselves are resampled: the interval then says how the ratio varies among them.
+    Where every group has repeats, their variances are pooled. Where they have not (published values, a single run per
+    case), the interval says how the ratio varies among the pairs.
     """
     groups = [(np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)) for top, bottom in pairs]
     ratios = np.array([np.median(top) / np.median(bottom) for top, bottom in groups])
     value = float(np.exp(np.mean(np.log(ratios))))
     if all(min(len(top), len(bottom)) >= MINIMUM_REPEATS for top, bottom in groups):
-        logs = [
-            np.log(resampled_medians(top, seed=SEED + 2 * i)) - np.log(resampled_medians(bottom, seed=SEED + 2 * i + 1))
-            for i, (top, bottom) in enumerate(groups)
-        ]
-        return percentile_interval(value, np.exp(np.mean(logs, axis=0)))
+        return _welch(value, groups, POOLED)
     if len(pairs) < MINIMUM_REPEATS:
-        return Estimate(value)
-    return percentile_interval(value, np.exp(np.mean(np.log(ratios)[_resamples(len(pairs))], axis=1)))
+        return Estimate(value, n=len(pairs))
+    low, high = _t_log(ratios, CONFIDENCE)
+    return _around(value, low, high, T_LOG, len(pairs))
+
+
+def _welch(value: float, groups: Sequence[tuple[Floats, Floats]], method: str) -> Estimate:
+    """Interval of the mean difference of logarithms; Satterthwaite's degrees of freedom over all groups."""
+    sides = [side for pair in groups for side in pair]
+    n = min(map(len, sides))
+    if n < MINIMUM_REPEATS or any((side <= 0).any() for side in sides):
+        return Estimate(value, n=n)
+    logs = [np.log(side) for side in sides]
+    center = sum((1 if i % 2 == 0 else -1) * float(each.mean()) for i, each in enumerate(logs)) / len(groups)
+    parts = [float(each.var(ddof=1)) / len(each) for each in logs]
+    variance = sum(parts)
+    if variance == 0:
+        return Estimate(value, value, value, method, n)
+    freedom = variance**2 / sum(part**2 / (len(each) - 1) for part, each in zip(parts, logs, strict=True))
+    half = _t_quantile(freedom) * math.sqrt(variance) / len(groups)
+    return _around(value, math.exp(center - half), math.exp(center + half), method, n)
+
+
+def _t_log(values: Floats, confidence: float | None = None) -> tuple[float | None, float | None]:
+    if len(values) < MINIMUM_REPEATS or (values <= 0).any():
+        return None, None
+    low, high = _t_bounds(np.log(values)[np.newaxis, :], 0.0, confidence)
+    return float(np.exp(low[0])), float(np.exp(high[0]))
+
+
+def _around(value: float, low: float | None, high: float | None, method: str, n: int) -> Estimate:
+    """Return an estimate whose interval contains its value, which is a median where the bounds are of a mean."""
+    if low is None or high is None:
+        return Estimate(value, n=n)
+    return Estimate(value, min(low, value), max(high, value), method, n)
+
+
+def maximum_interval(groups: Sequence[ArrayLike]) -> Estimate:
+    """Return the largest median of several groups, with an interval that accounts for its selection.
+
+    The winner among many is partly a winner by chance. So the interval is simultaneous: it covers all groups at once
+    with 95 % confidence, and therefore the selected one, whichever it is. The variance of logarithms is pooled; the
+    quantile is that of the largest of k independent |t| with its degrees of freedom.
+    """
+    samples = [np.asarray(group, dtype=np.float64) for group in groups]
+    best = max(samples, key=lambda sample: float(np.median(sample)))
+    value, n = float(np.median(best)), len(best)
+    usable = [np.log(sample) for sample in samples if len(sample) >= MINIMUM_REPEATS and (sample > 0).all()]
+    if n < MINIMUM_REPEATS or (best <= 0).any():
+        return Estimate(value, n=n)
+    freedom = sum(len(each) - 1 for each in usable)
+    pooled = sum(float(((each - each.mean()) ** 2).sum()) for each in usable) / freedom
+    logs = np.log(best)
+    spread = math.sqrt(max(pooled, float(logs.var(ddof=1))) / n)
+    half = _largest_t(len(usable), freedom) * spread
+    return _around(value, math.exp(logs.mean() - half), math.exp(logs.mean() + half), SIMULTANEOUS, n)
+
+
+@lru_cache(maxsize=256)
+def _largest_t(count: int, freedom: int) -> float:
+    """Quantile of the largest of `count` independent normal values over one estimated standard deviation."""
+    random = np.random.default_rng(SEED)
+    largest = np.abs(random.standard_normal((20_000, count))).max(axis=1)
+    return float(np.quantile(largest / np.sqrt(random.chisquare(freedom, 20_000) / freedom), CONFIDENCE))
 
 
 def verdict(ratio: Estimate, *, better: Literal["higher", "lower"], margin: float = MARGIN) -> Verdict:
@@ -169,43 +384,26 @@ def verdict(ratio: Estimate, *, better: Literal["higher", "lower"], margin: floa
 
 
 def runs_needed(ratio: Estimate, repeats: int) -> str:
-    """Say how many repeats would tell a ratio from 1, if the spread stays: an interval narrows with their root."""
+    """Estimate how many repeats would distinguish a ratio from 1 if the variance stays."""
     if ratio.low is None or ratio.high is None or repeats < MINIMUM_REPEATS:
         return f"at least {MINIMUM_REPEATS} repeats are needed"
     half_width, distance = np.log(ratio.high / ratio.low) / 2, abs(np.log(ratio.value))
     needed = repeats * (half_width / max(distance, np.log1p(MARGIN))) ** 2
-    return f"about {max(repeats + 1, int(np.ceil(needed)))} repeats would settle it"
-
-
-def block_bootstrap(series: ArrayLike, *, seed: int = SEED, resamples: int = RESAMPLES) -> Estimate:
-    """Return the mean of one run's interval series with an interval that respects its correlation in time.
-
-    Circular moving blocks of length n^(1/3) (Kuensch 1989; the rate that minimises the error of a variance): what one
-    second does the next one often repeats, and resampling single intervals would make the mean look surer than it is.
-    """
-    values = np.asarray(series, dtype=np.float64)
-    count = len(values)
-    if count < 2 * MINIMUM_REPEATS:
-        return Estimate(float(values.mean()) if count else float("nan"))
-    length = max(1, round(count ** (1 / 3)))
-    starts = np.random.default_rng(seed).integers(0, count, size=(resamples, -(-count // length)))
-    indices = (starts[:, :, np.newaxis] + np.arange(length)) % count
-    means = values[indices.reshape(resamples, -1)[:, :count]].mean(axis=1)
-    return percentile_interval(float(values.mean()), means)
+    return f"about {max(repeats + 1, int(np.ceil(needed)))} repeats would decide it"
 
 
 def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     """Return the slope of y over x by Theil and Sen (the median of all pairs' slopes), with a bootstrap interval.
 
-    A single outlier among a handful of control runs does not turn it, as it would a least-squares line.
+    A single outlier among a handful of control runs does not change it, as it would a least-squares line.
     """
     xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     value = _theil_sen(xs[np.newaxis, :], ys[np.newaxis, :])[0]
     if len(xs) < MINIMUM_REPEATS + 1:
-        return Estimate(float(value))
+        return Estimate(float(value), n=len(xs))
     drawn = _resamples(len(xs), max(100, min(1000, 2_000_000 // len(xs) ** 2)))
     slopes = _theil_sen(xs[drawn], ys[drawn])
-    return percentile_interval(float(value), slopes[~np.isnan(slopes)])
+    return percentile_interval(float(value), slopes[~np.isnan(slopes)], len(xs))
 
 
 def _theil_sen(xs: Floats, ys: Floats) -> Floats:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from iosonde.metrics.statistics import Estimate, Floats, block_bootstrap
+from iosonde.metrics.statistics import Estimate, Floats, series_interval
 
 _ROUNDING = 1e-9
 """A bound is met when it is exceeded by no more than arithmetic does."""
@@ -307,4 +307,4 @@ def _traced(previous: np.ndarray[tuple[int], np.dtype[np.int64]], end: int) -> l
 
 def plateau(values: Sequence[float] | Floats) -> Estimate:
     """Return the mean level of a stretch with an interval that respects its correlation in time."""
-    return block_bootstrap(values)
+    return series_interval(values)

@@ -94,7 +94,8 @@ def _scaling(question: Question, load: str, steps: Sequence[_Step]) -> Iterator[
         return
     run = steps[begin:end]
     over = question.analysis.over
-    gain = Estimate(*(_mean_gain(run, name) for name in ("value", "low", "high")))
+    value, low, high = (_mean_gain(run, name) for name in ("value", "low", "high"))
+    gain = Estimate(value, low, high)
     first, last = (wording.level_value(over, level) for level in (run[0].lower, run[-1].upper))
     after = f", then gain {_gain(steps[end]).value:.2f} times" if end < len(steps) else ""
     words = wording.metric_words(question.analysis.metric)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -10,7 +10,7 @@ import polars as pl
 from iosonde.findings.finding import Finding, Untyped
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.statistics import MINIMUM_REPEATS, median_interval
+from iosonde.metrics.statistics import MINIMUM_REPEATS, maximum_interval, median_interval
 
 
 def tell(cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Finding]:
@@ -23,9 +23,9 @@ def tell(cases: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Finding]:
         # The same load twice would be the same finding twice: operations of one size have one ratio of both.
         alike = fastest and busiest and fastest["block_size"] == busiest["block_size"]
         if fastest and not alike:
-            yield _best("bandwidth", fastest)
+            yield _best("bandwidth", fastest, _values(group, "bandwidth"))
         if busiest:
-            yield _best("iops", busiest)
+            yield _best("iops", busiest, _values(group, "iops"))
         alone = group.filter(pl.col("metric") == "completion_latency_ns_p50", pl.col("concurrency") == 1)
         if len(alone):
             shortest = alone.sort("block_size", "median", maintain_order=True).row(0, named=True)
@@ -62,9 +62,14 @@ def _with_medians(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _best(metric: str, row: Mapping[str, Any]) -> Finding:
+def _values(group: pl.DataFrame, metric: str) -> list[Any]:
+    """Return the repeats of every case that could be the best one."""
+    return group.filter(pl.col("metric") == metric)["values"].to_list()
+
+
+def _best(metric: str, row: Mapping[str, Any], candidates: Sequence[Any]) -> Finding:
     operation = _operation(row)
-    estimate = median_interval(row["values"])
+    estimate = maximum_interval(candidates)
     rate = "I/Os per second" if metric == "iops" else "bandwidth"
     return _finding(
         row,

@@ -13,7 +13,7 @@ from iosonde.findings.question import Question
 from iosonde.findings.saturation import SHARE_OF_PEAK
 from iosonde.metrics import wording
 from iosonde.metrics.catalogue import METRICS
-from iosonde.metrics.statistics import MINIMUM_REPEATS, median_interval, ratio
+from iosonde.metrics.statistics import MINIMUM_REPEATS, maximum_interval, median_interval, ratio
 
 
 def tell(question: Question) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def _finding(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
     near = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"])
     # Levels come in the order of the factor, so the first that is near the peak is where it is reached.
     reached = near.row(0, named=True)
-    estimate = median_interval(best["values"])
+    estimate = maximum_interval(group["values"].to_list())
     load = wording.phrase(question.words(best["case_id"], without=[over, *rest]))
     others = [wording.level_words(name, key[name]) for name in key if not question.is_worded(name)]
     load += f" ({', '.join(others)})" if others else ""

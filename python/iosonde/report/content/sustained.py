@@ -125,7 +125,8 @@ def _of_courses(source: Source, material: Material) -> Table:
     return Table(
         title=f"Steady state within the runs{of}",
         caption="Rounds are gathered out of the intervals of a run; x is the number of the round. The average has a "
-        "95 % interval by block bootstrap over the intervals of the window. The write cliff is the change point across "
+        "95 % confidence interval that respects the autocorrelation of the window's intervals. The write cliff is the "
+        "change point across "
         "which the bandwidth of the intervals drops most; a dash: nothing dropped by a fifth. The active range is "
         "what the load addresses, of a whole drive its user capacity.",
         heads=[
