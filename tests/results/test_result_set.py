@@ -14,6 +14,7 @@ from plans import a_failure, a_record, hand_plan, sign, tables
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet, connect
 from iosonde.results.columns import COLUMNS, TABLES
+from iosonde.results.query import metric_tables
 
 
 @pytest.fixture
@@ -246,9 +247,9 @@ def test_every_column_is_described_and_every_description_has_a_column(result_set
     measure(result_set, "c0001-r1")
     theirs = {"cases": {"queue_depth", "block_size", "cpus"}, "runs": {"queue_depth"}}
     with result_set.connect() as connection:
-        for table in TABLES:
+        for table, described in (TABLES | metric_tables()).items():
             columns = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
-            assert columns - theirs.get(table, set()) == set(COLUMNS[table]), table
+            assert columns - theirs.get(table, set()) == {column.name for column in described.columns}, table
 
 
 def test_tables_have_their_columns_before_anything_was_measured(result_set: ResultSet) -> None:
@@ -319,7 +320,7 @@ def test_a_wrong_query_is_answered_with_what_is_wrong(result_set: ResultSet) -> 
 the query failed: Catalog Error: Table with name rnus does not exist!
 Did you mean "runs"?
 
-hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `warnings`, `evidence`, `faults`\
+hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `warnings`, `evidence`, `faults`, `metrics`, `case_metrics`\
 """)
 
 
@@ -329,7 +330,10 @@ def test_an_export_has_every_table_with_every_column_explained(
 ) -> None:
     measure(result_set, "c0001-r1")
     written = result_set.export(format, tmp_path / "export")
-    assert [path.name for path in written] == [*(f"{table}.{format}" for table in TABLES), "README.md"]
+    assert [path.name for path in written] == [
+        *(f"{table}.{format}" for table in (*TABLES, "metrics", "case_metrics")),
+        "README.md",
+    ]
     assert all(path.stat().st_size > 0 for path in written if path.stem not in ("warnings", "faults"))
     readme = written[-1].read_text()
     with result_set.connect() as connection:
@@ -352,3 +356,44 @@ hint: name a new directory with `--output DIR`\
 
 hint: use `csv`, `parquet`, `json`, `fio-json`, `hdr`\
 """)
+
+
+def test_metrics_are_tables_and_columns_of_runs_and_cases(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1", "c0001-r2", "c0002-r1")
+    assert result_set.sql("SELECT run_id, iops FROM runs ORDER BY run_id").rows() == [
+        ("c0001-r1", 30.0),
+        ("c0001-r2", 30.0),
+        ("c0002-r1", 30.0),
+    ]
+    assert result_set.sql("SELECT case_id, round(completion_latency_ns_p50) FROM cases").rows() == [
+        ("main/queue_depth=1", 2000.0),
+        ("main/queue_depth=2", 2000.0),
+    ]
+    assert result_set.sql("SELECT IOPS * 2 AS double FROM runs WHERE bandwidth > 0")["double"].to_list() == [60.0] * 3
+    found = result_set.sql("SELECT unit, better, value FROM metrics WHERE metric = 'iops' AND operation = 'all'")
+    assert found.rows() == [("1/s", "higher", 30.0)] * 3
+    assert result_set.sql("SELECT n, median FROM case_metrics WHERE metric = 'iops' AND operation = 'all'").rows() == [
+        (2, 30.0),
+        (1, 30.0),
+    ]
+
+
+def test_a_column_that_is_no_metric_is_an_error(result_set: ResultSet) -> None:
+    assert "no_such" in refusal(lambda: result_set.sql("SELECT no_such FROM runs"))
+
+
+def test_metrics_findings_and_figures_are_properties(result_set: ResultSet) -> None:
+    measure(result_set, "c0001-r1")
+    assert "bandwidth" in result_set.metrics["metric"].to_list()
+    assert result_set.case_metrics["verdict"].to_list()[0] is None
+    assert isinstance(result_set.findings, list)
+    assert isinstance(result_set.figures, list)
+
+
+def test_a_connection_and_an_export_have_the_metrics_of_several_units(result_set: ResultSet, tmp_path: Path) -> None:
+    measure(result_set, "c0001-r1")
+    with result_set.connect() as connection:
+        rows = connection.execute("SELECT count(DISTINCT unit) FROM metrics").fetchone()
+    assert rows is not None and rows[0] >= 3
+    result_set.export("csv", tmp_path / "export")
+    assert "completion_latency_ns_p50,ns,lower,2" in (tmp_path / "export/metrics.csv").read_text()

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from iosonde.findings.finding import Finding
     from iosonde.report.charts.figure import Figure, Format
     from iosonde.report.content.report import Report
     from iosonde.results import ResultSet
 
-__all__ = ["figures", "save_figures", "terminal", "write", "write_and_show"]
+__all__ = ["figures", "figures_of", "findings", "save_figures", "terminal", "write", "write_and_show"]
 
 
 def write(
@@ -64,6 +65,19 @@ def figures(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) ->
     from iosonde.report.content.report import collect
 
     return collect(result_sets, mix_simulated=mix_simulated).figures
+
+
+def figures_of(result_set: ResultSet) -> list[Figure]:
+    """Return every figure of the report on one result set."""
+    return figures([result_set])
+
+
+def findings(result_set: ResultSet) -> list[Finding]:
+    """Return every finding of the report on one result set."""
+    from iosonde.report.content.report import collect
+
+    report = collect([result_set])
+    return [finding for chapter in report.chapters for _, found in chapter.findings for finding in found]
 
 
 def save_figures(

@@ -11,8 +11,8 @@ import duckdb
 
 from iosonde.errors import ResultsError
 from iosonde.results import files
-from iosonde.results.columns import COLUMNS, TABLES
-from iosonde.results.query import connect
+from iosonde.results.columns import TABLES
+from iosonde.results.query import add_metrics, connect, metric_tables
 from iosonde.results.reading import first_line
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def export(result_set: ResultSet, format: str, directory: Path) -> list[Path]:
 def _tables(result_set: ResultSet, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
     with connect(result_set, writable=directory.absolute()) as connection:
-        for table in TABLES:
+        add_metrics(connection, [result_set], [""])
+        tables = TABLES | metric_tables()
+        for table in tables:
             path = directory / f"{table}.{format}"
             temporary = path.absolute().with_name(f"{files.TEMPORARY}{path.name}")
             target = str(temporary).replace("'", "''")
@@ -58,7 +60,7 @@ def _tables(result_set: ResultSet, format: str, directory: Path) -> tuple[list[P
                 raise ResultsError(f"cannot export the table `{table}`: {first_line(error)}") from error
             temporary.rename(path)
             written.append(path)
-        columns = {table: [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()] for table in TABLES}
+        columns = {table: [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()] for table in tables}
     return written, describe(result_set, format, columns)
 
 
@@ -83,9 +85,10 @@ def _about_runs(result_set: ResultSet, what: str, suffix: str, names: set[str]) 
 def describe(result_set: ResultSet, format: str, columns: dict[str, list[str]]) -> str:
     """What lies in an export, as Markdown."""
     lines = _origin(result_set)
-    for table, described in TABLES.items():
+    for table, described in (TABLES | metric_tables()).items():
+        meanings = {column.name: column.text for column in described.columns}
         lines += ["", f"## {table}.{format}", "", f"{described.text}.", "", "| column | meaning |", "|---|---|"]
-        lines += [f"| `{name}` | {COLUMNS[table].get(name, _FACTOR)} |" for name in columns[table]]
+        lines += [f"| `{name}` | {meanings.get(name, _FACTOR)} |" for name in columns[table]]
     return "\n".join(lines) + "\n"
 
 

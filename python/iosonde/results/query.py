@@ -10,14 +10,16 @@ never taken for a pattern.
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
@@ -50,7 +52,7 @@ def connect(result_sets: ResultSet | Sequence[ResultSet], *, writable: Path | No
     _confine(connection, scratch, [*map(_path, records), *([str(writable)] if writable else [])])
     for macro in histogram.MACROS:
         connection.execute(macro)
-    _make_tables(connection, sets, names, scratch)
+    _make_tables(connection, sets, names)
     for table, columns in _VIEWS.items():
         parts = [_select(table, columns, *each) for each in zip(sets, names, records, strict=True)]
         connection.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(parts)}")
@@ -93,13 +95,71 @@ def _close(scratch: Path, descriptors: Sequence[int | None]) -> None:
             os.close(descriptor)
 
 
-def select(connection: duckdb.DuckDBPyConnection, text: str) -> pl.DataFrame:
-    """Return the result of one statement that a user wrote; only reading is allowed."""
+def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: ResultSet) -> pl.DataFrame:
+    """Return the result of one statement that a user wrote; only reading is allowed.
+
+    The tables of metrics, and columns of `runs` and `cases` that are metrics, are computed only for queries that name
+    them: percentiles take time.
+    """
     try:
-        _check_reading(connection.extract_statements(text))
+        statements = connection.extract_statements(text)
+        _check_reading(statements)
+        metrics = _metrics()
+        for table in sorted(_words(text) & set(metrics.TABLES)):
+            _add_table(connection, table, metrics.table(table, result_set))
+        while added := _missing_metric(connection, text, metrics.NAMES):
+            table = "cases" if "cases" in _words(text) and "runs" not in _words(text) else "runs"
+            _add_column(connection, table, metrics.whole_load(table, added, result_set))
     except duckdb.Error as error:
         raise _failed(error) from error
     return frame(connection, text)
+
+
+def add_metrics(connection: duckdb.DuckDBPyConnection, result_sets: Sequence[ResultSet], labels: Sequence[str]) -> None:
+    """Add the tables of metrics to a connection."""
+    metrics = _metrics()
+    for table in metrics.TABLES:
+        _add_table(connection, table, metrics.stack(table, result_sets, labels))
+
+
+def metric_tables() -> dict[str, Table]:
+    """Return the tables of metrics by name."""
+    tables: dict[str, Table] = _metrics().TABLES
+    return tables
+
+
+def _metrics() -> Any:
+    """Metrics are of a higher layer, so their module is found by name."""
+    return importlib.import_module("iosonde.metrics.tables")
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z_][a-z0-9_]*", text.lower()))
+
+
+def _missing_metric(connection: duckdb.DuckDBPyConnection, text: str, names: Collection[str]) -> str:
+    """Return a metric that the query takes for a column that there is not; empty where there is none."""
+    try:
+        connection.sql(text.strip().rstrip(";"))
+    except duckdb.BinderException as error:
+        match = re.search(r'column "(\w+)" (?:was )?not found|have a column named "(\w+)"', str(error))
+        name = next(filter(None, match.groups()), "").lower() if match else ""
+        return name if name in names else ""
+    return ""
+
+
+def _add_table(connection: duckdb.DuckDBPyConnection, name: str, rows: pl.DataFrame) -> None:
+    path = _scratch(connection) / f"{name}-{secrets.token_hex(4)}.parquet"
+    rows.write_parquet(path)
+    connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM read_parquet({_quoted(path)})")
+    path.unlink()
+
+
+def _add_column(connection: duckdb.DuckDBPyConnection, table: str, rows: pl.DataFrame) -> None:
+    _add_table(connection, "added_column", rows)
+    key = rows.columns[0]
+    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM {table} LEFT JOIN added_column USING ({key})")
+    connection.execute("DROP TABLE added_column")
 
 
 def frame(connection: duckdb.DuckDBPyConnection, text: str) -> pl.DataFrame:
@@ -148,9 +208,7 @@ def labels(result_sets: Sequence[ResultSet]) -> list[str]:
     return names
 
 
-def _make_tables(
-    connection: duckdb.DuckDBPyConnection, sets: Sequence[ResultSet], names: Sequence[str], scratch: Path
-) -> None:
+def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[ResultSet], names: Sequence[str]) -> None:
     """The tables go through Parquet files, because DuckDB reads Polars frames only with pyarrow."""
     makers: dict[str, Callable[[ResultSet], pl.DataFrame]] = {
         "cases": lambda result_set: frames.cases(result_set.known_cases()),
@@ -162,10 +220,7 @@ def _make_tables(
     }
     for table, make in makers.items():
         parts = [_labelled(make(result_set), name) for result_set, name in zip(sets, names, strict=True)]
-        path = scratch / f"{table}.parquet"
-        _stack(parts).write_parquet(path)
-        connection.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet({_quoted(path)})")
-        path.unlink()
+        _add_table(connection, table, _stack(parts))
 
 
 def _labelled(frame: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -216,7 +271,7 @@ def _check_reading(statements: Sequence[duckdb.Statement]) -> None:
 
 
 def _listing() -> str:
-    return ", ".join(f"`{table}`" for table in TABLES)
+    return ", ".join(f"`{table}`" for table in (*TABLES, *metric_tables()))
 
 
 def _quoted(text: str | Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -274,18 +275,48 @@ class ResultSet:
         """One row per interval for the engine process and for each block device."""
         return self.sql("SELECT * FROM usage")
 
-    def connect(self) -> duckdb.DuckDBPyConnection:
-        """Return a DuckDB connection with the tables of `columns.py`; it can read nothing else."""
-        from iosonde.results.query import connect
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """One row per metric of a run, stream and operation: IOPS, bandwidth, latency percentiles, CPU time, ..."""
+        rows: pl.DataFrame = self._of_higher_layer("iosonde.metrics.tables", "table", "metrics")
+        return rows
 
-        return connect(self)
+    @property
+    def case_metrics(self) -> pl.DataFrame:
+        """One row per metric of a case: median, 95 % confidence interval with its method, number of runs, verdict."""
+        rows: pl.DataFrame = self._of_higher_layer("iosonde.metrics.tables", "table", "case_metrics")
+        return rows
+
+    @property
+    def findings(self) -> list[Any]:
+        """What the report states, each finding with its evidence."""
+        found: list[Any] = self._of_higher_layer("iosonde.report", "findings")
+        return found
+
+    @property
+    def figures(self) -> list[Any]:
+        """The figures of the report, each with its rows and its chart."""
+        found: list[Any] = self._of_higher_layer("iosonde.report", "figures_of")
+        return found
+
+    def _of_higher_layer(self, module: str, function: str, *arguments: str) -> Any:
+        """Call a function of a package that uses this one, which is therefore found by name."""
+        return getattr(importlib.import_module(module), function)(*arguments, self)
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """Return a DuckDB connection with all tables, metrics included; it can read nothing else."""
+        from iosonde.results.query import add_metrics, connect
+
+        connection = connect(self)
+        add_metrics(connection, [self], [""])
+        return connection
 
     def sql(self, text: str) -> pl.DataFrame:
-        """Return the result of one SELECT over the tables of `columns.py`."""
-        from iosonde.results.query import select
+        """Return the result of one SELECT; metrics are also columns of `runs` and `cases` where a query names them."""
+        from iosonde.results.query import connect, select
 
-        with self.connect() as connection:
-            return select(connection, text)
+        with connect(self) as connection:
+            return select(connection, text, self)
 
     def export(self, format: str, directory: Path | str) -> list[Path]:
         """Write every table (`csv`, `parquet`, `json`) or run (`fio-json`, `hdr`) to one file, with a README."""
