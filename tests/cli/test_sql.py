@@ -62,7 +62,13 @@ def test_a_result_set_that_is_being_written_can_be_queried(directory: Path) -> N
 
 
 def test_a_wrong_query_and_one_that_writes_are_errors(directory: Path) -> None:
-    for query in ("SELECT iops FROM runs", "DELETE FROM runs"):
+    for query in ("SELECT no_such FROM runs", "DELETE FROM runs"):
         done = sql(directory, query)
         assert isinstance(done.exception, ResultsError)
         assert done.stdout == ""
+
+
+def test_metrics_are_columns_of_runs(directory: Path) -> None:
+    assert (
+        sql(directory, "SELECT run_id, iops FROM runs ORDER BY run_id LIMIT 1").stdout == "run_id,iops\nc0001-r1,30.0\n"
+    )

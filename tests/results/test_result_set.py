@@ -365,7 +365,7 @@ def test_metrics_are_tables_and_columns_of_runs_and_cases(result_set: ResultSet)
         ("c0001-r2", 30.0),
         ("c0002-r1", 30.0),
     ]
-    assert result_set.sql("SELECT case_id, round(completion_latency_ns_p50) FROM cases").rows() == [
+    assert result_set.sql("SELECT case_id, completion_latency_ns_mean FROM cases").rows() == [
         ("main/queue_depth=1", 2000.0),
         ("main/queue_depth=2", 2000.0),
     ]
@@ -396,4 +396,4 @@ def test_a_connection_and_an_export_have_the_metrics_of_several_units(result_set
         rows = connection.execute("SELECT count(DISTINCT unit) FROM metrics").fetchone()
     assert rows is not None and rows[0] >= 3
     result_set.export("csv", tmp_path / "export")
-    assert "completion_latency_ns_p50,ns,lower,2" in (tmp_path / "export/metrics.csv").read_text()
+    assert "completion_latency_ns_mean,ns,lower,2000" in (tmp_path / "export/metrics.csv").read_text()
