@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export PATH := $(BIN):$(PATH)
 DEMO := $(CURDIR)/iosonde-results
 
-.PHONY: demo lab test check format setup bench protocol clean help
+.PHONY: demo lab test check check-rust check-python format setup setup-dev bench fresh wheel protocol clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,16 +26,29 @@ test: setup-dev ## Pass every test
 lab: setup ## Measure arrays of throttled drives in a virtual machine (as root, an hour or more)
 	bash python/iosonde/data/lab/run $(DEMO)/lab
 
-check: export PYTHONPATH := python
 check: setup-dev ## Format, lint, types, unit tests: the fast loop
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-rust check-python
+
+check-rust:
 	cargo fmt --check
 	cargo clippy --quiet --all-targets -- -D warnings
+	cargo test --quiet --lib --bins
+
+check-python: export PYTHONPATH := python
+check-python:
 	ruff format --check python tests bench
 	ruff check python tests bench
 	mypy
-	cargo test --quiet --lib
 	lint-imports --no-cache
-	pytest -q tests/study tests/metrics tests/findings tests/results
+	pytest -q -m unit --numprocesses "$$(nproc)" --dist loadfile
+
+fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the demo there (as root, ten minutes)
+	pytest -q -m fresh --also fresh tests/lab/test_fresh_machine.py
+
+wheel: setup ## Build a wheel for any Linux with glibc 2.28 or newer, and the source distribution, in dist/
+	pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'
+	maturin build --release --zig --compatibility manylinux_2_28 --out dist
+	maturin sdist --out dist
 
 format: setup-dev ## Format the code
 	cargo fmt
@@ -48,6 +61,7 @@ protocol: setup-dev ## Generate the Python types of specs and events from the en
 bench: setup-dev ## Measure the engine against fio, and what measuring costs (ten minutes)
 	python bench/vs_fio.py
 	python bench/engine_cost.py
+	pytest -q -m quiet --also quiet
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev

@@ -61,7 +61,7 @@ class Rust:
     installed: Version | None
     """Version of `rustc` on PATH, whether sufficient or not."""
     suffix: str | None
-    """Of the distribution's packages to install: `rustc` + suffix; None if they are not needed or not sufficient."""
+    """Of the distribution's packages: `rustc` + suffix; None if it has no sufficient one, or rustup installed Rust."""
 
     @property
     def is_sufficient(self) -> bool:
@@ -72,9 +72,11 @@ class Rust:
         """Packages of the compiler and, for developers, of its formatter and linter."""
         if self.suffix is None:
             return []
-        names = [f"rustc{self.suffix}", f"cargo{self.suffix}"]
-        if dev:
-            names += [f"rustfmt{self.suffix}", f"rust{self.suffix}-clippy"]
+        names = [] if self.is_sufficient else [f"rustc{self.suffix}", f"cargo{self.suffix}"]
+        if dev and shutil.which("cargo-fmt") is None:
+            names.append(f"rustfmt{self.suffix}")
+        if dev and shutil.which("cargo-clippy") is None:
+            names.append(f"rust{self.suffix}-clippy")
         return [(name,) for name in names]
 
 
@@ -88,11 +90,17 @@ def plan_rust(minimum: Version) -> Rust:
     """Use the compiler on PATH if it is new enough, else look at the distribution's packages."""
     installed = installed_rust()
     if installed is not None and installed >= minimum and shutil.which("cargo"):
-        return Rust(minimum=minimum, installed=installed, suffix=None)
+        return Rust(minimum=minimum, installed=installed, suffix=suffix_of_installed())
     if can_install():
         update_package_lists()  # A new machine may know no security updates, which is where Debian's newer compiler is.
     names = [name for name in run_quietly("apt-cache", "pkgnames", "rustc").split() if is_compiler_package(name)]
     return Rust(minimum=minimum, installed=installed, suffix=choose_suffix(candidates(names), minimum))
+
+
+def suffix_of_installed() -> str | None:
+    """The suffix of the package that the `rustc` on PATH belongs to."""
+    owner = run_quietly("dpkg", "-S", os.path.realpath(str(shutil.which("rustc")))).partition(":")[0]
+    return owner.removeprefix("rustc") if is_compiler_package(owner) else None
 
 
 def installed_rust() -> Version | None:
