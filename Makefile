@@ -43,7 +43,7 @@ check-python:
 	pytest -q -m unit --numprocesses "$$(nproc)" --dist loadfile
 
 fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the demo there (as root, ten minutes)
-	pytest -q -m fresh --also fresh tests/lab/test_fresh_machine.py
+	pytest -q -m fresh --also fresh
 
 wheel: setup ## Build a wheel for any Linux with glibc 2.28 or newer, and the source distribution, in dist/
 	pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'

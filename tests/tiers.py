@@ -57,7 +57,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.needs(*needs))
         if "rocksdb" in getattr(getattr(item, "callspec", None), "params", {}).values():
             item.add_marker(pytest.mark.needs("rocksdb"))
-        marked = [tier for tier in TIERS if item.get_closest_marker(tier)]
+        marked = (
+            ["fresh"] if item.get_closest_marker("fresh") else [tier for tier in TIERS if item.get_closest_marker(tier)]
+        )
         if len(marked) > 1:
             raise pytest.UsageError(f"{item.nodeid} has {len(marked)} tiers: {', '.join(marked)}")
         if not marked:
@@ -70,8 +72,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip where a need is not met: the only skip there is."""
+    item.config.stash[_PROGRAMS].started.clear()
     for marker in item.iter_markers("needs"):
         for need in marker.args:
             if reason := lacking(need):
@@ -82,7 +86,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Fail a test that called what it must not."""
     programs = item.config.stash[_PROGRAMS]
-    programs.started.clear()
     result = yield
     if item.get_closest_marker("unit") and programs.started:
         pytest.fail(f"a unit test started {', '.join(sorted(programs.started))}: mark it `engine` or `system`")

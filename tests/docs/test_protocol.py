@@ -83,6 +83,7 @@ def test_json_examples_are_valid(part: str) -> None:
         validate(json.loads(block.text), part)
 
 
+@pytest.mark.engine
 def test_every_event_has_an_example() -> None:
     shown = {json.loads(block.text)["event"] for block in blocks("json event")}
     assert shown == {variant["properties"]["event"]["const"] for variant in schema()["event"]["oneOf"]}

@@ -17,6 +17,9 @@ from iosonde.report.content.report import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 
+pytestmark = pytest.mark.engine
+
+
 STUDY = """
 name = "one-server"
 title = "One server"

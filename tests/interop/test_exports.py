@@ -25,6 +25,9 @@ from iosonde.results import ResultSet
 from iosonde.results.histogram import midpoint_ns
 from iosonde.results.schema import Record
 
+pytestmark = pytest.mark.engine
+
+
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0}
 CONVERTER = "fio_jsonplus_clat2csv"
 
@@ -175,7 +178,6 @@ def test_flushes_shares_and_samples(results: ResultSet, exported: dict[str, Path
     assert job["read"]["iops_min"] <= job["read"]["iops"] <= job["read"]["iops_max"]
 
 
-@pytest.mark.system
 @pytest.mark.needs("fio_jsonplus_clat2csv")
 def test_fios_own_tool_reads_the_json(exported: dict[str, Path], tmp_path: Path) -> None:
     for path in exported["fio-json"].glob("*.json"):

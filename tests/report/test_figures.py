@@ -22,6 +22,7 @@ def drawn(whole: ResultSet) -> dict[str, Figure]:
     return {figure.title: figure for figure in figures([whole])}
 
 
+@pytest.mark.engine
 def test_every_view_but_a_table_becomes_a_figure_and_so_does_drift(drawn: dict[str, Figure]) -> None:
     asked = [view["title"] for view in study()["views"] if view["kind"] != "table"]
     assert list(drawn) == [*asked, "Drift of the machine"]
@@ -65,6 +66,7 @@ def test_a_figure_says_in_words_what_it_shows(drawn: dict[str, Figure]) -> None:
     assert description.startswith("Heat map: Bandwidth (MB/s) over Block size, for 4 values of Jobs. From 5")
 
 
+@pytest.mark.engine
 def test_a_case_without_a_result_is_marked_and_says_why(interrupted: ResultSet) -> None:
     drawn = {figure.title: figure for figure in figures([interrupted])}
     failed = drawn["The bandwidth surface"].rows.filter(pl.col("hole") != "")
@@ -148,6 +150,7 @@ def test_few_published_lines_lie_over_ones_own_dashed(tmp_path: Path) -> None:
     assert "Published: SP900 (Davidovic 2019)." in figure.caption
 
 
+@pytest.mark.engine
 def test_many_published_lines_stand_beside_on_their_own_scale(tmp_path: Path) -> None:
     figure = _with_reference(tmp_path, series="queue_depth", facet="direction")
     assert [panel.title for panel in figure.panels] == [
@@ -212,12 +215,14 @@ def test_published_accounts_stand_below_the_case_they_match(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("format", "magic"), [("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])
+@pytest.mark.engine
 def test_figures_are_saved_for_papers(whole: ResultSet, tmp_path: Path, format: Any, magic: bytes) -> None:
     paths = save_figures([whole], tmp_path, format=format)
     assert len(paths) == 7
     assert all(path.read_bytes().startswith(magic) for path in paths)
 
 
+@pytest.mark.engine
 def test_two_result_sets_share_panels_and_differ_by_colour(whole: ResultSet, faster: ResultSet) -> None:
     drawn = {figure.title: figure for figure in figures([whole, faster])}
     lines = drawn["Bandwidth over block size"]

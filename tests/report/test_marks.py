@@ -118,6 +118,7 @@ def test_saved_figures_and_their_rows_say_it(simulated: ResultSet, tmp_path: Pat
         assert rows and all(row.split(",")[place] == "true" for row in rows)
 
 
+@pytest.mark.engine
 def test_page_markdown_and_terminal_say_it(simulated: ResultSet, tmp_path: Path) -> None:
     page = report.write([simulated], tmp_path / "report.html")[0].read_text()
     assert "<title>Two depths (simulated) – iosonde</title>" in page

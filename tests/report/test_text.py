@@ -15,6 +15,7 @@ from iosonde.report.writers.markdown import escape
 from iosonde.results import ResultSet
 
 
+@pytest.mark.engine
 def test_markdown_has_its_figures_beside_it(interrupted: ResultSet, tmp_path: Path) -> None:
     report, *drawn = write([interrupted], tmp_path / "report.md", format="md")
     text = report.read_text()

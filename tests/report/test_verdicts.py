@@ -54,6 +54,7 @@ def column(table: Table, head: str) -> list[tuple[str, str]]:
     return [(row[place].text, row[place].interval) for row in table.rows]
 
 
+@pytest.mark.engine
 def test_every_case_has_its_verdict_and_the_counts_where_repeats_differ(judged: ResultSet) -> None:
     (chapter,) = collect([judged]).chapters
     said = {
@@ -71,6 +72,7 @@ def test_every_case_has_its_verdict_and_the_counts_where_repeats_differ(judged: 
     )
 
 
+@pytest.mark.engine
 def test_a_result_set_without_verdicts_has_neither_column_nor_section_nor_marks(whole: ResultSet) -> None:
     (chapter,) = collect([whole]).chapters
     assert all(VERDICT not in table.heads for table in chapter.case_tables)
@@ -91,6 +93,7 @@ def test_the_section_counts_runs_and_shows_the_evidence_of_every_case(judged: Re
 
 
 @pytest.mark.parametrize("title", ["Bandwidth over block size", "Latency percentiles"])
+@pytest.mark.engine
 def test_points_that_are_not_device_limited_are_hollow_with_a_legend(drawn: dict[str, Figure], title: str) -> None:
     figure = drawn[title]
     rows = figure.rows.filter(pl.col("verdict").is_in(["harness-limited", "cache-served", "undetermined"]))
@@ -119,6 +122,7 @@ def test_surfaces_and_bars_mark_values_that_are_not_device_limited(drawn: dict[s
         }.items()
 
 
+@pytest.mark.engine
 def test_the_page_explains_and_its_rows_know_the_verdict(judged: ResultSet, tmp_path: Path) -> None:
     (page,) = write([judged], tmp_path / "report.html")
     text = page.read_text()
@@ -128,6 +132,7 @@ def test_the_page_explains_and_its_rows_know_the_verdict(judged: ResultSet, tmp_
     assert any("harness-limited" in figure["columns"]["verdict"]["of"] for figure in packed)
 
 
+@pytest.mark.engine
 def test_markdown_and_the_terminal_say_it_too(judged: ResultSet, tmp_path: Path) -> None:
     page, *_ = write([judged], tmp_path / "report.md", format="md")
     text = page.read_text()

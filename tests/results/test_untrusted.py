@@ -95,6 +95,7 @@ def test_the_plan_of_a_directory_passes(target: Path, tmp_path: Path) -> None:
     ],
     ids=str,
 )
+@pytest.mark.engine
 def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, target: Path, tmp_path: Path) -> None:
     text = json.dumps(elsewhere).replace("TARGET", str(target))
     directory = received(with_target(plan_on(target), json.loads(text)), tmp_path)
@@ -209,6 +210,7 @@ USES: dict[str, Callable[[Path], object]] = {
         ("figures", "figures"),
     ],
 )
+@pytest.mark.engine
 def test_no_link_in_a_result_set_is_followed(name: str, use: str, victim: Path, tmp_path: Path) -> None:
     directory = measured(tmp_path).directory
     to = victim if name in ("figures", "records", "environments", "records/c0001-r1") else victim / "file"

@@ -288,6 +288,7 @@ def test_a_spec_has_every_default_written_out() -> None:
     )
 
 
+@pytest.mark.engine
 def test_the_engine_knows_every_form_of_spec(schema: Draft202012Validator, tmp_path: Path) -> None:
     """The schema comes from the engine's own types, so a field that one side renames fails here."""
     forms: list[dict[str, Any]] = [

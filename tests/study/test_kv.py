@@ -49,6 +49,7 @@ def validator() -> Draft202012Validator:
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("store", kv.STORES)
+@pytest.mark.engine
 def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
     phase: str, store: str, directory: str, validator: Draft202012Validator
 ) -> None:
