@@ -102,8 +102,7 @@ def test_what_a_drive_tells_is_recorded_computed_and_said(
     assert drive["end"]["media"]["log"] == "ocp"
     assert json.loads((tmp_path / "results/records/c0001-r1/record.json").read_text())["drives"] == record.drives
     assert amplification(done) == [pytest.approx(2.5, rel=0.03)]
-    [title] = [title for title in findings(done) if title.startswith("Drives write 2.")]
-    assert title.endswith("bytes to their media for each byte that they are handed")
+    assert [title for title in findings(done) if title.startswith("Device write amplification: 2.")]
     [chapter] = collect([done]).chapters
     [table] = [table for table in chapter.tables if table.title == "Media"]
     assert table.heads[-1] == "Device to media"
@@ -130,7 +129,7 @@ def test_a_disk_that_tells_nothing_is_a_reason_in_the_record_and_in_the_report(d
     assert record.drives[0]["begin"] == record.drives[0]["end"] == {"untold": reason}
     assert done.runs["run_media_untold"].to_list() == [reason]
     assert amplification(done) == []
-    assert findings(done)["What the drives wrote to their media is not known"] == reason
+    assert findings(done)["Device write amplification is not known"] == reason
 
 
 def test_simulated_drives_know_it_exactly(tmp_path: Path) -> None:

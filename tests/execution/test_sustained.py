@@ -110,7 +110,7 @@ def test_the_report_finds_what_the_procedure_decided(tmp_path: Path) -> None:
     means = window_means(part, result_set.cases, metrics, ["iops"])
     assert means["value"].to_list() == pytest.approx([10_000] * 4, rel=0.01)
     titles = [each.sentence for each in findings(study, result_set.cases, metrics)]
-    assert "Steady state of 100 % full was achieved in rounds 1 to 5" in titles
+    assert "100 % full: steady state in rounds 1 to 5" in titles
     assert not [title for title in titles if "preparation" in title]
 
 
@@ -197,7 +197,7 @@ def test_a_run_too_short_for_a_window_is_not_achieved(tmp_path: Path) -> None:
     study = Study.model_validate(result_set.plan.study)
     metrics = run_metrics(result_set)
     titles = [each.sentence for each in findings(study, result_set.cases, metrics, courses=courses(Facts(result_set)))]
-    assert "Steady state was not achieved by queue depth 1 within 3 s" in titles
+    assert "Queue depth 1: no steady state within 3 s" in titles
     assert "steady_fraction" not in set(metrics["metric"])
 
 

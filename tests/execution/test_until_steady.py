@@ -109,7 +109,7 @@ def test_the_study_says_what_steady_is_and_the_record_which_rule_was_applied(tmp
     assert said == [[5, 0.2, 0.1], [3, 0.001, 0.001]]
     [course] = courses(Facts(missed))
     assert (course.steady.measured, course.steady.criteria.window) == (None, 3)
-    assert any("not achieved" in title for title in titles(missed))
+    assert any("no steady state" in title for title in titles(missed))
     asked = missed.sql('SELECT "rounds.range" AS range FROM cases WHERE round_length IS NOT NULL')
     assert asked["range"].to_list() == [0.001]
 
@@ -126,7 +126,7 @@ def test_not_achieved_is_what_a_run_that_is_too_short_comes_to(tmp_path: Path) -
     [found] = found_rounds(result_set)
     assert not found.reached and found.reason == "steady state was not achieved within the length of the run"
     assert [record.ended for record in result_set.records()] == [""]
-    assert any("not achieved" in title for title in titles(result_set))
+    assert any("no steady state" in title for title in titles(result_set))
 
 
 def test_a_drive_of_known_spare_room_falls_when_that_is_used_up(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_drive_of_known_spare_room_falls_when_that_is_used_up(tmp_path: Path) 
     assert level and level.low is not None and level.high is not None
     assert level.low <= level.value <= level.high and level.high / level.low < 1.1
     told = titles(result_set)
-    assert any("is steady after" in title for title in told) and any("write cliff" in title for title in told)
+    assert any(": steady at" in title for title in told) and any("write cliff" in title for title in told)
 
 
 SLOW = STUDY.replace('interval = "100ms"', 'interval = "100ms"\nio_mode = "buffered"').replace(
@@ -191,7 +191,7 @@ def test_a_study_that_is_cut_says_so_keeps_what_it_has_and_goes_on(tmp_path: Pat
         result_set = resume(tmp_path / "set", observer=listener, time_limit_s=4)
     assert any("the time limit is reached" in note for note in listener.notes)
     assert {record.outcome for record in result_set.records()} == {"complete"}
-    assert any("not achieved" in title for title in titles(result_set))
+    assert any("no steady state" in title for title in titles(result_set))
 
 
 def test_the_command_takes_a_limit_of_time_and_refuses_nonsense(iosonde: Iosonde, tmp_path: Path) -> None:

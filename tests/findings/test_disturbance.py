@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from iosonde.findings.disturbance import Disturbance, Recovery, recovered_after
-from iosonde.findings.sentences.disturbance import tell
+from iosonde.findings.disturbance import Disturbance, Interference, Recovery, find, recovered_after
 
 MS = 10**6
 S = 10**9
@@ -32,7 +31,7 @@ def test_recovered_is_what_is_nearly_as_before_and_stays_there(
     assert found == (None if recovered_s is None else recovered_s * S)
 
 
-def title(*runs: Recovery) -> str:
+def interference(*runs: Recovery) -> Interference:
     disturbance = Disturbance(
         case_id="stress",
         part="stress",
@@ -44,24 +43,28 @@ def title(*runs: Recovery) -> str:
         rest_ns=30 * S,
         runs=runs,
     )
-    [finding] = tell([disturbance])
-    return finding.sentence
+    [finding] = find([disturbance])
+    assert isinstance(finding, Interference)
+    return finding
 
 
-def test_what_most_runs_do_is_said_of_all() -> None:
+def test_the_middle_of_all_runs_counts_and_runs_without_recovery_are_the_slowest() -> None:
     quick = Recovery(before_ns=1 * MS, during_ns=20 * MS, recovered_after_ns=0.5 * S)
     slow = Recovery(before_ns=1 * MS, during_ns=40 * MS, recovered_after_ns=12.5 * S)
     never = Recovery(before_ns=1 * MS, during_ns=30 * MS, recovered_after_ns=None)
-    beginning = (
-        "While `writes` loads the target, p99 response latency of `reads` is 30 ms instead of 1 ms, 30 times as long; "
+    found = interference(quick, slow, never)
+    assert (found.before_ns, found.during_ns, found.recovered_after_ns) == (1 * MS, 30 * MS, 12.5 * S)
+    assert found.sentence == (
+        "p99 response latency of `reads` rises from 1 ms to 30 ms (30 times) under load from `writes`; "
+        "recovered 12.5 s afterwards"
     )
-    assert title(quick, slow, never) == beginning + "when that stops it has recovered after 12.5 s"
-    assert title(quick, never, never).endswith("when that stops it does not recover within 30 s")
-    assert title(quick, quick, never).endswith("when that stops it recovers within 1 s")
+    assert interference(quick, never, never).recovered_after_ns is None
+    assert interference(quick, never, never).sentence.endswith("; no recovery within 30 s afterwards")
+    assert interference(quick, quick, never).sentence.endswith("; recovered within 1 s afterwards")
 
 
-def test_what_cannot_be_said_is_not() -> None:
-    unknown = Recovery(before_ns=None, during_ns=20 * MS, recovered_after_ns=None)
-    assert "p99 response latency of `reads` is 20 ms; when" in title(unknown)
-    stalled = Recovery(before_ns=1 * MS, during_ns=None, recovered_after_ns=None)
-    assert "of `reads` cannot be said, for too little completed" in title(stalled)
+def test_a_latency_without_samples_is_unknown() -> None:
+    assert interference(Recovery(before_ns=None, during_ns=20 * MS, recovered_after_ns=None)).before_ns is None
+    stalled = interference(Recovery(before_ns=1 * MS, during_ns=None, recovered_after_ns=None))
+    assert stalled.during_ns is None
+    assert stalled.sentence.endswith(": too few samples")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iosonde.findings import lasting_drop
 from iosonde.findings.lasting_drop import LastingDrop, drop_of
-from iosonde.findings.sentences import lasting_drop
 
 NOISE = np.random.default_rng(1).normal(1, 0.05, 40)
 
@@ -43,11 +43,12 @@ def drop(run_id: str, after: float) -> LastingDrop:
     )
 
 
-def test_one_sentence_names_the_deepest_and_counts_the_rest() -> None:
-    [found] = lasting_drop.tell([drop("a", 300e6), drop("b", 100e6)], measured=9)
-    assert found.title == (
-        "2 of 9 runs fall to a lower level for good while measured, so that the figure is a mean of two states: "
-        "`main` after 4 s and 1 GiB, to 25 % of what it was"
+def test_the_deepest_drop_comes_first() -> None:
+    [found] = lasting_drop.find([drop("a", 300e6), drop("b", 100e6)], measured=9)
+    assert isinstance(found, lasting_drop.PermanentDrops)
+    assert [each.run_id for each in found.drops] == ["b", "a"]
+    assert (found.measured, found.case_ids) == (9, ("main",))
+    assert found.sentence == (
+        "Throughput dropped permanently in 2 of 9 runs, their means mix two regimes: `main` to 25 % after 4 s and 1 GiB"
     )
-    assert found.evidence.startswith("`b` from 400 MB/s to 100 MB/s after 4 s and 1 GiB; `a` from")
-    assert list(lasting_drop.tell([], measured=9)) == []
+    assert list(lasting_drop.find([], measured=9)) == []

@@ -10,14 +10,13 @@ import polars as pl
 import pytest
 from fabricate import Array, result_set
 from hand_made import results, study
-from inline_snapshot import snapshot
 
+from iosonde.findings.array_efficiency import ArrayEfficiency, why
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.loads import Loads
 from iosonde.findings.promise import promises
 from iosonde.findings.question import Question
-from iosonde.findings.sentences.promise import why
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.study.model import Study
@@ -109,7 +108,7 @@ def question_of(results: ResultSet) -> Question:
 def told(results: ResultSet) -> list[Finding]:
     model = Study.model_validate(results.plan.study)
     found = findings(model, results.cases, run_metrics(results), runs=results.runs)
-    return [finding for finding in found if finding.kind == "promise"]
+    return [finding for finding in found if finding.kind == "array efficiency"]
 
 
 def row(answers: list[dict[str, Any]], level: str, devices: int, operation: str) -> dict[str, Any]:
@@ -189,29 +188,29 @@ def test_one_io_in_flight_keeps_one_member_busy_whatever_the_level_promises() ->
 def test_a_link_that_all_share_bounds_them() -> None:
     (found,) = answers_by_hand(ONE_IN_FLIGHT, link_bytes_per_second=90.0)
     assert (found["bound"], found["bound_by"]) == (90, "link")
-    assert why(found) == "the link that all members share is the ceiling"
+    assert why(found) == "limited by the link that all members share"
 
 
 def test_a_pcie_link_that_members_share_bounds_them_and_carries_both_directions_at_once() -> None:
     (found,) = answers_by_hand(ONE_IN_FLIGHT, pcie_bytes_per_second=90.0)
     assert (found["bound"], found["bound_by"]) == (90, "pcie")
-    assert why(found) == "the PCIe link that members share is the ceiling"
+    assert why(found) == "limited by the PCIe link that members share"
 
 
 def test_a_thread_that_saturates_its_core_is_the_reason_where_members_are_not() -> None:
     (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
-    assert why({**found, "core_utilisation": 0.97}) == "a thread saturates its core (97 % busy)"
+    assert why({**found, "core_utilisation": 0.97}) == "CPU-limited: a thread used 97 % of one core"
     assert why({**found, "member_utilisation": 0.6, "member_imbalance": 1.2}) == (
         "members are idle 40 % of the time, the busiest moving 1.20 times the mean"
     )
-    assert why({**found, "member_imbalance": 1.5}) == "the busiest member moves 1.50 times the mean"
+    assert why({**found, "member_imbalance": 1.5}) == "uneven load: the busiest member moves 1.50 times the mean"
     assert why(found) == ""
 
 
 def test_a_thread_of_md_that_has_no_time_left_is_the_reason_and_not_the_members() -> None:
     (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
     saturated = {**found, "array_thread": "md127_raid5", "array_thread_utilisation": 0.98, "of_bound": 0.3}
-    held = "`md127_raid5` was busy 98 % of one core: the array is held back by md's single thread, not by its members"
+    held = "CPU-limited: `md127_raid5` used 98 % of one core"
     assert why(saturated) == held
     assert why({**saturated, "member_utilisation": 1.0}) == held, "a member with one I/O in flight counts as busy"
     assert why({**saturated, "of_bound": 0.97}) == "this load keeps 1 of 4 members busy at once"
@@ -237,20 +236,30 @@ def test_capacity_is_promised_too(fabricated: ResultSet) -> None:
     assert found["capacity"] == found["promised_capacity"] == 7 * 480e9
 
 
-def test_arrays_in_sentences(fabricated: ResultSet) -> None:
-    assert [finding.sentence for finding in told(fabricated)] == snapshot(
-        [
-            "RAID 0 keeps its promise: 98..101 % of it with 4 to 8 devices; at best 8.1 times one device",
-            "RAID 1 loses up to 49 % of its promise (reads, 4 devices) and keeps it for writes; at best 4.1 times one device",
-            "RAID 1 reads reach 51 % of the promise with 4 to 8 devices: members are idle 50 % of the time",
-            "RAID 5 loses up to 91 % of its promise (writes, 8 devices) and keeps it for reads; at best 7.0 times one device",
-            "RAID 5 writes reach 8.9..10 % of the promise with 4 to 8 devices: 4 member I/Os for each host write, 2 of them reads",
-        ]
-    )
+def test_efficiencies_of_each_level_and_load(fabricated: ResultSet) -> None:
+    found = [each for each in told(fabricated) if isinstance(each, ArrayEfficiency)]
+    assert {(each.array, each.load, each.applies) for each in found} == {
+        ("RAID 0", "", True),
+        ("RAID 1", "writes", True),
+        ("RAID 1", "reads", True),
+        ("RAID 5", "reads", True),
+        ("RAID 5", "writes", True),
+    }
+    by_load = {(each.array, each.load): each for each in found}
+    assert by_load["RAID 5", "writes"].efficiency == (pytest.approx(0.09, abs=0.005), pytest.approx(0.1, abs=0.005))
+    assert by_load["RAID 5", "writes"].reason == "4 member I/Os per host write, 2 of them reads"
+    assert by_load["RAID 1", "reads"].reason == "members are idle 50 % of the time"
+    assert by_load["RAID 0", ""].devices == (4, 8)
 
 
-def test_the_evidence_names_promise_interval_and_counters(fabricated: ResultSet) -> None:
-    (evidence,) = [each.evidence for each in told(fabricated) if each.sentence.startswith("RAID 5 writes")]
-    assert evidence == snapshot(
-        "RAID 5 of 8: 316 MB/s of 3.57 GB/s promised (1.75 times one device's 2.04 GB/s), efficiency 8.9 %, 95 % interval 8.8..9.3 %, software overhead 91 %, 0.16 times one device; the layout bounds it to 8.16 GB/s (the members' own speed): 3.9 %; members: 4 I/Os and 4.00 bytes for each of the host, 98 % busy; the busiest moves 1.00 times the mean; 5 runs each"
+def test_above_the_model_it_does_not_apply_and_the_reason_is_named() -> None:
+    """Never an efficiency of 308 %, nor a negative overhead."""
+    values = {("single", 1): [100.0] * 3, ("raid5", 4): [700.0] * 3}
+    cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **{**LOAD, "read_fraction": 0.0})
+    asked = study(
+        {"array": ["single", "raid5"], "devices": [1, 4]}, [{"kind": "promise", "over": "devices", "by": ["array"]}]
     )
+    [finding] = [each for each in findings(asked, cases, runs) if isinstance(each, ArrayEfficiency)]
+    assert not finding.applies
+    assert finding.reason.startswith("it assumes partial-stripe writes")
+    assert "does not apply" in finding.sentence

@@ -1,15 +1,18 @@
-"""What is said of searches and of targets that cannot keep up, on a simulated device whose limits are known."""
+"""Findings about searches and offered rates, on a simulated device whose limits are known."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from engines import real_engine
 
 from iosonde.execution import execute
 from iosonde.findings.finding import Finding
+from iosonde.findings.open_loop import OfferedRates
+from iosonde.findings.search import AlsoMet, Boundary, NoBoundary
 from iosonde.planning import expand, parse
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
@@ -19,6 +22,7 @@ from iosonde.storage import open_target
 
 pytestmark = pytest.mark.engine
 
+Kind = TypeVar("Kind", bound=Finding)
 
 STUDY = """
 name = "one-server"
@@ -76,8 +80,8 @@ def findings(results: ResultSet) -> list[Finding]:
     return found
 
 
-def of(findings: list[Finding], kind: str, part: str) -> list[str]:
-    return [finding.sentence for finding in findings if (finding.kind, finding.part) == (kind, part)]
+def of(findings: list[Finding], kind: type[Kind], part: str) -> list[Kind]:
+    return [finding for finding in findings if isinstance(finding, kind) and finding.part == part]
 
 
 def waiting_beyond(rate: float, service_s: float, wait_s: float) -> float:
@@ -118,43 +122,37 @@ def test_a_search_finds_the_rate_that_queueing_theory_gives(results: ResultSet) 
     assert found.value == pytest.approx(expected, rel=0.03)
 
 
-def test_the_boundary_is_told_with_what_was_measured_on_both_sides(findings: list[Finding]) -> None:
-    [finding] = [each for each in findings if (each.kind, each.part) == ("search", "capacity")]
-    assert finding.sentence.startswith("`response_latency_ns_p99_9 <= 1ms` holds up to rate 6,")
-    assert " and no longer at rate 6," in finding.sentence
-    assert finding.evidence.startswith("at rate 6,") and "ms; " in finding.evidence
+def test_a_boundary_has_what_was_measured_on_both_sides(findings: list[Finding]) -> None:
+    [finding] = of(findings, Boundary, "capacity")
+    assert finding.conditions == "`response_latency_ns_p99_9 <= 1ms`"
+    assert 6000 < finding.value < finding.fails_at < 7000
+    assert (finding.met.split()[-1], finding.failed.split()[-1]) == ("µs", "ms")
     assert len(finding.case_ids) == 2
 
 
-def test_what_holds_everywhere_nowhere_or_cannot_be_shown_is_told_with_the_bound(findings: list[Finding]) -> None:
-    assert of(findings, "search", "everywhere") == [
-        "No boundary of `response_latency over 1ms < 5%` was found: it holds everywhere up to 4000, the highest rate to"
-        " be tried"
-    ]
-    assert of(findings, "search", "nowhere") == [
-        "No boundary of `response_latency_ns_p50 < 100us` was found: it holds nowhere down to 1000, the lowest rate to"
-        " be tried"
-    ]
-    assert of(findings, "search", "too-short") == [
-        "No boundary of `response_latency_ns_p99_99 < 1s` was found: too few samples at rate 4000 and below to show"
-        " that it holds"
-    ]
+def test_searches_without_a_boundary_name_the_reason(findings: list[Finding]) -> None:
+    [everywhere], [nowhere], [short] = (
+        of(findings, NoBoundary, part) for part in ("everywhere", "nowhere", "too-short")
+    )
+    assert "everywhere up to 4000" in everywhere.reason
+    assert "nowhere down to 1000" in nowhere.reason
+    assert "too few samples at rate 4000 and below" in short.reason
+    assert all(each.finished for each in (everywhere, nowhere, short))
 
 
-def test_conditions_that_decide_nothing_are_told_beside(findings: list[Finding]) -> None:
-    assert of(findings, "search", "beside") == [
-        "No boundary of `iops > 1` was found: it holds everywhere up to 20000, the highest rate to be tried",
-        "Beside it, `achieved_rate_fraction >= 0.99` holds up to rate 8,000, as far as it was tried",
-    ]
+def test_conditions_that_are_not_decisive_have_a_finding_of_their_own(findings: list[Finding]) -> None:
+    [boundary], [also] = of(findings, NoBoundary, "beside"), of(findings, AlsoMet, "beside")
+    assert "everywhere up to 20000" in boundary.reason
+    assert (also.conditions, also.highest) == ("`achieved_rate_fraction >= 0.99`", 8000)
 
 
 def test_a_target_that_cannot_keep_up_is_overloaded_with_the_rate_it_achieved(findings: list[Finding]) -> None:
-    [finding] = [each for each in findings if (each.kind, each.part) == ("overload", "rates")]
-    assert finding.sentence.startswith("Overloaded in 1 of 2 open-loop cases: the target did not keep up")
-    assert finding.case_ids == ("rates/rate=20000",)
+    [finding] = of(findings, OfferedRates, "rates")
+    kept, behind = finding.rates
+    assert (kept.kept, behind.kept, behind.case_id) == (True, False, "rates/rate=20000")
     # 10,000 a second is what one server of 100 us does; the queue of 1024 took some of what came.
-    assert finding.evidence == "achieved: `rates/rate=20000` 52 % of the offered rate, 10 k IOPS"
-    assert of(findings, "overload", "everywhere") == []
+    assert (behind.achieved, behind.share) == (pytest.approx(10_000, rel=0.01), pytest.approx(0.52, abs=0.01))
+    assert of(findings, OfferedRates, "everywhere") == [], "probes of a search are covered by its boundary"
 
 
 def test_probes_are_laid_out_in_tables_run_by_run(results: ResultSet) -> None:

@@ -1,4 +1,4 @@
-"""What is said of key-value stores: which is fastest, how logs and syncs compare, and how all compare with published ones."""
+"""Findings about key-value stores: the fastest, logs and syncs, and published values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from hand_made import results, study
 
+from iosonde.findings.asymmetry import Comparison
 from iosonde.findings.findings import findings
+from iosonde.findings.peak import Fastest
+from iosonde.findings.reference import BesidePublished
 
 STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}
 QUESTIONS = [
@@ -24,50 +27,40 @@ def about_stores(repeats: int, spread: float = 0.01) -> list[Any]:
     return findings(study({"phase": ["ycsb_a"], "store": list(STORES)}, QUESTIONS), cases, runs)
 
 
-def titles(found: list[Any], kind: str) -> list[str]:
-    return [each.sentence for each in found if each.kind == kind]
-
-
 def test_the_fastest_store_is_named_with_its_lead() -> None:
-    [finding] = [each for each in about_stores(3) if each.kind == "peak"]
-    assert (
-        finding.sentence
-        == "YCSB A operations are fastest with fjall: 22.9 k operations/s, 1.24 times that with RocksDB"
-    )
-    assert finding.strength == "strong"
-    assert finding.evidence.startswith("fjall 22.9 k operations/s, 95 % interval ")
-    assert "; LMDB 5,441 operations/s" in finding.evidence or "; LMDB 5,440 operations/s" in finding.evidence
+    [finding] = [each for each in about_stores(3) if isinstance(each, Fastest)]
+    assert [level for level, _ in finding.levels] == ["fjall", "rocksdb", "redb", "lmdb"]
+    assert finding.lead is not None and finding.lead.value == pytest.approx(22_900 / 18_500)
+    assert (finding.tied, finding.strength) == (1, "strong")
 
 
-def test_two_stores_that_cannot_be_told_apart_are_both_named() -> None:
-    assert titles(about_stores(3, spread=0.4), "peak") == [
-        "YCSB A operations are fastest with fjall or RocksDB: 22.9 k operations/s"
-    ]
+def test_stores_that_do_not_differ_measurably_are_tied() -> None:
+    [finding] = [each for each in about_stores(3, spread=0.4) if isinstance(each, Fastest)]
+    assert finding.tied > 1
+    assert finding.strength == "weak"
+    assert "do not differ measurably" in finding.sentence
 
 
-def test_single_runs_of_many_stores_are_unclear_in_one_sentence() -> None:
-    assert titles(about_stores(1), "unclear") == [
-        "Whether LMDB, RocksDB, redb and fjall differ is unclear for YCSB A operations"
-    ]
-    told = titles(about_stores(3), "asymmetry")
-    assert len(told) == 6
-    assert "Fjall reaches 4.2 times the operations per second of LMDB for YCSB A operations" in told
+def test_one_question_has_one_decision() -> None:
+    """Of several stores the fastest is named; pairs are not compared beside it."""
+    for repeats in (1, 3):
+        assert [each.kind for each in about_stores(repeats) if each.topic == "comparison"] == ["fastest"]
 
 
 @pytest.mark.parametrize(("sync", "load"), [(True, "RocksDB synced overwrites"), (False, "RocksDB overwrites")])
-def test_a_log_apart_is_called_so(sync: bool, load: str) -> None:
+def test_a_separate_log_device_is_compared_under_the_load(sync: bool, load: str) -> None:
     values = {("with the data",): [100.0, 101.0, 102.0], ("apart",): [200.0, 202.0, 204.0]}
     cases, runs = results(
         ["log"], {"ops_per_sec": values}, store="rocksdb", phase="overwrite", sync=sync, database="loaded"
     )
     question = {"kind": "asymmetry", "over": "log", "metric": "ops_per_sec"}
     found = findings(study({"log": ["with the data", "apart"]}, [question]), cases, runs)
-    assert titles(found, "asymmetry") == [
-        f"A log apart reaches 2.0 times the operations per second of a log with the data for {load}"
-    ]
+    [finding] = [each for each in found if isinstance(each, Comparison)]
+    assert (finding.larger, finding.smaller) == ("a separate log device", "the log on the data device")
+    assert (finding.about, finding.ratio.value) == (f" for {load}", pytest.approx(2.0, rel=0.02))
 
 
-def test_several_published_devices_are_one_sentence_with_the_figure_of_each() -> None:
+def test_several_published_devices_are_one_finding_with_the_ratio_of_each() -> None:
     reference = {
         "name": "published",
         "csv": "han2021_fig6to7_dbbench.csv",
@@ -80,12 +73,15 @@ def test_several_published_devices_are_one_sentence_with_the_figure_of_each() ->
     }
     values = {("fillrandom",): [650_000.0] * 3, ("fillseq",): [180_000.0] * 3}
     cases, runs = results(["load"], {"ops_per_sec": values}, database="loaded", store="rocksdb")
-    [finding] = [
-        each
-        for each in findings(study({"load": ["fillrandom", "fillseq"]}, [], references=[reference]), cases, runs)
-        if each.kind == "reference"
+    found = findings(study({"load": ["fillrandom", "fillseq"]}, [], references=[reference]), cases, runs)
+    [finding] = [each for each in found if isinstance(each, BesidePublished)]
+    assert finding.labels == ("raid0", "raid1", "raid10", "raid5", "raid6")
+    assert dict(finding.medians)["raid0"] == pytest.approx(0.30, abs=0.005)
+    assert [case for case, _ in (finding.ratios[0], finding.ratios[-1])] == [
+        "main/load=fillseq",
+        "main/load=fillrandom",
     ]
-    assert finding.sentence.startswith("Operations per second is ")
-    assert "of raid0, raid1, raid10, raid5 and raid6 in Han 2021 (10 cases: 0.10 to 1.33)" in finding.sentence
-    assert "(raid0 0.30, raid1 0.52, " in finding.evidence
-    assert "least in main/load=fillseq, most in main/load=fillrandom" in finding.evidence
+    assert (finding.ratios[0][1], finding.ratios[-1][1]) == (
+        pytest.approx(0.10, abs=0.005),
+        pytest.approx(1.33, abs=0.005),
+    )

@@ -63,8 +63,6 @@ def test_a_drive_without_a_log_of_its_media_is_no_number_but_a_reason(drive: dic
         assert NO_SUCH_LOG in told["begin"]["untold"]
         assert "media" not in told["end"]
     [evidence] = [
-        evidence
-        for title, evidence in drive["findings"]
-        if title == "What the drives wrote to their media is not known"
+        evidence for title, evidence in drive["findings"] if title == "Device write amplification is not known"
     ]
     assert NO_SUCH_LOG in evidence

@@ -118,9 +118,11 @@ def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
 
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:
     """Divide findings, the most important first, into the answer and the rest."""
-    eligible = [each for each in findings if each.topic != "quality"]
-    summary = tuple(eligible[:SENTENCES])
-    rest = [each for each in findings if each not in summary]
+    summary = tuple(each for each in findings if each.topic != "quality")[:SENTENCES]
+    shown = {id(each) for each in summary}
+    # The line on trust states the number of runs by verdict, and missing repeats of all cases.
+    stated = {"verdicts", *(["few repeats"] if trust.single else [])}
+    rest = [each for each in findings if id(each) not in shown and each.kind not in stated]
     order = list(TOPICS)
     return Answer(
         question=question,

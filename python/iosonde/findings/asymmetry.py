@@ -1,14 +1,210 @@
-"""Asymmetry: how two levels of a factor compare, such as read and write, sequential and random, buffered and direct."""
+"""Comparison of levels: reads and writes, sequential and random, buffered and direct, one store and another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
 from iosonde.findings.cells import along, groups
-from iosonde.metrics.statistics import ratio
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio, runs_needed, verdict
+
+ALIKE = 1.25
+"""Ratios of cells that differ by less are not listed one by one."""
+
+Decision = Literal["equal", "different", "unclear"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Finding):
+    """Two levels compared, over all cells that have both."""
+
+    kind: ClassVar[str] = "comparison"
+    topic: ClassVar[Topic] = "comparison"
+    metric: str
+    larger: str
+    smaller: str
+    """Names of the levels; of an unclear comparison the first and the second."""
+    about: str
+    """The load that both share, with a preposition; empty if there is nothing else to name."""
+    decision: Decision
+    ratio: Estimate
+    """Larger over smaller: the geometric mean over the cells."""
+    cells: tuple[tuple[str, float], ...]
+    """Words for each cell, and its ratio; the smallest ratio first."""
+    repeats: int
+    settled_by: str = ""
+    """Repeats that would decide an unclear comparison."""
+
+    @property
+    def reversed_cells(self) -> list[str]:
+        """Cells in which the other level is larger by more than the margin."""
+        return [words for words, value in self.cells if value < 1 / (1 + MARGIN)]
+
+    def _sentence(self) -> str:
+        both = f"{self.larger} and {self.smaller}"
+        metric = wording.metric_words(self.metric)
+        if self.decision == "unclear":
+            return (
+                f"No clear difference between {both}{self.about}: {metric} ratio "
+                f"{wording.ratio_estimate_text(self.ratio)}"
+            )
+        if self.decision == "equal":
+            return f"{both} have equal {metric} within {100 * MARGIN:.0f} %{self.about}{self._spread()}"
+        times = wording.ratio_estimate_text(self.ratio)
+        average = " on average" if self.reversed_cells else ""
+        plural, higher = _is_plural(self.larger), METRICS[self.metric].better == "higher"
+        verb = ("reach" if plural else "reaches") if higher else ("have" if plural else "has")
+        return f"{self.larger} {verb}{average} {times} the {metric} of {self.smaller}{self.about}{self._spread()}"
+
+    def _evidence(self) -> str:
+        cells = ""
+        if len(self.cells) > 1:
+            low, high = (wording.ratio_text(self.cells[end][1]) for end in (0, -1))
+            cells = f"; {wording.range_text(low, high)} in {len(self.cells)} cells"
+        reverse = f"; reversed {', '.join(self.reversed_cells)}" if len(self.reversed_cells) > 1 else ""
+        settled = f"; {self.settled_by}" if self.settled_by else ""
+        runs = f"{wording.counted(self.repeats, 'run')} each"
+        return (
+            f"{wording.metric_words(self.metric)} of {self.larger} over {self.smaller}: "
+            f"{wording.ratio_estimate_text(self.ratio)}{cells}, {runs}{reverse}{settled}"
+        )
+
+    def _spread(self) -> str:
+        """Name the cells with the smallest and the largest ratio, if they are far apart."""
+        (low_words, low), (high_words, high) = self.cells[0], self.cells[-1]
+        if len(self.cells) < 2 or high / low <= ALIKE or not low_words:
+            return " on average" if self.decision == "equal" and self._exceeds else ""
+        average = " on average" if self.decision == "equal" else ""
+        smallest, largest = wording.times_number(low), wording.times_number(high)
+        return f"{average}, from {smallest} with {low_words} to {largest} with {high_words}"
+
+    @property
+    def _exceeds(self) -> bool:
+        return any(not 1 / (1 + MARGIN) <= value <= 1 + MARGIN for _, value in self.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDifferences(Finding):
+    """Several levels, no two of which differ measurably."""
+
+    kind: ClassVar[str] = "no differences"
+    topic: ClassVar[Topic] = "comparison"
+    metric: str
+    levels: tuple[str, ...]
+    about: str
+    low: float
+    high: float
+    """Range of the ratios of any two levels."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        metric = wording.metric_words(self.metric)
+        return f"No clear differences in {metric} between {wording.listing(self.levels)}{self.about}"
+
+    def _evidence(self) -> str:
+        low, high = (wording.ratio_text(end) for end in (self.low, self.high))
+        return f"ratios of any two {wording.range_text(low, high)}; {wording.counted(self.repeats, 'run')} each"
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Compare every two levels; where none can be told from another, return one finding for all."""
+    answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
+    for key, group in question.over_numbers(answers):
+        pairs = [pair for _, pair in groups(group, ["first", "second"])]
+        found = [_comparison(question, key, pair) for pair in pairs]
+        if len(found) > 1 and all(each.decision == "unclear" for each in found):
+            yield _no_differences(question, pairs, found)
+        else:
+            yield from found
+
+
+def _no_differences(question: Question, pairs: Sequence[pl.DataFrame], found: Sequence[Comparison]) -> NoDifferences:
+    ratios = [float(ratio) for pair in pairs for ratio in pair["ratio"]]
+    levels = [level for each in found for level in (each.larger, each.smaller)]
+    return NoDifferences(
+        metric=question.analysis.metric,
+        levels=tuple(dict.fromkeys(levels)),
+        about=found[0].about,
+        low=min(ratios),
+        high=max(ratios),
+        repeats=min(each.repeats for each in found),
+        strength="weak",
+        case_ids=tuple(dict.fromkeys(case for each in found for case in each.case_ids)),
+        part=question.part.name,
+    )
+
+
+def _comparison(question: Question, key: Mapping[str, Any], pair: pl.DataFrame) -> Comparison:
+    rows = list(pair.iter_rows(named=True))
+    pooled = pooled_ratio([(row["first_values"], row["second_values"]) for row in rows])
+    judged = verdict(pooled, better="higher")
+    first, second = (_level(question, rows[0], which) for which in (0, 1))
+    swapped = judged == "worse"
+    repeats = min(len(row[values]) for row in rows for values in ("first_values", "second_values"))
+    case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
+    decision: Decision = "unclear" if judged == "unclear" else "equal" if judged == "same" else "different"
+    cells = [(question.numbers(row) if question.numeric else "", row["ratio"]) for row in rows]
+    estimate = Estimate(1 / pooled.value, _inverse(pooled.high), _inverse(pooled.low)) if swapped else pooled
+    return Comparison(
+        metric=question.analysis.metric,
+        larger=second if swapped else first,
+        smaller=first if swapped else second,
+        about=_about(question, key, rows[0]),
+        decision=decision,
+        ratio=estimate,
+        cells=tuple(sorted(((words, 1 / r if swapped else r) for words, r in cells), key=lambda cell: cell[1])),
+        repeats=repeats,
+        settled_by=runs_needed(pooled, repeats) if decision == "unclear" else "",
+        strength="weak" if decision == "unclear" else question.support.strength(case_ids, estimate),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
+
+
+def _is_plural(words: str) -> bool:
+    return words.endswith("s") or " and " in words
+
+
+def _level(question: Question, row: Mapping[str, Any], which: int) -> str:
+    """Name one level by the words that distinguish it from the other: `reads`, `sequential I/O`, `buffered I/O`."""
+    over = question.analysis.over
+    if over in question.apart_in_results:
+        level = str(row[("first", "second")[which]])
+        return f"{level}s" if over == "operation" else level
+    words = [question.words(case) for case in row["case_ids"]]
+    differing = {name: word for name, word in words[which].items() if words[1 - which].get(name) != word}
+    if differing:
+        return wording.phrase(differing)
+    if words[1 - which].keys() - words[which].keys():
+        return "direct I/O"
+    return wording.level_words(over, row[("first", "second")[which]])
+
+
+def _about(question: Question, key: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Name the load by the words that both levels share."""
+    over = question.analysis.over
+    hidden = [over, *question.numeric]
+    ours, theirs = (question.words(case, without=hidden) for case in row["case_ids"])
+    shared = {name: word for name, word in ours.items() if theirs.get(name) == word}
+    rest = [
+        wording.level_words(name, level)
+        for name, level in key.items()
+        if name not in hidden and not question.is_worded(name)
+    ]
+    of = f" for {wording.phrase(shared)}" if shared else ""
+    return of + (f" at {wording.listing(rest)}" if rest else "")
+
+
+def _inverse(value: float | None) -> float | None:
+    return None if value is None else 1 / value
 
 
 def asymmetry(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Cells: what the questions are asked of. One cell is one combination of levels with its repeats.
+"""Cells: one combination of levels with its repeats; all questions are answered from cells.
 
 A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat. The analyses take
 such a frame and do not care whether it was measured here or published (`reference.py`), where each cell has one value.
@@ -33,7 +33,7 @@ def cells(
 
     `runs` are run metrics and `cases` the view of that name, of one result set. The whole load is taken (all streams,
     operation `all`) unless the factors name `operation` or `stream` and the study has no factor of that name. A value
-    of zero (nothing completed) takes no part: it has no ratio to anything, and is told as a failure.
+    of zero (nothing completed) is left out: it has no ratio to anything, and counts as a failure.
     """
     wanted = dict(where or {})
     names = list(dict.fromkeys([*factors, *wanted]))

@@ -1,22 +1,26 @@
-"""How one stream slows others, and how soon that is over: streams with a time of their own (`active`) against the rest.
+"""Interference: how one stream slows others, and how soon they recover; streams with a limited time (`active`).
 
-A measurement has three parts then: before, during and after. Intervals that lie across a border belong to none of them.
+A measurement then has three parts: before, during and after. Intervals that lie across a border belong to none of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import Any, ClassVar
 
 import polars as pl
 
+from iosonde.findings.finding import Finding, Topic
+from iosonde.metrics import wording
 from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.metrics.scopes import ALL
+from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.units import parse_duration
+from iosonde.units import format_duration, parse_duration
 
 RECOVERED = 1.5
 """A stream has recovered when its mean latency is at most so many times what it was before,"""
@@ -51,6 +55,77 @@ class Disturbance:
     rest_ns: int
     """Time from the end of the disturbance to that of the measurement."""
     runs: Sequence[Recovery]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interference(Finding):
+    """p99 latency of a stream before and while others load the target, and its recovery."""
+
+    kind: ClassVar[str] = "interference"
+    topic: ClassVar[Topic] = "interference"
+    disturbance: Disturbance
+
+    @property
+    def before_ns(self) -> float | None:
+        """Median over the runs."""
+        values = [run.before_ns for run in self.disturbance.runs if run.before_ns is not None]
+        return median(values) if values else None
+
+    @property
+    def during_ns(self) -> float | None:
+        """Median over the runs."""
+        values = [run.during_ns for run in self.disturbance.runs if run.during_ns is not None]
+        return median(values) if values else None
+
+    @property
+    def recovered_after_ns(self) -> float | None:
+        """The middle of all runs; None if half of them or more did not recover."""
+        runs = self.disturbance.runs
+        after = sorted(run.recovered_after_ns for run in runs if run.recovered_after_ns is not None)
+        return after[len(runs) // 2] if len(after) > len(runs) / 2 else None
+
+    def _sentence(self) -> str:
+        each = self.disturbance
+        metric = f"{each.latency}_ns_p99"
+        levels = [wording.level_words(name, level) for name, level in each.levels.items()]
+        load = f" ({', '.join(levels)})" if levels else ""
+        what = f"{wording.metric_words(metric)} of `{each.disturbed}`"
+        by = f"under load from {wording.listing([f'`{name}`' for name in each.disturbing])}{load}"
+        if self.during_ns is None:
+            return f"{what} {by}: too few samples"
+        during = wording.value_text(metric, self.during_ns)
+        if self.before_ns is None:
+            return f"{what} {by}: {during}; {self._recovery()}"
+        before, times = wording.value_text(metric, self.before_ns), wording.times_text(self.during_ns / self.before_ns)
+        verb = "rises" if self.during_ns >= self.before_ns else "falls"
+        return f"{what} {verb} from {before} to {during} ({times}) {by}; {self._recovery()}"
+
+    def _evidence(self) -> str:
+        each = self.disturbance
+        return (
+            f"case `{each.case_id}`, {wording.counted(len(each.runs), 'run')}; recovered: mean latency at most "
+            f"{RECOVERED:g} times the value before, for {STAYS} intervals of {format_duration(each.interval_ns)}"
+        )
+
+    def _recovery(self) -> str:
+        after = self.recovered_after_ns
+        if after is None:
+            return f"no recovery within {format_duration(self.disturbance.rest_ns)} afterwards"
+        if after < self.disturbance.interval_ns:
+            return f"recovered within {format_duration(self.disturbance.interval_ns)} afterwards"
+        return f"recovered {format_duration(after)} afterwards"
+
+
+def find(disturbances: Sequence[Disturbance]) -> Iterator[Finding]:
+    """Return one finding for each disturbed stream."""
+    for each in disturbances:
+        if each.runs:
+            yield Interference(
+                disturbance=each,
+                strength="strong" if len(each.runs) >= MINIMUM_REPEATS else "weak",
+                case_ids=(each.case_id,),
+                part=each.part,
+            )
 
 
 def disturbances(results: ResultSet) -> list[Disturbance]:

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from iosonde.metrics import wording
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -56,14 +58,20 @@ class Finding(ABC):
     part: str = ""
 
     @property
-    @abstractmethod
     def sentence(self) -> str:
         """The finding in words, without a final period."""
+        return wording.sentence(self._sentence())
 
     @property
-    @abstractmethod
     def evidence(self) -> str:
         """Numbers with intervals, and the number of runs."""
+        return self._evidence()
+
+    @abstractmethod
+    def _sentence(self) -> str: ...
+
+    @abstractmethod
+    def _evidence(self) -> str: ...
 
 
 def weakest(*strengths: Strength) -> Strength:
@@ -74,48 +82,3 @@ def weakest(*strengths: Strength) -> Strength:
 def cases_of(rows: pl.DataFrame) -> tuple[str, ...]:
     """Return the cases of rows, each once, in their order."""
     return tuple(rows["case_id"].unique(maintain_order=True))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Untyped(Finding):
-    """A finding of a question whose values are not typed yet."""
-
-    kind: str  # type: ignore[misc]
-    title: str
-    note: str
-
-    @property
-    def topic(self) -> Topic:  # type: ignore[override]
-        """The topic of its kind."""
-        return _TOPIC_OF_KIND[self.kind]
-
-    @property
-    def sentence(self) -> str:
-        """The sentence as it was written."""
-        return self.title
-
-    @property
-    def evidence(self) -> str:
-        """The evidence as it was written."""
-        return self.note
-
-
-_TOPIC_OF_KIND: dict[str, Topic] = {
-    "headline": "performance",
-    "search": "limits",
-    "disturbance": "interference",
-    "saturation": "scaling",
-    "promise": "arrays",
-    "peak": "performance",
-    "doubling": "scaling",
-    "asymmetry": "comparison",
-    "tail": "performance",
-    "flatness": "scaling",
-    "steady": "state",
-    "recovery": "state",
-    "reference": "reference",
-    "overload": "limits",
-    "drift": "quality",
-    "trust": "quality",
-    "unclear": "comparison",
-}

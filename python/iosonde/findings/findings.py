@@ -1,4 +1,4 @@
-"""Answers in words: what the study found, each sentence with the evidence it stands on."""
+"""All findings of a result set, and the answer to its study's question."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.answer import Answer, answered, trust_of
-from iosonde.findings.disturbance import Disturbance
-from iosonde.findings.finding import STRENGTHS, Finding, Untyped
-from iosonde.findings.idle_recovery import IdleRecovery
-from iosonde.findings.lasting_drop import LastingDrop
-from iosonde.findings.question import Question
-from iosonde.findings.sentences import (
+from iosonde.findings import (
+    array_efficiency,
     asymmetry,
+    device_state,
     disturbance,
     doubling,
     flatness,
-    headline,
     idle_recovery,
     lasting_drop,
     media,
-    overload,
+    open_loop,
     peak,
-    promise,
+    quality,
     reference,
     saturation,
     search,
     steady,
     stimulus,
     store,
-    tail,
-    trust,
+    tails,
+    throughput,
 )
-from iosonde.findings.sentences.search import Ended
+from iosonde.findings.answer import Answer, answered, trust_of
+from iosonde.findings.disturbance import Disturbance
+from iosonde.findings.finding import STRENGTHS, Finding, Topic
+from iosonde.findings.idle_recovery import IdleRecovery
+from iosonde.findings.lasting_drop import LastingDrop
+from iosonde.findings.question import Question
+from iosonde.findings.search import Ended
 from iosonde.findings.stimulus import changes
-from iosonde.metrics import wording
+from iosonde.findings.support import Support, support_of
 from iosonde.metrics.catalogue import METRICS
 from iosonde.metrics.sustained import Course
 from iosonde.plan import PREPARATION
@@ -45,37 +46,35 @@ from iosonde.study.model import AnalysisKind, Study
 
 __all__ = ["Answer", "Finding", "answer", "findings"]
 
-_TELLERS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
-    "saturation": saturation.tell,
-    "gain_per_doubling": doubling.tell,
-    "asymmetry": asymmetry.tell,
-    "tail_growth": tail.tell,
-    "flatness": flatness.tell,
-    "peak": peak.tell,
-    "steady_state": steady.tell,
-    "promise": promise.tell,
+_QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
+    "saturation": saturation.find,
+    "gain_per_doubling": doubling.find,
+    "asymmetry": asymmetry.find,
+    "tail_growth": tails.find,
+    "flatness": flatness.find,
+    "peak": peak.find,
+    "steady_state": steady.find,
+    "promise": array_efficiency.find,
 }
 
-_ORDER: tuple[str, ...] = (
-    "headline",
-    "search",
-    "recovery",
-    "steady",
-    "disturbance",
-    "promise",
-    "peak",
-    "saturation",
-    "doubling",
-    "asymmetry",
-    "flatness",
-    "tail",
+ROUNDING = 0.005
+
+_COMPARING: tuple[AnalysisKind, ...] = ("asymmetry", "peak", "flatness")
+"""Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
+
+_ORDER: tuple[Topic, ...] = (
+    "limits",
+    "state",
+    "arrays",
+    "stores",
+    "interference",
+    "performance",
+    "scaling",
+    "comparison",
     "reference",
-    "unclear",
-    "overload",
-    "drift",
-    "trust",
+    "quality",
 )
-"""What is delivered first, then how it depends on what, then what cannot be said, last whether to believe it."""
+"""Topics by how directly they answer a study's question; a study without the first ones is about performance."""
 
 
 def answer(
@@ -105,61 +104,111 @@ def findings(
     recovered: Sequence[IdleRecovery] = (),
     drops: Sequence[LastingDrop] = (),
 ) -> list[Finding]:
-    """Answer the study's questions, the most important first.
+    """Return everything that a result set establishes, the most important first, each fact once.
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
     same, `procedures` from `procedure.observations.conclusions`, `courses` from `sustained.courses`, `disturbed` from
     `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
-    `lasting_drop.lasting_drops`. What is not given is not spoken of.
+    `lasting_drop.lasting_drops`. Questions about arguments that are not given are left out.
     """
+    support = support_of(metrics, runs)
+    prepared = metrics
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
-    found = [
-        *headline.tell(cases, metrics),
-        *store.tell(cases, metrics, runs),
-        *media.tell(study, cases, metrics, runs),
-        *(finding for question in _questions(study, cases, metrics, runs) for finding in _answer(question)),
-        *search.tell(procedures),
-        *disturbance.tell(disturbed),
-        *overload.tell(cases, metrics),
-        *(each for part in study.parts if part.rounds for each in steady.tell_rounds(part, cases, metrics)),
-        *steady.tell_courses(courses, cases, study.parts),
-        *stimulus.tell(changes(study, courses, cases)),
-        *idle_recovery.tell(recovered),
-        *lasting_drop.tell(drops, measured=metrics["run_id"].n_unique()),
-        *reference.tell(study, cases, metrics),
-        *trust.tell(metrics, outcomes=runs, warnings=warnings, probes=search.probes(procedures)),
+    fresh = list(device_state.find(study, cases, prepared, runs))
+    fresh_cases = {case_id for each in fresh for case_id in each.case_ids}
+    probes = search.probes(procedures)
+    measured = metrics.filter(~pl.col("case_id").is_in(list(probes)))
+    found: list[Finding] = [
+        *fresh,
+        *search.find(procedures),
+        *throughput.find(cases, metrics, support),
+        *store.find(cases, metrics, runs, support),
+        *media.find(study, cases, metrics, runs, support),
+        *(each for question in _questions(study, cases, metrics, runs, support) for each in _answer(question)),
+        *disturbance.find(disturbed),
+        *open_loop.find(measured, support),
+        *(
+            each
+            for part in study.parts
+            if part.rounds
+            for each in steady.find_rounds(part, cases, metrics, fresh_cases)
+        ),
+        *steady.find_courses(courses, cases, study.parts, fresh_cases),
+        *stimulus.find(changes(study, courses, cases)),
+        *idle_recovery.find(recovered),
+        *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
+        *reference.find(study, cases, metrics, support),
+        *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes),
     ]
-    return sorted(
-        dict.fromkeys(found), key=lambda finding: (_ORDER.index(finding.kind), STRENGTHS.index(finding.strength))
-    )
+    return sorted(_each_once(found), key=_rank)
+
+
+_FIRST_KINDS = ("fresh device", "boundary", "steady run", "throughput", "peak")
+"""Kinds that come before the others of their topic."""
+
+
+def _rank(finding: Finding) -> tuple[bool, int, int, int]:
+    kind = _FIRST_KINDS.index(finding.kind) if finding.kind in _FIRST_KINDS else len(_FIRST_KINDS)
+    return kind > 0, _ORDER.index(finding.topic), kind, STRENGTHS.index(finding.strength)
+
+
+def _each_once(found: Sequence[Finding]) -> list[Finding]:
+    """Drop repeated findings, and highest rates that a peak of the same part states too."""
+    peaks = [each for each in found if isinstance(each, peak.Peak)]
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for each in found:
+        if not (isinstance(each, throughput.Throughput) and any(_states(known, each) for known in peaks)):
+            kept.setdefault((each.kind, each.sentence, each.part), each)
+    return list(kept.values())
+
+
+def _states(known: peak.Peak, rate: throughput.Throughput) -> bool:
+    """Return whether a peak is the same fact as a highest rate, which may name another case of an equal value."""
+    same = (known.part, known.metric) == (rate.part, rate.metric)
+    return same and abs(known.value.value / rate.value.value - 1) < ROUNDING
 
 
 def _questions(
-    study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None
+    study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None, support: Support
 ) -> Iterator[Question]:
-    return (
-        Question(study=study, analysis=analysis, cases=cases, runs=metrics, outcomes=outcomes)
-        for analysis in study.analysis
-    )
+    for analysis in study.analysis:
+        question = Question(
+            study=study, analysis=analysis, cases=cases, runs=metrics, outcomes=outcomes, support=support
+        )
+        if not _is_decided_elsewhere(question):
+            yield question
+
+
+def _is_decided_elsewhere(question: Question) -> bool:
+    """Return whether another question of the study decides whether the same named levels differ.
+
+    Two levels are compared; of more the fastest is named; only without either, whether the factor matters at all.
+    """
+    asked, cells = question.analysis, question.cells()
+    if asked.kind not in _COMPARING or cells.is_empty() or cells.schema[asked.over].is_numeric():
+        return False
+    rivals = {
+        each.kind
+        for each in question.study.analysis
+        if each.kind in _COMPARING
+        and (each.part, each.over, each.metric, each.where) == (asked.part, asked.over, asked.metric, asked.where)
+    }
+    order: list[AnalysisKind] = ["asymmetry", "peak", "flatness"]
+    if cells[asked.over].n_unique() > 2 and METRICS[asked.metric].better == "higher":
+        order = ["peak", "asymmetry", "flatness"]
+    return asked.kind != next(kind for kind in order if kind in rivals)
 
 
 def _answer(question: Question) -> Iterator[Finding]:
-    """Answer a question, or say that nothing was measured that it could be asked of."""
+    """Answer a question, or return that there are too few samples for it."""
     if question.cells().is_empty():
-        return _unsaid(question)
-    return _TELLERS[question.analysis.kind](question)
+        return _without_samples(question)
+    return _QUESTIONS[question.analysis.kind](question)
 
 
-def _unsaid(question: Question) -> Iterator[Finding]:
-    """Name the percentile that too few samples stand behind. A part without any run is told as a hole."""
+def _without_samples(question: Question) -> Iterator[Finding]:
+    """Return a percentile with too few samples. A part without any run is a missing run."""
     metric = question.analysis.metric
     measured = question.runs.filter(pl.col("part") == question.part.name, ~pl.col("control"))
     if METRICS[metric].kind == "latency" and len(measured):
-        words = wording.metric_words(metric)
-        yield Untyped(
-            kind="unclear",
-            title=wording.sentence(f"{words} cannot be said for any case of part `{question.part.name}`"),
-            note="fewer than ten samples lie beyond it in every run; longer runs would settle it",
-            strength="weak",
-            part=question.part.name,
-        )
+        yield quality.TooFewSamples(metric=metric, strength="weak", part=question.part.name)

@@ -2,13 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import polars as pl
 
 from iosonde.findings.cells import along, groups
-from iosonde.metrics.statistics import ratio
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import MARGIN, Estimate, ratio
+
+FLAT = 1.10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dependence(Finding):
+    """Whether a metric depends on a factor, for the cell in which it varies most."""
+
+    kind: ClassVar[str] = "dependence"
+    topic: ClassVar[Topic] = "scaling"
+    load: str
+    over: str
+    metric: str
+    decision: Literal["flat", "depends", "unclear"]
+    ratio: Estimate
+    """Largest over smallest median."""
+    largest: tuple[Any, float]
+    smallest: tuple[Any, float]
+    """Level and value."""
+    where: str
+    """The cell, where there are several."""
+    cells: int
+    repeats: int
+
+    def _sentence(self) -> str:
+        subject = f"{wording.metric_words(self.metric)} of {self.load}"
+        factor = wording.factor_words(self.over)
+        if self.decision == "flat":
+            return f"{subject} varies by less than {100 * (FLAT - 1):.0f} % with {factor}"
+        if self.decision == "unclear":
+            return f"No clear effect of {factor} on {subject}"
+        where = f", most with {self.where}" if self.where else ""
+        ends = (
+            f"{wording.value_text(self.metric, value)} at {wording.level_words(self.over, level)}"
+            for level, value in (self.smallest, self.largest)
+        )
+        return f"{subject} depends on {factor}: {' to '.join(ends)}{where}"
+
+    def _evidence(self) -> str:
+        cells = f"; largest ratio of {self.cells} cells" if self.cells > 1 else ""
+        return (
+            f"largest over smallest {wording.ratio_estimate_text(self.ratio)}{cells}; "
+            f"{wording.counted(self.repeats, 'run')} each"
+        )
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Return whether the factor matters, for the cell along the axis where it matters most."""
+    cells = question.cells()
+    if cells[question.analysis.over].n_unique() < 2:
+        return
+    answers = flatness(cells, over=question.analysis.over, by=question.by)
+    for key, group in question.over_numbers(answers):
+        yield _dependence(question, key, group)
+
+
+def _dependence(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Dependence:
+    row = group.sort("ratio", maintain_order=True).row(-1, named=True)
+    estimate = Estimate(row["ratio"], row["low"], row["high"])
+    every = [Estimate(*values) for values in group.select("ratio", "low", "high").iter_rows()]
+    decision: Literal["flat", "depends", "unclear"] = "unclear"
+    if all(each.below(FLAT) for each in every):
+        decision = "flat"
+    elif estimate.above(1 + MARGIN) or not estimate.certain:
+        decision = "depends"
+    case_ids = tuple(row["case_ids"])
+    return Dependence(
+        load=question.load(key, row["case_ids"][0]),
+        over=question.analysis.over,
+        metric=question.analysis.metric,
+        decision=decision,
+        ratio=estimate,
+        largest=(row["best_level"], row["best"]),
+        smallest=(row["worst_level"], row["worst"]),
+        where=question.numbers(row) if question.numeric and len(group) > 1 else "",
+        cells=len(group),
+        repeats=row["repeats"],
+        strength="weak" if decision == "unclear" else question.support.strength(case_ids, estimate),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
 
 
 def flatness(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.DataFrame:

@@ -1,26 +1,29 @@
-"""What pauses give back: stages of alternating load and pause, and the load without pauses that follows each.
+"""Idle recovery: stages of alternating load and pause, and the continuous load that follows each.
 
-SNIA's host idle recovery in numbers. The base line is the steady state of the rounds before; the gain of a length of
-pause is the load's rate in its bursts over that base line; how long the gain lasts is seen in the load that goes on
-without a pause afterwards. A drive that collects garbage while nobody writes has a gain, and loses it again as it uses
-up the blocks that it has freed.
+SNIA's host idle recovery. The baseline is the steady state of the rounds before; the gain of a pause length is the rate
+in the bursts over that baseline; the continuous load afterwards shows how long the gain lasts. A drive that collects
+garbage while idle has a gain, and loses it as it uses up the blocks that it freed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, convergences
+from iosonde.findings.finding import Finding, Topic
+from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.statistics import Floats
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.study.model import STAGE, Study
+from iosonde.units import format_bytes, format_duration
 from iosonde.workload.block.notation import active_window
 
 NEAR = 0.10
@@ -66,6 +69,102 @@ class IdleRecovery:
     def gain(self) -> float:
         """How many times the base line a burst is, the median of all of them."""
         return float(np.median(self.bursts)) / self.base
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleGain(Finding):
+    """Rate of bursts between pauses over the steady-state rate, for every pause length of a part."""
+
+    kind: ClassVar[str] = "idle gain"
+    topic: ClassVar[Topic] = "state"
+    gains: tuple[tuple[float, float], ...]
+    """Pause in seconds, and the gain after it; the shortest pause first."""
+    base: float
+    """IOPS in steady state."""
+    base_is_steady: bool
+
+    def _sentence(self) -> str:
+        (shortest, low), (longest, high) = self.gains[0], self.gains[-1]
+        values = [gain for _, gain in self.gains]
+        pauses = wording.range_text(_seconds(shortest), _seconds(longest))
+        if max(abs(gain - 1) for gain in values) <= NEAR:
+            return f"Idle pauses of {pauses}: write rate within {100 * NEAR:.0f} % of steady state, no recovery"
+        if len(self.gains) == 1:
+            return f"Idle pauses of {pauses}: bursts reach {wording.times_text(low)} the steady-state rate"
+        return (
+            f"Bursts reach {wording.times_text(low)} the steady-state rate after pauses of {_seconds(shortest)}, "
+            f"{wording.times_text(high)} after {_seconds(longest)}"
+        )
+
+    def _evidence(self) -> str:
+        listed = "; ".join(f"{wording.times_text(gain)} after {_seconds(pause)}" for pause, gain in self.gains)
+        return f"{listed}; {_base(self.base, self.base_is_steady)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleDecay(Finding):
+    """How a gain of pauses is lost under continuous load."""
+
+    kind: ClassVar[str] = "idle decay"
+    topic: ClassVar[Topic] = "state"
+    pause_s: float
+    base: float
+    base_is_steady: bool
+    decay: Decay
+
+    def _sentence(self) -> str:
+        decay = self.decay
+        after = f"Continuous load after pauses of {_seconds(self.pause_s)}"
+        if decay.back_s == 0:
+            return f"{after}: at the steady-state rate from the start"
+        first, last = (wording.times_text(rate / self.base) for rate in (decay.first, decay.last))
+        if decay.back_s is not None and decay.back_bytes is not None:
+            return (
+                f"{after}: starts at {first} the steady-state rate and returns to within {100 * NEAR:.0f} % of "
+                f"it after "
+                f"{_seconds(decay.back_s)} and {format_bytes(decay.back_bytes)}"
+            )
+        return f"{after}: still {last} the steady-state rate after {_seconds(decay.length_s)}"
+
+    def _evidence(self) -> str:
+        first, last = (wording.value_text("iops", rate) for rate in (self.decay.first, self.decay.last))
+        length = _seconds(self.decay.length_s)
+        return f"{first} at the start, {last} after {length}; {_base(self.base, self.base_is_steady)}"
+
+
+def find(recoveries: Sequence[IdleRecovery]) -> Iterator[Finding]:
+    """Return for each part what pauses gain, and how each gain is lost."""
+    for part in dict.fromkeys(each.part for each in recoveries):
+        ordered = sorted((each for each in recoveries if each.part == part), key=lambda each: each.pause_s)
+        steady = all(each.base_is_steady for each in ordered)
+        yield IdleGain(
+            gains=tuple((each.pause_s, each.gain) for each in ordered),
+            base=ordered[0].base,
+            base_is_steady=steady,
+            strength="moderate" if steady else "weak",
+            case_ids=tuple(each.case_id for each in ordered),
+            part=part,
+        )
+        for each in ordered:
+            if each.decay:
+                yield IdleDecay(
+                    pause_s=each.pause_s,
+                    base=each.base,
+                    base_is_steady=each.base_is_steady,
+                    decay=each.decay,
+                    strength="moderate" if each.base_is_steady else "weak",
+                    case_ids=(each.decay.case_id,),
+                    part=part,
+                )
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(seconds * 1e9)
+
+
+def _base(rate: float, steady: bool) -> str:
+    state = "in steady state" if steady else "in the last rounds before, which were not steady"
+    return f"{wording.value_text('iops', rate)} {state}"
 
 
 def idle_recoveries(study: Study, results: ResultSet) -> list[IdleRecovery]:

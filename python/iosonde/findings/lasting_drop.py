@@ -1,21 +1,24 @@
-"""Runs that nobody asked to be judged for steady state, and that fall to another level all the same.
+"""Permanent drops within runs that are not judged for steady state.
 
-A cache that is full, spare blocks that are used up, a device that throttles itself when it is hot: the mean of such a
-run is that of two states, and neither of them. Short runs have too few intervals for the rule of steady state, so this
-looks for one change of level that lasts to the end.
+A full cache, used-up spare blocks, heat: the mean of such a run mixes two regimes. Short runs have too few
+intervals for the steady-state rule, so this looks for one change of level that lasts to the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
+from iosonde.findings.finding import Finding, Topic
+from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.statistics import Floats
 from iosonde.metrics.steady_state import CLIFF, change_points
+from iosonde.units import format_bytes, format_duration
 
 FEWEST = 8
 """Intervals that a run must have."""
@@ -43,6 +46,58 @@ class LastingDrop:
     def fraction(self) -> float:
         """What is left."""
         return self.after / self.before
+
+
+NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class PermanentDrops(Finding):
+    """Runs whose throughput fell permanently while they were measured."""
+
+    kind: ClassVar[str] = "permanent drops"
+    topic: ClassVar[Topic] = "state"
+    drops: tuple[LastingDrop, ...]
+    """The deepest first."""
+    measured: int
+    """Runs in all."""
+
+    def _sentence(self) -> str:
+        deepest = self.drops[0]
+        runs = f"{len(self.drops)} of {wording.counted(self.measured, 'run')}"
+        return (
+            f"Throughput dropped permanently in {runs}, their means mix two regimes: `{deepest.case_id}` to "
+            f"{wording.percent_text(deepest.fraction)} after {_when(deepest)}"
+        )
+
+    def _evidence(self) -> str:
+        listed = "; ".join(
+            f"`{each.run_id}` from {wording.value_text('bandwidth', each.before)} to "
+            f"{wording.value_text('bandwidth', each.after)} after {_when(each)}"
+            for each in self.drops[:NAMED]
+        )
+        more = f"; and {len(self.drops) - NAMED} more" if len(self.drops) > NAMED else ""
+        return (
+            f"{listed}{more}. Possible causes: full cache, used-up spare blocks, heat. Measure longer, with "
+            f"`round_length`"
+        )
+
+
+def find(drops: Sequence[LastingDrop], *, measured: int) -> Iterator[Finding]:
+    """Return one finding for all runs that dropped."""
+    if drops:
+        deepest = tuple(sorted(drops, key=lambda each: each.fraction))
+        yield PermanentDrops(
+            drops=deepest,
+            measured=measured,
+            strength="moderate",
+            case_ids=tuple(dict.fromkeys(each.case_id for each in deepest)),
+            part=deepest[0].part,
+        )
+
+
+def _when(drop: LastingDrop) -> str:
+    return f"{format_duration(drop.at_s * 1e9)} and {format_bytes(drop.moved_bytes)}"
 
 
 def lasting_drops(facts: Facts) -> list[LastingDrop]:

@@ -1,8 +1,7 @@
-"""Little's law for every run: what is in flight on average is rate x latency.
+"""Little's law for every run: the mean number of I/Os in flight equals rate x mean latency.
 
-In a closed loop that must be jobs x queue depth, because the next I/O starts when one completes. More means that
-latencies were counted too long or twice; less that the engine did not keep the target as busy as it said, so the
-figure may be the tool's and not the disk's.
+In a closed loop that is jobs x queue depth, because the next I/O starts when one completes. More means that latencies
+were counted too long or twice; less that the engine kept the target less busy than asked for.
 """
 
 from __future__ import annotations
@@ -11,17 +10,19 @@ import polars as pl
 
 from iosonde.metrics.scopes import overall
 
-TOLERANCE = 0.05
+RESOLUTION = 0.02
+"""What turnaround between I/Os and the clock may account for, whatever the length of the run."""
 LONGEST_CUT = 0.20
-"""A run whose mean latency is a larger part of its measured time is nearly all begin and end."""
+"""A run whose mean latency is a larger part of its measured time is too short to check."""
 
 
 def littles_law(runs: pl.DataFrame) -> pl.DataFrame:
     """Check every closed-loop run.
 
     Columns: `run_id, case_id, mean_in_flight, concurrency, ratio, tolerance, verdict` (`holds`, `above`, `below`,
-    `too_short`). The tolerance is 5 % and one mean latency of the measured time: at either end I/Os are cut. Upwards it
-    is the longest latency instead, because an I/O in flight when the measurement begins counts in full.
+    `too_short`). The tolerance follows from what the run can resolve: an I/O that is in flight at the start counts in
+    full, one at the end not at all, so each of the I/Os in flight is off by one mean latency at most, on average. A
+    ratio above that which the longest latency could explain is not a fault, but shows nothing either: `too_short`.
     """
     names = (
         "mean_in_flight",
@@ -41,12 +42,14 @@ def littles_law(runs: pl.DataFrame) -> pl.DataFrame:
     return (
         wide.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in names if name not in wide.columns)
         .drop_nulls("littles_law_ratio")
-        .with_columns(tolerance=TOLERANCE + pl.col("completion_latency_ns_mean") / 1e9 / pl.col("seconds"))
+        .with_columns(tolerance=RESOLUTION + pl.col("completion_latency_ns_mean") / 1e9 / pl.col("seconds"))
         .with_columns(
-            verdict=pl.when(tolerance > TOLERANCE + LONGEST_CUT)
+            verdict=pl.when(tolerance > RESOLUTION + LONGEST_CUT)
             .then(pl.lit("too_short"))
-            .when(ratio > 1 + TOLERANCE + longest)
+            .when(ratio > 1 + RESOLUTION + longest)
             .then(pl.lit("above"))
+            .when(ratio > 1 + tolerance)
+            .then(pl.lit("too_short"))
             .when(ratio < 1 - tolerance)
             .then(pl.lit("below"))
             .otherwise(pl.lit("holds"))

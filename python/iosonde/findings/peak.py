@@ -1,43 +1,156 @@
-"""The peak along a factor: which level gives most, how much, and how sure that is."""
+"""Peak: which level of a factor gives most, how much, and how far the next best is behind."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import numpy as np
 import polars as pl
 
-from iosonde.findings.cells import along, groups
-from iosonde.metrics.statistics import maximum_interval, median_interval, ratio
+from iosonde.findings.cells import groups
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.findings.saturation import SHARE_OF_PEAK
+from iosonde.metrics import wording
+from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.statistics import Estimate, maximum_interval, median_interval, ratio
 
 
-def peak(cells: pl.DataFrame, *, over: str, by: Sequence[str] = (), better: str = "higher") -> pl.DataFrame:
-    """Return the best level of the factor `over` for each combination of `by`.
+@dataclass(frozen=True, kw_only=True)
+class Peak(Finding):
+    """The highest value along a factor with numeric levels, over all other factors."""
 
-    Columns: those of `by`; `level`; `value, low, high` there; `second_level` and `lead, lead_low, lead_high` (ratio of
-    the best to the next best level); `repeats`; `case_ids`. `better` says whether the largest or smallest is best.
-    """
-    rows = []
-    for key, group in groups(cells, by):
-        levels, values = along(group, over)
-        medians = np.array([np.median(repeats) for repeats in values])
-        order = np.argsort(-medians if better == "higher" else medians, kind="stable")
-        best, second = int(order[0]), int(order[min(1, len(order) - 1)])
-        estimate = maximum_interval(values) if better == "higher" else median_interval(values[best])
-        lead = ratio(values[best], values[second])
-        rows.append(
-            {
-                **key,
-                "level": levels[best],
-                "value": estimate.value,
-                "low": estimate.low,
-                "high": estimate.high,
-                "second_level": levels[second],
-                "lead": lead.value,
-                "lead_low": lead.low,
-                "lead_high": lead.high,
-                "repeats": len(values[best]),
-                "case_ids": [group["case_id"][best]],
-            }
+    kind: ClassVar[str] = "peak"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+    metric: str
+    value: Estimate
+    setting: str
+    reached: str
+    """First setting with 95 % of the peak."""
+    reached_value: float
+    repeats: int
+    lower_bound: bool
+    verdicts: str
+
+    def _sentence(self) -> str:
+        at_least = "at least " if self.lower_bound else ""
+        reached = "" if self.reached == self.setting else f"; 95 % of it from {self.reached}"
+        value = wording.estimate_text(self.metric, self.value)
+        return f"{self.load} peak at {at_least}{value} with {self.setting}{reached}"
+
+    def _evidence(self) -> str:
+        reached = wording.value_text(self.metric, self.reached_value)
+        verdicts = f"; {self.verdicts}" if self.verdicts else ""
+        return f"{wording.counted(self.repeats, 'run')}; {reached} with {self.reached}{verdicts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fastest(Finding):
+    """Which of several named levels gives most."""
+
+    kind: ClassVar[str] = "fastest"
+    topic: ClassVar[Topic] = "comparison"
+    load: str
+    over: str
+    metric: str
+    levels: tuple[tuple[Any, Estimate], ...]
+    """Every level with its value, the largest first."""
+    lead: Estimate | None
+    """Ratio of the largest to the second; None with a single level."""
+    tied: int
+    """Number of levels that cannot be told from the largest, which is one of them."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        names = [wording.level_words(self.over, level) for level, _ in self.levels]
+        first = wording.value_text(self.metric, self.levels[0][1].value)
+        if self.lead is None:
+            return f"{self.load}: {first} with {names[0]}"
+        if not self.lead.certain:
+            return f"{self.load}: highest value with {names[0]} ({first}), without confidence intervals"
+        if self.tied > 1:
+            return (
+                f"{self.load}: {wording.listing(names[: self.tied])} do not differ measurably ({first} with {names[0]})"
+            )
+        times = wording.ratio_estimate_text(self.lead)
+        return f"{self.load} are fastest with {names[0]}: {first}, {times} the value with {names[1]}"
+
+    def _evidence(self) -> str:
+        listed = "; ".join(
+            f"{wording.level_words(self.over, level)} {wording.estimate_text(self.metric, value)}"
+            for level, value in self.levels
         )
-    return pl.DataFrame(rows, infer_schema_length=None)
+        return f"{listed}; {wording.counted(self.repeats, 'run')} each"
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Return the peak, or of levels that are names the fastest.
+
+    Unlike other questions this one maximises over factors that the study does not name in `by`.
+    """
+    cells = question.cells().with_columns(median=pl.col("values").list.median())
+    by = [name for name in question.analysis.by if name != question.analysis.over]
+    if METRICS[question.analysis.metric].better != "higher" or cells.is_empty() or question.is_open_loop:
+        return
+    make = _peak if cells.schema[question.analysis.over].is_numeric() else _fastest
+    for key, group in groups(cells, by):
+        yield make(question, key, group)
+
+
+def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
+    over = question.analysis.over
+    rest = [name for name in question.by if name not in key]
+    best = group.sort("median", maintain_order=True).row(-1, named=True)
+    near = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"])
+    # Levels are in the order of the factor, so the first that is near the peak is where it is reached.
+    reached = near.row(0, named=True)
+    estimate = maximum_interval(group["values"].to_list())
+    case_ids = tuple(dict.fromkeys((best["case_id"], reached["case_id"])))
+    return Peak(
+        load=question.load(key, best["case_id"], without=[over, *rest]),
+        metric=question.analysis.metric,
+        value=estimate,
+        setting=_setting(over, rest, best),
+        reached=_setting(over, rest, reached),
+        reached_value=reached["median"],
+        repeats=len(best["values"]),
+        lower_bound=question.support.is_lower_bound(best["case_id"]),
+        verdicts=question.support.note(case_ids),
+        strength=question.support.strength(case_ids, estimate),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
+
+
+def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
+    over = question.analysis.over
+    rows = group.sort("median", descending=True, maintain_order=True).to_dicts()
+    best = rows[0]
+    leads = [ratio(best["values"], row["values"]) for row in rows[1:]]
+    tied = 1 + sum(lead.certain and not lead.above(1) for lead in leads)
+    case_ids = tuple(row["case_id"] for row in rows)
+    return Fastest(
+        load=question.load(key, best["case_id"]),
+        over=over,
+        metric=question.analysis.metric,
+        levels=tuple((row[over], median_interval(row["values"])) for row in _tied_first(rows, leads)),
+        lead=leads[0] if leads else None,
+        tied=tied,
+        repeats=min(len(row["values"]) for row in rows),
+        strength=question.support.strength(case_ids, leads[0] if leads else None),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
+
+
+def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """Put the levels that cannot be told from the largest right after it."""
+    others = list(zip(rows[1:], leads, strict=True))
+    tied = [row for row, lead in others if lead.certain and not lead.above(1)]
+    return [rows[0], *tied, *(row for row, _ in others if row not in tied)]
+
+
+def _setting(over: str, rest: list[str], row: Mapping[str, Any]) -> str:
+    return wording.listing([wording.level_words(name, row[name]) for name in (over, *rest)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,9 @@ import polars as pl
 
 from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results
 from iosonde.findings.convergence import window_cells
+from iosonde.findings.support import Support
 from iosonde.metrics import wording
+from iosonde.metrics.scopes import ALL
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
 
 _WORDED = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "store", "sync", "phase")
@@ -27,7 +29,8 @@ class Question:
     cases: pl.DataFrame
     runs: pl.DataFrame
     outcomes: pl.DataFrame | None = None
-    """The view `runs`, for what it tells besides metrics."""
+    """The view `runs`, for facts besides metrics."""
+    support: Support = field(default_factory=Support)
 
     @cached_property
     def part(self) -> Part:
@@ -138,11 +141,27 @@ class Question:
             return f"{operation}s"
         return f"{operation}s in the {100 * fraction:.0f}/{100 * (1 - fraction):.0f} mix"
 
+    @cached_property
+    def is_open_loop(self) -> bool:
+        """Return whether any of its cells is rate-limited: an offered rate, not a limit of the device."""
+        rated = self.runs.filter(pl.col("metric") == "achieved_rate_fraction", pl.col("stream") != ALL)
+        cells = self.cells()
+        if "stream" in self.analysis.where:
+            rated = rated.filter(pl.col("stream") == self.analysis.where["stream"])
+        elif "stream" in cells.columns:
+            return len(cells.join(rated.select("case_id", "stream"), on=["case_id", "stream"], how="semi")) > 0
+        return len(cells.join(rated.select("case_id"), on="case_id", how="semi")) > 0
+
     def is_worded(self, factor: str) -> bool:
-        """Return whether the words of a load tell a factor's levels apart."""
+        """Return whether the words of a load distinguish all levels of a factor."""
+        if factor in self.apart_in_results:
+            return True
         levels = self.part.all_factors.get(factor, [])
-        names = [name for level in levels if isinstance(level, Level) for name in level.set] or [factor]
-        return factor in self.apart_in_results or any(name in _WORDED for name in names)
+        compound = [level.set for level in levels if isinstance(level, Level)]
+        if not compound:
+            return factor in _WORDED
+        worded = [{name: value for name, value in each.items() if name in _WORDED} for each in compound]
+        return all(each not in worded[:place] for place, each in enumerate(worded)) and any(worded)
 
     def _set_by(self, factors: Sequence[str]) -> list[str]:
         """Return the parameters that compound levels of these factors set."""

@@ -1,16 +1,86 @@
-"""Published figures, brought onto a study's factors so that a user's own can lie beside them."""
+"""Published values, mapped to the factors of a study, and own values beside them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numpy as np
 import polars as pl
 
 from iosonde.data import reference_file
 from iosonde.findings.cells import in_scope, separated_by_results, under_own_names
-from iosonde.study.model import Reference
+from iosonde.findings.finding import Finding, Topic, cases_of, weakest
+from iosonde.findings.support import Support
+from iosonde.metrics import wording
+from iosonde.metrics.metrics import case_metrics
+from iosonde.metrics.statistics import MARGIN
+from iosonde.study.model import Reference, Study
 
 _NOT_FACTORS = ("reference", "label", "source", "metric", "value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesidePublished(Finding):
+    """Own values over published ones, over the cases that both have."""
+
+    kind: ClassVar[str] = "beside published"
+    topic: ClassVar[Topic] = "reference"
+    metric: str
+    source: str
+    labels: tuple[str, ...]
+    """Devices that the values were published for."""
+    ratios: tuple[tuple[str, float], ...]
+    """Case and ratio, the smallest ratio first."""
+    medians: tuple[tuple[str, float], ...]
+    """Median ratio for each label."""
+
+    @property
+    def median(self) -> float:
+        """The median ratio."""
+        return float(np.median([value for _, value in self.ratios]))
+
+    def _sentence(self) -> str:
+        low, high = self.ratios[0][1], self.ratios[-1][1]
+        of = f" for {wording.listing(self.labels)}" if self.labels else ""
+        words = wording.metric_words(self.metric)
+        if abs(low - 1) <= MARGIN and abs(high - 1) <= MARGIN:
+            text = f"{words} is within {100 * MARGIN:.0f} % of the published values{of}"
+        else:
+            text = f"{words} is {wording.times_text(self.median)} the published value{of}"
+        cases = "1 case"
+        if len(self.ratios) > 1:
+            ends = wording.range_text(wording.times_number(low), wording.times_number(high))
+            cases = f"median of {len(self.ratios)} cases, {ends}"
+        return f"{text} ({self.source}; {cases})"
+
+    def _evidence(self) -> str:
+        apart = ", ".join(f"{label} {wording.times_number(value)}" for label, value in self.medians)
+        each = f"; by device: {apart}" if len(self.medians) > 1 else ""
+        ends = f"; least in {self.ratios[0][0]}, most in {self.ratios[-1][0]}" if len(self.ratios) > 1 else ""
+        return f"own over published value, of the cases that both have{each}{ends}; different hardware and software"
+
+
+def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
+    """Compare own values with published ones, over all devices that they were published for."""
+    summary = case_metrics(runs)
+    for reference in study.references:
+        joined = beside(published(reference), of_part(cases, reference), summary).drop_nulls("ratio")
+        compared = joined.filter(pl.col("metric").is_in(reference.compared or list(reference.held.values())))
+        for (metric,), group in compared.group_by(["metric"], maintain_order=True):
+            ordered = group.sort("ratio", maintain_order=True)
+            medians = group.group_by("label", maintain_order=True).agg(pl.col("ratio").median())
+            case_ids = cases_of(group)
+            yield BesidePublished(
+                metric=str(metric),
+                source=reference.source,
+                labels=tuple(label for label in group["label"].unique(maintain_order=True) if label),
+                ratios=tuple(ordered.select("case_id", "ratio").rows()),
+                medians=tuple((label, value) for label, value in medians.rows() if label),
+                strength=weakest("moderate", support.of_cases(case_ids)),
+                case_ids=case_ids,
+            )
 
 
 def published(reference: Reference) -> pl.DataFrame:

@@ -1,22 +1,25 @@
-"""What one access does to the next: stages of different loads, one after the other, each judged by its own rounds.
+"""Changes of load: stages of different loads, one after the other, each judged by its own rounds.
 
-SNIA's cross stimulus recovery in numbers. Of each change of load: where the new load begins, where it settles, and when
-it was first as near its level as steady state allows. A load that was there before the one in between is held
-against what it was then: it recovers, and after what time, or it does not.
+SNIA's cross stimulus recovery. For each change of load: the first value, the settled one, and when it was first
+within the range that steady state permits around it. A load that was measured before is compared with its earlier
+level: it recovers, and after what time, or it does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 
+from iosonde.findings.finding import Finding, Topic
+from iosonde.metrics import wording
 from iosonde.metrics.steady_state import Criteria
 from iosonde.metrics.sustained import LOWER_IS_BETTER, Course
 from iosonde.study.model import STAGE, Level, Study
+from iosonde.units import format_duration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,73 @@ class Change:
     def lower_is_better(self) -> bool:
         """Whether what is tracked is a latency."""
         return self.course.tracking in LOWER_IS_BETTER
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadChange(Finding):
+    """From one stage to the next: the first value, the settled one, and the recovery of an earlier level."""
+
+    kind: ClassVar[str] = "load change"
+    topic: ClassVar[Topic] = "state"
+    change: Change
+    within: float
+    """Relative deviation from a level that counts as being at it."""
+
+    @property
+    def settled_at_once(self) -> bool:
+        """Whether the first round is at the settled level."""
+        return abs(self.change.first - self.change.level) <= self.within * self.change.level
+
+    def _sentence(self) -> str:
+        change = self.change
+        stage = f"`{change.after}` after `{change.before}`"
+        first, level = (self._value(each) for each in (change.first, change.level))
+        if self.settled_at_once:
+            text = f"{stage}: {level} from the first round"
+        else:
+            improves = (change.level > change.first) != change.lower_is_better
+            when = f"within {format_duration(change.settled_s * 1e9)}" if change.settled_s else "in the first round"
+            text = f"{stage}: {'improves' if improves else 'degrades'} from {first} to {level} {when}"
+        return f"{text}{self._recovery()}"
+
+    def _evidence(self) -> str:
+        steady = self.change.course.steady.achieved
+        settled = "in steady state" if steady else "in the last rounds, which were not steady"
+        before = "" if self.change.once is None else f"{self._value(self.change.once)} before; "
+        length = format_duration(self.change.course.round_s * 1e9)
+        return (
+            f"{before}{self._value(self.change.first)} in the first round of {length}, "
+            f"{self._value(self.change.level)} {settled}"
+        )
+
+    def _recovery(self) -> str:
+        change = self.change
+        if change.once is None:
+            return ""
+        near = f"within {100 * self.within:.0f} % of `{change.earlier}`"
+        if change.recovered_s == 0:
+            return f"; {near} from the first round"
+        if change.recovered_s is not None:
+            return f"; recovers to {near} after {format_duration(change.recovered_s * 1e9)}"
+        best = change.course.peak
+        share = change.once / best if change.lower_is_better else best / change.once
+        length = format_duration(len(change.course.values) * change.course.round_s * 1e9)
+        return f"; does not recover within {length}, at best {wording.percent_text(share)} of `{change.earlier}`"
+
+    def _value(self, value: float) -> str:
+        return wording.value_text(self.change.course.tracking, value)
+
+
+def find(changes: Sequence[Change]) -> Iterator[Finding]:
+    """Return one finding for each change of load."""
+    for change in changes:
+        yield LoadChange(
+            change=change,
+            within=near(change.course.steady.criteria),
+            strength="strong" if change.course.steady.achieved else "weak",
+            case_ids=(change.course.case_id,),
+            part=change.course.part,
+        )
 
 
 def changes(study: Study, courses: Sequence[Course], cases: pl.DataFrame) -> list[Change]:

@@ -7,12 +7,80 @@ step with the factor, an exponent of 1, is no fault of the target.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import polars as pl
 
 from iosonde.findings.cells import along, groups
-from iosonde.metrics.statistics import median_interval, ratio
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate, median_interval, ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailGrowth(Finding):
+    """A latency percentile at the first and the last level of a factor."""
+
+    kind: ClassVar[str] = "tail growth"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+    over: str
+    metric: str
+    first_level: Any
+    first: float
+    last_level: Any
+    last: float
+    growth: Estimate
+    where: str
+    """The cell with the largest growth, where there are several."""
+    cells: int
+    repeats: int
+
+    def _sentence(self) -> str:
+        first, last = (wording.value_text(self.metric, value) for value in (self.first, self.last))
+        at_first, at_last = (wording.level_value(self.over, level) for level in (self.first_level, self.last_level))
+        verb = "rises" if self.last >= self.first else "falls"
+        where = f" with {self.where}" if self.where else ""
+        return (
+            f"{wording.metric_words(self.metric)} of {self.load}{where} {verb} from {first} at "
+            f"{wording.factor_words(self.over)} {at_first} to {last} at {at_last}"
+        )
+
+    def _evidence(self) -> str:
+        cells = f"; largest growth of {self.cells} cells" if self.cells > 1 else ""
+        return f"growth {wording.ratio_estimate_text(self.growth)}{cells}; {wording.counted(self.repeats, 'run')} each"
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Return how a percentile grows along the factor, for the cell in which it grows most."""
+    answers = tail_growth(question.cells(), over=question.analysis.over, by=question.by)
+    for key, group in question.over_numbers(answers):
+        yield _growth(question, key, group)
+
+
+def _growth(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> TailGrowth:
+    row = max(group.to_dicts(), key=lambda each: float(each["growth"]))
+    growth = Estimate(row["growth"], row["low"], row["high"])
+    case_ids = tuple(row["case_ids"])
+    return TailGrowth(
+        load=question.load(key, row["case_ids"][0]),
+        over=question.analysis.over,
+        metric=question.analysis.metric,
+        first_level=row["first_level"],
+        first=row["first"],
+        last_level=row["last_level"],
+        last=row["last"],
+        growth=growth,
+        where=question.numbers(row) if len(group) > 1 else "",
+        cells=len(group),
+        repeats=row["repeats"],
+        strength=question.support.strength(case_ids, growth),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
 
 
 def tail_growth(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.DataFrame:

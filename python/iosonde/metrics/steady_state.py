@@ -101,8 +101,8 @@ class Window:
 
     @property
     def steady(self) -> bool:
-        """Both criteria are met, by a load that moved at all."""
-        return self.mean > 0 and self.range_holds and self.slope_holds
+        """Whether both criteria are met, by finite values of a load that made progress."""
+        return all(map(math.isfinite, self.values)) and self.mean > 0 and self.range_holds and self.slope_holds
 
     @property
     def range_share(self) -> float:

@@ -1,4 +1,4 @@
-"""Words for levels, loads, values and intervals, the same in every finding."""
+"""Words for levels, loads, values and intervals, shared by all findings."""
 
 from __future__ import annotations
 
@@ -57,11 +57,23 @@ def value_text(metric: str, value: float) -> str:
 
 
 def estimate_text(metric: str, estimate: Estimate) -> str:
-    """Write a value with its interval where it has one."""
+    """Write a value with its confidence interval, if it has one: `182 k IOPS (95 % CI 180–184 k IOPS)`."""
     text = value_text(metric, estimate.value)
     if estimate.low is None or estimate.high is None:
-        return f"{text}, no interval"
-    return f"{text}, 95 % interval {value_text(metric, estimate.low)}..{value_text(metric, estimate.high)}"
+        return text
+    return f"{text} (95 % CI {_ends_text(value_text(metric, estimate.low), value_text(metric, estimate.high))})"
+
+
+def range_text(low: str, high: str) -> str:
+    """Write a range once with the unit that both ends share: `1.1–1.3 ms`, `980 µs–1.1 ms`."""
+    return low if low == high else _ends_text(low, high)
+
+
+def _ends_text(low: str, high: str) -> str:
+    first, last = low.split(" "), high.split(" ")
+    if len(first) > 1 and first[1:] == last[1:]:
+        return f"{first[0]}–{high}"
+    return f"{low}–{high}"
 
 
 def ratio_text(value: float) -> str:
@@ -70,20 +82,26 @@ def ratio_text(value: float) -> str:
 
 
 def times_text(value: float) -> str:
-    """Write a ratio as a reader says it: `1.06 times`, `2.4 times`, `14 times`."""
+    """Write a ratio: `1.06 times`, `2.4 times`, `14 times`."""
     return f"{times_number(value)} times"
 
 
 def times_number(value: float) -> str:
-    """Write a ratio with as many digits as a reader can use."""
+    """Write a ratio with two to three significant digits."""
     return f"{value:.2f}" if value < 1.995 else f"{value:.1f}" if value < 9.95 else f"{value:,.0f}"
 
 
 def ratio_estimate_text(estimate: Estimate) -> str:
-    """Write a ratio with its interval where it has one."""
+    """Write a ratio with its confidence interval, if it has one: `1.82 times (95 % CI 1.78–1.86)`."""
+    text = times_text(estimate.value)
     if estimate.low is None or estimate.high is None:
-        return f"ratio {ratio_text(estimate.value)}, no interval"
-    return f"ratio {ratio_text(estimate.value)}, 95 % interval {ratio_text(estimate.low)}..{ratio_text(estimate.high)}"
+        return text
+    return f"{text} (95 % CI {_ends_text(ratio_text(estimate.low), ratio_text(estimate.high))})"
+
+
+def percent_range(low: float, high: float) -> str:
+    """Write a range of fractions: `62–96 %`."""
+    return range_text(percent_text(low), percent_text(high))
 
 
 def percent_text(fraction: float) -> str:
@@ -118,7 +136,7 @@ def level_words(factor: str, level: Any) -> str:
         case "store":
             return store_name(value)
         case "log":
-            return "a log apart" if level == "apart" else "a log with the data"
+            return "a separate log device" if level == "apart" else "the log on the data device"
         case "block_size":
             return f"{value} blocks"
         case "jobs":
@@ -136,7 +154,7 @@ def level_words(factor: str, level: Any) -> str:
 
 
 def array_words(level: str) -> str:
-    """Name a RAID level as people do: `RAID 5`, `one device`."""
+    """Name a RAID level: `RAID 5`, `one device`."""
     return "one device" if level == "single" else f"RAID {level.removeprefix('raid')}"
 
 
@@ -148,18 +166,28 @@ def factor_words(factor: str) -> str:
 
 
 def range_words(factor: str, levels: Sequence[Any], chosen: Sequence[Any]) -> str:
-    """Say at which levels of a factor something holds: ` with blocks up to 64 KiB`, `, whatever the block size`."""
+    """Name the levels for which a statement is true: ` with blocks up to 64 KiB`, ` at every queue depth`.
+
+    `levels` are all levels in order, `chosen` those that the statement is true for. Levels that are not consecutive
+    are listed.
+    """
+    singular = _SINGULARS.get(factor, factor_words(factor))
     if len(chosen) == len(levels):
-        return f", whatever the {_SINGULARS.get(factor, factor_words(factor))}"
+        return f" at every {singular}" if len(levels) > 1 else ""
     preposition, plural = _PLURALS.get(factor, ("at", factor_words(factor)))
-    first, last = level_value(factor, chosen[0]), level_value(factor, chosen[-1])
     if len(chosen) == 1:
         return f" {preposition} {level_words(factor, chosen[0])}"
+    start = levels.index(chosen[0])
+    if list(chosen) != list(levels[start : start + len(chosen)]):
+        named = [level_value(factor, level) for level in chosen]
+        of = " of" if factor == "block_size" else ""
+        return f" {preposition} {plural}{of} {listing(named)}"
+    first, last = level_value(factor, chosen[0]), level_value(factor, chosen[-1])
     if chosen[0] == levels[0]:
         return f" {preposition} {plural} up to {last}"
     if chosen[-1] == levels[-1]:
         return f" {preposition} {plural} from {first}"
-    return f" {preposition} {plural} of {first} to {last}"
+    return f" {preposition} {plural} from {first} to {last}"
 
 
 def operation_words(read_fraction: float, trim_fraction: float = 0.0) -> str:
@@ -174,7 +202,7 @@ def operation_words(read_fraction: float, trim_fraction: float = 0.0) -> str:
 def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[str, str]:
     """Describe a case's load in words that make up `4 KiB random buffered reads`, by parameter and in that order.
 
-    What is named in `without` is left out, and so is what is usual: direct I/O.
+    Parameters in `without` are left out, and so is direct I/O, the default.
     """
     if case.get("store"):
         return {name: word for name, word in _store_words(case).items() if name not in without}
@@ -197,7 +225,7 @@ def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
 
 
 def store_name(store: str) -> str:
-    """Write a store as its makers do: `LMDB`, `RocksDB`."""
+    """Write the name of a store: `LMDB`, `RocksDB`."""
     return {"lmdb": "LMDB", "rocksdb": "RocksDB", "null": "no store"}.get(store, store)
 
 
@@ -207,7 +235,7 @@ def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
 
 
 def sentence(text: str) -> str:
-    """Begin with a capital letter; `p99` is a name and stays as it is."""
+    """Start with a capital letter; `p99` and names in backticks stay as they are."""
     return text if re.match(r"p\d", text) else text[:1].upper() + text[1:]
 
 
@@ -217,7 +245,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def listing(items: Sequence[str]) -> str:
-    """Join items as a sentence does: `a, b and c`."""
+    """Join items: `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 

@@ -1,0 +1,233 @@
+"""Array efficiency: measured over expected throughput of each RAID level, and what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from iosonde.findings.expected import PARITIES, level_words
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.loads import EVERYTHING, Loads, Row
+from iosonde.findings.promise import BOUND_WORDS
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate
+
+KEPT = 0.95
+"""From this share of the expected throughput on no limit is looked for."""
+BUSY = 0.9
+"""A core or a link from this share on is the limit."""
+UNEVEN = 1.25
+NOTABLE = 1.1
+"""The busiest member's bytes over the mean from which on it is the limit, and from which on it is mentioned."""
+BEYOND = 1.2
+"""Above this share of the expected throughput the model does not apply."""
+READS_FOR_WRITES = 0.1
+"""Member reads for each write from which on they are a read-modify-write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayEfficiency(Finding):
+    """Measured over expected throughput of one RAID level under one load, over numbers of devices."""
+
+    kind: ClassVar[str] = "array efficiency"
+    topic: ClassVar[Topic] = "arrays"
+    array: str
+    """The level, with the kind of array and its state."""
+    load: str
+    """Empty for all loads."""
+    metric: str
+    efficiency: tuple[float, float]
+    """Smallest and largest of all cells."""
+    devices: tuple[int, int]
+    applies: bool
+    """Whether the model applies: no cell exceeds it by more than a fifth."""
+    reason: str
+    """What limits the cell with the lowest efficiency, or why the model does not apply; empty if not known."""
+    speedup: float
+    """Largest ratio to one device."""
+    lowest: Row
+    """Row of the cell with the lowest efficiency."""
+    cells: int
+
+    def _sentence(self) -> str:
+        first, last = self.devices
+        devices = f"{last} devices" if first == last else f"{first} to {last} devices"
+        subject = f"{self.array} {self.load}" if self.load else self.array
+        verb = "reach" if self.load else "reaches"
+        if not self.applies:
+            share = wording.percent_range(*self.efficiency)
+            reason = f": {self.reason}" if self.reason else ""
+            return f"{subject} with {devices}: the expected-throughput model does not apply ({share} of it){reason}"
+        share = wording.percent_range(*self.efficiency)
+        best = f", up to {wording.times_text(self.speedup)} one device" if self.efficiency[0] >= KEPT else ""
+        reason = f"; {self.reason}" if self.reason else ""
+        return f"{subject} {verb} {share} of the expected throughput with {devices}{best}{reason}"
+
+    def _evidence(self) -> str:
+        row = self.lowest
+        measured, expected, one = (
+            wording.value_text(self.metric, row[name]) for name in ("measured", "promised", "baseline")
+        )
+        interval = "" if row["low"] is None else f" (95 % CI {wording.percent_range(row['low'], row['high'])})"
+        which = "lowest of " + wording.counted(self.cells, "cell") + ", " if self.cells > 1 else ""
+        parts = [
+            f"{which}{level_words(row['array'], row['devices'])}: {measured}, {expected} expected "
+            f"({row['multiple']:.3g} "
+            f"times one device's {one}), efficiency {wording.percent_text(row['efficiency'])}{interval}",
+            *_bound_evidence(self.metric, row),
+            *_member_evidence(row),
+            f"{wording.counted(row['repeats'], 'run')} each",
+        ]
+        return "; ".join(parts)
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Return the efficiency of each level, loads that came out alike in one finding."""
+    if question.is_open_loop:
+        return
+    loads = Loads(question)
+    answers = loads.answers()
+    for level in dict.fromkeys((row["array"], row["array_kind"], row["state"]) for row in answers):
+        rows = [row for row in answers if (row["array"], row["array_kind"], row["state"]) == level]
+        beyond = [row for row in rows if row["efficiency"] > BEYOND]
+        kept = [row for row in rows if KEPT <= row["efficiency"] <= BEYOND]
+        short = [row for row in rows if row["efficiency"] < KEPT]
+        for chosen in (kept, short, beyond):
+            for key, group in loads.together(loads.divide(chosen), _efficiency):
+                yield _finding(loads, key, group, of_level=rows)
+
+
+def _efficiency(row: Row) -> float:
+    return float(row["efficiency"])
+
+
+def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_level: Sequence[Row]) -> ArrayEfficiency:
+    question = loads.question
+    lowest = min(rows, key=_efficiency)
+    shares = sorted(map(_efficiency, rows))
+    applies = shares[-1] <= BEYOND
+    words = loads.words(key, lowest["case_id"])
+    everything = words == EVERYTHING and len(rows) == len(of_level)
+    estimates = [Estimate(row["efficiency"], row["low"], row["high"]) for row in rows]
+    case_ids = tuple(row["case_id"] for row in rows)
+    reason = why(lowest) if applies and shares[0] < KEPT else "" if applies else _beyond(question, lowest)
+    return ArrayEfficiency(
+        array=_name(rows[0]),
+        load="" if everything else f"{words}{_quantities(loads, rows, of_level)}",
+        metric=question.analysis.metric,
+        efficiency=(shares[0], shares[-1]),
+        devices=(min(row["devices"] for row in rows), max(row["devices"] for row in rows)),
+        applies=applies,
+        reason=reason,
+        speedup=max(float(row["speedup"]) for row in rows),
+        lowest=lowest,
+        cells=len(rows),
+        strength=question.support.strength((*case_ids, *(row["baseline_case_id"] for row in rows)), *estimates),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
+
+
+def _quantities(loads: Loads, rows: Sequence[Row], of_level: Sequence[Row]) -> str:
+    """Name block sizes and queue depths, if the rows do not cover all of those of the level."""
+    words = []
+    for name in loads.quantities:
+        every, chosen = (sorted({row[name] for row in each}) for each in (of_level, rows))
+        if every != chosen:
+            words.append(wording.range_words(name, every, chosen))
+    return "".join(words)
+
+
+def why(row: Row) -> str:
+    """Return what limits an array, as far as bound, members' counters or CPU time show it; else nothing."""
+    extra_reads, of_bound = _extra_reads(row), row["of_bound"] or 0.0
+    if thread := _saturated_thread(row):
+        return thread
+    if extra_reads:
+        return extra_reads
+    if row["bound_by"] == "parallelism" and BUSY <= of_bound <= 1 / BUSY and row["bound"] < row["promised"]:
+        return f"this load keeps {_count(row['members_in_use'])} of {row['devices']} members busy at once"
+    if row["bound_by"] in ("link", "pcie", "memory") and of_bound >= 0.8:
+        return f"limited by {BOUND_WORDS[row['bound_by']]}"
+    if (row["core_utilisation"] or 0) >= BUSY:
+        return f"CPU-limited: a thread used {wording.percent_text(row['core_utilisation'])} of one core"
+    if (row["member_imbalance"] or 0) >= UNEVEN:
+        return f"uneven load: the busiest member moves {wording.times_text(row['member_imbalance'])} the mean"
+    if row["needed_bytes"] and (row["member_bytes_per_byte"] or 0) > 1.1 * row["needed_bytes"]:
+        moved, needed = (wording.ratio_text(row[name]) for name in ("member_bytes_per_byte", "needed_bytes"))
+        return f"members move {moved} bytes per host byte, the layout requires {needed}"
+    if row["bound"] is not None and of_bound >= KEPT:
+        return "the layout permits no more for requests of this size"
+    if row["member_utilisation"] is None:
+        return ""
+    busy, uneven = row["member_utilisation"], row["member_imbalance"] or 1
+    if busy < KEPT:
+        most = f", the busiest moving {wording.times_text(uneven)} the mean" if uneven >= NOTABLE else ""
+        return f"members are idle {wording.percent_text(1 - busy)} of the time{most}"
+    return f"members are busy {wording.percent_text(busy)} of the time, and slower than one alone"
+
+
+def _saturated_thread(row: Row) -> str:
+    """Return whether the array's own thread has no CPU time left while the members could do more."""
+    share = row["array_thread_utilisation"] or 0.0
+    if share < BUSY or (row["of_bound"] or 0.0) >= KEPT:
+        return ""
+    return f"CPU-limited: `{row['array_thread']}` used {wording.percent_text(share)} of one core"
+
+
+def _beyond(question: Question, row: Row) -> str:
+    """Return why a load exceeds the model."""
+    bound = f"; {wording.percent_text(row['of_bound'])} of the layout bound" if row["of_bound"] is not None else ""
+    if question.case(row["case_id"]).get("io_mode") == "buffered":
+        return f"it does not include the page cache, which merges requests{bound}"
+    if row["array"] in PARITIES and row["writes_only"]:
+        return f"it assumes partial-stripe writes{bound}"
+    return f"the single device was slower than a member of the array{bound}"
+
+
+def _extra_reads(row: Row) -> str:
+    """Return the cost of partial-stripe writes of a parity level, if the members read under a load of writes."""
+    reads, ios, moved = (
+        row[name] for name in ("member_reads_per_operation", "member_ios_per_operation", "member_bytes_per_byte")
+    )
+    if row["array"] not in PARITIES or not row["writes_only"] or (reads or 0) < READS_FOR_WRITES:
+        return ""
+    split = "" if abs(ios - moved) < 0.3 * moved else f" of {wording.ratio_text(moved)} times its bytes"
+    return f"{_count(ios)} member I/Os{split} per host write, {_count(reads)} of them reads"
+
+
+def _count(value: float) -> str:
+    """Write a number of I/Os or members: one decimal, none if it is whole."""
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 or value >= 20 else f"{value:.1f}"
+
+
+def _bound_evidence(metric: str, row: Row) -> Iterator[str]:
+    if row["bound"] is not None:
+        bound, share = wording.value_text(metric, row["bound"]), wording.percent_text(row["of_bound"])
+        yield f"layout bound {bound} ({BOUND_WORDS[row['bound_by']]}), {share} of it"
+
+
+def _member_evidence(row: Row) -> Iterator[str]:
+    if row["member_ios_per_operation"] is not None:
+        ios, moved = _count(row["member_ios_per_operation"]), wording.ratio_text(row["member_bytes_per_byte"])
+        busy, uneven = wording.percent_text(row["member_utilisation"]), wording.ratio_text(row["member_imbalance"] or 1)
+        yield f"members: {ios} I/Os and {moved} bytes per host I/O and byte, {busy} busy"
+        yield f"busiest member {uneven} times the mean"
+    if row["cpu_ns_per_byte"] is not None:
+        yield f"CPU {row['cpu_ns_per_byte']:.2g} ns per byte"
+    if row["core_utilisation"] is not None:
+        yield f"busiest thread {wording.percent_text(row['core_utilisation'])} of a core"
+    if row["array_thread_utilisation"] is not None:
+        yield f"`{row['array_thread']}` {wording.percent_text(row['array_thread_utilisation'])} of a core"
+    if row["array_cpu_ns_per_byte"]:
+        yield f"array threads {row['array_cpu_ns_per_byte']:.2g} ns per byte"
+    if row["busiest_core_utilisation"] is not None:
+        yield f"busiest core {wording.percent_text(row['busiest_core_utilisation'])}"
+
+
+def _name(row: Row) -> str:
+    kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
+    state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""
+    return f"{level_words(row['array'])}{kind}{state}"

@@ -1,0 +1,94 @@
+"""Device write amplification: bytes that drives write to their media for each byte they receive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.support import Support
+from iosonde.metrics import media, wording
+from iosonde.metrics.scopes import overall
+from iosonde.metrics.statistics import median_interval
+from iosonde.study.model import Study
+
+NAME = media.AMPLIFICATION.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class MediaAmplification(Finding):
+    """The smallest and the largest device write amplification of all cases."""
+
+    kind: ClassVar[str] = "device write amplification"
+    topic: ClassVar[Topic] = "performance"
+    least: tuple[str, float]
+    most: tuple[str, float]
+    """Case and median."""
+    runs: int
+
+    def _sentence(self) -> str:
+        low, high = (wording.ratio_text(value) for _, value in (self.least, self.most))
+        return f"Device write amplification: {wording.range_text(low, high)}"
+
+    def _evidence(self) -> str:
+        return (
+            f"least in {self.least[0]}, most in {self.most[0]}; drives' own counters, "
+            f"{wording.counted(self.runs, 'run')}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownMedia(Finding):
+    """Why the device write amplification is not known."""
+
+    kind: ClassVar[str] = "unknown device write amplification"
+    topic: ClassVar[Topic] = "quality"
+    reasons: tuple[str, ...]
+
+    def _sentence(self) -> str:
+        return "Device write amplification is not known"
+
+    def _evidence(self) -> str:
+        return "; ".join(self.reasons)
+
+
+def find(
+    study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None, support: Support
+) -> Iterator[Finding]:
+    """Return the amplification; that it is not known only where the study asks for it."""
+    values = overall(metrics).filter(pl.col("metric") == NAME, ~pl.col("control"))
+    if values.height:
+        yield _amplification(values, support)
+    elif outcomes is not None and _asks(study):
+        yield from _unknown(outcomes)
+
+
+def _amplification(values: pl.DataFrame, support: Support) -> MediaAmplification:
+    each = values.group_by("case_id", maintain_order=True).agg("value", median=pl.col("value").median())
+    least, most = (each.row(end, named=True) for end in (each["median"].arg_min(), each["median"].arg_max()))
+    case_ids = tuple(dict.fromkeys((most["case_id"], least["case_id"])))
+    return MediaAmplification(
+        least=(least["case_id"], least["median"]),
+        most=(most["case_id"], most["median"]),
+        runs=values.height,
+        strength=support.strength(case_ids, *(median_interval(row["value"]) for row in (least, most))),
+        case_ids=case_ids,
+    )
+
+
+def _unknown(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    """Return the reasons, each once; nothing for simulated drives, or without a drive."""
+    none = pl.lit(None, dtype=pl.Int64)
+    complete = outcomes.filter(pl.col("outcome") == "complete")
+    judged = media.judged(complete.with_columns(simulated_media_write_bytes=none, simulated_write_bytes=none))
+    reasons = judged["media_untold"].drop_nulls().unique(maintain_order=True).to_list()
+    if reasons:
+        yield UnknownMedia(reasons=tuple(reasons), strength="strong")
+
+
+def _asks(study: Study) -> bool:
+    views = ((*view.metrics, view.x, view.y) for view in study.views)
+    return any(NAME in asked for asked in views) or any(each.metric == NAME for each in study.analysis)

@@ -1,0 +1,115 @@
+"""Open loop: whether the target kept up with the offered rate, and at which latency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import polars as pl
+
+from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.support import Support
+from iosonde.metrics import wording
+from iosonde.metrics.scopes import ALL
+
+KEPT_UP = 0.99
+"""Share of the operations due that must be started for the rate to count as kept."""
+NAMED = 4
+P99 = "response_latency_ns_p99"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """One stream of one open-loop case; medians over its repeats."""
+
+    case_id: str
+    stream: str
+    achieved: float
+    """Operations per second."""
+    share: float
+    """Started over due."""
+    p99_ns: float | None
+    """Response latency."""
+
+    @property
+    def offered(self) -> float:
+        """Operations per second that were due."""
+        return self.achieved / self.share
+
+    @property
+    def kept(self) -> bool:
+        """Whether the target kept up."""
+        return self.share >= KEPT_UP
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfferedRates(Finding):
+    """The open-loop streams of a part, with the rates that were offered and achieved."""
+
+    kind: ClassVar[str] = "offered rates"
+    topic: ClassVar[Topic] = "limits"
+    rates: tuple[Rate, ...]
+
+    def _sentence(self) -> str:
+        behind = [each for each in self.rates if not each.kept]
+        of = f" (part `{self.part}`)" if self.part else ""
+        total = wording.counted(len(self.rates), "offered rate")
+        if not behind:
+            return f"{'all ' if len(self.rates) > 1 else ''}{total} kept{of}{self._latency()}"
+        kept = len(self.rates) - len(behind)
+        worst = min(behind, key=lambda each: each.share)
+        return (
+            f"{kept} of {total} kept{of}{self._latency()}; overloaded at {_rate(worst.offered)}: "
+            f"{wording.percent_text(worst.share)} of it achieved"
+        )
+
+    def _evidence(self) -> str:
+        ordered = sorted(self.rates, key=lambda each: each.share)
+        streams = len({each.stream for each in self.rates}) > 1
+        listed = "; ".join(
+            f"`{each.case_id}`{f' ({each.stream})' if streams else ''} {wording.percent_text(each.share)} of "
+            f"{_rate(each.offered)}"
+            for each in ordered[:NAMED]
+        )
+        more = f"; and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
+        growing = "" if all(each.kept for each in self.rates) else "; latency of overloaded cases grows with run length"
+        return f"{listed}{more}{growing}"
+
+    def _latency(self) -> str:
+        tails = [each.p99_ns for each in self.rates if each.kept and each.p99_ns is not None]
+        if not tails:
+            return ""
+        low, high = (wording.value_text(P99, value) for value in (min(tails), max(tails)))
+        return f", p99 response latency {wording.range_text(low, high)}"
+
+
+def find(runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
+    """Return one finding per part with open-loop cases."""
+    shares = _medians(runs, "achieved_rate_fraction").rename({"median": "share"})
+    keys = ["case_id", "part", "stream"]
+    achieved = [_medians(runs, name) for name in ("iops", "ops_per_sec")]
+    rates = pl.concat(achieved).unique(subset=keys, keep="first", maintain_order=True).rename({"median": "achieved"})
+    tails = _medians(runs, P99).rename({"median": "p99_ns"})
+    joined = shares.join(rates, on=keys, maintain_order="left").join(tails, on=keys, how="left", maintain_order="left")
+    for (part,), group in joined.filter(pl.col("share") > 0).group_by(["part"], maintain_order=True):
+        cases = cases_of(group)
+        names = ("case_id", "stream", "achieved", "share", "p99_ns")
+        yield OfferedRates(
+            rates=tuple(Rate(**row) for row in group.select(names).to_dicts()),
+            strength=support.of_cases(cases),
+            case_ids=cases,
+            part=str(part),
+        )
+
+
+def _rate(value: float) -> str:
+    return f"{wording.value_text('iops', value).removesuffix(' IOPS')}/s"
+
+
+def _medians(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Return the median over repeats for each stream of each case; streams are not added up."""
+    each = runs.filter(
+        pl.col("metric") == metric, pl.col("operation") == ALL, pl.col("stream") != ALL, ~pl.col("control")
+    )
+    return each.group_by("case_id", "part", "stream", maintain_order=True).agg(median=pl.col("value").median())

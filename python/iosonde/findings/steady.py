@@ -1,0 +1,314 @@
+"""Steady state: whether it was reached, when, at which level, and whether it lasted to the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import polars as pl
+
+from iosonde.findings.convergence import Convergence, convergences
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate, median_interval
+from iosonde.metrics.steady_state import Criteria
+from iosonde.metrics.sustained import LOWER_IS_BETTER, Course
+from iosonde.study.model import STAGE, Part
+from iosonde.units import format_bytes, format_duration
+
+SHORTEST_WINDOW_S = 1.0
+"""A window must last this long"""
+SMALLEST_WINDOW = 0.05
+"""and write this share of the active range, before a level counts as steady."""
+
+Outcome = Literal["steady", "changed", "not steady", "too short"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyRun(Finding):
+    """One run that is judged by its own rounds."""
+
+    kind: ClassVar[str] = "steady run"
+    topic: ClassVar[Topic] = "state"
+    load: str
+    metric: str
+    outcome: Outcome
+    fresh: bool
+    """Whether the device was too little written to for a steady state."""
+    rounds: int
+    round_s: float
+    window: tuple[int, int] | None
+    """First and last round of the measurement window."""
+    level: Estimate | None
+    """Mean over the measurement window."""
+    share_of_peak: float | None
+    """Level as a share of the best round."""
+    changed_to: float | None
+    """Mean of the last window, where the level did not last."""
+    left_before: int | None
+    """Round in which an earlier steady state at another level ended; None if there was none."""
+    range_share: float | None
+    slope_share: float | None
+    """Of the measurement window, or of the last one."""
+    criteria: Criteria
+
+    def _sentence(self) -> str:
+        length = format_duration(self.rounds * self.round_s * 1e9)
+        if self.outcome == "too short":
+            return f"{self.load}: no steady state shown, the run is too short for it ({length})"
+        if self.outcome == "not steady" or self.level is None or self.window is None:
+            trend = (
+                f": {self._metric} still changing {wording.percent_text(self.slope_share)} per window"
+                if self.slope_share
+                else ""
+            )
+            return f"{self.load}: no steady state within {length}{trend}"
+        after = format_duration(self.window[1] * self.round_s * 1e9)
+        value = wording.estimate_text(self.metric, self.level)
+        if self.outcome == "changed" and self.changed_to is not None:
+            later = wording.value_text(self.metric, self.changed_to)
+            return f"{self.load}: no lasting steady state, {value} after {after} became {later} by the end ({length})"
+        of_peak = f", {wording.percent_text(self.share_of_peak)} of the best round" if self.share_of_peak else ""
+        if self.fresh:
+            return f"{self.load}: {value} on a fresh device, stable after {after}{of_peak}"
+        earlier = f", after an earlier level until round {self.left_before}" if self.left_before else ""
+        return f"{self.load}: steady at {value} after {after} and until the end ({length}){of_peak}{earlier}"
+
+    def _evidence(self) -> str:
+        allowed = f"allowed {wording.percent_text(self.criteria.range)} and {wording.percent_text(self.criteria.slope)}"
+        rounds = f"{wording.counted(self.rounds, 'round')} of {format_duration(self.round_s * 1e9)}"
+        if self.range_share is None or self.slope_share is None:
+            return f"{rounds}; a window has {self.criteria.window}"
+        which = f"rounds {self.window[0]} to {self.window[1]}" if self.window else "last window"
+        shares = (
+            f"range {wording.percent_text(self.range_share)}, slope "
+            f"{wording.percent_text(self.slope_share)} of the mean"
+        )
+        return f"{rounds}; {which}: {shares} ({allowed})"
+
+    @property
+    def _metric(self) -> str:
+        return wording.metric_words(self.metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteCliff(Finding):
+    """The largest lasting drop of the write rate of a run."""
+
+    kind: ClassVar[str] = "write cliff"
+    topic: ClassVar[Topic] = "state"
+    load: str
+    after_s: float
+    after_bytes: int
+    range_bytes: int | None
+    before: float
+    after: float
+    """Bandwidth before and after, bytes/s."""
+
+    def _sentence(self) -> str:
+        times = f" ({self.after_bytes / self.range_bytes:.2g} times the active range)" if self.range_bytes else ""
+        before, after = (wording.value_text("bandwidth", each) for each in (self.before, self.after))
+        return (
+            f"{self.load}: write cliff after {format_duration(self.after_s * 1e9)} and {format_bytes(self.after_bytes)}"
+            f"{times}, bandwidth falls from {before} to {after}"
+        )
+
+    def _evidence(self) -> str:
+        return f"change point of the intervals; {wording.percent_text(self.after / self.before)} of the rate before"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyRounds(Finding):
+    """One pass of a part with rounds: whether all tracking variables were steady together."""
+
+    kind: ClassVar[str] = "steady rounds"
+    topic: ClassVar[Topic] = "state"
+    load: str
+    metric: str
+    achieved: bool
+    fresh: bool
+    rounds: int
+    first: int | None
+    last: int | None
+    range_share: float | None
+    slope_share: float | None
+    """The largest of all tracking variables; None with too few rounds for a window."""
+    variables: int
+    window: int
+
+    def _sentence(self) -> str:
+        if self.achieved:
+            state = "stable on a fresh device" if self.fresh else "steady state"
+            return f"{self.load}: {state} in rounds {self.first} to {self.last}"
+        if self.range_share is None:
+            return (
+                f"{self.load}: no steady state, {wording.counted(self.rounds, 'round')} are fewer than the "
+                f"{self.window} of a window"
+            )
+        return f"{self.load}: no steady state within {wording.counted(self.rounds, 'round')}"
+
+    def _evidence(self) -> str:
+        if self.range_share is None or self.slope_share is None:
+            return f"a window has {self.window} rounds"
+        slope = wording.percent_text(self.slope_share)
+        shares = f"range {wording.percent_text(self.range_share)}, slope {slope} of the mean"
+        several = f", the largest of {self.variables} tracking variables" if self.variables > 1 else ""
+        return f"{wording.metric_words(self.metric)}: {shares}{several}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareOfPeak(Finding):
+    """The sustained level as a share of the best round, over a factor."""
+
+    kind: ClassVar[str] = "share of peak"
+    topic: ClassVar[Topic] = "state"
+    load: str
+    over: str
+    metric: str
+    levels: tuple[tuple[Any, float], ...]
+    """Level of the factor, and the median share."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        what = "steady state" if self.metric == "steady_fraction" else "last rounds"
+        low, high = (min(self.levels, key=lambda each: each[1]), max(self.levels, key=lambda each: each[1]))
+        ends = " to ".join(
+            f"{wording.percent_text(share)} at {wording.level_words(self.over, level)}" for level, share in (low, high)
+        )
+        return f"{self.load}: {what} between {ends}, of the best round"
+
+    def _evidence(self) -> str:
+        listed = "; ".join(
+            f"{wording.percent_text(share)} at {wording.level_words(self.over, level)}" for level, share in self.levels
+        )
+        return f"{listed}; {wording.counted(self.repeats, 'run')} each"
+
+
+def find_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, fresh: set[str]) -> Iterator[Finding]:
+    """Return whether each pass of a part with rounds reached steady state."""
+    for each in convergences(part, cases, runs):
+        if each.sought:
+            yield _of_pass(part, each, fresh=bool(fresh & set(each.case_ids)))
+
+
+def find_courses(
+    courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence[Part], fresh: set[str]
+) -> Iterator[Finding]:
+    """Return of every run that is judged by its own rounds whether it was steady, and its write cliff."""
+    names = {part.name: list(part.all_factors) for part in parts}
+    first = {(course.part, course.repeat): course.case_id for course in reversed(courses)}
+    several = {course.case_id for course in courses if course.repeat > 1}
+    for course in courses:
+        row = cases.row(by_predicate=pl.col("case_id") == course.case_id, named=True)
+        found = {name: row.get(name, row.get(f"{name}_level")) for name in names.get(course.part, [])}
+        levels = {name: level for name, level in found.items() if level is not None}
+        load = _load(levels) or f"part `{course.part}`"
+        load += f", repeat {course.repeat}" if course.case_id in several else ""
+        yield _of_run(course, load, fresh=course.case_id in fresh)
+        # A drop within a later stage follows from the stage before, and is no write cliff.
+        is_first = row.get(STAGE) is None or first[course.part, course.repeat] == course.case_id
+        if is_first and course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
+            yield WriteCliff(
+                load=load,
+                after_s=course.cliff_s,
+                after_bytes=course.cliff_bytes,
+                range_bytes=course.range_bytes,
+                before=course.cliff.before,
+                after=course.cliff.after,
+                strength="moderate",
+                case_ids=(course.case_id,),
+                part=course.part,
+            )
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Return over a factor which share of the best round was sustained, from the least to the most."""
+    over, metric = question.analysis.over, question.analysis.metric
+    for key, group in question.over_numbers(question.cells()):
+        levels = group.select(over, "values").rows()
+        if len(levels) < 2:
+            continue
+        estimates = [median_interval(values) for _, values in levels]
+        case_ids = tuple(group["case_id"].to_list())
+        yield ShareOfPeak(
+            load=_load({name: level for name, level in key.items() if name != over}) or f"part `{question.part.name}`",
+            over=over,
+            metric=metric,
+            levels=tuple((level, each.value) for (level, _), each in zip(levels, estimates, strict=True)),
+            repeats=min(len(values) for _, values in levels),
+            strength=question.support.strength(case_ids, *estimates),
+            case_ids=case_ids,
+            part=question.part.name,
+        )
+
+
+def _of_run(course: Course, load: str, *, fresh: bool) -> SteadyRun:
+    steady, outcome = course.steady, _outcome(course)
+    window = steady.measured if outcome == "steady" else steady.first if outcome == "changed" else None
+    shown = window or steady.latest
+    level = None
+    if window is not None:
+        interval = course.level if outcome == "steady" and course.level else Estimate(window.mean)
+        level = Estimate(window.mean, interval.low, interval.high)
+    return SteadyRun(
+        load=load,
+        metric=course.tracking,
+        outcome=outcome,
+        fresh=fresh,
+        rounds=course.steady.rounds,
+        round_s=course.round_s,
+        window=(window.first, window.last) if window else None,
+        level=level,
+        share_of_peak=course.fraction(window.mean) if window else None,
+        changed_to=steady.latest.mean if outcome == "changed" and steady.latest else None,
+        left_before=steady.left if outcome == "steady" else None,
+        range_share=shown.range_share if shown else None,
+        slope_share=shown.slope_share if shown else None,
+        criteria=course.steady.criteria,
+        strength="moderate" if outcome == "changed" or fresh else "strong",
+        case_ids=(course.case_id,),
+        part=course.part,
+    )
+
+
+def _outcome(course: Course) -> Outcome:
+    """Steady to the end, steady at a level that did not last, or not steady."""
+    window = course.steady.measured
+    if window is None:
+        return "changed" if course.steady.lost else "not steady"
+    rounds = len(window.values)
+    moved = float(course.bandwidth[window.first - 1 : window.last].sum()) * course.round_s
+    little = (
+        course.tracking not in LOWER_IS_BETTER
+        and course.range_bytes is not None
+        and moved < SMALLEST_WINDOW * course.range_bytes
+    )
+    if rounds * course.round_s < SHORTEST_WINDOW_S or little:
+        return "too short"
+    return "steady"
+
+
+def _of_pass(part: Part, each: Convergence, *, fresh: bool) -> SteadyRounds:
+    windows = [tracked.window for tracked in each.tracked if tracked.window]
+    return SteadyRounds(
+        load=_load(each.levels) or f"part `{part.name}`",
+        metric=each.metric,
+        achieved=each.achieved,
+        fresh=fresh,
+        rounds=each.rounds,
+        first=each.first,
+        last=each.last,
+        range_share=max((window.range_share for window in windows), default=None),
+        slope_share=max((window.slope_share for window in windows), default=None),
+        variables=len(windows),
+        window=part.rounds.window if part.rounds else 5,
+        strength="moderate" if fresh else "strong",
+        case_ids=tuple(each.case_ids[:1]),
+        part=part.name,
+    )
+
+
+def _load(levels: Mapping[str, Any]) -> str:
+    return ", ".join(wording.level_words(name, level) for name, level in levels.items())

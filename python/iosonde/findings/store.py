@@ -1,0 +1,299 @@
+"""Key-value stores: load rates and their cost, write stalls, checked values, and the memory they ran in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.support import Support
+from iosonde.metrics import wording
+from iosonde.metrics.scopes import overall
+from iosonde.metrics.statistics import Estimate, median_interval
+from iosonde.units import format_bytes
+
+ONE_CPU = 100
+"""CPU percent of a single thread that never waits."""
+
+MARGIN = 1.1
+STALLED = 0.01
+"""Share of a run with stalled writes that is worth a finding."""
+CACHED = 0.5
+"""Share of a database in memory from which on reads measure memory more than the device."""
+
+_COSTS = (
+    ("wall_seconds", "wall time"),
+    ("cpu_percent", "CPU %"),
+    ("store_write_amplification", "application to store"),
+    ("file_system_write_amplification", "store to device"),
+    ("space_amplification", "space amplification"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreLoad(Finding):
+    """The fastest load of a store that starts with an empty database."""
+
+    kind: ClassVar[str] = "store load"
+    topic: ClassVar[Topic] = "stores"
+    store: str
+    rate: Estimate
+    amplification: float | None
+    """Device bytes written for each byte of the application."""
+    levels: tuple[str, ...]
+    costs: tuple[tuple[str, float], ...]
+    """Metric and median."""
+    repeats: int
+    verdicts: str
+
+    def _sentence(self) -> str:
+        rate = wording.estimate_text("ops_per_sec", self.rate).replace("operations/s", "records/s")
+        written = f", device write amplification {wording.ratio_text(self.amplification)}" if self.amplification else ""
+        where = f" ({', '.join(self.levels)})" if self.levels else ""
+        return f"{wording.store_name(self.store)} loads {rate}{written}{where}"
+
+    def _evidence(self) -> str:
+        words = dict(_COSTS)
+        costs = ", ".join(f"{words[metric]} {wording.value_text(metric, value)}" for metric, value in self.costs)
+        verdicts = f"; {self.verdicts}" if self.verdicts else ""
+        return f"{wording.counted(self.repeats, 'run')}; {costs}{verdicts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackgroundWork(Finding):
+    """A store that uses more CPU than its loading threads can."""
+
+    kind: ClassVar[str] = "background work"
+    topic: ClassVar[Topic] = "stores"
+    store: str
+    cpu_percent: tuple[float, float]
+    cases: int
+
+    def _sentence(self) -> str:
+        return f"{wording.store_name(self.store)} uses background threads: up to {self.cpu_percent[1]:.0f} % of a CPU"
+
+    def _evidence(self) -> str:
+        low, high = self.cpu_percent
+        return (
+            f"{wording.range_text(f'{low:.0f}', f'{high:.0f}')} % in {wording.counted(self.cases, 'case')}; "
+            f"one thread uses at most {ONE_CPU} %"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteStalls(Finding):
+    """Runs in which a store stalled writers."""
+
+    kind: ClassVar[str] = "write stalls"
+    topic: ClassVar[Topic] = "stores"
+    runs: int
+    worst_share: float
+    worst_case: str
+
+    def _sentence(self) -> str:
+        return (
+            f"Write stalls in {wording.counted(self.runs, 'run')}, up to "
+            f"{wording.percent_text(self.worst_share)} of the "
+            f"time ({self.worst_case})"
+        )
+
+    def _evidence(self) -> str:
+        return "share of all writers' time, as the store reports it: flushes and compactions did not keep up"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedValues(Finding):
+    """How many of the values read were correct."""
+
+    kind: ClassVar[str] = "checked values"
+    topic: ClassVar[Topic] = "quality"
+    checked: int
+    corrupted: int
+    runs: int
+
+    def _sentence(self) -> str:
+        if self.corrupted:
+            return f"{self.corrupted:,} of {self.checked:,} values read are corrupt"
+        return f"All {self.checked:,} values read are correct"
+
+    def _evidence(self) -> str:
+        cause = ": store or device returned other data than was written" if self.corrupted else ""
+        return f"compared byte by byte, in {wording.counted(self.runs, 'run')}{cause}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPressure(Finding):
+    """Size of the databases over the memory limit."""
+
+    kind: ClassVar[str] = "memory pressure"
+    topic: ClassVar[Topic] = "quality"
+    ratio: float
+    cached_share: float | None
+    """Largest share of a database in memory at the measurement start."""
+    limits: tuple[int, ...]
+    device_read_bytes: int
+    values: int
+
+    def _sentence(self) -> str:
+        share = ""
+        if self.cached_share is not None:
+            share = f", at most {wording.percent_text(self.cached_share)} of them cached at the measurement start"
+        return f"The databases were {wording.times_text(self.ratio)} the memory limit{share}"
+
+    def _evidence(self) -> str:
+        limits = wording.listing([format_bytes(limit) for limit in self.limits])
+        return (
+            f"limits of {limits}, page cache included; {format_bytes(self.device_read_bytes)} read from the device for "
+            f"{self.values:,} values"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedDatabase(Finding):
+    """Runs that read from a database that was mostly in memory, without a memory limit."""
+
+    kind: ClassVar[str] = "cached database"
+    topic: ClassVar[Topic] = "quality"
+    runs: int
+    reading: int
+    share: float
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.runs} of {wording.counted(self.reading, 'run')} with reads measure memory more than the device: "
+            f"{wording.percent_text(self.share)} of the database was cached at the end"
+        )
+
+    def _evidence(self) -> str:
+        return (
+            f"median by cachestat(2) of the runs with {wording.percent_text(CACHED)} or more; "
+            "`--set memory_limit=...` makes the memory smaller than the database"
+        )
+
+
+def find(
+    cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None, support: Support
+) -> Iterator[Finding]:
+    """Return what stores delivered; nothing for block I/O."""
+    if "store" not in cases.columns:
+        return
+    loads = _loads(cases, metrics)
+    for _, group in loads.group_by("store", maintain_order=True):
+        yield _load(group.sort("ops_per_sec", descending=True, maintain_order=True).row(0, named=True), support)
+    yield from _background(loads)
+    if outcomes is not None:
+        yield from _stalls(outcomes)
+        yield from _values(outcomes)
+        yield from _memory(outcomes)
+        yield from _cached(outcomes)
+
+
+def _loads(cases: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per case that starts with an empty database: factors, medians of its metrics, all rates."""
+    empty = cases.filter(pl.col("database") == "empty", ~pl.col("control"))
+    values = overall(metrics).filter(pl.col("case_id").is_in(empty["case_id"].to_list()))
+    if values.is_empty():
+        return empty.clear().with_columns(ops_per_sec=pl.lit(0.0))
+    medians = values.group_by("case_id", "metric", maintain_order=True).agg(pl.col("value").median())
+    wide = medians.pivot(on="metric", index="case_id", values="value")
+    rates = values.filter(pl.col("metric") == "ops_per_sec").group_by("case_id").agg(rates="value")
+    factors = empty.select(name for name in empty.columns if name == "case_id" or name not in wide.columns)
+    return factors.join(wide, on="case_id").join(rates, on="case_id").filter(pl.col("ops_per_sec") > 0)
+
+
+def _load(row: Mapping[str, Any], support: Support) -> StoreLoad:
+    levels = [part.partition("=")[2] for part in str(row["case_id"]).split("/")[1:] if not part.startswith("store=")]
+    rate = median_interval(row["rates"])
+    cases = (row["case_id"],)
+    return StoreLoad(
+        store=row["store"],
+        rate=rate,
+        amplification=row.get("device_write_amplification"),
+        levels=tuple(levels),
+        costs=tuple((metric, row[metric]) for metric, _ in _COSTS if row.get(metric) is not None),
+        repeats=len(row["rates"]),
+        verdicts=support.note(cases),
+        strength=support.strength(cases, rate),
+        case_ids=cases,
+        part=row["part"],
+    )
+
+
+def _background(loads: pl.DataFrame) -> Iterator[Finding]:
+    """Return stores that use more CPU than the loading threads can: on a busy machine they take it from others."""
+    if "cpu_percent" not in loads.columns or loads.is_empty():
+        return
+    busy = loads.filter(pl.col("cpu_percent") > ONE_CPU * MARGIN * pl.col("jobs"))
+    for (store,), group in busy.group_by(["store"], maintain_order=True):
+        low, high = (float(end) for end in (group["cpu_percent"].min(), group["cpu_percent"].max()))  # type: ignore[arg-type]
+        yield BackgroundWork(
+            store=str(store),
+            cpu_percent=(low, high),
+            cases=len(group),
+            strength="moderate",
+            case_ids=cases_of(group),
+        )
+
+
+def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    measured = outcomes.filter(pl.col("stalled_ns") > 0).with_columns(
+        share=pl.col("stalled_ns") / pl.col("writing_jobs") / (pl.col("measure_end_ns") - pl.col("measure_begin_ns"))
+    )
+    stalled = measured.filter(pl.col("share") > STALLED).sort("share", descending=True, maintain_order=True)
+    if len(stalled):
+        worst = stalled.row(0, named=True)
+        yield WriteStalls(
+            runs=len(stalled),
+            worst_share=float(worst["share"]),
+            worst_case=worst["case_id"],
+            strength="moderate",
+            case_ids=cases_of(stalled),
+        )
+
+
+def _values(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    checked = outcomes.filter(pl.col("values_checked") > 0)
+    if checked.is_empty():
+        return
+    wrong = checked.filter(pl.col("values_corrupted") > 0)
+    yield CheckedValues(
+        checked=int(checked["values_checked"].sum()),
+        corrupted=int(wrong["values_corrupted"].sum()),
+        runs=len(wrong) or len(checked),
+        strength="strong",
+        case_ids=cases_of(wrong),
+    )
+
+
+def _memory(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    limited = outcomes.filter(pl.col("memory_limit_bytes").is_not_null(), pl.col("database_bytes") > 0)
+    if limited.is_empty():
+        return
+    read = limited.filter(pl.col("values_checked") > 0)
+    cached = (read["cached_bytes_at_begin"] / read["database_bytes"]).drop_nulls().to_list()
+    yield MemoryPressure(
+        ratio=float((limited["database_bytes"] / limited["memory_limit_bytes"]).median()),  # type: ignore[arg-type]
+        cached_share=max(cached, default=None),
+        limits=tuple(limited["memory_limit_bytes"].unique().sort().to_list()),
+        device_read_bytes=int(read["run_device_read_bytes"].fill_null(0).sum()),
+        values=int(read["values_checked"].sum()),
+        strength="strong",
+    )
+
+
+def _cached(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    read = outcomes.filter(
+        pl.col("memory_limit_bytes").is_null(), pl.col("values_checked") > 0, pl.col("database_bytes") > 0
+    ).with_columns(share=pl.col("cached_bytes_at_end") / pl.col("database_bytes"))
+    cached = read.filter(pl.col("share") >= CACHED)
+    if len(cached):
+        yield CachedDatabase(
+            runs=len(cached),
+            reading=len(read),
+            share=min(1.0, float(cached["share"].median())),  # type: ignore[arg-type]
+            strength="strong",
+            case_ids=cases_of(cached),
+        )

@@ -1,0 +1,97 @@
+"""How strongly the data support a claim: interval width, verdicts of the runs, drift of the control case."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from iosonde.findings.drift import drift
+from iosonde.findings.finding import Strength, weakest
+from iosonde.metrics.statistics import Estimate
+from iosonde.verdict.verdict import KINDS, Kind
+
+NARROW = 0.05
+"""Half the width of an interval, as a share of its value, up to which a claim can be strong."""
+WIDE = 0.20
+"""The same, above which it is weak. Drift of the control case is judged by the same limits."""
+MOST = 0.8
+"""Share of device-limited runs from which a claim about the device can be strong; below half it is weak."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """Verdicts of all runs by case, and the drift of the control case."""
+
+    verdicts: Mapping[str, Counter[Kind]] = field(default_factory=dict)
+    drift: float | None = None
+    """Magnitude of the change of the control case over the study, as a fraction; None if it is not known."""
+
+    def strength(self, case_ids: Iterable[str], *estimates: Estimate | None) -> Strength:
+        """Return the strength of a claim about these cases that is based on these estimates."""
+        return weakest(self.of_cases(case_ids), *(of_interval(each) for each in estimates))
+
+    def of_cases(self, case_ids: Iterable[str]) -> Strength:
+        """Return the strength that verdicts and drift permit, whatever the values are."""
+        share = self.device_limited_share(case_ids)
+        by_verdict: Strength = "strong" if share is None or share >= MOST else "moderate" if share >= 0.5 else "weak"
+        return weakest(by_verdict, of_width(self.drift or 0.0))
+
+    def device_limited_share(self, case_ids: Iterable[str]) -> float | None:
+        """Return the share of judged runs that are device-limited; None if no run has a verdict."""
+        counts = self.counts(case_ids)
+        return counts["device-limited"] / counts.total() if counts else None
+
+    def is_lower_bound(self, case_id: str) -> bool:
+        """Return whether half or more of a case's judged runs are not device-limited: the device may be faster."""
+        share = self.device_limited_share([case_id])
+        return share is not None and share <= 0.5
+
+    def is_cache_served(self, case_id: str) -> bool:
+        """Return whether most of a case's judged runs were served by a cache."""
+        counts = self.counts([case_id])
+        return 2 * counts["cache-served"] > counts.total()
+
+    def counts(self, case_ids: Iterable[str]) -> Counter[Kind]:
+        """Return the verdicts of all runs of these cases."""
+        found: Counter[Kind] = Counter()
+        for case_id in dict.fromkeys(case_ids):
+            found.update(self.verdicts.get(case_id, {}))
+        return found
+
+    def note(self, case_ids: Iterable[str]) -> str:
+        """Name the verdicts other than device-limited: `3 of 5 runs undetermined`; empty if there are none."""
+        counts = self.counts(case_ids)
+        others = [(kind, counts[kind]) for kind in KINDS if kind != "device-limited" and counts[kind]]
+        if not others:
+            return ""
+        total = counts.total()
+        runs = "run" if total == 1 else "runs"
+        [(first, number), *rest] = others
+        return f"{number} of {total} {runs} {first}" + "".join(f", {number} {kind}" for kind, number in rest)
+
+
+def support_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Support:
+    """Return the support that a result set gives; `outcomes` is the view `runs`."""
+    found = drift(metrics, metric="iops") or drift(metrics, metric="ops_per_sec")
+    verdicts: dict[str, Counter[Kind]] = {}
+    if outcomes is not None:
+        for case_id, kind in outcomes.drop_nulls("verdict").select("case_id", "verdict").iter_rows():
+            verdicts.setdefault(case_id, Counter())[kind] += 1
+    return Support(verdicts=verdicts, drift=abs(found.change.value) if found else None)
+
+
+def of_interval(estimate: Estimate | None) -> Strength:
+    """Return the strength that the width of an interval permits; weak without one."""
+    if estimate is None:
+        return "strong"
+    if estimate.low is None or estimate.high is None or not estimate.value:
+        return "weak"
+    return of_width((estimate.high - estimate.low) / 2 / abs(estimate.value))
+
+
+def of_width(share: float) -> Strength:
+    """Return the strength that a relative uncertainty permits."""
+    return "strong" if share <= NARROW else "moderate" if share <= WIDE else "weak"

@@ -1,0 +1,183 @@
+"""Highest throughput and unloaded latency: the best closed-loop case of each operation, over all parts of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.saturation import SHARE_OF_PEAK
+from iosonde.findings.support import Support
+from iosonde.metrics import wording
+from iosonde.metrics.scopes import ALL, overall
+from iosonde.metrics.statistics import Estimate, maximum_interval, median_interval
+
+LARGE = 64 << 10
+"""Block size from which on a rate is stated as bandwidth."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughput(Finding):
+    """The highest rate of an operation."""
+
+    kind: ClassVar[str] = "throughput"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+    setting: str
+    """Queue depth and jobs; empty for one I/O in flight."""
+    metric: str
+    value: Estimate
+    repeats: int
+    unsaturated: bool
+    """Whether the rate still rose by more than 5 % at the highest concurrency measured for this load."""
+    lower_bound: bool
+    """Whether the device may be faster, by the verdicts of these runs."""
+    cache_served: bool
+    verdicts: str
+    """Verdicts of these runs other than device-limited."""
+
+    def _sentence(self) -> str:
+        at_least = "at least " if self.lower_bound and not self.cache_served else ""
+        setting = f" {self.setting}" if self.setting else ""
+        value = wording.value_text(self.metric, self.value.value)
+        interval = wording.estimate_text(self.metric, self.value).removeprefix(value)
+        limits = [
+            *(["not saturated"] if self.unsaturated else []),
+            *(["served from the page cache"] if self.cache_served else []),
+        ]
+        return "; ".join([f"{self.load}: {at_least}{value}{setting}{interval}", *limits])
+
+    def _evidence(self) -> str:
+        verdicts = f"; {self.verdicts}" if self.verdicts else ""
+        interval = "" if self.value.certain else ", too few for a confidence interval"
+        return f"highest median of all closed-loop cases; {wording.counted(self.repeats, 'run')}{interval}{verdicts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnloadedLatency(Finding):
+    """Latency with one I/O in flight."""
+
+    kind: ClassVar[str] = "unloaded latency"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+    p50: Estimate
+    p99: float | None
+    """Of the same runs; None where any of them has too few samples."""
+    repeats: int
+    verdicts: str
+
+    def _sentence(self) -> str:
+        text = wording.estimate_text("completion_latency_ns_p50", self.p50)
+        tail = "" if self.p99 is None else f", p99 {wording.value_text('completion_latency_ns_p99', self.p99)}"
+        return f"{self.load} with one I/O in flight: median latency {text}{tail}"
+
+    def _evidence(self) -> str:
+        verdicts = f"; {self.verdicts}" if self.verdicts else ""
+        return f"closed loop, {wording.counted(self.repeats, 'run')}{verdicts}"
+
+
+def find(cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
+    """Return the highest rates and the unloaded latency of each operation."""
+    if "store" in cases.columns:
+        return  # `store.py` covers key-value stores.
+    measured = _closed_loop(cases, runs)
+    for _, group in measured.group_by("operation_words", maintain_order=True):
+        large = pl.col("block_size").fill_null(LARGE) >= LARGE
+        for metric, sizes in (("bandwidth", large), ("iops", ~large)):
+            rates = group.filter(pl.col("metric") == metric, sizes)
+            if len(rates):
+                yield _throughput(metric, rates, support)
+        alone = group.filter(pl.col("metric") == "completion_latency_ns_p50", pl.col("concurrency") == 1)
+        if len(alone):
+            shortest = alone.sort("block_size", "median", maintain_order=True).row(0, named=True)
+            yield _latency(shortest, group, support)
+
+
+def _closed_loop(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per case, stream and metric: load, concurrency, repeats. Streams are not added up."""
+    names = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "jobs", "queue_depth")
+    known = [name for name in names if name in cases.columns]
+    missing = [pl.lit(None).alias(name) for name in names if name not in cases.columns]
+    rated = runs.filter(pl.col("metric") == "achieved_rate_fraction")["case_id"].unique()
+    several = runs.filter(pl.col("stream") == ALL)["case_id"].unique()
+    rows = overall(runs).filter(
+        ~pl.col("control"),
+        pl.col("value") > 0,
+        ~pl.col("case_id").is_in(rated.to_list()),
+        ~pl.col("case_id").is_in(several.to_list()),
+    )
+    depth = rows.filter(pl.col("metric") == "concurrency").group_by("case_id").agg(concurrency=pl.col("value").first())
+    joined = (
+        rows.group_by("case_id", "part", "metric", maintain_order=True)
+        .agg(
+            pl.col("value").sort_by("repeat").alias("values"), pl.col("repeat").sort(), median=pl.col("value").median()
+        )
+        .join(cases.select("case_id", *known, *missing), on="case_id", maintain_order="left")
+        .join(depth, on="case_id", how="left", maintain_order="left")
+    )
+    words = [
+        wording.operation_words(row["read_fraction"], row["trim_fraction"] or 0.0)
+        for row in joined.filter(pl.col("read_fraction").is_not_null()).to_dicts()
+    ]
+    return joined.filter(pl.col("read_fraction").is_not_null()).with_columns(
+        operation_words=pl.Series(words, dtype=pl.String)
+    )
+
+
+def _throughput(metric: str, rates: pl.DataFrame, support: Support) -> Throughput:
+    """Take the case with the highest median; of those equal to three digits the one with the least effort."""
+    rounded = pl.col("median").round_sig_figs(3)
+    order = [True, False, False]
+    row = rates.sort(rounded, "block_size", "concurrency", descending=order, maintain_order=True).row(0, named=True)
+    estimate = maximum_interval(rates["values"].to_list())
+    cases = (row["case_id"],)
+    return Throughput(
+        load=wording.phrase(wording.load_words(row)),
+        setting=_setting(row),
+        metric=metric,
+        value=estimate,
+        repeats=len(row["values"]),
+        unsaturated=_is_unsaturated(row, rates),
+        lower_bound=support.is_lower_bound(row["case_id"]),
+        cache_served=support.is_cache_served(row["case_id"]),
+        verdicts=support.note(cases),
+        strength=support.strength(cases, estimate),
+        case_ids=cases,
+        part=row["part"],
+    )
+
+
+def _is_unsaturated(best: Mapping[str, Any], rates: pl.DataFrame) -> bool:
+    alike = rates.filter(
+        *(pl.col(name).eq_missing(best[name]) for name in ("part", "block_size", "access", "io_mode")),
+        pl.col("concurrency").is_not_null(),
+    )
+    if best["concurrency"] is None or best["concurrency"] < alike["concurrency"].max():
+        return False
+    lower = alike.filter(pl.col("concurrency") < best["concurrency"])
+    return len(lower) > 0 and float(lower["median"].max()) < SHARE_OF_PEAK * best["median"]  # type: ignore[arg-type]
+
+
+def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> UnloadedLatency:
+    estimate = median_interval(row["values"])
+    tail = group.filter(pl.col("case_id") == row["case_id"], pl.col("metric") == "completion_latency_ns_p99")
+    paired = len(tail) > 0 and tail["repeat"].to_list()[0] == row["repeat"]
+    cases = (row["case_id"],)
+    return UnloadedLatency(
+        load=wording.phrase(wording.load_words(row)),
+        p50=estimate,
+        p99=tail["median"].item() if paired else None,
+        repeats=len(row["values"]),
+        verdicts=support.note(cases),
+        strength=support.strength(cases, estimate),
+        case_ids=cases,
+        part=row["part"],
+    )
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    levels = [wording.level_words(name, row[name]) for name in ("queue_depth", "jobs") if (row[name] or 0) > 1]
+    return f"at {' and '.join(levels)}" if levels else ""

@@ -1,0 +1,221 @@
+"""About ten findings, word for word: what a reader of a report sees. Other tests compare kinds and values."""
+
+from __future__ import annotations
+
+from hand_made import controls
+from inline_snapshot import snapshot
+
+from iosonde.findings.answer import Trust
+from iosonde.findings.array_efficiency import ArrayEfficiency
+from iosonde.findings.asymmetry import Comparison
+from iosonde.findings.device_state import FreshDevice
+from iosonde.findings.drift import drift
+from iosonde.findings.open_loop import OfferedRates, Rate
+from iosonde.findings.quality import Verdicts
+from iosonde.findings.saturation import Point, Saturation
+from iosonde.findings.steady import SteadyRun
+from iosonde.findings.tails import TailGrowth
+from iosonde.findings.throughput import Throughput
+from iosonde.metrics.statistics import Estimate
+from iosonde.metrics.steady_state import SNIA
+
+
+def rate(*, lower_bound: bool = False, unsaturated: bool = True) -> Throughput:
+    return Throughput(
+        load="4 KiB random reads",
+        setting="at queue depth 64",
+        metric="iops",
+        value=Estimate(85_300, 83_500, 93_700),
+        repeats=5,
+        unsaturated=unsaturated,
+        lower_bound=lower_bound,
+        cache_served=False,
+        verdicts="3 of 5 runs undetermined" if lower_bound else "",
+        strength="strong",
+    )
+
+
+def test_highest_rates() -> None:
+    assert rate().sentence == snapshot(
+        "4 KiB random reads: 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS); not saturated"
+    )
+    assert rate(lower_bound=True, unsaturated=False).sentence == snapshot(
+        "4 KiB random reads: at least 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS)"
+    )
+
+
+def test_tails() -> None:
+    growth = TailGrowth(
+        load="4 KiB random reads",
+        over="queue_depth",
+        metric="completion_latency_ns_p99",
+        first_level=1,
+        first=82_000,
+        last_level=64,
+        last=1_980_000,
+        growth=Estimate(24.1, 23.0, 25.2),
+        where="",
+        cells=1,
+        repeats=5,
+        strength="strong",
+    )
+    assert (growth.sentence, growth.evidence) == snapshot(
+        (
+            "p99 completion latency of 4 KiB random reads rises from 82 µs at queue depth 1 to 1.98 ms at 64",
+            "growth 24 times (95 % CI 23–25); 5 runs each",
+        )
+    )
+
+
+def point(size: int, level: int, *, saturates: bool = True) -> Point:
+    return Point(
+        axis_level=size,
+        level=level,
+        low=level,
+        high=level,
+        agreement=1.0,
+        value=95.0,
+        peak=100.0,
+        peak_level=64,
+        saturates=saturates,
+        repeats=5,
+    )
+
+
+def test_saturation_names_the_levels_that_each_clause_is_true_for() -> None:
+    finding = Saturation(
+        load="random reads",
+        over="queue_depth",
+        metric="bandwidth",
+        axis="block_size",
+        points=(point(4096, 32), point(8192, 64, saturates=False), point(16384, 32), point(32768, 4)),
+        last_level=64,
+        strength="strong",
+    )
+    assert finding.sentence == snapshot(
+        "Random reads saturate at queue depth 32 with blocks 4 KiB and 16 KiB, at queue depth 4 with 32 KiB blocks; are not saturated at queue depth 64 with 8 KiB blocks"
+    )
+
+
+def test_comparisons() -> None:
+    finding = Comparison(
+        metric="bandwidth",
+        larger="direct I/O",
+        smaller="buffered I/O",
+        about=" for random reads",
+        decision="different",
+        ratio=Estimate(1.82, 1.78, 1.86),
+        cells=(("queue depth 1", 0.8), ("queue depth 64", 2.9)),
+        repeats=5,
+        strength="strong",
+    )
+    assert finding.sentence == snapshot(
+        "Direct I/O on average reaches 1.82 times (95 % CI 1.78–1.86) the bandwidth of buffered I/O for random reads, from 0.80 with queue depth 1 to 2.9 with queue depth 64"
+    )
+
+
+def steady(**changes: object) -> SteadyRun:
+    values: dict[str, object] = {
+        "load": "4 KiB random writes",
+        "metric": "iops",
+        "outcome": "steady",
+        "fresh": False,
+        "rounds": 60,
+        "round_s": 60.0,
+        "window": (20, 24),
+        "level": Estimate(88_900, 88_000, 89_500),
+        "share_of_peak": 0.29,
+        "changed_to": None,
+        "left_before": None,
+        "range_share": 0.05,
+        "slope_share": 0.04,
+        "criteria": SNIA,
+        "strength": "strong",
+        **changes,
+    }
+    return SteadyRun(**values)  # type: ignore[arg-type]
+
+
+def test_steady_state() -> None:
+    assert steady().sentence == snapshot(
+        "4 KiB random writes: steady at 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min and until the end (1 h), 29 % of the best round"
+    )
+    assert steady(fresh=True).sentence == snapshot(
+        "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS) on a fresh device, stable after 24 min, 29 % of the best round"
+    )
+    assert steady(outcome="changed", changed_to=47_600.0).sentence == snapshot(
+        "4 KiB random writes: no lasting steady state, 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min became 47.6 k IOPS by the end (1 h)"
+    )
+    assert steady(outcome="not steady", window=None, level=None).sentence == snapshot(
+        "4 KiB random writes: no steady state within 1 h: IOPS still changing 4.0 % per window"
+    )
+
+
+def test_a_fresh_device() -> None:
+    finding = FreshDevice(
+        capacity_bytes=4 << 30,
+        range_bytes=1 << 30,
+        written_bytes=20 << 30,
+        strength="strong",
+        part="saturation",
+        case_ids=("a",),
+    )
+    assert finding.sentence == snapshot(
+        "Values of part `saturation` are for a fresh device, not for steady state: the load addressed 1 GiB of 4 GiB"
+    )
+
+
+def test_open_loop() -> None:
+    kept = Rate(case_id="a", stream="main", achieved=10_000, share=1.0, p99_ns=200_000)
+    behind = Rate(case_id="b", stream="main", achieved=10_400, share=0.52, p99_ns=9e9)
+    assert OfferedRates(rates=(kept, behind), strength="strong", part="rates").sentence == snapshot(
+        "1 of 2 offered rates kept (part `rates`), p99 response latency 200 µs; overloaded at 20 k/s: 52 % of it achieved"
+    )
+
+
+def test_arrays() -> None:
+    row = {
+        **dict.fromkeys(
+            (
+                *("member_ios_per_operation", "member_bytes_per_byte", "member_utilisation", "member_imbalance"),
+                *("cpu_ns_per_byte", "core_utilisation", "array_cpu_ns_per_byte", "busiest_core_utilisation"),
+            )
+        ),
+        **{"array": "raid5", "array_kind": "md", "array_thread": "md127_raid5", "array_thread_utilisation": 0.98},
+        **{"devices": 4, "measured": 620e6, "promised": 1e9, "baseline": 500e6, "multiple": 2.0, "efficiency": 0.62},
+        **{"low": 0.6, "high": 0.64, "bound": None, "bound_by": None, "of_bound": None, "repeats": 5},
+    }
+    finding = ArrayEfficiency(
+        array="RAID 5",
+        load="writes",
+        metric="bandwidth",
+        efficiency=(0.62, 0.62),
+        devices=(4, 4),
+        applies=True,
+        reason="CPU-limited: `md127_raid5` used 98 % of one core",
+        speedup=1.24,
+        lowest=row,
+        cells=1,
+        strength="strong",
+    )
+    assert (finding.sentence, finding.evidence) == snapshot(
+        (
+            "RAID 5 writes reach 62 % of the expected throughput with 4 devices; CPU-limited: `md127_raid5` used 98 % of one core",
+            "RAID 5 of 4: 620 MB/s, 1 GB/s expected (2 times one device's 500 MB/s), efficiency 62 % (95 % CI 60–64 %); `md127_raid5` 98 % of a core; 5 runs each",
+        )
+    )
+
+
+def test_verdicts_and_the_line_on_trust() -> None:
+    verdicts = Verdicts(
+        counts=(("device-limited", 34), ("harness-limited", 6), ("undetermined", 3)),
+        warnings=(("turnaround", 6),),
+        strength="strong",
+    )
+    assert verdicts.sentence == snapshot("34 of 43 runs were device-limited, 6 harness-limited, 3 undetermined")
+    trust = Trust(verdicts={"device-limited": 8, "undetermined": 35}, runs=45, incomplete=2, single=False)
+    assert trust.line == snapshot("35 of 43 runs were disturbed: lower bounds only; 2 of 45 runs failed or stopped")
+    drifting = drift(controls("iops", [100, 97, 94, 92, 90]), metric="iops")
+    assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
+        "Simulated device on a virtual clock: no verdicts apply; the control case drifted by 11 %; no confidence intervals: fewer than 3 repeats"
+    )
