@@ -93,7 +93,7 @@ def test_saturation_names_the_levels_that_each_clause_is_true_for() -> None:
         strength="strong",
     )
     assert finding.sentence == snapshot(
-        "Random reads saturate at queue depth 32 with blocks 4 KiB and 16 KiB, at queue depth 4 with 32 KiB blocks; are not saturated at queue depth 64 with 8 KiB blocks"
+        "Random reads saturate at queue depth 32 with blocks of 4 KiB and 16 KiB, at queue depth 4 with 32 KiB blocks; are not saturated at queue depth 64 with 8 KiB blocks"
     )
 
 
@@ -110,7 +110,7 @@ def test_comparisons() -> None:
         strength="strong",
     )
     assert finding.sentence == snapshot(
-        "Direct I/O on average reaches 1.82 times (95 % CI 1.78–1.86) the bandwidth of buffered I/O for random reads, from 0.80 with queue depth 1 to 2.9 with queue depth 64"
+        "Direct I/O reaches on average 1.82 times (95 % CI 1.78–1.86) the bandwidth of buffered I/O for random reads, from 0.80 with queue depth 1 to 2.9 with queue depth 64"
     )
 
 
