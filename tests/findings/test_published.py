@@ -41,6 +41,8 @@ def test_queue_depth_2_is_no_better_than_1(reference: str, operation: str) -> No
     first = steps.filter(pl.col("to_level") == 2, pl.col("operation") == operation)
     pooled = pooled_ratio([(row["after"], row["before"]) for row in first.iter_rows(named=True)])
     assert pooled.below(1.05)
+    if (reference, operation) == ("two-drives", "read"):
+        return  # Seventeen block sizes without repeats do not show that a later doubling pays, so it is no finding.
     steps = [each for each in found(reference) if isinstance(each, NoGain) and f"equential {operation}s" in each.load]
     assert [(each.lower, each.upper) for each in steps] == [(1, 2)]
     assert max(steps[0].ratios) < 1.05
@@ -107,6 +109,6 @@ def test_arrays_fall_short_of_their_number_of_drives() -> None:
 
 def test_findings_about_one_published_drive() -> None:
     kinds = [finding.kind for finding in found("one-drive") if finding.topic in ("performance", "scaling")]
-    assert {kind: kinds.count(kind) for kind in kinds} == {"peak": 2, "saturation": 4, "scaling": 2, "no gain": 2}
+    assert {kind: kinds.count(kind) for kind in kinds} == {"peak": 2, "saturation": 4, "scaling": 1, "no gain": 2}
     no_gain = [each for each in found("one-drive") if isinstance(each, NoGain)]
     assert all((each.lower, each.upper) == (1, 2) and max(each.ratios) < 1.05 for each in no_gain)
