@@ -279,8 +279,10 @@ def test_davidovic2019_has_all_of_table_iii() -> None:
 
 def test_jo2024_has_a_mix_of_70_percent_reads_over_queue_depth() -> None:
     cases = cases_of("jo2024-mixed", "paper", "depth")
-    assert {64, 1} <= {case.levels["queue_depth"] for case in cases}
+    rounds = load("jo2024-mixed").parts[0].rounds
+    assert rounds and {64, 1} <= set(rounds.factors["queue_depth"])
     assert (parameters(cases, "read_fraction"), parameters(cases, "block_size")) == ({0.7}, {4096})
+    assert parameters(cases, "precondition") == {128 << 10}
 
 
 def test_a_study_holds_no_commands_and_no_paths() -> None:

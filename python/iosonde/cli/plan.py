@@ -186,8 +186,11 @@ def _shared(cases: Sequence[Case], workload: Workload) -> dict[str, Any]:
     return {
         name: value
         for name, value in shared.items()
-        if name.rpartition(".")[2] in workload.SHOWN
-        or value != fields[name.rpartition(".")[2]].get_default(call_default_factory=True)
+        if not name.startswith("rounds.")  # The text of the procedure has these criteria.
+        and (
+            name.rpartition(".")[2] in workload.SHOWN
+            or value != fields[name.rpartition(".")[2]].get_default(call_default_factory=True)
+        )
     }
 
 

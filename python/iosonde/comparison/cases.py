@@ -37,7 +37,7 @@ COMPARED = (
 )
 """Metrics that cases are compared by; of latencies, the response latency where the loop is open."""
 KEYS = ("case_id", "part", "stream", "operation", "metric")
-_NOT_PARAMETERS = ("result_set", "case_id", "part", "control", "cost_s", "cost_write_bytes")
+_NOT_PARAMETERS = ("result_set", "case_id", "part", "control", "device_state", "cost_s", "cost_write_bytes")
 
 Verdict = Literal["better", "worse", "same", "unclear", "excluded"]
 Verdicts = Mapping[tuple[str, str], str]

@@ -9,7 +9,7 @@ from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.plan.plan import Plan
 from iosonde.plan.setup import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
-from iosonde.plan.target import OF_WHOLE_DEVICE, Capacity, Destroys, Purge
+from iosonde.plan.target import OF_WHOLE_DEVICE, Capacity, Destroys, DeviceState, Purge
 
 __all__ = [
     "ASSUMED_BYTES_PER_SECOND",
@@ -22,6 +22,7 @@ __all__ = [
     "Case",
     "Cost",
     "Destroys",
+    "DeviceState",
     "FileSystem",
     "Fresh",
     "Journal",

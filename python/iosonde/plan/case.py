@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field
 from iosonde.plan.base import Frozen, JsonObject, RunId, Scalar
 from iosonde.plan.cost import Cost
 from iosonde.plan.setup import Setup
+from iosonde.plan.target import DeviceState
 
 
 class Procedure(Frozen):
@@ -49,6 +50,10 @@ class Case(Frozen):
     Sizes are bytes, times nanoseconds. What a procedure decides is not among them."""
     cost: Cost
     """Of one run."""
+    device_state: DeviceState = "unknown"
+    """State of the device that it measures, as far as the plan can bring it about."""
+    device_state_reason: str = ""
+    """Why that is not the state that the study declares."""
     procedure: Procedure | None = None
     """None if the plan lists all its runs."""
     setup: Setup | None = None

@@ -15,6 +15,9 @@ class Destroys(Frozen):
     """A clause: `creates a file of 1 GiB and removes it at the end`."""
 
 
+DeviceState = Literal["fresh", "preconditioned", "steady", "unknown", "not_applicable"]
+"""State of the device that is measured; `not_applicable` to loads that write nothing, and without a device."""
+
 Purge = Literal["format", "sanitize", "trim", "overwrite"]
 """A means of giving up what a target holds."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from iosonde import workload as workloads
 from iosonde.errors import IosondeError, StudyError
 from iosonde.plan import Case, Cost, Setup
+from iosonde.planning import device_state
 from iosonde.planning.setup_targets import SetupTargets
 from iosonde.study.check import CONTROL
 from iosonde.study.effective import read_level
@@ -94,7 +95,7 @@ def _draft(
         setup = settle_setup(whole_case(study, part, levels), devices=stages.base.device_count())
         target: Room = stages.on(setup)
         room_bytes = target.free_bytes()
-        kind, forecast = _outlook(part, study)
+        kind, forecast = _forecast(part, study)
         _check_fresh(setup, kind)
         extremes, following = (
             [_settled(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
@@ -108,6 +109,7 @@ def _draft(
         _check_judged(part, streams, case_id, study)
         _check_filled(workload, streams, case_id, study)
     decided = forecast.decided if forecast else ()
+    state = device_state.attained(study, part, extremes, target)
     case = Case(
         case_id=case_id,
         part=part.name,
@@ -119,6 +121,8 @@ def _draft(
             **(setup.model_dump() if setup else {}),
         },
         setup=setup,
+        device_state=state.state,
+        device_state_reason=state.reason,
         cost=_most([workload.cost(each) for each in extremes], forecast),
     )
     return Draft(
@@ -188,7 +192,7 @@ def _check_fresh(setup: Setup | None, kind: str) -> None:
         )
 
 
-def _outlook(part: Part, study: Study) -> tuple[str, Forecast | None]:
+def _forecast(part: Part, study: Study) -> tuple[str, Forecast | None]:
     from iosonde.procedure import KINDS, kind_of
 
     kind = kind_of(part)

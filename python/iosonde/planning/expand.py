@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iosonde.plan import Case, Plan, Procedure, Run
+from iosonde.planning import device_state
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
 from iosonde.planning.feasible import check_direct, check_memory, check_room
@@ -58,7 +59,7 @@ def expand(
         cost=total_cost(drafts, cases, runs, layout_bytes),
         settings=dict(settings or {}),
         keep=keep,
-        notes=target.notes(),
+        notes=[*target.notes(), *device_state.notes(cases)],
         required_options=target.asks(),
         created_name=target.own,
     )

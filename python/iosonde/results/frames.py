@@ -23,7 +23,10 @@ Row = dict[str, Any]
 def cases(cases: Sequence[Case]) -> pl.DataFrame:
     """One row per case: its factors, then every other parameter."""
     fixed = pl.DataFrame(
-        [(case.case_id, case.part, case.control, case.cost.seconds, case.cost.write_bytes) for case in cases],
+        [
+            (case.case_id, case.part, case.control, case.device_state, case.cost.seconds, case.cost.write_bytes)
+            for case in cases
+        ],
         schema=CASES.schema,
         orient="row",
     )

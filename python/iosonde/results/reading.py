@@ -20,7 +20,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from iosonde.errors import ResultsError
-from iosonde.plan import Plan
+from iosonde.plan import PREPARATION, Plan
 from iosonde.results import frames
 from iosonde.results.files import Directory
 from iosonde.results.schema import (
@@ -198,7 +198,8 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan) ->
     case = plan.case_of(run_id)
     planned = plan.planned_case_id(run_id)
     assert case, "checked by the caller"
-    if record.case_id != planned if planned else not record.case_id.startswith(case.case_id):
+    own = record.case_id.removeprefix(f"{PREPARATION}/")
+    if own != planned if planned else not own.startswith(case.case_id):
         raise _DamagedError(f"`{directory.path}` is of another case: `{record.case_id}`")
     with _naming(directory.path / "record.json"):
         frames.check(record)

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from iosonde.plan import DeviceState
 from iosonde.results import columns
 
 FORMAT: Literal[2] = 2
@@ -116,6 +117,8 @@ class Record(BaseModel):
     case_id: str
     part: str
     control: bool
+    device_state: DeviceState = "unknown"
+    """State of the device that the run measures, as far as the plan could bring it about."""
     repeat: int
     order: int
     levels: dict[str, Any]

@@ -20,6 +20,9 @@ Parameters = dict[str, Any]
 """Parameters of a workload as written in TOML: sizes and times may be text with a unit (`"4KiB"`, `"1s"`)."""
 
 
+DeclaredState = Literal["fresh", "preconditioned", "steady", "unknown"]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -133,6 +136,8 @@ class Part(_Strict):
     """Parameters whose values an earlier part finds out."""
     rounds: Rounds | None = None
     """Each case is prepared, and then measured in rounds until it is steady."""
+    device_state: DeclaredState | None = None
+    """Instead of the study's."""
 
     @property
     def all_factors(self) -> dict[str, list[Scalar | Level]]:
@@ -284,6 +289,9 @@ class Study(_Strict):
     shuffle: bool = True
     """Runs in a seeded random order, repeats spread over the study."""
     seed: int = 1
+    device_state: DeclaredState | None = None
+    """State of the device that the study measures. Where target or profile do not allow it, the plan says so, and
+    records have the state that they do allow."""
     measurement: Parameters = Field(default_factory=dict)
     parts: list[Part] = Field(min_length=1)
     control: Control | None = None

@@ -1,0 +1,86 @@
+"""The device state that a plan declares is one that its profile can bring about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.data import shipped
+from iosonde.plan import Plan
+from iosonde.planning import expand, load, parse
+from iosonde.storage import open_target
+
+DRIVE = "sim:pm963,capacity=4GiB"
+
+STUDY = """
+name = "states"
+title = "States"
+question = "?"
+device_state = "steady"
+[measurement]
+access = "random"
+read_fraction = 0
+purge = "strongest"
+span = "100%"
+{measurement}
+[[parts]]
+name = "main"
+{part}
+[profiles.standard]
+"""
+
+
+def planned(measurement: str = "", part: str = "[parts.rounds]\nmost = 25", target: str = DRIVE) -> Plan:
+    return expand(parse(STUDY.format(measurement=measurement, part=part)), open_target(target))
+
+
+def state(*arguments: Any, **named: Any) -> tuple[str, str]:
+    [case] = planned(*arguments, **named).cases
+    return case.device_state, case.device_state_reason
+
+
+def test_a_purged_drive_that_is_written_whole_becomes_steady() -> None:
+    assert state('precondition = "128KiB"') == ("steady", "")
+    assert state('limit_spans = 4\nround_length = "60s"', part="[parts.rounds]\nmost = 1") == ("steady", "")
+
+
+def test_a_small_range_of_a_purged_drive_stays_fresh() -> None:
+    small = planned('precondition = "128KiB"', part='measurement = { span = "1GiB" }\n[parts.rounds]\nmost = 25')
+    assert small.cases[0].device_state == "fresh"
+    assert "active range of 1 GiB is 25 % of the purged 4 GiB" in small.cases[0].device_state_reason
+    [note] = [note for note in small.notes if "device state" in note]
+    assert note.startswith("device state fresh instead of the declared one in 1 case: ")
+
+
+def test_too_few_bytes_or_rounds_do_not_reach_steady_state() -> None:
+    assert state('limit_bytes = "4GiB"')[0] == "fresh"
+    assert state('precondition = "128KiB"', part="[parts.rounds]\nmost = 1")[0] == "preconditioned"
+
+
+def test_the_state_of_files_and_of_unprepared_devices_is_unknown(tmp_path: Path) -> None:
+    assert (
+        state('precondition = "128KiB"', part='measurement = { span = "16MiB" }\n[parts.rounds]', target=str(tmp_path))[
+            0
+        ]
+        == "unknown"
+    )
+
+
+def test_reads_have_no_device_state() -> None:
+    assert state(part="measurement = { read_fraction = 1 }\n[parts.rounds]")[0] == "not_applicable"
+    assert state(part="[parts.rounds]", target="null:4GiB")[0] == "not_applicable"
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_study_declares_the_device_state_that_it_measures(name: str) -> None:
+    assert load(name).device_state is not None
+
+
+def test_the_quick_profiles_of_snia_say_that_they_measure_a_fresh_drive() -> None:
+    for name in ("snia-iops", "snia-throughput", "snia-latency", "snia-write-saturation", "jo2024-mixed"):
+        plan = expand(load(name), open_target(DRIVE), profile="quick")
+        assert {case.device_state for case in plan.cases} == {"fresh"}, name
+        whole = expand(load(name), open_target(DRIVE), profile="standard")
+        assert {case.device_state for case in whole.cases} <= {"steady", "preconditioned"}, name
