@@ -12,7 +12,7 @@ One device
   quick                           2 min  What this disk delivers, in two minutes
   davidovic2019-grid             44 min  Bandwidth over block size and queue depth
   han2021-device                  9 min  One device under 64 threads with a file each
-  jo2024-mixed                   15 min  IOPS and five-nines latency under a 70/30 mix
+  jo2024-mixed                   13 min  IOPS and five-nines latency under a 70/30 mix
   master2010-iops                10 min  IOPS over threads
   master2010-surface             36 min  Bandwidth surface over block size and threads
 

@@ -21,7 +21,7 @@ from iosonde.plan import Case, Plan, Setup
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
 from iosonde.storage.target import VirtualTarget
-from iosonde.study.model import Reference, Study
+from iosonde.study.model import Part, Reference, Study
 
 GIB = 1 << 30
 
@@ -102,6 +102,10 @@ def test_every_figure_of_a_view_is_a_metric_that_the_analysis_knows(name: str) -
     assert asked <= set(METRICS)
 
 
+def _within_rounds(part: Part, factor: str) -> list[Any]:
+    return list(part.rounds.factors.get(factor, ())) if part.rounds else []
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_published_figures_lie_on_the_levels_of_the_paper_profile(name: str) -> None:
     study = load(name)
@@ -119,6 +123,7 @@ def test_published_figures_lie_on_the_levels_of_the_paper_profile(name: str) -> 
                 if not named or joined(row, column) in named
             }
             known = {str(case.levels[factor]) for case in cases if factor in case.levels}
+            known |= {str(level) for part in study.parts for level in _within_rounds(part, factor)}
             assert {str(value) for value in values} <= known
 
 
