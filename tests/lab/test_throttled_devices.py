@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -137,7 +138,7 @@ def held_by_a_command(*options: str) -> Iterator[tuple[psutil.Process, list[Path
         try:
             assert owner.stdout is not None and owner.stderr is not None
             said = owner.stderr.readline()
-            assert said.startswith("each does at most"), said + owner.stderr.read()
+            assert said.startswith("limit of each: "), said + owner.stderr.read()
             count = int(options[options.index("--count") + 1])
             paths = [Path(owner.stdout.readline().strip()) for _ in range(count)]
             process = psutil.Process(owner.pid)
@@ -170,6 +171,30 @@ def test_nothing_stays_however_the_owner_ends(how: signal.Signals) -> None:
         wait_until_gone(paths, children)
         assert owner.wait(60) == (-signal.SIGKILL if how == signal.SIGKILL else 0)
     assert "iosonde-lab" not in Path("/proc/self/mounts").read_text()
+
+
+def test_signals_that_end_it_are_blocked_before_the_devices_are_printed() -> None:
+    """Whoever reads the paths may send SIGTERM at once, and it must not kill then. The reader here is never ready."""
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    command = [sys.executable, "-m", "iosonde", "lab", "device", "--size", "1MiB"]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python")}
+    with subprocess.Popen(command, stdout=writing, stderr=subprocess.DEVNULL, env=environment) as owner:
+        try:
+            deadline = time.monotonic() + 120
+            while not Path(f"/proc/{owner.pid}/syscall").read_text().startswith("1 0x1 "):  # write(1, ...)
+                assert owner.poll() is None and time.monotonic() < deadline
+                time.sleep(0.01)
+            status = Path(f"/proc/{owner.pid}/status").read_text()
+            [blocked] = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:")]
+            assert all(blocked & 1 << number - 1 for number in (signal.SIGINT, signal.SIGTERM))
+        finally:
+            owner.kill()
+            os.close(reading)
+            os.close(writing)
 
 
 def test_a_killed_owner_leaves_no_device_even_while_it_is_written() -> None:
@@ -221,12 +246,12 @@ def refuse(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     changes: dict[str, Callable[[], None]] = {
         "needs root": lambda: monkeypatch.setattr(os, "geteuid", lambda: 1000),
         "has no FUSE": lambda: monkeypatch.setattr(device, "FUSE", Path("/dev/no-such-device")),
-        "`qemu-storage-daemon` is not found": lambda: monkeypatch.setenv("PATH", "/nowhere"),
+        "`qemu-storage-daemon` is not installed": lambda: monkeypatch.setattr("shutil.which", lambda *_, **__: None),
     }
     changes[what]()
 
 
-@pytest.mark.parametrize("what", ["needs root", "has no FUSE", "`qemu-storage-daemon` is not found"])
+@pytest.mark.parametrize("what", ["needs root", "has no FUSE", "`qemu-storage-daemon` is not installed"])
 def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     refuse(monkeypatch, what)
     with pytest.raises(LabError, match=what) as raised, throttled_devices(Limits(), size_bytes=MIB):

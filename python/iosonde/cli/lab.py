@@ -63,9 +63,10 @@ def device(
         if command:
             exit_code = _run_with(paths, command)
         else:
+            signals = _block_end_signals()  # First, because a reader of the paths may send one at once.
             print("\n".join(map(str, paths)), flush=True)
             print(f"limit of each: {limits}; remove them with Ctrl-C", file=sys.stderr)
-            _wait_for_the_end()
+            signal.sigwait(signals)
             exit_code = 0
     raise typer.Exit(exit_code)
 
@@ -133,11 +134,11 @@ def _read_seconds(option: str, text: str) -> float:
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
-def _wait_for_the_end() -> None:
-    """Wait for Ctrl-C or SIGTERM, which are not errors here."""
+def _block_end_signals() -> set[signal.Signals]:
+    """Let Ctrl-C and SIGTERM wait until they are asked for: they are not errors here."""
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    signal.sigwait(signals)
+    return signals
 
 
 def read_limits(iops: int | None, bandwidth: str | None) -> Limits:
