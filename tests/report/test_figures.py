@@ -25,7 +25,7 @@ def drawn(whole: ResultSet) -> dict[str, Figure]:
 @pytest.mark.engine
 def test_every_view_but_a_table_becomes_a_figure_and_so_does_drift(drawn: dict[str, Figure]) -> None:
     asked = [view["title"] for view in study()["views"] if view["kind"] != "table"]
-    assert list(drawn) == [*asked, "Drift of the machine"]
+    assert list(drawn) == [*asked, "Drift"]
 
 
 def test_what_is_drawn_is_what_the_drive_does(drawn: dict[str, Figure]) -> None:
@@ -90,13 +90,13 @@ def test_a_figure_of_which_nothing_would_show_is_left_out_with_the_reason(tmp_pa
     chapter = _of_tails(tmp_path, y="completion_latency_ns_p99_9999")
     assert "Tail" not in [figure.title for figure in chapter.figures]
     assert chapter.undrawn == [
-        Undrawn(title="Tail", why="no case of it has enough samples, since a percentile takes at least ten beyond it")
+        Undrawn(title="Tail", why="a percentile needs at least ten samples beyond it, and no case has them")
     ]
 
 
 def test_it_is_said_which_metric_no_case_has(tmp_path: Path) -> None:
     (left_out,) = _of_tails(tmp_path, y="rebuild_seconds").undrawn
-    assert left_out.why == "no case of it has a value of this metric (Time to rebuild a member)"
+    assert left_out.why == "no case has a value of this metric (Time to rebuild a member)"
 
 
 def test_panels_without_a_value_are_left_out_and_counted(tmp_path: Path) -> None:

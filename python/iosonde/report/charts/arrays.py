@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,33 +20,35 @@ from iosonde.report.material.arrays import (
     load_name,
     set_name,
 )
-from iosonde.report.material.quantities import interval_text, metric_scale, metric_title
+from iosonde.report.material.quantities import Scale, interval_text, level_phrase, metric_scale, metric_title
 from iosonde.report.material.result_sets import Material
 from iosonde.study.model import View
 
-BRIGHTEST = 120
-"""Percent of the promise from which on a surface has its brightest colour."""
-MEASURED, PROMISED, BOUND = "measured", "promised", "bound"
+MEASURED, EXPECTED = "measured", "expected"
 
 
 def figures(material: Material, *, first: int) -> list[Figure]:
-    """Draw the surface of efficiency and, for each level, measured beside promised; numbered from `first`."""
-    sketches = [
-        sketch for found in array_rates(material) for sketch in (_surface(found), _curves(found)) if sketch.rows
-    ]
-    return [
-        finish(sketch, _view(sketch, found=number), first + number, material) for number, sketch in enumerate(sketches)
-    ]
+    """Draw the surface of efficiency and, for each level, measured beside expected rates; numbered from `first`."""
+    sketches = [sketch for found in array_rates(material) for sketch in (_surface(found), _curves(found)) if sketch]
+    return [finish(sketch, _view(sketch), first + number, material) for number, sketch in enumerate(sketches)]
 
 
-def _view(sketch: Sketch, *, found: int) -> View:
-    surface = sketch.draw is vega.heatmap
+def _view(sketch: Sketch) -> View:
+    if sketch.frame.ratio:
+        return View(
+            kind="heatmap",
+            title="Array efficiency",
+            y="efficiency",
+            part=sketch.part,
+            caption="Measured over expected throughput. Expected: the model of each level times the throughput of one "
+            "device under the same load.",
+        )
     return View(
-        kind="heatmap" if surface else "lines",
-        title="Efficiency: measured over promised" if surface else "Measured beside promised",
-        caption="The promise is the expected model of each level times what one device gave under the same load."
-        if surface
-        else "The bound is sharper than the promise: it knows block size, chunk and I/Os in flight (docs/arrays.md).",
+        kind="lines",
+        title="Measured and expected throughput",
+        y=sketch.metric,
+        part=sketch.part,
+        caption="Lines: expected. Points: measured, with 95 % confidence intervals.",
     )
 
 
@@ -58,71 +61,74 @@ def _surface(found: ArrayRates) -> Sketch:
             cells[place] = row
     layouts = unique(array_name(row) for row in sorted(found.rows, key=array_order))
     rows = [
-        _row(found, each, x=load, series=layout, y=100 * each["efficiency"], text=_efficiency_text(each))
+        {
+            **_row(found, each, x=load, series=layout, y=100 * each["efficiency"], text=_efficiency_text(each)),
+            "shade": round(max(-1.0, min(1.0, math.log2(max(each["efficiency"], 1e-9)))), 4),
+            "label": f"{100 * each['efficiency']:.0f}",
+        }
         for (layout, load), each in cells.items()
     ]
     frame = Frame(
         x=Axis(title="Load", kind="category", order=unique(row["x"] for row in rows)),
-        y=Axis(title="Efficiency (%)", domain=(0, BRIGHTEST)),
+        y=Axis(title="Efficiency (%)"),
         series_title="Array",
         series=list(reversed(layouts)),
         graded=True,
-        tooltip=[("series", "Array"), ("x_text", "Load"), ("text", "Measured of promised")],
+        ratio=True,
+        height=max(180, 26 * len(layouts)),
+        tooltip=[("series", "Array"), ("x_text", "Load"), ("text", "Efficiency")],
     )
     heads = {"panel": "panel", "series": "array", "x_level": "load", "y": "efficiency_percent"}
-    labelled = [{**row, "label": f"{row['y']:.0f}"} for row in rows]
-    return Sketch(draw=vega.heatmap, rows=labelled, frame=frame, heads=heads)
+    return Sketch(draw=vega.heatmap, rows=rows, frame=frame, heads=heads, part=found.analysis.part)
 
 
-def _curves(found: ArrayRates) -> Sketch:
-    """Draw the rate over the number of devices, a panel for each level and load, beside promise and bound."""
+def _curves(found: ArrayRates) -> Sketch | None:
+    """Draw rates over the number of devices, a panel for each level and direction."""
     if found.quantities or len({row["devices"] for row in found.rows}) < 2:
-        return Sketch(draw=vega.lines, rows=[], frame=_NOTHING, heads={})
+        return None
     metric = found.analysis.metric
-    largest = max(max(row["measured"], row["promised"]) for row in found.rows)
-    scale = metric_scale(metric, largest)
+    scale = metric_scale(metric, max(max(row["measured"], row["promised"]) for row in found.rows))
     x = factor_axis("devices", [row["devices"] for row in found.rows], categories=False)
     rows = [drawn for row in found.rows for drawn in _curve_rows(found, row, scale, x)]
     frame = Frame(
         x=x,
         y=Axis(title=scale.title, label=scale.label, format=scale.format),
         series_title="Load",
-        series=unique(load_name(found, row) for row in found.rows),
-        sources=[MEASURED, PROMISED, BOUND],
-        source_title="Of which",
-        tooltip=[("series", "Load"), ("source", "Of which"), ("x_text", "Devices"), ("text", metric_title(metric))],
+        series=unique(row["series"] for row in rows),
+        tooltip=[("series", "Load"), ("role", "Value"), ("x_text", "Devices"), ("text", metric_title(metric))],
+        height=200,
     )
-    heads = {"panel": "panel", "x_level": "devices", "series": "load", "source": "of_which"}
+    heads = {"panel": "panel", "x_level": "devices", "series": "load", "role": "value_is"}
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high"}
-    return Sketch(draw=vega.lines, rows=rows, frame=frame, heads=heads)
+    return Sketch(draw=vega.expectation, rows=rows, frame=frame, heads=heads, part=found.analysis.part, metric=metric)
 
 
-def _curve_rows(found: ArrayRates, row: Mapping[str, Any], scale: Any, x: Axis) -> Iterator[Row]:
+def _curve_rows(found: ArrayRates, row: Mapping[str, Any], scale: Scale, x: Axis) -> Iterator[Row]:
     metric = found.analysis.metric
     panel = f"{level_name(row)} · {'writing' if row['writes_only'] else 'reading'}"
     ends = [None if row[end] is None else row[end] * row["promised"] for end in ("low", "high")]
-    for source, value, interval in (
+    for role, value, (low, high) in (
+        (EXPECTED, row["promised"], (None, None)),
         (MEASURED, row["measured"], ends),
-        (PROMISED, row["promised"], [None, None]),
-        (BOUND, row["bound"], [None, None]),
     ):
-        if value is not None:
-            low, high = interval
-            yield {
-                **_row(
-                    found, row, x=x_value("devices", row["devices"], x), series=load_name(found, row), y=None, text=""
-                ),
-                "panel": " · ".join(filter(None, [set_name(found), panel])),
-                "source": source,
-                "y": scaled(value, scale),
-                "low": scaled(low, scale),
-                "high": scaled(high, scale),
-                "text": interval_text(metric, value, low, high),
-                "x_text": str(row["devices"]),
-            }
+        yield {
+            **_row(found, row, x=x_value("devices", row["devices"], x), series=_load_here(found, row), y=None, text=""),
+            "panel": " · ".join(filter(None, [set_name(found), panel])),
+            "role": role,
+            "y": scaled(value, scale),
+            "low": scaled(low, scale),
+            "high": scaled(high, scale),
+            "text": interval_text(metric, value, low, high),
+            "x_text": str(row["devices"]),
+        }
 
 
-_NOTHING = Frame(x=Axis(title=""), y=Axis(title=""))
+def _load_here(found: ArrayRates, row: Mapping[str, Any]) -> str:
+    """Name a load within its panel: by the factors that vary among loads of its direction."""
+    alike = [each for each in found.rows if each["writes_only"] == row["writes_only"]]
+    names = [name for name in found.factors if name not in found.quantities]
+    names = [name for name in names if len({str(each[name]) for each in alike}) > 1]
+    return " · ".join(level_phrase(name, row[name]) for name in names) or "all loads"
 
 
 def _row(found: ArrayRates, row: Mapping[str, Any], *, x: Any, series: str, y: float | None, text: str) -> Row:

@@ -56,8 +56,8 @@ def drift(material: Material) -> Figure | None:
     lowest, highest = min(row["y"] for row in rows), max(row["y"] for row in rows)
     return Figure(
         name="drift",
-        title="Drift of the machine",
-        caption="The same case, measured again and again between the others: where it moves, so may they.",
+        title="Drift",
+        caption="IOPS of the control case through the study. Where it changes, the machine or the device changed.",
         description=f"Line chart: IOPS of {len(rows)} control runs, {lowest:.1f} % to {highest:.1f} % of their median.",
         panels=[Panel(title="", key="", chart=vega.lines(frame))],
         rows=as_frame(rows),

@@ -99,6 +99,8 @@ def row_of(
         "panel": layout.panel(subject.level, subject.source.label),
         "x": x,
         "x_level": x,
+        "_x": subject.level(x_factor),
+        "_series": None if factor is None else subject.level(factor),
         "series": layout.series_label(factor, subject.level(factor), subject.source.label),
         "source": subject.source.label,
         "published": False,
@@ -140,11 +142,20 @@ def x_value(name: str | None, level: Any, axis: Axis) -> Any:
 
 
 def widened(axis: Axis, cited: list[Row]) -> Axis:
-    """Make room on the x axis for published values outside one's own range."""
+    """Make room on the x axis for published values outside one's own range, in order of value."""
     if axis.kind == "category":
-        return replace(axis, order=unique([*axis.order, *(str(row["x"]) for row in cited)]))
+        return replace(axis, order=by_value([*axis.order, *(str(row["x"]) for row in cited)], cited, "x"))
     levels = sorted({*(axis.values or ()), *(row["x"] for row in cited)})
     return replace(axis, values=levels, domain=(levels[0], levels[-1]))
+
+
+def by_value(labels: Iterable[str], rows: Iterable[Row], name: str) -> list[str]:
+    """Return labels, each once, in the order of the numbers that they stand for; names keep their order."""
+    labels = unique(labels)
+    values = {str(row[name]): row[f"_{name}"] for row in rows}
+    if all(is_number(values.get(label)) for label in labels):
+        return sorted(labels, key=lambda label: float(values[label]))
+    return labels
 
 
 def drawn_sources(layout: Layout, cited: list[Row]) -> list[str]:

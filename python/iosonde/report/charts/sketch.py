@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from iosonde.metrics.wording import counted
+from iosonde.report.charts import vega
 from iosonde.report.charts.figure import Chart, Figure, Panel
 from iosonde.report.charts.layout import Row, unique
 from iosonde.report.charts.published import cited_note, reference_of
@@ -33,6 +35,9 @@ class Sketch:
     frame: Frame
     heads: dict[str, str]
     notes: Sequence[str] = ()
+    part: str = ""
+    """Part of the study, where no view of the study asks for the figure."""
+    metric: str = "efficiency"
     zero: bool = True
     """Whether the y axis begins at 0."""
 
@@ -48,21 +53,22 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     panels, cut = marked[:PANELS_AT_MOST], marked[PANELS_AT_MOST:]
     notes = list(sketch.notes)
     if cut:
-        notes.append(f"The first {len(panels)} of {len(marked)} panels are drawn; the table of cases has them all.")
+        notes.append(f"Only the first {len(panels)} of {len(marked)} panels are drawn; the table of cases is complete.")
     kept = [row for row in sketch.rows if row["panel"] not in set(cut)]
     if view.kind != "heatmap" and any(row["low"] is not None for row in kept):
-        mark = {"lines": "Bands", "bars": "Whiskers"}.get(view.kind, "Upright lines")
-        notes.append(f"{mark} are 95 % intervals of the median over repeats.")
+        mark = "Bands" if view.kind == "lines" else "Error bars"
+        if sketch.draw is not vega.expectation:
+            notes.append(f"{mark}: 95 % confidence intervals of the median.")
     verdicts = [kind for kind in MARKS if any(row["verdict"] == kind and row["y"] is not None for row in kept)]
     if verdicts:
         notes.append(_verdict_note(verdicts))
         kept = [{**row, "mark": "" if row["y"] is None else MARKS.get(row["verdict"], "")} for row in kept]
     if any(row["hole"] for row in kept):
-        notes.append("✕ marks cases without a result.")
+        notes.append("✕: no result.")
     unsupported = sum(row["y"] is None and not row["hole"] for row in kept)
     if unsupported:
-        lacking = "with too few samples for this figure" if is_percentile(view.y) else "without a value of this metric"
-        notes.append(f"Not drawn: {unsupported} cases {lacking}.")
+        lacking = "with too few samples for this percentile" if is_percentile(view.y) else "without this metric"
+        notes.append(f"Not drawn: {counted(unsupported, 'case')} {lacking}.")
     reference = reference_of(view, material)
     if reference is not None and any(row["published"] for row in kept):
         notes.append(cited_note(kept, reference))
@@ -178,7 +184,8 @@ COLUMNS = {
 
 def as_frame(rows: list[Row]) -> pl.DataFrame:
     """Return rows as a frame, whatever columns happen to be empty."""
-    frame = pl.DataFrame([{"mark": "", **row} for row in rows], infer_schema_length=None)
+    shown = [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
+    frame = pl.DataFrame([{"mark": "", **row} for row in shown], infer_schema_length=None)
     return frame.with_columns(pl.col(name).cast(kind) for name, kind in COLUMNS.items() if kind is not None)
 
 

@@ -145,7 +145,8 @@ def _mark(text: str, figure: Figure, panel: Panel) -> str:
     name = ". ".join(filter(None, [figure.title, panel.title, figure.description if len(figure.panels) == 1 else ""]))
     opened = f'<svg role="img" aria-label="{escape(name)}"'
     text = text.replace("<svg", opened, 1)
-    if not figure.simulated:
+    shown = figure.rows.filter(pl.col("panel") == panel.key)
+    if not figure.simulated or shown["published"].fill_null(False).all():
         return text
     width = re.search(r'viewBox="0 0 ([\d.]+)', text)
     muted = theme.PALETTES["light"].muted

@@ -99,7 +99,7 @@ def _runs(found: list[Subject], material: Material) -> tuple[dict[str, list[str]
     notes = []
     if len(runs) > RUNS_TO_DRAW:
         runs = [run for run in runs if run[2] == 1]
-        notes = ["Only the first repeat of each case is drawn; every run is below."]
+        notes = ["Only the first repeat of each case is drawn."]
     return {label: [run_id for of, run_id, _ in runs if of == label] for label, _, _ in runs}, notes
 
 

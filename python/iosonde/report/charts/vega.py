@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from iosonde.verdict.verdict import Kind
 
 HEIGHT = 300
+EXTREME = 0.6
+"""Shade from which on the colour of a ratio is dark."""
 BREAK = " · "
 """Between levels in one label: there a line of an axis ends."""
 
@@ -69,6 +71,8 @@ class Frame:
     tooltip: Sequence[tuple[str, str]] = field(default_factory=lambda: (("text", "Value"),))
     """Columns and their names."""
     height: int = HEIGHT
+    ratio: bool = False
+    """Whether colours show how far a ratio is from 100 %, below and above; else they show magnitudes."""
     verdicts: Sequence[Kind] = ()
     """Verdicts of values that were not device-limited; their marks are hollow."""
 
@@ -110,24 +114,61 @@ def heatmap(frame: Frame) -> Chart:
     )
     y = alt.Y("series:O", sort=list(reversed(frame.series)), title=frame.series_title)
     domain = list(frame.y.domain or (0, 1))
-    gradient = alt.Legend(orient="top", gradientLength=180, gradientThickness=8, titleLimit=400, **_label(frame.y))
-    scale = alt.Scale(domain=domain, type="log" if frame.y.kind == "log" else "linear", zero=False)
     cells = base.mark_rect(cornerRadius=2).encode(
         x=x,
         y=y,
-        color=alt.Color("y:Q", title=frame.y.title, scale=scale, legend=gradient),
+        color=_ratio_colour(frame) if frame.ratio else _magnitude_colour(frame, domain),
         tooltip=_tooltip(frame),
     )
     layers = [cells, *_holes_of_cells(base, frame, x, y)]
-    if len(frame.x.order) <= 10:
+    if frame.ratio:
+        extreme: dict[str, Any] = {"or": [{"field": "shade", "lt": -EXTREME}, {"field": "shade", "gt": EXTREME}]}
+        texts = {"on-dark": extreme, "on-bright": {"not": extreme}}
+    else:
         middle = domain[0] + 0.6 * (domain[1] - domain[0])
-        layers += [
-            _cell_text(base, "on-dark", x, y, alt.FieldLTEPredicate(field="y", lte=middle)),
-            _cell_text(base, "on-bright", x, y, alt.FieldGTPredicate(field="y", gt=middle)),
-        ]
+        texts = {"on-dark": {"field": "y", "lte": middle}, "on-bright": {"field": "y", "gt": middle}}
+    layers += [_cell_text(base, style, x, y, chosen) for style, chosen in texts.items()]
     if frame.verdicts:
         layers.append(base.mark_text(dy=-9, fontSize=9, style="on-dark").encode(x=x, y=y, text="mark:N"))
     return _panel(frame, layers)
+
+
+def _magnitude_colour(frame: Frame, domain: Sequence[float]) -> alt.Color:
+    scale = alt.Scale(domain=domain, type="log" if frame.y.kind == "log" else "linear", zero=False)
+    return alt.Color("y:Q", title=frame.y.title, scale=scale, legend=_gradient(**_label(frame.y)))
+
+
+def _ratio_colour(frame: Frame) -> alt.Color:
+    """Colour by column `shade`, the logarithm of the ratio to base 2: half and double are equally far from 1."""
+    diverging = theme.PALETTES["light"].diverging
+    scale = alt.Scale(domain=[-1, -0.5, 0, 0.5, 1], range=list(diverging), clamp=True, interpolate="rgb")
+    text = "datum.value < 0 ? '≤ 50 %' : datum.value > 0 ? '≥ 200 %' : '100 %'"
+    return alt.Color("shade:Q", title=frame.y.title, scale=scale, legend=_gradient(values=[-1, 0, 1], labelExpr=text))
+
+
+def _gradient(**options: Any) -> alt.Legend:
+    return alt.Legend(orient="top", gradientLength=180, gradientThickness=8, titleLimit=400, **options)
+
+
+def expectation(frame: Frame) -> Chart:
+    """Expected values as lines, measured ones as points with intervals."""
+    base = alt.Chart()
+    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
+    measured = alt.FieldEqualPredicate(field="role", equal="measured")
+    line = base.mark_line(opacity=0.55).encode(x=x, y=y, color=color)
+    spread = base.mark_rule(strokeWidth=1.5).encode(
+        x=x, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q", color=color
+    )
+    point = base.mark_point(size=34).encode(x=x, y=y, color=color)
+    return _panel(
+        frame,
+        [
+            line.transform_filter({"not": measured}),
+            spread.transform_filter(measured),
+            point.transform_filter(measured),
+            _hover(base, frame, x, y),
+        ],
+    )
 
 
 def tradeoff(frame: Frame) -> Chart:

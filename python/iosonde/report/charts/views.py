@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.charts.layout import (
     Layout,
     Row,
+    by_value,
     drawn_sources,
     factor_axis,
     in_order,
@@ -41,6 +43,8 @@ from iosonde.study.model import View
 
 BARS_APART = 50
 """Bars that are further apart, as a ratio, stand on a logarithmic axis, as ticks: the small ones would vanish."""
+COLUMNS_WITH_VALUES = 10
+"""Columns of a heat map that leave room for the value in each cell."""
 MEDIAN = 0.301
 """Where 50 % lies on a nines axis; what is below it says nothing of tails."""
 
@@ -72,10 +76,10 @@ def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | N
 
 def _why_undrawn(view: View, found: list[Subject]) -> str:
     if all(subject.source.hole(subject.case.case_id) for subject in found):
-        return "no case of it has a result"
+        return "no case has a result"
     if view.kind == "percentiles" or is_percentile(view.y):
-        return "no case of it has enough samples, since a percentile takes at least ten beyond it"
-    return f"no case of it has a value of this metric ({metric_title(view.y)})"
+        return "a percentile needs at least ten samples beyond it, and no case has them"
+    return f"no case has a value of this metric ({metric_title(view.y)})"
 
 
 def _lines(view: View, found: list[Subject], material: Material) -> Sketch:
@@ -106,14 +110,13 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
         format=scale.format,
     )
     frame = Frame(
-        x=x if not cited else widened(x, cited),
+        x=x if not cited else _widened(x, rows, cited),
         y=y,
         series_title=layout.series_title if layout.series else "Source",
-        series=unique([*(layout.series or (layout.sources if cited else [])), *(row["series"] for row in cited)]),
+        series=_series(layout, rows, cited),
         graded=layout.graded,
-        sources=drawn_sources(layout, cited),
+        sources=drawn_sources(layout, [] if beside else cited),
         published=unique(r["source"] for r in cited),
-        source_title=None if beside and not layout.dash_sources else "Source",
         tooltip=tooltip(view, layout, view.y),
     )
     if cited and not layout.series:
@@ -127,6 +130,18 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
     }
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
     return Sketch(draw=draw, rows=rows, frame=frame, heads=heads)
+
+
+def _widened(x: Axis, rows: list[Row], cited: list[Row]) -> Axis:
+    """Make room for published values; one's own rows tell which numbers the labels of categories stand for."""
+    order = widened(x, cited)
+    return replace(order, order=by_value(order.order, [*rows, *cited], "x")) if order.kind == "category" else order
+
+
+def _series(layout: Layout, rows: list[Row], cited: list[Row]) -> list[str]:
+    """Return one's own series and published ones, in the order of their values."""
+    own = layout.series or (layout.sources if cited else [])
+    return by_value([*own, *(row["series"] for row in cited)], [*rows, *cited], "series")
 
 
 def _spread(rows: list[Row]) -> float:
@@ -147,12 +162,12 @@ def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
     cited = set_beside(published_rows(view, material, layout, scale, x))
     rows = own_panels(rows, cited)
     frame = Frame(
-        x=x,
+        x=_widened(x, rows, cited),
         y=Axis(
             title=scale.title, kind="log" if scale.logarithmic else "linear", label=scale.label, format=scale.format
         ),
         series_title=layout.series_title,
-        series=layout.series,
+        series=_series(layout, rows, cited),
         graded=True,
         tooltip=tooltip(view, layout, view.y),
     )
@@ -163,7 +178,11 @@ def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
         "source": "result_set",
     }
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
-    rows = [{**row, "label": _short(row["y"], view.y)} for row in rows + cited]
+    columns = Counter(panel for panel, _ in {(row["panel"], row["x"]) for row in rows + cited})
+    rows = [
+        {**row, "label": _short(row["y"], view.y) if columns[row["panel"]] <= COLUMNS_WITH_VALUES else ""}
+        for row in rows + cited
+    ]
     return Sketch(draw=vega.heatmap, rows=rows, frame=frame, heads=heads, zero=False)
 
 
@@ -216,7 +235,7 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
         "low": f"{y_scale.column}_low",
         "high": f"{y_scale.column}_high",
     }
-    notes = [f"The figure at each point is the {factor_title(step).lower()}."] if step else []
+    notes = [f"Labels: {factor_title(step).lower()}."] if step else []
     return Sketch(draw=vega.tradeoff, rows=rows, frame=frame, heads=heads, notes=notes)
 
 
@@ -262,7 +281,7 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
         "x_text": "percentile",
         "y": scale.column,
     }
-    notes = ["A percentile is drawn only where at least ten samples lie beyond it; repeats are merged."]
+    notes = ["Percentiles need at least ten samples beyond them. Repeats are merged."]
     return Sketch(draw=vega.percentiles, rows=rows, frame=frame, heads=heads, notes=notes)
 
 
@@ -296,10 +315,10 @@ def _curve_points(
     return points
 
 
-def _short(value: float | None, metric: str) -> str | None:
+def _short(value: float | None, metric: str) -> str:
     """Write a value for a cell of a heat map: in the axis's unit, three digits."""
     if value is None:
-        return None
+        return ""
     if metric_unit(metric) == "ns":
         return metric_text(metric, value).replace(" ", "")
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -32,6 +32,7 @@ def figure_table(figure: Figure) -> Table | None:
 def _pivoted(figure: Figure) -> Table:
     cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
     rows = figure.rows.to_dicts()
+    rows = [row | {"series": f"{row['series']}, {row['role']}"} if "role" in row else row for row in rows]
     several = len({row["source"] for row in rows}) > 1
     across = list(dict.fromkeys(row["series"] for row in rows))
     for row in rows:
