@@ -110,8 +110,8 @@ def test_the_window_is_drawn_with_its_average_what_is_allowed_and_its_line(
     assert window and len(lines["measured"]) == found.rounds
     unit = lines["measured"][0] / found.tracked[0].values[0]
     assert lines["average"] == pytest.approx([window.mean * unit] * 2)
-    assert lines["110 % of it"] == pytest.approx([1.1 * window.mean * unit] * 2)
-    assert lines["90 % of it"] == pytest.approx([0.9 * window.mean * unit] * 2)
+    assert lines["average + 10 %"] == pytest.approx([1.1 * window.mean * unit] * 2)
+    assert lines["average − 10 %"] == pytest.approx([0.9 * window.mean * unit] * 2)
     assert lines["linear fit"][1] - lines["linear fit"][0] == pytest.approx(4 * window.slope * unit)
 
 

@@ -106,8 +106,8 @@ def _lines(window: Window) -> Iterator[tuple[str, tuple[float, float]]]:
     half = window.criteria.range / 2
     for name, level in (
         ("average", window.mean),
-        (f"{100 * (1 + half):g} % of it", window.mean * (1 + half)),
-        (f"{100 * (1 - half):g} % of it", window.mean * (1 - half)),
+        (f"average + {100 * half:g} %", window.mean * (1 + half)),
+        (f"average − {100 * half:g} %", window.mean * (1 - half)),
     ):
         yield name, (level, level)
     fitted = (window.intercept + window.slope * number for number in (window.first, window.last))

@@ -72,7 +72,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     reference = reference_of(view, material)
     if reference is not None and any(row["published"] for row in kept):
         notes.append(cited_note(kept, reference))
-    own = _domain([row for row in kept if not row["published"]] or kept, sketch)
+    own = _domain([row for row in kept if row["y"] is not None and not row["published"]] or kept, sketch)
     drawn = [
         Panel(
             title=panel if len(panels) > 1 else "",

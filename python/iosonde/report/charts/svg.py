@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -60,7 +60,22 @@ def legends(figure: Figure) -> list[Legend]:
                 if _has_legend(encoding):
                     legend = _legend(channel, encoding, layer)
                     found.setdefault((channel, legend.title), legend)
-    return list(found.values())
+    return _without_repetition(list(found.values()))
+
+
+def _without_repetition(found: list[Legend]) -> list[Legend]:
+    """Merge a legend of colours and one of dashes that have the same entries."""
+    merged: dict[tuple[str, ...], Legend] = {}
+    for legend in found:
+        labels = tuple(sorted(entry.label for entry in legend.entries))
+        known = merged.get(labels)
+        if known is None:
+            merged[labels] = legend
+        else:
+            dashes = {entry.label: entry.dash for entry in legend.entries}
+            entries = [replace(entry, dash=entry.dash or dashes[entry.label]) for entry in known.entries]
+            merged[labels] = replace(known, entries=entries)
+    return list(merged.values())
 
 
 def specification(figure: Figure) -> dict[str, Any]:
@@ -127,6 +142,7 @@ def _legend(channel: str, encoding: Mapping[str, Any], layer: Mapping[str, Any])
     return Legend(title=encoding.get("title") or "", entries=entries)
 
 
+_LONG = re.compile(r"-?\d+\.\d{3,}")
 _EMPTY = re.compile(r'<path class="(?:back|fore)ground" aria-hidden="true" d="[^"]*"(?: [a-z-]+="none")*/>')
 _SUPERFLUOUS = re.compile(
     r' (?:pointer-events="none"|aria-hidden="true"|opacity="1"|role="[^"]*"|aria-roledescription="[^"]*"'
@@ -136,7 +152,7 @@ _SUPERFLUOUS = re.compile(
 
 def _compact(text: str, *, prefix: str) -> str:
     text = _SUPERFLUOUS.sub("", _EMPTY.sub("", text))
-    text = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), text)
+    text = re.sub(r"<[^>]*>", lambda tag: _LONG.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), text)
     return re.sub(r'(id="|url\(#)([\w-]*clip\d+)', rf"\1{prefix}-\2", text)
 
 

@@ -267,8 +267,13 @@ def _ticks(axis: Axis) -> Sequence[float] | None:
         return axis.values
     low, high = axis.domain
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1,) if high / low > 1e4 else (1, 3) if high / low > 200 else (1, 2, 5)
-    return [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+    wide = (1,) if high / low > 1e4 else (1, 3) if high / low > 200 else (1, 2, 5)
+    ticks: list[float] = []
+    for steps in (wide, (1, 1.5, 2, 3, 4, 5, 7), tuple(number / 10 for number in range(10, 100, 2))):
+        ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(ticks) >= 3:
+            break
+    return ticks
 
 
 def _position(axis: Axis, channel: Literal["x", "y"]) -> Any:

@@ -49,10 +49,9 @@ MEDIAN = 0.301
 """Where 50 % lies on a nines axis; what is below it says nothing of tails."""
 
 
-def figures(material: Material) -> dict[str, Figure | Undrawn]:
-    """Draw the views that a study asks for, tables apart, by title; where there is nothing to draw, say why."""
-    drawn = ((view, _figure(view, number, material)) for number, view in enumerate(material.study.views, start=1))
-    return {view.title: figure for view, figure in drawn if figure is not None}
+def figures(material: Material) -> list[Figure | Undrawn | None]:
+    """Draw each view of a study, or say why there is nothing to draw; None of tables and of parts without a case."""
+    return [_figure(view, number, material) for number, view in enumerate(material.study.views, start=1)]
 
 
 def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | None:

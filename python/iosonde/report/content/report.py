@@ -6,7 +6,7 @@ here that the analysis could compute; this module chooses, names and orders.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from iosonde.findings.finding import Finding
     from iosonde.report.charts.figure import Figure, Undrawn
     from iosonde.results import ResultSet
+
+
+TABLES: Mapping[str, Callable[[View, Material], Table]] = {"table": cross_table, "accounts": accounts_table}
+"""Views that are tables, and what makes them."""
 
 
 def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
@@ -126,17 +130,16 @@ class Chapter:
         from iosonde.report.charts.figure import Undrawn
         from iosonde.report.charts.views import figures
 
-        drawn = figures(self.material)
-        own = dict(zip((view.title for view in self._table_views), self._asked_tables, strict=True))
+        tables = iter(self._asked_tables)
         sections = []
-        for view in self.study.views:
-            shown = drawn.get(view.title)
-            if isinstance(shown, Undrawn):
+        for view, shown in zip(self.study.views, figures(self.material), strict=True):
+            if view.kind in TABLES:
+                table = next(tables)
+                sections += [Section(title=view.title, tables=[table])] if table.rows else []
+            elif isinstance(shown, Undrawn):
                 sections.append(Section(title=view.title, undrawn=shown))
             elif shown is not None:
                 sections.append(self._section(shown))
-            elif view.title in own and own[view.title].rows:
-                sections.append(Section(title=view.title, tables=[own[view.title]]))
         further = [
             *measurement_window.figures(self.material),
             *array_figures.figures(self.material, first=len(self.study.views) + 1),
@@ -190,12 +193,7 @@ class Chapter:
 
     @cached_property
     def _asked_tables(self) -> list[Table]:
-        makers = {"table": cross_table, "accounts": accounts_table}
-        return [makers[view.kind](view, self.material) for view in self._table_views]
-
-    @property
-    def _table_views(self) -> list[View]:
-        return [view for view in self.study.views if view.kind in ("table", "accounts")]
+        return [TABLES[view.kind](view, self.material) for view in self.study.views if view.kind in TABLES]
 
     @property
     def comparison(self) -> list[str]:

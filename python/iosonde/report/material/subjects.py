@@ -159,4 +159,6 @@ def specs(found: Sequence[Subject]) -> list[Mapping[str, Any]]:
 
 def _streams(material: Material, source: Source, case: Case) -> list[tuple[str, str]]:
     rows = material.summary.filter((pl.col("result_set") == source.label) & (pl.col("case_id") == case.case_id))
-    return [row for row in rows.select("stream", "operation").unique(maintain_order=True).rows() if row[1] != "all"]
+    found = [row for row in rows.select("stream", "operation").unique(maintain_order=True).rows() if row[1] != "all"]
+    single = [row for row in found if row[0] != "all"]  # without the sum over streams
+    return single or found
