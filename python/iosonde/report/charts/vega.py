@@ -28,6 +28,8 @@ EXTREME = 0.6
 BREAK = " · "
 """Between levels in one label: there a line of an axis ends."""
 
+_WORDS = "length(datum.label) > 12 ? split(datum.label, ' ') : datum.label"
+"""Vega expression for labels of categories: long ones have a line for each word."""
 MARKS: dict[Kind, str] = {"harness-limited": "○", "cache-served": "□", "undetermined": "△"}
 """Marks of values that were not device-limited."""
 _SYMBOLS = ("diamond", "triangle-down", "cross", "square", "triangle-up", "circle")
@@ -206,7 +208,7 @@ def bars(frame: Frame) -> Chart:
         "x:N",
         sort=list(frame.x.order),
         title=frame.x.title,
-        axis=alt.Axis(labelAngle=0, labelLimit=110, labelOverlap=True, domain=True),
+        axis=alt.Axis(labelAngle=0, labelLimit=110, labelExpr=_WORDS, domain=True),
     )
     offset = alt.XOffset("series:N", sort=list(frame.series))
     y = _position(frame.y, "y")
