@@ -41,7 +41,7 @@ impl Targets {
     }
 
     /// Opens a file or device. Neither the path itself nor anything below a directory with an identity may be a symbolic
-    /// link; only a device node without an identity, as people name it by hand, may be (`/dev/disk/by-id/...`). A file
+    /// link; only a device may be named by one (`/dev/disk/by-id/...`): its number is compared after it was opened. A file
     /// with an identity exists, so it is never created. A file that is written to has one name only.
     ///
     /// # Errors
@@ -97,10 +97,9 @@ impl Targets {
         }
     }
 
-    /// Whether the path was refused because it is a symbolic link, nobody gave it an identity, and it leads to a device.
+    /// Whether the path was refused because it is a symbolic link, and it leads to a device.
     fn may_be_device_link(&self, path: &Path, error: &io::Error) -> bool {
         matches!(WrongTarget::of(error), Some(WrongTarget::SymbolicLink { .. }))
-            && !self.checked.contains_key(path)
             && self.above(path).is_none()
             && path.metadata().is_ok_and(|found| found.file_type().is_block_device())
     }

@@ -116,6 +116,7 @@ def _drive(
         on_start=instruments.engine_started,
         is_enough=watch.is_enough if watch else None,
         inherited=context.ready.claims,
+        identities=context.ready.identities,
     )
 
 

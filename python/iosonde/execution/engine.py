@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -117,16 +117,17 @@ def drive(
     on_start: Callable[[int], None] = lambda pid: None,
     is_enough: Callable[[Event], bool] | None = None,
     inherited: Sequence[int] = (),
+    identities: Mapping[str, str] | None = None,
 ) -> EngineRun:
     """Carry out one spec. `on_event` receives every event as it arrives; `stop` ends the run early.
 
     `on_start` receives the engine's process number before the engine gets its spec. `is_enough` is called after every
     event; once it returns true the engine is told to end its measurement. The engine inherits the descriptors
-    `inherited`.
+    `inherited`, and refuses to open a path of `identities` that leads to anything else.
     """
     conversation = _Conversation(spec, on_event, patience or Patience(), is_enough)
     started_at = _now()
-    child = _Child(engine or find_engine(), inherited)
+    child = _Child(engine or find_engine(), inherited, identities or {})
     try:
         on_start(child.pid)
         child.send(_line(spec))
@@ -362,13 +363,13 @@ class _Conversation:
 class _Child:
     """The engine's process, its pipes, and its end."""
 
-    def __init__(self, engine: Path, inherited: Sequence[int] = ()) -> None:
+    def __init__(self, engine: Path, inherited: Sequence[int], identities: Mapping[str, str]) -> None:
         self._begin_ns = time.monotonic_ns()
         self._own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             # Its own process group: Ctrl-C in a terminal goes to a whole group, and what follows is ours to decide.
             self._process = subprocess.Popen(
-                [engine, "--stop-at-eof"],
+                [engine, "--stop-at-eof", *(f"--identity={path}={each}" for path, each in identities.items())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

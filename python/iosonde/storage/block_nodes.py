@@ -49,6 +49,17 @@ def node_of(number: str) -> Path:
     )
 
 
+def check_name(device: Path, number: str) -> None:
+    """`TargetError` if a name does not lead to this device any more."""
+    now = number_of(device)
+    if now != number:
+        leads = f"now leads to the block device {now}" if now else "no longer leads to a block device"
+        raise TargetError(
+            f"`{device}` {leads}, and led to {number} when it was checked",
+            hint="restore the name, or start again; `iosonde devices` lists the devices",
+        )
+
+
 def open_device(number: str, flags: int) -> int:
     """A descriptor of the device with this number; `OSError` if it cannot be opened."""
     for node in _nodes(number):

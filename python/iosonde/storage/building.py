@@ -18,7 +18,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.storage import arrays, block_stack, file_systems, journal, own_directory
-from iosonde.storage.block_nodes import number_of
+from iosonde.storage.block_nodes import check_name, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.made import MadeTarget
@@ -95,11 +95,13 @@ class Building:
         if setup.array != "single":
             self._array = built = self._builder().build(provided.devices, setup, self.target.own)
             device, array = built.device, {"array": built.facts}
+        number = number_of(device)
         if setup.file_system == "none":
-            self._link(device)
+            self._link(device, number)
         else:
             is_made = setup.array_kind == "btrfs" and setup.array != "single"
             steps += [] if is_made else file_systems.make(device, setup, provided.journal_device, own=self.target.own)
+            check_name(device, number)
             steps.append(self._mount(device))
             if self._array is not None:
                 self._builder().mounted(self._array, self.target.point)
@@ -123,8 +125,7 @@ class Building:
         options = ",".join(filter(None, [needed, self.target.setup.mount_options]))
         return file_systems.mount(device, point, self.target.setup.model_copy(update={"mount_options": options}))
 
-    def _link(self, device: Path) -> None:
-        number = number_of(device)
+    def _link(self, device: Path, number: str) -> None:
         size = block_stack.size_bytes(number)
         if size < self.target.free_bytes():
             raise TargetError(

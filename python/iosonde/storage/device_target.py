@@ -21,7 +21,7 @@ from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage import arrays, block_stack, consent, file_systems, guard, journal, signatures
-from iosonde.storage.block_nodes import node_of, number_of
+from iosonde.storage.block_nodes import check_name, node_of, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.consent import Consent
 from iosonde.storage.guard import underlying
@@ -360,17 +360,6 @@ def _check_unused(name: str, number: str, kernel: Kernel) -> None:
             f"`{name}` came into use during the study: {found[0]}",
             where="; ".join(found[1:]),
             hint="completed runs are kept; end that use, then continue with `iosonde resume DIR`",
-        )
-
-
-def check_name(device: Path, number: str) -> None:
-    """`TargetError` if a name does not lead to this device any more."""
-    now = number_of(device)
-    if now != number:
-        leads = f"now leads to the block device {now}" if now else "no longer leads to a block device"
-        raise TargetError(
-            f"`{device}` {leads}, and led to {number} when it was checked",
-            hint="restore the name, or start again; `iosonde devices` lists the devices",
         )
 
 

@@ -20,7 +20,7 @@ from iosonde.errors import TargetError
 from iosonde.storage import journal, own_directory
 from iosonde.storage.block_nodes import device_number
 from iosonde.storage.journal_entry import MOUNTS, OWN_DIRECTORY
-from iosonde.storage.loop_status import identity_of
+from iosonde.storage.loop_status import identity_of, loops_on
 from iosonde.storage.own_directory import BESIDE
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def provision(spec: JsonObject) -> dict[str, str]:
     for path in _directories(workload):
         identities |= _provision_directory(path, _names(workload, path))
     for path in _own_files(workload):
-        identities[str(path)] = _checked_file(path)
+        identity = _checked_file(path)
+        if path.suffix not in BESIDE:  # The engine itself checks what lies beside a file.
+            identities[str(path)] = identity
+    _check_unattached(identities)
     return identities
 
 
@@ -140,6 +143,15 @@ def _checked_file(path: Path) -> str:
             hint=f"find them with `find -samefile {path}` and remove them",
         )
     return identity_of(found)
+
+
+def _check_unattached(identities: Mapping[str, str]) -> None:
+    """`TargetError` for a file that somebody attached to a loop device, whose file system a run would destroy."""
+    for loop in loops_on(set(identities.values())):
+        raise TargetError(
+            f"`{loop.path}` is the backing file of the loop device `{loop.node}`",
+            hint=f"detach it with `losetup --detach {loop.node}`, and continue with `iosonde resume DIR`",
+        )
 
 
 def _foreign(path: Path) -> TargetError:
