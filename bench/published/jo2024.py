@@ -11,7 +11,7 @@ from pathlib import Path
 from simulated import Figures, Load, SimulationError, measure
 
 from iosonde.storage import open_target
-from iosonde.storage.simulated_drive import SimulatedDriveTarget
+from iosonde.storage.simulated.target import SimulatedDriveTarget
 from published.points import HEAD, Point, markdown, rows, summary
 from published.steady_drives import SMALL, steady, with_own_blocks
 

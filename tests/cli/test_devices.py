@@ -36,7 +36,7 @@ def test_a_device_with_everything_is_readable() -> None:
         model="FAST 9000",
         serial="S1",
         refusals=["`nvme0n1p1` is swap", "`nvme0n1p2` is part of `md0`"],
-        holdings="",
+        contents="",
         facts={
             "size_bytes": 10**12,
             "kind": "disk",

@@ -170,7 +170,7 @@ def test_of_devices_of_unequal_size_the_smallest_counts_and_a_warning_says_so(di
         built = btrfs.build(
             devices, Setup(devices=2, array="raid0", array_kind="btrfs", file_system="btrfs"), "iosonde-00000001"
         )
-        btrfs.take_apart(built)
+        btrfs.remove(built)
         assert built.facts["unequal"] == {"smallest_bytes": 160 * MIB, "unused_bytes": 32 * MIB}
         [warning] = array_health.warnings({"array": built.facts})
         assert warning.code == "unequal_members"
@@ -183,7 +183,7 @@ def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> No
         setup = Setup(devices=2, array="raid1", array_kind="btrfs", file_system="btrfs")
         built = btrfs.build(devices, setup, "iosonde-00000002")
         tools.call("btrfs", "filesystem", "label", devices[0], "precious")
-        btrfs.take_apart(built)
+        btrfs.remove(built)
         assert tools.call("btrfs", "filesystem", "label", devices[0])["output"] == "precious"
         assert journal.entries() == []
 

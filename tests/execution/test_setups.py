@@ -13,7 +13,8 @@ from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import drive_state, open_target
+from iosonde.storage import open_target
+from iosonde.storage.simulated import state as drive_state
 
 MIB = 1 << 20
 

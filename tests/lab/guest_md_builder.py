@@ -33,7 +33,7 @@ def stand(level: str, asked: dict[str, Any]) -> dict[str, Any]:
         [entry] = journal.entries()
         journal.undo(Path(entry.path))  # As `iosonde cleanup` does after a kill.
     else:
-        md.take_apart(built)
+        md.remove(built)
     found["left"] = [md.name_on(device) for device in DEVICES]
     found["running"] = [path.name for path in Path("/sys/block").glob("md*")]
     found["journal"] = [entry.path for entry in journal.entries()]

@@ -15,8 +15,8 @@ from simulated import Figures, Load, measure
 
 from iosonde.errors import TargetError
 from iosonde.storage import open_target
-from iosonde.storage.drive_model import load_model, models
-from iosonde.storage.simulated_drive import SimulatedDriveTarget
+from iosonde.storage.simulated.model import load_model, models
+from iosonde.storage.simulated.target import SimulatedDriveTarget
 
 
 class Specification(NamedTuple):

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from loop_stacks import Loops
 
 from iosonde.errors import TargetError
 from iosonde.plan import Plan
@@ -204,6 +205,25 @@ def test_a_kept_file_with_a_second_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "second").hardlink_to(tmp_path / "kept")
     with pytest.raises(TargetError, match="has 2 names"):
         provision(spec)
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+def test_a_file_of_ours_that_somebody_attached_to_a_loop_device_is_refused(tmp_path: Path) -> None:
+    loops = Loops(tmp_path)
+    (tmp_path / "target").mkdir()
+    plan = plan_on(tmp_path / "target")
+    prepare(plan)
+    provision(plan.runs[0].spec)
+    (data,) = tmp_path.glob("target/*/data")
+    os.truncate(data, 16 << 20)
+    device = loops.attach(data)
+    try:
+        with pytest.raises(TargetError, match=f"is the backing file of the loop device `{device}`"):
+            provision(plan.runs[0].spec)
+    finally:
+        loops.close()
+    put_back(plan)
 
 
 def test_a_virtual_target_needs_nothing() -> None:

@@ -19,8 +19,7 @@ from jsonschema import Draft202012Validator
 from iosonde.data import reference_file, shipped
 from iosonde.plan import Case, Plan, Setup
 from iosonde.planning import expand, load
-from iosonde.storage import open_target
-from iosonde.storage.target import VirtualTarget
+from iosonde.storage import VirtualTarget, open_target
 from iosonde.study.model import Part, Reference, Study
 
 GIB = 1 << 30

@@ -41,7 +41,7 @@ def _document(device: Device) -> dict[str, Any]:
         "model": device.model,
         "serial": device.serial,
         "refusals": device.refusals,
-        "contents": device.holdings,
+        "contents": device.contents,
         "overwrite": _verdict(device),
         "facts": device.facts,
     }
@@ -85,10 +85,10 @@ def _verdict(device: Device) -> str:
         return f"unknown, {device.problem}"
     name = f"/dev/{device.name}"
     options = f"`--target {name} --destroy {name}`"
-    if not device.holdings:
+    if not device.contents:
         return f"yes, with {options}"
     repeated = device.serial or device.facts["size_bytes"]
-    return f"yes, with {options} `--confirm {repeated}`; it contains {device.holdings}"
+    return f"yes, with {options} `--confirm {repeated}`; it contains {device.contents}"
 
 
 def _medium(facts: dict[str, Any]) -> str:

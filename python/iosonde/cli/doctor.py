@@ -127,7 +127,7 @@ def _rocksdb() -> Check:
 
 def _simulated_drives() -> Check:
     """Models that can be measured without hardware."""
-    from iosonde.storage.drive_model import models
+    from iosonde.storage.simulated.model import models
 
     names = ", ".join(models())
     if not names:

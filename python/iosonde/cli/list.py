@@ -97,7 +97,7 @@ def _with_needs(title: str, needs: list[str]) -> str:
 
 
 def _list_drives(as_json: bool) -> None:
-    from iosonde.storage.drive_model import load_model, models
+    from iosonde.storage.simulated.model import load_model, models
 
     drives = [(f"sim:{name}", load_model(name, target=f"sim:{name}")) for name in models()]
     if as_json:

@@ -20,7 +20,7 @@ from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure, Record
-from iosonde.storage import drive_state
+from iosonde.storage.simulated import state as drive_state
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,11 @@ from iosonde.plan import Plan, Run
 from iosonde.procedure.schedule import Schedule
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import Target, drive_state, has_leftovers, open_target, prepare, put_back
+from iosonde.storage import Target, has_leftovers, open_target, prepare, put_back
 from iosonde.storage.admission import Admission
 from iosonde.storage.consent import NO_CONSENT, Consent
 from iosonde.storage.device_target import DeviceTarget
+from iosonde.storage.simulated import state as drive_state
 
 REPEATED_FAILURES = 3
 """The observer gets a note after so many consecutive failures for the same reason."""

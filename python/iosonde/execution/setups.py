@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.plan import Case, JsonObject, Plan, Run
-from iosonde.storage import Target, drive_state, journal
-from iosonde.storage.building import Building
+from iosonde.storage import Target, journal
+from iosonde.storage.active_setup import ActiveSetup
 from iosonde.storage.device_target import DeviceTarget
-from iosonde.storage.made import MadeTarget
+from iosonde.storage.setup_target import SetupTarget
+from iosonde.storage.simulated import state as drive_state
 from iosonde.storage.workspace import provision
 
 
@@ -29,7 +30,7 @@ class ReadyTarget:
     """As the workload sees it."""
     facts: dict[str, Any] = field(default_factory=dict)
     """About the setup, for the record; empty without one."""
-    building: Building | None = None
+    building: ActiveSetup | None = None
     """The setup on real devices."""
     block_devices: list[str] | None = None
     """To be watched, where they are not known before they are created."""
@@ -67,7 +68,7 @@ class Setups:
         self._directory = directory
         self._is_needed = any(case.setup for case in plan.cases)
         self._ready = ReadyTarget(target=self.base)
-        self._building: Building | None = None
+        self._building: ActiveSetup | None = None
         self._key: tuple[str, ...] | None = None
         self._laid_out_bytes = 0
 
@@ -97,7 +98,7 @@ class Setups:
         self._key = None
         self._laid_out_bytes = 0
         if self._building is not None:
-            self._building.take_apart()
+            self._building.remove()
             self._building = None
 
     def _identities(self, run: Run) -> dict[str, str]:
@@ -137,8 +138,8 @@ class Setups:
         }
         began = time.monotonic()
         target = self.base.with_setup(case.setup)
-        if isinstance(target, MadeTarget):
-            building = Building(target)
+        if isinstance(target, SetupTarget):
+            building = ActiveSetup(target)
             facts |= building.make()
             self._building = building
         else:

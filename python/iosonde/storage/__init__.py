@@ -1,7 +1,10 @@
 """Targets: what they are, whether they may be written, what was made on them and must be removed."""
 
+from iosonde.storage.file_target import DirectoryTarget, FileTarget
 from iosonde.storage.journal import Cleaned, cleanup, created, removed
-from iosonde.storage.target import DirectoryTarget, FileTarget, Target, VirtualTarget, open_target
+from iosonde.storage.opening import open_target
+from iosonde.storage.target import Target
+from iosonde.storage.virtual_target import VirtualTarget
 from iosonde.storage.workspace import has_leftovers, prepare, put_back
 
 __all__ = [

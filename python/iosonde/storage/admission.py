@@ -17,7 +17,8 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan
 from iosonde.storage.journal_entry import OWN_DIRECTORY
-from iosonde.storage.target import Target, open_target
+from iosonde.storage.opening import open_target
+from iosonde.storage.target import Target
 from iosonde.storage.workspace import journal_directory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

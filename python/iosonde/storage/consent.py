@@ -39,7 +39,7 @@ def missing(name: str, findings: Findings, consent: Consent) -> str:
     return " ".join(words)
 
 
-def holdings(findings: Findings) -> str:
+def contents(findings: Findings) -> str:
     """What a device holds, for a reader; empty for nothing."""
     return ", ".join(dict.fromkeys(f"{each.text} on `{each.device}`" for each in findings.signatures))
 
@@ -49,7 +49,7 @@ def require(name: str, findings: Findings, consent: Consent) -> None:
     needed = missing(name, findings, consent)
     if not needed:
         return
-    held = holdings(findings)
+    held = contents(findings)
     size = format_bytes(block_stack.size_bytes(findings.number))
     loses = f"holds {held}, which would be lost" if held else f"would be overwritten ({size})"
     raise TargetError(

@@ -27,9 +27,9 @@ from iosonde.storage.consent import Consent
 from iosonde.storage.guard import underlying
 from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.kernel import Kernel
-from iosonde.storage.made import MadeTarget, Provided
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize
+from iosonde.storage.setup_target import Provided, SetupTarget
 from iosonde.storage.target import Files, IoMode, Target
 from iosonde.units import format_bytes
 
@@ -169,7 +169,7 @@ class DeviceTarget(Target):
             listed = ", ".join(f"`{each}` {format_bytes(size)}" for each, size in zip(self.devices, sizes, strict=True))
             found.append(f"the devices differ in size ({listed}): in an array the smallest counts")
         for device, findings in zip(self.devices, self.examine(), strict=True):
-            held = consent.holdings(findings)
+            held = consent.contents(findings)
             found += [f"`{device}` holds {held}"] if held else []
         disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self.numbers)}
         return [*found, *(str(link) for link in pcie.shared_links(list(disks.values())) if link.is_narrow)]
@@ -183,7 +183,7 @@ class DeviceTarget(Target):
         """What a setup makes of the first of them."""
         arrays.check_possible(setup)
         file_systems.check_possible(setup)
-        return MadeTarget(ground=DeviceGround(target=self), setup=setup, own=self.own)
+        return SetupTarget(provider=TargetDevices(target=self), setup=setup, own=self.own)
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Its size, and what direct I/O can do."""
@@ -241,9 +241,9 @@ class DeviceTarget(Target):
         """Zero the edges of a claimed device."""
         signatures.wipe_edges(self.claims.descriptor(number))
 
-    def _single(self) -> MadeTarget:
+    def _single(self) -> SetupTarget:
         self._only()
-        return MadeTarget(ground=DeviceGround(target=self), setup=Setup(), own=self.own)
+        return SetupTarget(provider=TargetDevices(target=self), setup=Setup(), own=self.own)
 
     def _only(self) -> Path:
         if len(self.devices) > 1:
@@ -258,7 +258,7 @@ class DeviceTarget(Target):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceGround:
+class TargetDevices:
     """The first devices of a target, for a setup."""
 
     target: DeviceTarget
@@ -311,7 +311,7 @@ class DeviceGround:
             ],
         )
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Claim them again, and wipe what the setup wrote to them."""
         while self._given:
             number = self._given.pop()

@@ -47,7 +47,7 @@ class Device:
     """The device itself, then its partitions."""
     refusals: list[str]
     """Why it must not be written; none if it may be."""
-    holdings: str
+    contents: str
     """What it holds that would be lost, for a reader."""
     problem: str = ""
     """Why it cannot be told whether it may be written."""
@@ -73,7 +73,7 @@ def _device(number: str, kernel: Kernel) -> Device:
         findings = guard.examine(number, kernel=kernel, read_contents=False)
     return Device(
         refusals=findings.refusals,
-        holdings=consent.holdings(findings),
+        contents=consent.contents(findings),
         problem=problem,
         name=block_stack.name_of(number),
         facts=block_stack.describe(number),

@@ -30,8 +30,8 @@ UNDO = {
     "array": "iosonde.storage.arrays",
     "loop device": "iosonde.storage.loop_devices",
     "mount": "iosonde.storage.file_systems",
-    "setup": "iosonde.storage.building",
-    "stage": "iosonde.storage.building",
+    "setup": "iosonde.storage.active_setup",
+    "stage": "iosonde.storage.active_setup",
     "device": "iosonde.storage.device_target",
 }
 """Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError
-from iosonde.storage import drive_state
 from iosonde.storage.purge import purge
+from iosonde.storage.simulated import state as drive_state
 
 
 class Purge(Instrument):

@@ -1,8 +1,8 @@
 """Arrays that a setup asks for: built from devices, brought to the state that it names, taken apart again.
 
-Each kind is a module with `check_possible()`, `build(devices, setup, name) -> Built`, `mounted(built, point)` for what
+Each kind is a module with `check_possible()`, `build(devices, setup, name) -> Array`, `mounted(built, point)` for what
 can only be done once a file system is mounted, `state(built) -> facts`, `health(built) -> facts` (of these what a
-member that fails changes, cheap enough to be asked while a run goes on), and `take_apart(built)`. What a kind is about
+member that fails changes, cheap enough to be asked while a run goes on), and `remove(built)`. What a kind is about
 to make is in the journal first; `undo` takes apart what a killed iosonde has left, and touches a device only where it
 finds the name that it was given.
 """
@@ -22,7 +22,7 @@ JOURNALED = "array"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
+class Array:
     """An array that stands."""
 
     device: Path

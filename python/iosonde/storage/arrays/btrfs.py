@@ -17,7 +17,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import file_systems, journal
-from iosonde.storage.arrays import Built, announce, members
+from iosonde.storage.arrays import Array, announce, members
 from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.mounts import mounts
 from iosonde.storage.tools import call, require
@@ -28,7 +28,7 @@ SYS = Path("/sys/fs/btrfs")
 BEGIN_S = 10.0
 
 
-def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
+def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
     """Make the file system over the devices, and take members away if the state asks for it."""
     check_possible()
     used = list(devices[: setup.devices])
@@ -53,7 +53,7 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
         "rebuild": setup.array_state == "rebuilding",
         "steps": steps,
     }
-    return Built(
+    return Array(
         device=left[0], members=used, key=key, facts=facts, mount_options="degraded" if failed else ""
     )  # fmt: skip
 
@@ -64,7 +64,7 @@ def check_possible() -> None:
     require("btrfs", "make an array (btrfs)")
 
 
-def mounted(built: Built, point: Path) -> None:
+def mounted(built: Array, point: Path) -> None:
     """Begin to rebuild what was taken away, if the state asks for it."""
     if built.facts.get("rebuild"):
         for member in built.facts["failed"]:
@@ -82,7 +82,7 @@ def _wait_until_begun(point: Path) -> None:
         time.sleep(0.05)
 
 
-def state(built: Built) -> dict[str, Any]:
+def state(built: Array) -> dict[str, Any]:
     """How it is now: members that are missing, errors, a replacement under way."""
     point = _mount_point(built)
     facts: dict[str, Any] = {
@@ -96,7 +96,7 @@ def state(built: Built) -> dict[str, Any]:
     return facts
 
 
-def health(built: Built) -> dict[str, int]:
+def health(built: Array) -> dict[str, int]:
     """How many members are missing, and how many I/Os failed."""
     folder = SYS / built.facts["uuid"]
     missing = [file for file in folder.glob("devinfo/*/missing") if _text(file) == "1"]
@@ -111,7 +111,7 @@ def replacement(status: str) -> dict[str, Any]:
     return {"sync_action": "idle"} if "finished" in text else {"sync_action": text.split(",")[0]}
 
 
-def take_apart(built: Built) -> None:
+def remove(built: Array) -> None:
     """Wipe its members; `OSError` where it is in use."""
     journal.undo(built.key)
 
@@ -156,7 +156,7 @@ def _label(member: Path) -> str:
     return ""
 
 
-def _mount_point(built: Built) -> Path | None:
+def _mount_point(built: Array) -> Path | None:
     names = {member.resolve() for member in built.members}
     found = [mount.point for mount in mounts() if mount.kind == "btrfs" and Path(mount.source).resolve() in names]
     return Path(found[0]) if found else None

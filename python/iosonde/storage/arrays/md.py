@@ -18,7 +18,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import block_stack, journal
-from iosonde.storage.arrays import Built, announce, mdstat, members
+from iosonde.storage.arrays import Array, announce, mdstat, members
 from iosonde.storage.tools import call, find, require, require_root
 
 NODES = Path("/dev/md")
@@ -35,7 +35,7 @@ FASTEST_KIB = 10_000_000
 Run = Callable[..., dict[str, Any]]
 
 
-def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
+def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
     """Make the array and bring it to the state that is asked for; whoever fails half-way calls `undo`."""
     check_possible()
     node = NODES / name
@@ -57,24 +57,24 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Built:
         "synchronisation_seconds": waited,
         "state": mdstat.state_of(folder),
     }
-    return Built(device=node.resolve(), members=used, key=node, facts=facts)
+    return Array(device=node.resolve(), members=used, key=node, facts=facts)
 
 
-def mounted(built: Built, point: Path) -> None:
+def mounted(built: Array, point: Path) -> None:
     """Nothing: a file system on md knows nothing of it."""
 
 
-def state(built: Built) -> dict[str, Any]:
+def state(built: Array) -> dict[str, Any]:
     """How it is now."""
     return {"at": time.time(), **mdstat.state_of(_folder(built.key))}
 
 
-def health(built: Built) -> dict[str, int]:
+def health(built: Array) -> dict[str, int]:
     """How many members are missing; nothing of a level that cannot do without one."""
     return mdstat.health_of(SYS / built.device.name / "md")
 
 
-def take_apart(built: Built) -> None:
+def remove(built: Array) -> None:
     """Stop it, and erase what says that its members were members; `OSError` where it is in use."""
     journal.undo(built.key)
 

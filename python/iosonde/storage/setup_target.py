@@ -17,7 +17,7 @@ from iosonde.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
 from iosonde.storage import block_stack, file_systems
 from iosonde.storage.describe import describe_path, stack_of
 from iosonde.storage.journal_entry import MOUNTS
-from iosonde.storage.target import DirectoryTarget, Files, IoMode, Target
+from iosonde.storage.target import Files, IoMode, Target, files_in
 from iosonde.units import compact_size, format_bytes
 
 COPIES = {"single": 1, "raid0": 1, "raid1": 1, "raid10": 2}
@@ -35,7 +35,7 @@ class Provided:
     """Of each device, for the record."""
 
 
-class Ground(Protocol):
+class DeviceProvider(Protocol):
     """Where a setup's devices come from."""
 
     @property
@@ -67,15 +67,15 @@ class Ground(Protocol):
     def provide(self, setup: Setup) -> Provided:
         """Make or open the devices of a setup."""
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Undo that; may be called again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeTarget(Target):
-    """What a setup makes of a ground."""
+class SetupTarget(Target):
+    """What a setup makes of a provider."""
 
-    ground: Ground
+    provider: DeviceProvider
     setup: Setup
     own: str
     """Name of what iosonde makes for the study: `iosonde-XXXXXXXX`."""
@@ -109,7 +109,7 @@ class MadeTarget(Target):
         """Its size is limited, and so is what direct I/O can do."""
         if bytes_needed > self.free_bytes():
             raise TargetError(
-                f"no room on `{self.ground.name}` as {self.setup.text}: {format_bytes(bytes_needed)} are needed, and "
+                f"no room on `{self.provider.name}` as {self.setup.text}: {format_bytes(bytes_needed)} are needed, and "
                 f"there will be {format_bytes(self.free_bytes())}",
                 hint="make the span smaller with `--set span=...`, or the devices larger (`--set setup_size=...` where "
                 "they are files)",
@@ -118,8 +118,8 @@ class MadeTarget(Target):
         for size in block_sizes if io_mode == "direct" else ():
             if size % unit:
                 raise TargetError(
-                    f"direct I/O of {format_bytes(size)} cannot be done on `{self.ground.name}` as {self.setup.text}: "
-                    f"it takes multiples of {format_bytes(unit)}",
+                    f"`{self.provider.name}` as {self.setup.text} cannot do direct I/O of {format_bytes(size)}, only "
+                    f"of multiples of {format_bytes(unit)}",
                     hint=f"begin at that with `--set block_size={compact_size(unit)},...`, or measure through the page "
                     "cache with `--set io_mode=buffered`",
                 )
@@ -127,10 +127,10 @@ class MadeTarget(Target):
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
         """Files in a fresh directory of the file system, or the raw device."""
         if self.kind == "directory":
-            return DirectoryTarget(name=str(self.point), own=self.own).spec_target(files, size_bytes)
+            return files_in(self.point / self.own, files, size_bytes)
         if files == "per_job":
             raise TargetError(
-                f"`{self.ground.name}` as {self.setup.text} is one device, and every job needs a file of its own",
+                f"`{self.provider.name}` as {self.setup.text} is one device, and every job needs a file of its own",
                 where='by the parameter `files = "per_job"`',
                 hint="give each job a part of it with `--set files=shared` and `--set span_sharing=split`, or choose a "
                 "`file_system`",
@@ -142,18 +142,18 @@ class MadeTarget(Target):
         return
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
-        """That of its ground."""
+        """That of its provider."""
         if keep:
             raise TargetError(
-                f"the files on `{self.ground.name}` as {self.setup.text} cannot be kept: it is taken apart at the end",
+                f"the files on `{self.provider.name}` as {self.setup.text} cannot be kept: it is removed at the end",
                 hint="leave out `--keep`",
             )
         is_bounded = self.kind == "device" and self.setup.array == "single"
-        return self.ground.destroys(self.setup, size_bytes if is_bounded else None)
+        return self.provider.destroys(self.setup, size_bytes if is_bounded else None)
 
     def device_bytes(self) -> int:
         """Size of the device, or array, that the file system is made on."""
-        setup, member = self.setup, self.ground.device_bytes
+        setup, member = self.setup, self.provider.device_bytes
         if setup.array == "single":
             return member
         # Metadata and alignment of md, which grow with the members (mdadm's `data_offset` is 128 MiB at most).
@@ -174,11 +174,11 @@ class MadeTarget(Target):
         """A file system frees the blocks of its files; a raw device does what it can."""
         if self.kind == "directory":
             return ["trim", "overwrite"]
-        return [each for each in self.ground.purges if each not in OF_WHOLE_DEVICE or self.setup.array == "single"]
+        return [each for each in self.provider.purges if each not in OF_WHOLE_DEVICE or self.setup.array == "single"]
 
     def direct_unit(self) -> int:
         """Sectors, or what the file system needs."""
-        return max(self.ground.sector_bytes, file_systems.DIRECT_UNIT.get(self.setup.file_system, 1))
+        return max(self.provider.sector_bytes, file_systems.DIRECT_UNIT.get(self.setup.file_system, 1))
 
     def block_devices(self) -> list[str]:
         """The stack under it, once it stands."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from iosonde import memory
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage.drive_model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
+from iosonde.storage.simulated.model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
 from iosonde.storage.target import Files, IoMode, Target
 from iosonde.units import compact_size, format_bytes, parse_size
 

@@ -11,8 +11,8 @@ from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage import arrays, file_systems, journal, loop_devices, own_directory
 from iosonde.storage.loop_devices import LoopDevice
-from iosonde.storage.made import MadeTarget, Provided
-from iosonde.storage.target import DirectoryTarget
+from iosonde.storage.setup_target import Provided, SetupTarget
+from iosonde.storage.target import Target
 from iosonde.units import format_bytes
 
 LARGEST_DEFAULT = 16 << 30
@@ -23,7 +23,7 @@ FREE_SHARE = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopGround:
+class LoopProvider:
     """Files of one size in a fresh directory."""
 
     directory: Path
@@ -75,7 +75,7 @@ class LoopGround:
             facts=[_facts(device) for device in self._attached],
         )
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let go of the loop devices; the journal knows them and their files."""
         while self._attached:
             self._attached.pop().close()
@@ -96,7 +96,7 @@ class LoopGround:
         return device
 
 
-def on_loop_devices(target: DirectoryTarget, setup: Setup) -> MadeTarget:
+def on_loop_devices(target: Target, setup: Setup) -> SetupTarget:
     """What a setup makes of files in that directory; `TargetError` where it cannot be made here. Nothing is written."""
     if setup.array != "single" and setup.setup_size is None:
         raise TargetError(
@@ -118,13 +118,13 @@ def on_loop_devices(target: DirectoryTarget, setup: Setup) -> MadeTarget:
             where="by the parameter `setup_size`",
             hint="make it smaller with `--set setup_size=...`, or name another target",
         )
-    ground = LoopGround(
+    provider = LoopProvider(
         directory=Path(target.name),
         own=target.own,
         device_bytes=size >> 20 << 20,
         sector_bytes=max(512, target.direct_unit() or 512),
     )
-    return MadeTarget(ground=ground, setup=setup, own=target.own)
+    return SetupTarget(provider=provider, setup=setup, own=target.own)
 
 
 def _make_directory(path: Path) -> None:

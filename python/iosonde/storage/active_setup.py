@@ -3,7 +3,7 @@
 Every step is noted in the journal before it is done, so that `iosonde cleanup` undoes after a kill what stands, the
 last first. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` gives an object
 with `device` (what a file system is made on, or what is measured raw; of btrfs any member, and its file system is made
-already) and `facts`; `take_apart(built)` stops it and wipes its members; `state(built)` and `health(built)` tell how it
+already) and `facts`; `remove(built)` stops it and wipes its members; `state(built)` and `health(built)` tell how it
 is now.
 """
 
@@ -21,16 +21,16 @@ from iosonde.storage import arrays, block_stack, file_systems, journal, own_dire
 from iosonde.storage.block_nodes import check_name, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.journal_entry import MOUNTS
-from iosonde.storage.made import MadeTarget
+from iosonde.storage.setup_target import SetupTarget
 from iosonde.units import format_bytes
 
 
-class Building:
-    """One setup, from `make` to `take_apart`."""
+class ActiveSetup:
+    """One setup, from `make` to `remove`."""
 
-    def __init__(self, target: MadeTarget) -> None:
+    def __init__(self, target: SetupTarget) -> None:
         self.target = target
-        self._array: arrays.Built | None = None
+        self._array: arrays.Array | None = None
         self._journal_device: Path | None = None
         self._number = ""
         self._claims = Claims()
@@ -38,12 +38,12 @@ class Building:
 
     def make(self) -> dict[str, Any]:
         """Make all of it -> facts for the record; whatever stands when that fails is taken apart again."""
-        self.take_apart()  # What a session that was killed has left.
+        self.remove()  # What a session that was killed has left.
         try:
             return self._make()
         except BaseException:
             with contextlib.suppress(TargetError):  # The reason why it was not made matters more.
-                self.take_apart()
+                self.remove()
             raise
 
     @property
@@ -69,17 +69,17 @@ class Building:
         apart = block_stack.stack_under(number_of(self._journal_device)) if self._journal_device else []
         return list(dict.fromkeys([*self.target.block_devices(), *block_stack.watched(apart)]))
 
-    def take_apart(self) -> None:
+    def remove(self) -> None:
         """Undo what stands, the last first; may be called again."""
-        with journal.undoing(f"take apart {self.target.setup.text} on `{self.target.ground.name}`"):
+        with journal.undoing(f"take apart {self.target.setup.text} on `{self.target.provider.name}`"):
             self._claims.release_all()
             self._number = ""
             journal.undo(self.target.point)
-            self._take_array_apart()
-            self.target.ground.give_back()
+            self._remove_array()
+            self.target.provider.release()
             journal.clear(self.target.own)
 
-    def _take_array_apart(self) -> None:
+    def _remove_array(self) -> None:
         """Also one that was being made when that failed, which only the journal knows."""
         for entry in reversed(journal.entries()):
             if entry.what == arrays.JOURNALED and self.target.own in entry.path:
@@ -89,7 +89,7 @@ class Building:
     def _make(self) -> dict[str, Any]:
         setup, began = self.target.setup, time.monotonic()
         _make_place(self.target.place)
-        provided = self.target.ground.provide(setup)
+        provided = self.target.provider.provide(setup)
         self._journal_device = provided.journal_device
         device, steps, array = provided.devices[0], list[dict[str, Any]](), {}
         if setup.array != "single":
@@ -135,7 +135,7 @@ class Building:
             )
         self.target.link.symlink_to(device)
         self._number = number
-        if self.target.ground.is_exclusive or self.target.setup.array != "single":
+        if self.target.provider.is_exclusive or self.target.setup.array != "single":
             self._claims.take(number, str(device))
 
 

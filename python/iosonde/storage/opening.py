@@ -1,0 +1,40 @@
+"""From what the user named to a target, or why it is none."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from iosonde.errors import TargetError
+from iosonde.storage.device_target import open_devices
+from iosonde.storage.file_target import open_existing, open_new
+from iosonde.storage.simulated.target import open_simulated
+from iosonde.storage.target import Target
+from iosonde.storage.virtual_target import open_null, open_queue
+
+
+def open_target(text: str) -> Target:
+    """The target that a user named: a directory, a file to be made, `null:SIZE`, `simulated:...` or `sim:...`."""
+    kind, _, rest = text.partition(":")
+    if kind == "null":
+        return open_null(text, rest)
+    if kind == "simulated":
+        return open_queue(text, rest)
+    if kind == "sim":
+        return open_simulated(text)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if len(names) > 1 and not Path(text).exists():
+        return open_devices(names)
+    path = Path(text).expanduser()
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return open_new(path, text)
+    except OSError as error:
+        raise TargetError(
+            f"cannot look at `{text}`: {error.strerror}",
+            hint="name a directory or a new file that you may write to",
+        ) from error
+    if stat.S_ISBLK(mode):
+        return open_devices([text])
+    return open_existing(path.resolve(), mode)

@@ -1,0 +1,1 @@
+"""Simulated drives: models, targets made of them, and their state between runs."""
