@@ -60,7 +60,7 @@ def test_a_file_that_iosonde_did_not_make_is_refused_and_left_alone(tmp_path: Pa
     assert refusal(precious, hide=tmp_path) == snapshot("""\
 `DIR/precious` exists already, and would be overwritten
 
-hint: name a file that does not exist yet, or the directory `DIR`: iosonde then makes its own file there\
+hint: name a file that does not exist yet, or the directory `DIR`: iosonde then creates its own file there\
 """)
     assert precious.read_text() == "data"
 
@@ -97,17 +97,17 @@ def test_what_cannot_be_a_target_is_refused_with_a_reason(tmp_path: Path) -> Non
     assert [refusal(text, hide=tmp_path) for text in refusals] == snapshot(
         [
             """\
-`DIR/no/such` cannot be made: there is no directory `DIR/no`
+`DIR/no/such` cannot be created: there is no directory `DIR/no`
 
-hint: make it with `mkdir -p DIR/no`\
+hint: create it with `mkdir -p DIR/no`\
 """,
             """\
 there is no directory `DIR/missing/`
 
-hint: make it with `mkdir -p DIR/missing/`\
+hint: create it with `mkdir -p DIR/missing/`\
 """,
             """\
-cannot look at `DIR/file/below`: Not a directory
+cannot access `DIR/file/below`: Not a directory
 
 hint: name a directory or a new file that you may write to\
 """,
@@ -117,7 +117,7 @@ hint: name a directory or a new file that you may write to\
 hint: name a directory, or a file that does not exist yet\
 """,
             """\
-`/proc/sys` is on `proc`, which holds no data
+`/proc/sys` is on `proc`, which stores no data
 
 hint: name a directory on a disk\
 """,
@@ -248,7 +248,7 @@ def test_blocks_smaller_than_the_device_takes_are_refused_for_direct_io_only(
 direct I/O of 512 B cannot be done on `DIR`: it takes multiples of 4 KiB
   on the file system ext4 mounted at `DIR`
 
-hint: begin at that with `--set block_size=4KiB,...`, or measure through the page cache with `--set io_mode=buffered`\
+hint: start at that with `--set block_size=4KiB,...`, or measure through the page cache with `--set io_mode=buffered`\
 """)
 
 

@@ -140,7 +140,7 @@ class Setups:
         target = self.base.with_setup(case.setup)
         if isinstance(target, SetupTarget):
             building = ActiveSetup(target)
-            facts |= building.make()
+            facts |= building.create()
             self._building = building
         else:
             facts |= self._simulate(run, case, is_fresh=is_fresh)

@@ -1,4 +1,4 @@
-"""Targets: what they are, whether they may be written, what was made on them and must be removed."""
+"""Targets: their properties, whether they may be written, and what iosonde creates on them and removes."""
 
 from iosonde.storage.file_target import DirectoryTarget, FileTarget
 from iosonde.storage.journal import Cleaned, cleanup, created, removed

@@ -1,10 +1,10 @@
-"""Make what a setup asks for, and take it apart: devices, array, file system, mount.
+"""Creation and removal of a setup: devices, array, file system, mount.
 
-Every step is noted in the journal before it is done, so that `iosonde cleanup` undoes after a kill what stands, the
-last first. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` gives an object
-with `device` (what a file system is made on, or what is measured raw; of btrfs any member, and its file system is made
-already) and `facts`; `remove(built)` stops it and wipes its members; `state(built)` and `health(built)` tell how it
-is now.
+Every step is recorded in the journal before it is carried out, so that `iosonde cleanup` can undo it after a kill, the
+last step first. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` returns an
+object with `facts` and `device`, on which a file system is created or which is measured raw (for btrfs any member,
+since its file system exists already). `remove(array)` stops it and wipes its members; `state(array)` and
+`health(array)` return its state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from iosonde.units import format_bytes
 
 
 class ActiveSetup:
-    """One setup, from `make` to `remove`."""
+    """One setup, from `create` to `remove`."""
 
     def __init__(self, target: SetupTarget) -> None:
         self.target = target
@@ -34,15 +34,15 @@ class ActiveSetup:
         self._journal_device: Path | None = None
         self._number = ""
         self._claims = Claims()
-        """Of a raw array: what stands under it is claimed by the array itself, and loop devices by the engine."""
+        """On a raw array: its members are claimed by the array, and loop devices by the engine."""
 
-    def make(self) -> dict[str, Any]:
-        """Make all of it -> facts for the record; whatever stands when that fails is taken apart again."""
-        self.remove()  # What a session that was killed has left.
+    def create(self) -> dict[str, Any]:
+        """Create all of it -> facts for the record; if that fails, what was created is removed."""
+        self.remove()  # What a killed session left.
         try:
-            return self._make()
+            return self._create()
         except BaseException:
-            with contextlib.suppress(TargetError):  # The reason why it was not made matters more.
+            with contextlib.suppress(TargetError):  # The reason of the failure matters more.
                 self.remove()
             raise
 
@@ -57,21 +57,21 @@ class ActiveSetup:
         return {str(self.target.link): self._number} if self._number else {}
 
     def state(self) -> dict[str, Any]:
-        """How the array is now; nothing without one."""
+        """State of the array; empty without one."""
         return dict(self._builder().state(self._array)) if self._array is not None else {}
 
     def health(self) -> dict[str, int]:
-        """Of the state what a member that fails changes, while a run goes on; nothing without an array."""
+        """The part of the state that a failing member changes, during a run; empty without an array."""
         return dict(self._builder().health(self._array)) if self._array is not None else {}
 
     def block_devices(self) -> list[str]:
-        """Those that are watched, a journal on a device of its own among them."""
+        """Block devices whose counters are recorded, with that of an external journal."""
         apart = block_stack.stack_under(number_of(self._journal_device)) if self._journal_device else []
         return list(dict.fromkeys([*self.target.block_devices(), *block_stack.watched(apart)]))
 
     def remove(self) -> None:
-        """Undo what stands, the last first; may be called again."""
-        with journal.undoing(f"take apart {self.target.setup.text} on `{self.target.provider.name}`"):
+        """Remove everything, the last step first; may be repeated."""
+        with journal.undoing(f"remove {self.target.setup.text} on `{self.target.provider.name}`"):
             self._claims.release_all()
             self._number = ""
             journal.undo(self.target.point)
@@ -80,15 +80,15 @@ class ActiveSetup:
             journal.clear(self.target.own)
 
     def _remove_array(self) -> None:
-        """Also one that was being made when that failed, which only the journal knows."""
+        """Also one whose creation failed, which only the journal has."""
         for entry in reversed(journal.entries()):
             if entry.what == arrays.JOURNALED and self.target.own in entry.path:
                 journal.undo(Path(entry.path))
         self._array = None
 
-    def _make(self) -> dict[str, Any]:
+    def _create(self) -> dict[str, Any]:
         setup, began = self.target.setup, time.monotonic()
-        _make_place(self.target.place)
+        _create_place(self.target.place)
         provided = self.target.provider.provide(setup)
         self._journal_device = provided.journal_device
         device, steps, array = provided.devices[0], list[dict[str, Any]](), {}
@@ -129,9 +129,9 @@ class ActiveSetup:
         size = block_stack.size_bytes(number)
         if size < self.target.free_bytes():
             raise TargetError(
-                f"`{device}` has {format_bytes(size)}, and {format_bytes(self.target.free_bytes())} were expected of "
-                f"{self.target.setup.text}",
-                hint="plan the study again: the devices are others than those that it was planned for",
+                f"`{device}` has {format_bytes(size)}, and {self.target.setup.text} needs "
+                f"{format_bytes(self.target.free_bytes())}",
+                hint="plan the study again: it was planned for other devices",
             )
         self.target.link.symlink_to(device)
         self._number = number
@@ -140,7 +140,7 @@ class ActiveSetup:
 
 
 def undo(entry: journal.Entry) -> None:
-    """Remove the directory of mount points and links, which holds nothing else any more."""
+    """Remove the directory of mount point and link, which is otherwise empty by now."""
     place = Path(entry.path)
     with contextlib.suppress(FileNotFoundError):
         (place / "device").unlink()
@@ -150,12 +150,12 @@ def undo(entry: journal.Entry) -> None:
         MOUNTS.rmdir()
 
 
-def _make_place(place: Path) -> None:
+def _create_place(place: Path) -> None:
     journal.created(place, "setup")
     try:
         MOUNTS.mkdir(mode=0o755, exist_ok=True)
         own_directory.create(place)
     except OSError as error:
         raise TargetError(
-            f"cannot make `{place}`: {error.strerror}", hint="`iosonde cleanup` removes what an earlier run left there"
+            f"cannot create `{place}`: {error.strerror}", hint="`iosonde cleanup` removes leftovers of an earlier run"
         ) from error

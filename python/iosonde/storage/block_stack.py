@@ -1,6 +1,6 @@
-"""Block devices as the kernel shows them in `/sys`: what a device is, and what lies under it.
+"""Block devices as the kernel shows them in `/sys`: their properties, and the devices below them.
 
-Promises facts as found, and nothing for what the kernel does not tell: a key that is missing was not to be had.
+Values are returned as found; a missing key means that the kernel does not report it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def all_devices() -> list[str]:
 
 
 def stack_under(device: str) -> list[str]:
-    """`device` and every block device under it as `major:minor`, top first, each once.
+    """`device` and every block device below it as `major:minor`, top first, each once.
 
     A partition leads to its disk, a loop device to the device that holds its backing file, dm and md to their members.
     """
@@ -47,17 +47,17 @@ def stack_under(device: str) -> list[str]:
 
 
 def watched(devices: list[str]) -> list[str]:
-    """Those of a stack whose counters say what happens: all but partitions, whose disk counts the same I/O."""
+    """Devices of a stack whose counters are recorded: all but partitions, whose disk counts the same I/O."""
     return [device for device in devices if not is_partition(device)]
 
 
 def drives(devices: Sequence[str]) -> list[str]:
-    """Those of a stack that stand on no other: the drives themselves."""
+    """Devices of a stack without a device below them: the drives."""
     return [device for device in devices if (_SYS / device).exists() and not _directly_under(device)]
 
 
 def describe(device: str) -> dict[str, Any]:
-    """What a device is and how it is set up."""
+    """Properties and settings of a device."""
     path = _sys_path(device)
     disk = _sys_path(disk_of(device))
     facts: dict[str, Any] = {
@@ -77,7 +77,7 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def temperature(device: str) -> dict[str, Any]:
-    """How hot a device is now, and what it calls too hot; nothing where it does not tell."""
+    """Temperature and limit of a device; empty if it reports none."""
     return _temperature(_sys_path(disk_of(device)))
 
 
@@ -109,7 +109,7 @@ def partitions(device: str) -> list[str]:
 
 
 def holders(device: str) -> list[str]:
-    """Names of the devices that stand on it (dm, md, bcache)."""
+    """Names of the devices that have it as a member (dm, md, bcache)."""
     return _names(_sys_path(device) / "holders")
 
 
@@ -149,7 +149,7 @@ def _under_loop(device: str, backing: str) -> list[str]:
     status = loop_status(device, backing)
     if status and not status.problem:
         found = status.backing_device or status.file_system
-    else:  # Without the right to ask the kernel.
+    else:  # Without the privilege for the ioctl.
         try:
             found = device_number(Path(backing).stat().st_dev)
         except OSError:

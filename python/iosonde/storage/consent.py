@@ -1,7 +1,7 @@
-"""What the user has said may be destroyed, and whether that is enough.
+"""The user's consent to overwrite devices, and whether it is sufficient.
 
-A device that the target names is written only if the command says `--destroy DEVICE` as well; and one that holds
-something only if it also repeats the device's serial number, or its size in bytes if it has none (`--confirm`).
+A device that the target names is written only if the command has `--destroy DEVICE` as well, and one with contents only
+if it also repeats the device's serial number, or its size in bytes if it has none (`--confirm`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iosonde.units import format_bytes, parse_size
 
 @dataclass(frozen=True, kw_only=True)
 class Consent:
-    """What stands on the command line."""
+    """Options of the command line."""
 
     destroy: tuple[str, ...] = ()
     """Devices, by any of their names."""
@@ -30,7 +30,7 @@ NO_CONSENT = Consent()
 
 
 def missing(name: str, findings: Findings, consent: Consent) -> str:
-    """What still has to be said so that a device may be written: options of the command, or nothing."""
+    """Options that are still missing before a device may be written; empty if none."""
     number = findings.number
     named = [number_of(Path(text).expanduser().absolute()) for text in consent.destroy]
     words = [] if number in named else [f"--destroy {name}"]
@@ -40,22 +40,22 @@ def missing(name: str, findings: Findings, consent: Consent) -> str:
 
 
 def contents(findings: Findings) -> str:
-    """What a device holds, for a reader; empty for nothing."""
+    """Contents of a device, for a reader; empty if none."""
     return ", ".join(dict.fromkeys(f"{each.text} on `{each.device}`" for each in findings.signatures))
 
 
 def require(name: str, findings: Findings, consent: Consent) -> None:
-    """`TargetError` says what has to be said."""
+    """`TargetError` names the missing options."""
     needed = missing(name, findings, consent)
     if not needed:
         return
     held = contents(findings)
     size = format_bytes(block_stack.size_bytes(findings.number))
-    loses = f"holds {held}, which would be lost" if held else f"would be overwritten ({size})"
+    loses = f"contains {held}, which would be lost" if held else f"would be overwritten ({size})"
     raise TargetError(
         f"`{name}` {loses}",
         where=_identity(findings.number),
-        hint=f"if that is what you want, say so: {needed}",
+        hint=f"to overwrite it, add {needed}",
     )
 
 

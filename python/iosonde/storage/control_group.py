@@ -2,7 +2,7 @@
 
 What the kernel counts in it is the proof that a database larger than the limit was read from the device and not from
 memory (kernel `Documentation/admin-guide/cgroup-v1/memory.rst`, `cgroup-v2.rst`). The group is noted in the journal
-before it is made, so that `iosonde cleanup` finds it after a crash.
+before it is created, so that `iosonde cleanup` finds it after a crash.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class MemoryGroup:
         return group
 
     def add(self, pid: int) -> None:
-        """From now on that process is under the limit."""
+        """Put a process under the limit."""
         (self._path / "cgroup.procs").write_text(str(pid))
 
     def facts(self) -> dict[str, Any]:
         """What the kernel counted: the limit, the peak, how often the limit was met, kills, and `memory.stat`.
 
-        `devices` is what the group itself read from and wrote to each block device (`io.stat`), where that is told.
+        `devices` has the bytes that the group read from and wrote to each block device (`io.stat`), if reported.
         """
         peak, kills = ("memory.max_usage_in_bytes", "memory.oom_control")
         if self._version == 2:
@@ -114,7 +114,7 @@ class MemoryGroup:
         }
 
     def remove(self) -> None:
-        """Give back what is charged to the group, so that no later run finds it in memory, and remove it."""
+        """Reclaim the memory charged to the group, so that no later run finds it cached, and remove the group."""
         with suppress(OSError):
             if self._version == 1:
                 (self._path / "memory.force_empty").write_text("0")
@@ -139,7 +139,7 @@ def _way_out(error: OSError) -> str:
     if error.errno != errno.EBUSY:
         return without
     # Version 2: "no internal processes", of any group but the root of all.
-    return f"the processes of this container stand in the way: run iosonde outside of it, or {without}"
+    return f"a group with processes cannot have limited subgroups: run iosonde outside this container, or {without}"
 
 
 def _enable(parent: Path) -> None:

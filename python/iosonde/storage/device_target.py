@@ -114,9 +114,9 @@ class DeviceTarget(Target):
 
     @contextmanager
     def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
-        """Claim all of them, if the user has said what must be said and the guard still has nothing against it.
+        """Claim all of them, if the user's consent is sufficient and the guard still accepts them.
 
-        At the end what was written to gets zeros at its edges, unless it is to be kept.
+        At the end the edges of written devices are zeroed, unless they are to be kept.
         """
         names = {number: str(device) for device, number in self.named()}
         _check_different(list(map(str, self.devices)), list(self.numbers))
@@ -150,7 +150,7 @@ class DeviceTarget(Target):
             raise problem
 
     def called(self, own: str) -> DeviceTarget:
-        """Mount points and links have that name."""
+        """The target with that name of its mount points and links."""
         return replace(self, own=own or self.own)
 
     def numbers_by_name(self) -> dict[str, str]:
@@ -162,7 +162,7 @@ class DeviceTarget(Target):
         return len(self.devices)
 
     def notes(self) -> list[str]:
-        """What a user should know before it begins."""
+        """Notes for the user before a study starts."""
         found = []
         sizes = self._sizes()
         if len(set(sizes)) > 1:
@@ -170,17 +170,17 @@ class DeviceTarget(Target):
             found.append(f"the devices differ in size ({listed}): in an array the smallest counts")
         for device, findings in zip(self.devices, self.examine(), strict=True):
             held = consent.contents(findings)
-            found += [f"`{device}` holds {held}"] if held else []
+            found += [f"`{device}` contains {held}"] if held else []
         disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self.numbers)}
         return [*found, *(str(link) for link in pcie.shared_links(list(disks.values())) if link.is_narrow)]
 
     def asks(self) -> list[str]:
-        """The device by name, and its serial number or size where it holds something."""
+        """The device by name, and its serial number or size if it has contents."""
         looked = zip(self.devices, self.examine(), strict=True)
         return [consent.missing(str(device), findings, consent.NO_CONSENT) for device, findings in looked]
 
     def with_setup(self, setup: Setup) -> Target:
-        """What a setup makes of the first of them."""
+        """The target with a setup on the first of them."""
         arrays.check_possible(setup)
         file_systems.check_possible(setup)
         return SetupTarget(provider=TargetDevices(target=self), setup=setup, own=self.own)
@@ -200,11 +200,11 @@ class DeviceTarget(Target):
         return
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
-        """The part of the device that is measured, and its edges, so that nothing is left that looks like something."""
+        """The measured part of the device, and its edges, so that no signature remains."""
         return [_range(self._only(), size_bytes, self.device_bytes)]
 
     def free_bytes(self) -> int:
-        """All of it; of several devices the smallest."""
+        """The smallest device."""
         return self.device_bytes
 
     def purges(self) -> list[Purge]:
@@ -259,7 +259,7 @@ class DeviceTarget(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class TargetDevices:
-    """The first devices of a target, for a setup."""
+    """The first devices of a target, as the provider of a setup."""
 
     target: DeviceTarget
     _given: list[str] = field(default_factory=list, repr=False)
@@ -290,7 +290,7 @@ class TargetDevices:
         return True
 
     def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
-        """What is measured of a raw device, and all of every device that something is made on."""
+        """The measured part of a raw device, or all of every device under a file system or array."""
         sizes = {self._name(number): block_stack.size_bytes(number) for number in self._used(setup)}
         return [_range(device, measured_bytes or size, size) for device, size in sizes.items()]
 
@@ -364,7 +364,7 @@ def _check_unused(name: str, number: str, kernel: Kernel) -> None:
 
 
 def _instead(findings: guard.Findings) -> str:
-    """What to do where a device must not be written."""
+    """What to do if a device must not be written."""
     if findings.mounted_at:
         return f"name a directory on it, such as `{findings.mounted_at[0]}`, to measure files there"
     return "`iosonde devices` shows the users of each device; nothing was written"
@@ -381,7 +381,7 @@ def _entry(number: str, own: str) -> Path:
 
 
 def _identity(number: str) -> str:
-    """What a device keeps through a restart, other than its name."""
+    """Properties of a device that survive a restart, unlike its name."""
     facts = [block_stack.model(number), block_stack.serial(number), str(block_stack.size_bytes(number))]
     return " / ".join(facts)
 
@@ -416,6 +416,6 @@ def _check_different(names: list[str], numbers: list[str]) -> None:
 
 
 def _same_wwid(kernel: Kernel, one: str, other: str) -> bool:
-    """Whether two paths lead to one disk (multipath)."""
+    """Whether two devices are paths to one disk (multipath)."""
     wwids = [block_stack.wwid(number) for number in (one, other) if not kernel.is_partition(number)]
     return len(wwids) == 2 and wwids[0] != "" and wwids[0] == wwids[1]

@@ -1,4 +1,4 @@
-"""Every block device of this machine: what it is, what stands on it, and whether it may be written (`guard.py`)."""
+"""Every block device of this machine: its properties, its uses, and whether it may be written (`guard.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from iosonde.storage.kernel import Kernel
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What stands on a disk or on one of its partitions."""
+    """The uses of a disk or of one of its partitions."""
 
     name: str
     size_bytes: int
@@ -23,11 +23,11 @@ class Standing:
     holders: list[str] = field(default_factory=list)
     """Devices built on it: dm, md, bcache."""
     signature: str = ""
-    """What blkid finds on it, such as `ext4`; empty also where blkid is missing or may not read."""
+    """Signature found by blkid, such as `ext4`; empty also if blkid is missing or cannot read."""
 
     @property
     def uses(self) -> list[str]:
-        """Clauses that say what it is used for."""
+        """Clauses about its uses."""
         clauses = [f"is mounted at `{point}`" for point in self.mounted_at]
         clauses += ["is swap"] if self.is_swap else []
         clauses += [f"is part of `{holder}`" for holder in self.holders]
@@ -48,9 +48,9 @@ class Device:
     refusals: list[str]
     """Why it must not be written; none if it may be."""
     contents: str
-    """What it holds that would be lost, for a reader."""
+    """Its contents that would be lost, for a reader."""
     problem: str = ""
-    """Why it cannot be told whether it may be written."""
+    """Why it is unknown whether it may be written."""
 
     @property
     def directory(self) -> str | None:

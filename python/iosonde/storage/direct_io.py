@@ -1,8 +1,8 @@
-"""What direct I/O (`O_DIRECT`) asks of offsets and sizes on a file system.
+"""Alignment of offsets and sizes that direct I/O (`O_DIRECT`) requires on a file system.
 
-`statx(2)` tells since Linux 6.1 on some file systems (`STATX_DIOALIGN`). Otherwise a real read tells: a scratch file
-without a name is written and read back in ever larger pieces until the kernel takes one. The read alone would not do:
-btrfs quietly serves an unaligned direct read through the page cache.
+`statx(2)` reports it since Linux 6.1 on some file systems (`STATX_DIOALIGN`). Otherwise it is tried: an unnamed
+temporary file is read in ever larger pieces until the kernel accepts one. On btrfs that is not conclusive: it serves
+unaligned direct reads through the page cache.
 """
 
 from __future__ import annotations

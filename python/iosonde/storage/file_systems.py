@@ -1,8 +1,8 @@
-"""File systems that a setup asks for: made fresh, mounted, unmounted.
+"""File systems of a setup: created, mounted, unmounted.
 
-Nothing is left to be done in the background that would be measured along: ext4 writes its inode tables and its journal
-when it is made, not lazily at the first mount. ext4 keeps no blocks back for root, and has blocks of 4 KiB whatever its
-size, as a journal on a device of its own needs them.
+No initialization remains for the background, where it would be measured too: ext4 writes its inode tables and journal
+when it is created, not lazily after the first mount. It reserves no blocks for root, and has blocks of 4 KiB whatever
+its size, as an external journal requires.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ JOURNAL_DEVICE = ("-q", "-F", "-b", "4096", "-O", "journal_dev")
 BUSY_S = 10.0
 
 DIRECT_UNIT = {"btrfs": 4096}
-"""Multiples that direct I/O takes where they are not the device's: btrfs serves others through the page cache."""
+"""Alignment of direct I/O where it is not the device's: btrfs serves other I/O through the page cache."""
 
 
 def check_possible(setup: Setup) -> None:
-    """`TargetError` where this machine cannot make, or mount, what is asked for."""
+    """`TargetError` if this machine cannot create or mount the file system."""
     if setup.file_system == "none":
         return
-    require_root(f"make and mount a file system ({setup.file_system})")
-    require(f"mkfs.{setup.file_system}", f"make a file system ({setup.file_system})")
+    require_root(f"create and mount a file system ({setup.file_system})")
+    require(f"mkfs.{setup.file_system}", f"create a file system ({setup.file_system})")
     if not is_known_to_kernel(setup.file_system):
         raise TargetError(
-            f"this kernel has no {setup.file_system}",
+            f"this kernel does not support {setup.file_system}",
             where="by the parameter `file_system`",
-            hint="leave it out with `--set file_system=...`, or use a kernel that has it",
+            hint="choose another with `--set file_system=...`, or use a kernel with it",
         )
 
 
@@ -59,9 +59,9 @@ def is_known_to_kernel(file_system: str) -> bool:
 
 
 def make(device: Path, setup: Setup, journal_device: Path | None = None, *, own: str = "") -> list[dict[str, Any]]:
-    """Make the file system on a device -> the commands, as `tools.call` tells of them.
+    """Create the file system on a device -> the commands, as `tools.call` returns them.
 
-    Of its identity, which is `uuid_of(own, "data")`, whoever finds it knows that it is ours.
+    Its UUID is `uuid_of(own, "data")`, by which cleanup recognizes it.
     """
     identity = uuid_of(own, "data")
     match setup.file_system:
@@ -76,7 +76,7 @@ def make(device: Path, setup: Setup, journal_device: Path | None = None, *, own:
 
 
 def uuid_of(own: str, part: Literal["data", "journal"]) -> str:
-    """The identity of a file system, or of its journal, that is made under that name."""
+    """The UUID of the file system, or of its external journal, of a study."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{own}/{part}"))
 
 
@@ -86,7 +86,7 @@ def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str
         case "off":
             return [call("mkfs.ext4", *EXT4, *named, "-O", "^has_journal", device)]
         case "external":
-            assert journal_device, "whoever asks for an external journal provides its device"
+            assert journal_device, "an external journal has a device"
             return [
                 call("mke2fs", *JOURNAL_DEVICE, "-U", uuid_of(own, "journal"), journal_device),
                 call("mkfs.ext4", *EXT4, *named, "-J", f"device={journal_device}", device),
@@ -96,7 +96,7 @@ def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str
 
 
 def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
-    """Mount it; its root belongs to us alone, as everything under it."""
+    """Mount it, accessible only to this user."""
     options = ["-o", setup.mount_options] if setup.mount_options else []
     step = call("mount", "-t", setup.file_system, *options, device, point)
     point.chmod(0o700)
@@ -104,15 +104,15 @@ def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
 
 
 def unmount(point: Path) -> None:
-    """Unmount whatever is mounted there, were it several times; `TargetError` where it is in use."""
+    """Unmount everything mounted there; `TargetError` if it is in use."""
     while _is_mounted(point):
         call("umount", point)
 
 
 def undo(entry: journal.Entry) -> None:
-    """Unmount, and remove the directory that it was mounted at.
+    """Unmount, and remove the mount point.
 
-    An engine that lost its iosonde needs a moment to end, and mkfs goes on alone until it is done.
+    An engine whose parent was killed needs a moment to exit, and mkfs continues until it is done.
     """
     point, device = Path(entry.path), Path(entry.facts["device"])
     deadline = time.monotonic() + BUSY_S
@@ -125,7 +125,7 @@ def undo(entry: journal.Entry) -> None:
 
 
 def _problem(point: Path, device: Path) -> str:
-    """Unmount; what still stands in the way, if anything does."""
+    """Unmount -> what still prevents it; empty on success."""
     try:
         unmount(point)
     except TargetError as error:
@@ -136,7 +136,7 @@ def _problem(point: Path, device: Path) -> str:
 
 
 def room(setup: Setup, device_bytes: int) -> int:
-    """Bytes that a fresh file system of that size leaves to files, by what mkfs was seen to take: rather too few."""
+    """Bytes for files on a new file system of that size, estimated from the overhead of mkfs on the low side."""
     match setup.file_system:
         case "ext4":
             tables = device_bytes // (16 if device_bytes < 512 * MIB else 64)

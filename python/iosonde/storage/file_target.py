@@ -28,7 +28,7 @@ from iosonde.storage.target import Files, IoMode, Target, files_in
 from iosonde.units import compact_size, format_bytes
 
 MOST_LOOP_DEVICES = 8
-"""Files of a directory that may stand for devices."""
+"""Most loop devices on files of a directory."""
 
 NO_STORAGE = {
     "proc",
@@ -47,7 +47,7 @@ NO_STORAGE = {
 
 @dataclass(frozen=True, kw_only=True)
 class _OnDisk(Target):
-    """What files have in common, whoever named them."""
+    """What directories and single files have in common."""
 
     name: str
 
@@ -84,7 +84,7 @@ class _OnDisk(Target):
                     f"direct I/O of {format_bytes(size)} cannot be done on `{self.name}`: it takes multiples of "
                     f"{format_bytes(alignment)}",
                     where=self._file_system_text(),
-                    hint=f"begin at that with `--set block_size={compact_size(alignment)},...`, or measure through the "
+                    hint=f"start at that with `--set block_size={compact_size(alignment)},...`, or measure through the "
                     "page cache with `--set io_mode=buffered`",
                 )
 
@@ -103,7 +103,7 @@ class _OnDisk(Target):
             ) from error
 
     def direct_unit(self) -> int | None:
-        """As the file system, or a real read, tells."""
+        """As the file system reports it, or a read shows."""
         return self.direct_alignment
 
     def backend(self) -> None:
@@ -116,7 +116,7 @@ class _OnDisk(Target):
         return space.f_bavail * space.f_frsize
 
     def capacity(self) -> Capacity:
-        """The whole file system, whoever uses it."""
+        """The whole file system with the space used by others."""
         space = os.statvfs(self._directory)
         unit = space.f_frsize
         used, reserved = space.f_blocks - space.f_bfree, space.f_bfree - space.f_bavail
@@ -124,7 +124,7 @@ class _OnDisk(Target):
         return Capacity(bytes=space.f_blocks * unit, used=used * unit - own, reserved=reserved * unit)
 
     def purges(self) -> list[Purge]:
-        """Its blocks are given back, or else written over."""
+        """Its blocks are freed, or else overwritten."""
         return ["trim", "overwrite"] if purge.can_trim(self._directory) else ["overwrite"]
 
     def block_devices(self) -> list[str]:
@@ -138,32 +138,32 @@ class _OnDisk(Target):
 
 @dataclass(frozen=True, kw_only=True)
 class DirectoryTarget(_OnDisk):
-    """A directory of the user's, in which iosonde makes a fresh one of its own."""
+    """A directory of the user, in which iosonde creates a subdirectory of its own."""
 
     kind: Literal["directory"] = "directory"
     own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
-    """Name of the fresh directory."""
+    """Name of the subdirectory."""
 
     @property
     def _directory(self) -> Path:
         return Path(self.name)
 
     def with_setup(self, setup: Setup) -> Target:
-        """Files in the directory stand for devices, through loop devices."""
+        """Loop devices on files in the directory."""
         if setup.is_plain:
             return self
         return on_loop_devices(self, setup)
 
     def device_count(self) -> int:
-        """Files that may stand for devices."""
+        """Most loop devices on files."""
         return MOST_LOOP_DEVICES
 
     def called(self, own: str) -> DirectoryTarget:
-        """The target whose fresh directory has that name."""
+        """The target with that name of its subdirectory."""
         return replace(self, own=own)
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
-        """A file, or a directory of files, in the fresh directory."""
+        """A file, or a directory of files, in the subdirectory."""
         return files_in(Path(self.name, self.own), files, size_bytes)
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
@@ -174,7 +174,7 @@ class DirectoryTarget(_OnDisk):
 
 @dataclass(frozen=True, kw_only=True)
 class FileTarget(_OnDisk):
-    """A file that iosonde makes, or has made."""
+    """A file that iosonde creates, or has created."""
 
     kind: Literal["file"] = "file"
 
@@ -219,8 +219,8 @@ def _own_file(path: Path) -> FileTarget:
     if not journal.is_ours(path):
         raise TargetError(
             f"`{path}` exists already, and would be overwritten",
-            hint=f"name a file that does not exist yet, or the directory `{path.parent}`: iosonde then makes its own "
-            "file there",
+            hint=f"name a file that does not exist yet, or the directory `{path.parent}`: iosonde then creates its "
+            "own file there",
         )
     check_unused(path)
     _check_writable(path.parent)
@@ -248,11 +248,11 @@ def check_unused(path: Path) -> None:
 def open_new(path: Path, text: str) -> FileTarget:
     """The target that a file is which does not exist yet."""
     if text.endswith("/"):
-        raise TargetError(f"there is no directory `{text}`", hint=f"make it with `mkdir -p {text}`")
+        raise TargetError(f"there is no directory `{text}`", hint=f"create it with `mkdir -p {text}`")
     parent = path.parent.resolve()
     if not parent.is_dir():
         raise TargetError(
-            f"`{path}` cannot be made: there is no directory `{parent}`", hint=f"make it with `mkdir -p {parent}`"
+            f"`{path}` cannot be created: there is no directory `{parent}`", hint=f"create it with `mkdir -p {parent}`"
         )
     _check_writable(parent)
     return FileTarget(name=str(parent / path.name))
@@ -261,7 +261,9 @@ def open_new(path: Path, text: str) -> FileTarget:
 def _check_writable(directory: Path) -> None:
     mount = mount_of(directory)
     if mount and mount.kind in NO_STORAGE:
-        raise TargetError(f"`{directory}` is on `{mount.kind}`, which holds no data", hint="name a directory on a disk")
+        raise TargetError(
+            f"`{directory}` is on `{mount.kind}`, which stores no data", hint="name a directory on a disk"
+        )
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
         where = f"mounted at `{mount.point}` from `{mount.source}`" if mount else ""
         raise TargetError(

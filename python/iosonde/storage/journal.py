@@ -199,7 +199,7 @@ def remove(path: Path) -> None:
 
 
 def _remove_file(path: Path) -> None:
-    """Unlink a regular file in the directory that was looked at."""
+    """Unlink a regular file in its open directory."""
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)

@@ -41,7 +41,7 @@ _FACTS: dict[str, dict[str, str]] = {
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
 }
-"""Facts that undoing needs, with what they look like."""
+"""Facts that undoing needs, with their patterns."""
 
 _MOST_BYTES = 1 << 20
 _EARLIER_NAMES = {"stage": "setup"}
@@ -94,7 +94,7 @@ class Entry:
 
 
 def owner_of(process: int) -> str:
-    """What identifies a running process for good; empty for one that does not run."""
+    """Unique identification of a running process; empty for one that does not run."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # Field 22 of /proc/PID/stat, counted after the name in parentheses, which may contain anything.

@@ -17,7 +17,7 @@ SECTOR_BYTES = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One look at the machine: what was read once does not change any more."""
+    """A snapshot of the machine: what was read once is not read again."""
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")

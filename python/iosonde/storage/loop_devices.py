@@ -1,8 +1,8 @@
-"""Loop devices: files that stand for block devices.
+"""Loop devices: files used as block devices.
 
 Attached through the kernel's own interface (`loop(4)`, `linux/loop.h`) with `LO_FLAGS_AUTOCLEAR`, so that a device
-detaches by itself once nobody holds it: this process through an open descriptor, or a mount. Past the page cache of
-the file (`LO_FLAGS_DIRECT_IO`) where its file system can do that.
+detaches when its last user closes it: this process, an engine, or a mount. It bypasses the page cache of the file
+(`LO_FLAGS_DIRECT_IO`) if the file system supports that.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class LoopDevice:
 
     @property
     def is_attached(self) -> bool:
-        """Whether it still stands on a file: ours, as long as anybody holds it."""
+        """Whether it is still attached to a file: ours, as long as it has a user."""
         return _attribute(self.path.name, "backing_file") != ""
 
     def close(self) -> bool:
-        """Let go and wait until the kernel has detached it, so that whoever looks next does not see it.
+        """Close it and wait until the kernel has detached it.
 
-        Whether it has: not while somebody else holds it. It may be closed again, to wait again.
+        Return whether it has: not while it has another user. It may be closed again, to wait again.
         """
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -69,11 +69,11 @@ class LoopDevice:
 
 
 def check_possible() -> None:
-    """`TargetError` where loop devices cannot be made."""
-    require_root("make a loop device")
+    """`TargetError` if loop devices cannot be created."""
+    require_root("create a loop device")
     if not os.access(CONTROL, os.R_OK | os.W_OK):
         raise TargetError(
-            f"loop devices cannot be made: `{CONTROL}` is missing or may not be opened",
+            f"loop devices cannot be created: `{CONTROL}` is missing or cannot be opened",
             hint="load the module with `modprobe loop`; in a container, give it the device",
         )
 
@@ -101,17 +101,17 @@ def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int]:
                 _configure(descriptor, backing, image, sector_bytes)
             except OSError as error:
                 os.close(descriptor)
-                if error.errno != errno.EBUSY:  # Busy: somebody else was faster, and the next one may be free.
+                if error.errno != errno.EBUSY:  # Busy: another process took it first; the next one may be free.
                     raise
             else:
                 return path, descriptor
     except OSError as error:
         raise TargetError(
-            f"cannot make a loop device on `{image}`: {error.strerror}", hint="the kernel log (`dmesg`) may say more"
+            f"cannot attach a loop device to `{image}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
         ) from error
     finally:
         os.close(control)
-    raise TargetError("cannot get a free loop device: others always take it first", hint="try again")
+    raise TargetError("no free loop device: other processes took each one first", hint="try again")
 
 
 def _configure(descriptor: int, backing: int, image: Path, sector_bytes: int) -> None:
@@ -135,7 +135,7 @@ def _detach(number: str) -> None:
 
 
 def _wait_until(is_detached: Callable[[], bool]) -> bool:
-    """The kernel detaches a little after the last one has let go; others that only look (udev) delay it."""
+    """The kernel detaches shortly after the last user has closed it; short opens by udev delay that."""
     deadline = time.monotonic() + _DETACH_S
     while not (detached := is_detached()) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Files in a directory of the user's that stand for block devices, through loop devices."""
+"""Loop devices on files in a directory of the user, in place of block devices."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from iosonde.storage.target import Target
 from iosonde.units import format_bytes
 
 LARGEST_DEFAULT = 16 << 30
-"""Size of the file where the study names none and there is room for more."""
+"""Default size of the files, if there is enough room."""
 
 FREE_SHARE = 0.8
-"""Most of what is free that it takes then."""
+"""Largest share of the free space that the default takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoopProvider:
-    """Files of one size in a fresh directory."""
+    """Loop devices on files of one size in a new directory."""
 
     directory: Path
-    """The user's."""
+    """The user's directory."""
     own: str
     device_bytes: int
     sector_bytes: int
@@ -40,12 +40,12 @@ class LoopProvider:
 
     @property
     def is_exclusive(self) -> bool:
-        """The files are our own."""
+        """Nobody else uses files of our own."""
         return False
 
     @property
     def purges(self) -> list[Purge]:
-        """Whether a loop device takes discards is not known before there is one."""
+        """Whether a loop device supports discards is unknown before it exists."""
         return ["overwrite"]
 
     @property
@@ -63,7 +63,7 @@ class LoopProvider:
         return [Destroys(path=str(self.images), what=what)]
 
     def provide(self, setup: Setup) -> Provided:
-        """Make the files, and loop devices on them."""
+        """Create the files and attach loop devices."""
         _make_directory(self.images)
         devices = [self._attach(f"device-{number}", self.device_bytes) for number in range(setup.devices)]
         apart = None
@@ -76,7 +76,7 @@ class LoopProvider:
         )
 
     def release(self) -> None:
-        """Let go of the loop devices; the journal knows them and their files."""
+        """Detach the loop devices; the journal removes their files."""
         while self._attached:
             self._attached.pop().close()
 
@@ -89,7 +89,7 @@ class LoopProvider:
                 inode = own_directory.create_file(directory, name, size_bytes)
             journal.add_files(self.images, {name: inode})
         except OSError as error:
-            raise TargetError(f"cannot make `{image}`: {error.strerror}") from error
+            raise TargetError(f"cannot create `{image}`: {error.strerror}") from error
         journal.identify(image)
         device = LoopDevice(image, sector_bytes=self.sector_bytes)
         self._attached.append(device)
@@ -97,13 +97,13 @@ class LoopProvider:
 
 
 def on_loop_devices(target: Target, setup: Setup) -> SetupTarget:
-    """What a setup makes of files in that directory; `TargetError` where it cannot be made here. Nothing is written."""
+    """The target with a setup on loop devices in a directory; `TargetError` if unsupported. Nothing is written."""
     if setup.array != "single" and setup.setup_size is None:
         raise TargetError(
             f"`{target.name}` is a directory, and {setup.text} needs devices",
             where="by the parameter `array`",
-            hint="name block devices or simulated drives (`sim:p900*4`) as the target; or have files stand for "
-            "devices, which shows how an array behaves but not how fast it would be, with `--set setup_size=4GiB`",
+            hint="name block devices or simulated drives (`sim:p900*4`) as the target; or use "
+            "loop devices on files (`--set setup_size=4GiB`), which show how an array behaves but not how fast it is",
         )
     loop_devices.check_possible()
     file_systems.check_possible(setup)
@@ -133,7 +133,7 @@ def _make_directory(path: Path) -> None:
         own_directory.create(path)
     except OSError as error:
         journal.removed(path)
-        raise TargetError(f"cannot make `{path}`: {error.strerror}") from error
+        raise TargetError(f"cannot create `{path}`: {error.strerror}") from error
     journal.identify(path)
 
 

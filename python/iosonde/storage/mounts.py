@@ -26,7 +26,7 @@ class Mount:
 
 
 def mounts() -> list[Mount]:
-    """All mounts that this process sees, in the order in which they were made."""
+    """All mounts that this process sees, in the order in which they were mounted."""
     return mounts_in(Path("/proc/self/mountinfo"))
 
 

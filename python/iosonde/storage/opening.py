@@ -14,7 +14,7 @@ from iosonde.storage.virtual_target import open_null, open_queue
 
 
 def open_target(text: str) -> Target:
-    """The target that a user named: a directory, a file to be made, `null:SIZE`, `simulated:...` or `sim:...`."""
+    """The target with this name: a directory, a new file, block devices, `null:SIZE`, `simulated:...` or `sim:...`."""
     kind, _, rest = text.partition(":")
     if kind == "null":
         return open_null(text, rest)
@@ -32,7 +32,7 @@ def open_target(text: str) -> Target:
         return open_new(path, text)
     except OSError as error:
         raise TargetError(
-            f"cannot look at `{text}`: {error.strerror}",
+            f"cannot access `{text}`: {error.strerror}",
             hint="name a directory or a new file that you may write to",
         ) from error
     if stat.S_ISBLK(mode):

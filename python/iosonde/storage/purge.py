@@ -1,9 +1,8 @@
-"""Give up what a target's files hold, so that the next run finds it as if nothing had ever been written.
+"""Purge of a target, so that the next run finds it as if it had never been written.
 
-`format` and `sanitize` are the drive's own means (`nvme/format.py`, `nvme/sanitize.py`).
-`trim` frees every block of the files and, where this user may (FITRIM takes a privilege), has the file system tell the
-device what is free; a file system that is mounted with `discard` tells it anyway. `overwrite` frees nothing: zeros are
-written by the engine, which is what is left where blocks cannot be freed.
+`format` and `sanitize` are commands of the drive (`nvme/format.py`, `nvme/sanitize.py`). `trim` frees every block of
+the files and, with the privilege for FITRIM, discards all free blocks of the file system; one that is mounted with
+`discard` does so anyway. `overwrite` frees nothing: the engine writes zeros, where blocks cannot be freed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _PROBE_BYTES = 1 << 16
 def purge(
     target: Mapping[str, Any], means: str, *, identities: Mapping[str, str], report: Callable[[str], None]
 ) -> None:
-    """Give up the contents of a spec's target; `OSError` if that fails.
+    """Purge a spec's target; `OSError` if that fails.
 
     `identities` are those of the paths (`workspace.provision`): nothing else is opened. `report` receives progress.
     """

@@ -1,7 +1,7 @@
-"""A target as the workload sees it once its setup stands: a file system mounted for it, or a raw device.
+"""The target of a workload on a setup: a file system mounted for it, or a raw device.
 
-It is planned before anything is made, so its names are those of links and mount points that iosonde will make, and its
-room is an estimate that errs on the small side. `building.py` makes it.
+It is planned before anything is created, so its names are those of links and mount points that iosonde will create, and
+its capacity is an estimate on the low side. `active_setup.py` creates it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from iosonde.storage.target import Files, IoMode, Target, files_in
 from iosonde.units import compact_size, format_bytes
 
 COPIES = {"single": 1, "raid0": 1, "raid1": 1, "raid10": 2}
-"""How often an array holds what it is given; the others lose one or two members to parity."""
+"""Number of copies that an array stores; the other levels have one or two members of parity."""
 
 
 @dataclass
 class Provided:
-    """Devices that a setup may use, until they are given back."""
+    """Devices that a setup may use, until they are released."""
 
     devices: list[Path]
     journal_device: Path | None
@@ -36,7 +36,7 @@ class Provided:
 
 
 class DeviceProvider(Protocol):
-    """Where a setup's devices come from."""
+    """Provides the devices of a setup."""
 
     @property
     def name(self) -> str:
@@ -52,33 +52,33 @@ class DeviceProvider(Protocol):
 
     @property
     def purges(self) -> list[Purge]:
-        """Means to give up what they hold, raw."""
+        """Methods to purge them raw."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether its devices are claimed as long as they are not under something."""
+        """Whether its devices are claimed while no array or file system uses them."""
 
     def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
-        """What existing data could be lost, and what is made and removed again.
+        """What existing data could be lost, and what is created and removed.
 
         `measured_bytes` are those of a single raw device; None where anything on the devices may be written.
         """
 
     def provide(self, setup: Setup) -> Provided:
-        """Make or open the devices of a setup."""
+        """Create the devices of a setup, or release their claims."""
 
     def release(self) -> None:
-        """Undo that; may be called again."""
+        """Undo that; may be repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetupTarget(Target):
-    """What a setup makes of a provider."""
+    """A setup on devices of a provider."""
 
     provider: DeviceProvider
     setup: Setup
     own: str
-    """Name of what iosonde makes for the study: `iosonde-XXXXXXXX`."""
+    """Name of what iosonde creates for the study: `iosonde-XXXXXXXX`."""
 
     @property
     def kind(self) -> Literal["directory", "device"]:  # type: ignore[override]
@@ -87,12 +87,12 @@ class SetupTarget(Target):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Where it will be found."""
+        """The path of the mount point or link."""
         return str(self.link if self.kind == "device" else self.point)
 
     @property
     def place(self) -> Path:
-        """The directory that holds mount point and link."""
+        """The directory of mount point and link."""
         return MOUNTS / self.own
 
     @property
@@ -102,11 +102,11 @@ class SetupTarget(Target):
 
     @property
     def link(self) -> Path:
-        """Leads to the raw device."""
+        """The link to the raw device."""
         return self.place / "device"
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
-        """Its size is limited, and so is what direct I/O can do."""
+        """Its size, and the alignment of direct I/O."""
         if bytes_needed > self.free_bytes():
             raise TargetError(
                 f"no room on `{self.provider.name}` as {self.setup.text}: {format_bytes(bytes_needed)} are needed, and "
@@ -120,12 +120,12 @@ class SetupTarget(Target):
                 raise TargetError(
                     f"`{self.provider.name}` as {self.setup.text} cannot do direct I/O of {format_bytes(size)}, only "
                     f"of multiples of {format_bytes(unit)}",
-                    hint=f"begin at that with `--set block_size={compact_size(unit)},...`, or measure through the page "
+                    hint=f"start at that with `--set block_size={compact_size(unit)},...`, or measure through the page "
                     "cache with `--set io_mode=buffered`",
                 )
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
-        """Files in a fresh directory of the file system, or the raw device."""
+        """Files in a new directory of the file system, or the raw device."""
         if self.kind == "directory":
             return files_in(self.point / self.own, files, size_bytes)
         if files == "per_job":
@@ -142,7 +142,7 @@ class SetupTarget(Target):
         return
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
-        """That of its provider."""
+        """As its provider."""
         if keep:
             raise TargetError(
                 f"the files on `{self.provider.name}` as {self.setup.text} cannot be kept: it is removed at the end",
@@ -152,7 +152,7 @@ class SetupTarget(Target):
         return self.provider.destroys(self.setup, size_bytes if is_bounded else None)
 
     def device_bytes(self) -> int:
-        """Size of the device, or array, that the file system is made on."""
+        """Size of the device, or array, under the file system."""
         setup, member = self.setup, self.provider.device_bytes
         if setup.array == "single":
             return member
@@ -163,7 +163,7 @@ class SetupTarget(Target):
         return usable * members
 
     def free_bytes(self) -> int:
-        """What a fresh file system leaves, or all of a raw device."""
+        """Room on a new file system, or all of a raw device."""
         return file_systems.room(self.setup, self.device_bytes())
 
     def capacity(self) -> Capacity:
@@ -171,21 +171,21 @@ class SetupTarget(Target):
         return Capacity(bytes=self.free_bytes())
 
     def purges(self) -> list[Purge]:
-        """A file system frees the blocks of its files; a raw device does what it can."""
+        """A file system frees the blocks of its files; a raw device has its own methods."""
         if self.kind == "directory":
             return ["trim", "overwrite"]
         return [each for each in self.provider.purges if each not in OF_WHOLE_DEVICE or self.setup.array == "single"]
 
     def direct_unit(self) -> int:
-        """Sectors, or what the file system needs."""
+        """The sector size, or what the file system requires."""
         return max(self.provider.sector_bytes, file_systems.DIRECT_UNIT.get(self.setup.file_system, 1))
 
     def block_devices(self) -> list[str]:
-        """The stack under it, once it stands."""
+        """The stack below it, once it is active."""
         return block_stack.watched(self._stack())
 
     def describe(self) -> dict[str, Any]:
-        """What stands there."""
+        """The active setup."""
         if self.kind == "directory":
             return {"kind": self.kind, "name": self.name, **describe_path(self.point)}
         devices = [block_stack.describe(device) for device in self._stack()]

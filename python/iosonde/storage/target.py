@@ -44,7 +44,7 @@ class Target(ABC):
 
     @abstractmethod
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
-        """What a study of that size makes and removes, or could lose data from."""
+        """What a study of that size creates and removes, or overwrites."""
 
     @abstractmethod
     def free_bytes(self) -> int:
@@ -59,23 +59,23 @@ class Target(ABC):
         return Capacity(bytes=self.free_bytes())
 
     def purges(self) -> list[Purge]:
-        """Means to give up what the target holds, the strongest first; none where nothing is held."""
+        """Methods to purge the target, the strongest first; none if it stores nothing."""
         return []
 
     own: str = ""
-    """Name of what iosonde makes on the target for a study, where it makes anything there."""
+    """Name of what iosonde creates on the target for a study; empty if nothing."""
 
     def called(self, own: str) -> Target:
-        """The target on which what iosonde makes has that name, as a plan has it."""
+        """The target with the name of its own directory that a plan recorded."""
         return self
 
     @contextmanager
     def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
-        """Hold what would have to be held while a study is carried out, if the user's consent is enough."""
+        """Claim block devices for the length of a study, if the user's consent is sufficient."""
         yield
 
     def recheck(self) -> None:
-        """`TargetError` if what is held came into use by somebody else: called before and after each run."""
+        """`TargetError` if a claimed device came into use: called before and after each run."""
         return
 
     def numbers_by_name(self) -> dict[str, str]:
@@ -83,11 +83,11 @@ class Target(ABC):
         return {}
 
     def notes(self) -> list[str]:
-        """What a user should know before a study begins."""
+        """Notes for the user before a study starts."""
         return []
 
     def asks(self) -> list[str]:
-        """Options that the user has to give before anything is carried out on it."""
+        """Options that the user has to give before a study is carried out on it."""
         return []
 
     def device_count(self) -> int:
@@ -95,9 +95,9 @@ class Target(ABC):
         return 1
 
     def with_setup(self, setup: Setup) -> Target:
-        """The target as a workload sees it that runs on this setup; `TargetError` where it cannot be made here.
+        """The target of a workload on this setup; `TargetError` if the setup is unsupported here.
 
-        Nothing is made: what it names exists once the setup stands (`execution/setups.py`).
+        Nothing is created: its paths exist once the setup is active (`active_setup.py`).
         """
         if setup.is_plain:
             return self
@@ -110,7 +110,7 @@ class Target(ABC):
 
     @abstractmethod
     def block_devices(self) -> list[str]:
-        """Block devices under the target whose counters tell what happens, as `major:minor`.
+        """Block devices under the target whose counters are recorded, as `major:minor`.
 
         The one directly under the file system first: its counters are what iosonde asked for. What stands below it (the
         members of an array, the disk under a loop device) follows, and counts the same data again.

@@ -1,4 +1,4 @@
-"""System programs that make and take apart what a setup asks for: found, called, and their complaints passed on."""
+"""System programs that create and remove setups: find them, call them, report their errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from iosonde.errors import TargetError
 
 TIMEOUT_S = 3600
-"""Nothing here takes longer, unless a device hangs."""
+"""Longer than any of them takes, unless a device hangs."""
 
 PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
@@ -46,9 +46,9 @@ def require(tool: str, purpose: str) -> str:
 
 
 def call(*command: str | Path) -> dict[str, Any]:
-    """Run a program to its end -> `command`, `seconds`, `output`, for the record; `TargetError` has its complaint."""
+    """Run a program -> `command`, `seconds`, `output`, for the record; `TargetError` if it fails."""
     words = [str(word) for word in command]
-    program = require(words[0], "make what the study asks for")
+    program = require(words[0], "create what the study needs")
     began = time.monotonic()
     try:
         done = subprocess.run(
@@ -63,11 +63,9 @@ def call(*command: str | Path) -> dict[str, Any]:
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired:
-        raise TargetError(f"`{' '.join(words)}` did not end within {TIMEOUT_S} s") from None
+        raise TargetError(f"`{' '.join(words)}` did not finish within {TIMEOUT_S} s") from None
     if done.returncode != 0:
-        raise TargetError(
-            f"`{' '.join(words)}` failed: {_last_words(done)}", hint="the kernel log (`dmesg`) may say more"
-        )
+        raise TargetError(f"`{' '.join(words)}` failed: {_last_words(done)}", hint="see the kernel log (`dmesg`)")
     return {"command": words, "seconds": round(time.monotonic() - began, 3), "output": done.stdout.strip()}
 
 

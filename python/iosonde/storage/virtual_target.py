@@ -23,7 +23,7 @@ class VirtualTarget(Target):
     kind: Literal["null", "simulated"]
     size_bytes: int
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the simulated device that the user named; the workload's parameters stand in for the rest."""
+    """Settings of the simulated device that the user named; the rest comes from the workload's parameters."""
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Only the size is limited."""
@@ -47,7 +47,7 @@ class VirtualTarget(Target):
         return []
 
     def with_setup(self, setup: Setup) -> Target:
-        """Nothing remains nothing, whatever is to stand on it; a simulated device takes no setup."""
+        """The null target ignores file systems; a simulated device supports no setup."""
         return self if self.kind == "null" and setup.array == "single" else super().with_setup(setup)
 
     def free_bytes(self) -> int:

@@ -146,7 +146,7 @@ def _checked_file(path: Path) -> str:
 
 
 def _check_unattached(identities: Mapping[str, str]) -> None:
-    """`TargetError` for a file that somebody attached to a loop device, whose file system a run would destroy."""
+    """`TargetError` for a file that was attached to a loop device, whose contents a run would destroy."""
     for loop in loops_on(set(identities.values())):
         raise TargetError(
             f"`{loop.path}` is the backing file of the loop device `{loop.node}`",
@@ -157,8 +157,8 @@ def _check_unattached(identities: Mapping[str, str]) -> None:
 def _foreign(path: Path) -> TargetError:
     return TargetError(
         f"`{path}` is not what iosonde created there",
-        hint="it was replaced, linked, or created by somebody else, and was not changed; find out by whom, and start "
-        "the study again",
+        hint="it was replaced, linked, or created by another program, and was not changed; find out by which, and "
+        "start the study again",
     )
 
 

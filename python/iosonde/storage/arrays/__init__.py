@@ -1,4 +1,4 @@
-"""Arrays that a setup asks for: built from devices, brought to the state that it names, taken apart again.
+"""Arrays of a setup: created from devices, brought to a state, removed.
 
 Each kind is a module with `check_possible()`, `build(devices, setup, name) -> Array`, `mounted(built, point)` for what
 can only be done once a file system is mounted, `state(built) -> facts`, `health(built) -> facts` (of these what a
@@ -23,10 +23,10 @@ JOURNALED = "array"
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """An array that stands."""
+    """An active array."""
 
     device: Path
-    """What a file system is made on, or is mounted by; what is measured raw."""
+    """The device for a file system, for mounting, or to be measured raw."""
     members: list[Path]
     key: Path
     """What the journal knows it by."""
@@ -42,11 +42,11 @@ def announce(key: Path, kind: str, members: list[Path], **facts: Any) -> None:
 
 
 def check_possible(setup: Setup) -> None:
-    """`TargetError` where this machine cannot make the array that a setup asks for."""
+    """`TargetError` if this machine cannot create the array of a setup."""
     if setup.array != "single":
         import_module(f"iosonde.storage.arrays.{setup.array_kind}").check_possible()
 
 
 def undo(entry: journal.Entry) -> None:
-    """Take apart what an entry of the journal tells of; `OSError` where something still uses it."""
+    """Remove the array of a journal entry; `OSError` if it is in use."""
     import_module(f"iosonde.storage.arrays.{entry.facts['kind']}").undo(entry)

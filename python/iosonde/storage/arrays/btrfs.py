@@ -2,7 +2,7 @@
 
 Data has the profile that is asked for, and so has metadata, but where that is RAID 5 or 6: there it is RAID 1 with two
 or three copies, as its makers advise. Its chunk is 64 KiB whatever is asked. The file system carries the name of what
-iosonde makes for the study as its label; after a kill only devices with that label are wiped.
+iosonde uses for the study as its label; after a kill only devices with that label are wiped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BEGIN_S = 10.0
 
 
 def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
-    """Make the file system over the devices, and take members away if the state asks for it."""
+    """Create the file system over the devices, and remove members if the state requires it."""
     check_possible()
     used = list(devices[: setup.devices])
     sizes = members.check(used, setup)
@@ -59,13 +59,13 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
 
 
 def check_possible() -> None:
-    """`TargetError` where this machine makes no btrfs arrays."""
+    """`TargetError` if this machine cannot create btrfs arrays."""
     file_systems.check_possible(Setup(file_system="btrfs"))
     require("btrfs", "make an array (btrfs)")
 
 
 def mounted(built: Array, point: Path) -> None:
-    """Begin to rebuild what was taken away, if the state asks for it."""
+    """Start to rebuild removed members, if the state requires it."""
     if built.facts.get("rebuild"):
         for member in built.facts["failed"]:
             number = built.facts["members"].index(member) + 1  # mkfs numbers them in the order of its arguments.
@@ -74,7 +74,7 @@ def mounted(built: Array, point: Path) -> None:
 
 
 def _wait_until_begun(point: Path) -> None:
-    """The command leaves a process behind that begins a moment later."""
+    """The command starts a process in the background."""
     deadline = time.monotonic() + BEGIN_S
     while time.monotonic() < deadline:
         if "Never started" not in call("btrfs", "replace", "status", "-1", point)["output"]:
@@ -104,7 +104,7 @@ def health(built: Array) -> dict[str, int]:
 
 
 def replacement(status: str) -> dict[str, Any]:
-    """Read what `btrfs replace status` tells: `sync_action` and `sync_done` (share from 0 to 1)."""
+    """Parse the output of `btrfs replace status`: `sync_action` and `sync_done` (share from 0 to 1)."""
     text = status.strip()
     if "% done" in text:
         return {"sync_action": "recover", "sync_done": float(text.partition("%")[0]) / 100}
@@ -117,7 +117,7 @@ def remove(built: Array) -> None:
 
 
 def create_command(devices: Sequence[Path], setup: Setup, name: str, identity: str) -> list[str]:
-    """The command that makes it."""
+    """The command that creates it."""
     metadata = METADATA.get(setup.array, setup.array)
     return [
         "mkfs.btrfs", "-q", "-f", "-L", name, "-U", identity, "-d", setup.array, "-m", metadata, *map(str, devices)
@@ -163,7 +163,7 @@ def _mount_point(built: Array) -> Path | None:
 
 
 def _errors(folder: Path) -> int:
-    """Errors of all members since the file system was made."""
+    """Errors of all members since the file system was created."""
     counted = [line.split() for file in folder.glob("devinfo/*/error_stats") for line in _text(file).splitlines()]
     return sum(int(words[1]) for words in counted if len(words) == 2 and words[1].isdigit())
 

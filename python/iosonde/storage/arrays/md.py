@@ -1,8 +1,8 @@
-"""Arrays of Linux md, made by mdadm.
+"""Arrays of Linux md, created by mdadm.
 
-An array has the name of what iosonde makes for the study, and so has every member in its superblock: taking apart after
-a kill erases a superblock only where it finds that name, so a device that changed its own name, or hands, stays as it
-is. Without a bitmap, which would be written along with the data, and which mdadm adds by itself to large arrays.
+An array has the name that iosonde uses for the study, and so has every member in its superblock. Removal after a kill
+erases a superblock only if it has that name, so a device that was renamed or reused since stays as it is. No bitmap is
+used, which would be written along with the data, and which mdadm adds by itself to large arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Run = Callable[..., dict[str, Any]]
 
 
 def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
-    """Make the array and bring it to the state that is asked for; whoever fails half-way calls `undo`."""
+    """Create the array and bring it to its state; call `undo` if that fails."""
     check_possible()
     node = NODES / name
     _check_name(node)
@@ -80,7 +80,7 @@ def remove(built: Array) -> None:
 
 
 def check_possible() -> None:
-    """`TargetError` where this machine makes no md arrays."""
+    """`TargetError` if this machine cannot create md arrays."""
     require_root("make an array (md)")
     require("mdadm", "make an array (md)")
     if not Path("/proc/mdstat").exists():
@@ -95,7 +95,7 @@ def check_possible() -> None:
 
 
 def create_command(node: Path, devices: Sequence[Path], setup: Setup) -> list[str]:
-    """The command that makes the array; its first synchronisation begins by itself unless it is assumed clean."""
+    """The command that creates the array; its first synchronisation starts by itself unless it is assumed clean."""
     return [
         "mdadm",
         "--create",
@@ -121,7 +121,7 @@ def undo(entry: journal.Entry) -> None:
         _stop(running)
     for member in ours:
         call("mdadm", "--zero-superblock", member)
-    if node.is_symlink() and not _runs(node):  # Without udev nobody else removes it.
+    if node.is_symlink() and not _runs(node):  # Without udev the link remains.
         node.unlink(missing_ok=True)
 
 
@@ -163,7 +163,7 @@ def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
         if time.monotonic() - began > limit_s:
             raise TargetError(
                 f"the array did not synchronise within {limit_s:.0f} s",
-                hint="measure it without with `--set array_state=clean`, or look into `/proc/mdstat`",
+                hint="measure it without with `--set array_state=clean`, or see `/proc/mdstat`",
             )
         time.sleep(SYNC_POLL_S)
     with contextlib.suppress(OSError):
@@ -181,7 +181,7 @@ def _check_name(node: Path) -> None:
 
 
 def _folder(node: Path) -> Path:
-    """The array's directory in `/sys`; it and its node appear a moment after mdadm has made it."""
+    """The array's directory in `/sys`; it and its node appear shortly after mdadm has created it."""
     deadline = time.monotonic() + BUSY_S
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -194,7 +194,7 @@ def _folder(node: Path) -> Path:
 
 
 def _runs(node: Path) -> bool:
-    """Whether an array stands behind a node; a link to one that was stopped may stay."""
+    """Whether a node leads to an active array; a link to a stopped one may remain."""
     return _text(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
 
 
@@ -224,7 +224,7 @@ def _stop(array: Path) -> None:
 
 
 def _patiently(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Again for a while: what has just ended still holds the device for a moment."""
+    """Repeat for a while: a process that has just exited keeps the device busy for a moment."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:

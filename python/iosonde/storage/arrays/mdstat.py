@@ -1,4 +1,4 @@
-"""What the kernel tells of an md array, in `/sys/block/mdX/md` and `/proc/mdstat`: facts as found, nothing done.
+"""What the kernel reports about an md array in `/sys/block/mdX/md` and `/proc/mdstat`: facts as found, nothing done.
 
 The files are those of the kernel's admin guide, `md.rst`.
 """

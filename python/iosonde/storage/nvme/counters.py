@@ -1,7 +1,7 @@
-"""What an NVMe drive tells of its wear and its media at this moment, or why it tells nothing.
+"""Wear and media counters of an NVMe drive at this moment, or why they are not available.
 
 Of the logs that count what reaches the media a drive has one or none. Which one is found out once for each drive,
-because to ask for a log that is not there makes an entry in the drive's error log.
+because a request for an unsupported log adds an entry to the drive's error log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LOGS = (
 
 
 def now(name: str) -> dict[str, Any]:
-    """What the drive of that name, such as `nvme0n1`, tells: `Health`, and `media` with the name of its log.
+    """Counters of the drive of that name, such as `nvme0n1`: `Health`, and `media` with the name of its log.
 
     What it does not tell is missing, and `untold` says why there is no `media`.
     """

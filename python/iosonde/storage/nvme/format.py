@@ -1,4 +1,4 @@
-"""NVMe's own means of giving up what a namespace holds: the command Format NVM, with a user data erase.
+"""Purge of an NVMe namespace: the command Format NVM, with a user data erase.
 
 A controller may say that a format goes to all its namespaces (FNA); then it is offered only where there is a single
 one.

@@ -1,4 +1,4 @@
-"""Log pages of NVMe drives that tell of wear, of what was written to the media and of sanitizing, as bytes to numbers.
+"""Parsing of NVMe log pages: wear, media writes, sanitize status.
 
 Layouts: SMART / Health Information (02h), Endurance Group Information (09h) and FDP Statistics (22h) from the NVM
 Express Base Specification as libnvme's `nvme/types.h` declares them (`nvme_smart_log`, `nvme_endurance_group_log`,
@@ -115,7 +115,7 @@ def data_placement(page: bytes) -> Media:
 
 
 def endurance_group(page: bytes) -> Media:
-    """Endurance Group Information, 09h: media units written, in thousands of millions of bytes; 0 where not told."""
+    """Endurance Group Information, 09h: media units written, in units of 10^9 bytes; 0 if not reported."""
     _check_length(page, PAGE_BYTES)
     written = _counter(page, 80)
     if not written:

@@ -18,7 +18,7 @@ from iosonde.storage.nvme import admin, logs
 _SANITIZE = 0x84
 _EXIT_FAILURE_MODE, _BLOCK_ERASE, _CRYPTO_ERASE = 1, 2, 4
 _ALLOW_EXIT = 1 << 3
-"""AUSE: should it fail, the drive can be told to work again without another sanitize."""
+"""AUSE: should it fail, the drive can return to operation without another sanitize."""
 
 _CAN_CRYPTO_ERASE, _CAN_BLOCK_ERASE = 1 << 0, 1 << 1
 _MANAGES_NAMESPACES = 1 << 3
@@ -28,7 +28,7 @@ _LONGEST_S = 24 * 3600
 
 
 def can_sanitize(device: Path) -> bool:
-    """Whether the device is the only namespace of an NVMe drive that erases its blocks, or its keys, when told to."""
+    """Whether the device is the only namespace of an NVMe drive that erases its blocks, or its keys, on command."""
     try:
         with admin.opened(device) as drive:
             controller = drive.identify_controller()

@@ -1,4 +1,4 @@
-"""Models of simulated drives: TOML with units, read, checked and turned into what the engine's spec holds.
+"""Models of simulated drives: TOML with units, read, checked and converted for the engine's spec.
 
 Those that come with iosonde lie in `models/`; one of a user's own is named by its path. A model says what a drive is
 made of, and where each figure comes from; how it behaves is the engine's business (`crates/ssd`), which also refuses
@@ -267,7 +267,7 @@ def _check_flash(model: DriveModel, name: str) -> None:
             f"`translation.block` is {format_bytes(flash.block or 0)}, not a multiple of `media.program`, "
             f"{format_bytes(model.media.program)}",
             where=f"in the model `{name}`",
-            hint="a block is erased as a whole, so it holds whole programs",
+            hint="a block is erased as a whole, so it consists of whole programs",
         )
 
 

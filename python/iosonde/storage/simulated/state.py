@@ -1,9 +1,9 @@
-"""Where a simulated drive's state lies between the runs of a study.
+"""State of simulated drives between the runs of a study.
 
-A drive remembers: what one run wrote, the next one finds. Each run is a process of its own, so the engine leaves the
-drive's state in a file and reads it again. It lies in the result set, in a directory of its own that is noted in the
-journal like everything that iosonde makes, and is removed when no run is left to be made; a study that was stopped
-finds it again. In plans and records the spec names no such file: by itself a run begins with a new drive.
+What one run wrote, the next one reads. Each run is a process of its own, so the engine saves the drive's state to a
+file and loads it again. The file is in a directory of the result set that is recorded in the journal, and is removed
+after the last run; a study that was stopped continues with it. In plans and records the spec names no such file: by
+itself a run starts with a new drive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILES = ("state", "state.writing", "stands-on")
 
 
 def prepare(plan: Plan, directory: Path) -> None:
-    """Make the directory, unless it is there from before an interruption."""
+    """Create the directory, unless it remains from before an interruption."""
     path = directory / DIRECTORY
     if not _is_needed(plan) or (os.path.lexists(path) and journal.take_over(path, keep=False)):
         return
@@ -34,15 +34,15 @@ def prepare(plan: Plan, directory: Path) -> None:
     except OSError as error:
         journal.removed(path)
         raise TargetError(
-            f"cannot make `{path}`, where the simulated drive's state is kept: {error.strerror}",
-            hint="move away what lies there, or choose another output directory",
+            f"cannot create `{path}` for the state of the simulated drive: {error.strerror}",
+            hint="move away what is there, or choose another output directory",
         ) from error
     journal.identify(path)
     journal.add_files(path, dict.fromkeys(FILES, 0))
 
 
 def put_back(plan: Plan, directory: Path) -> None:
-    """Remove it; nobody measures on this drive again."""
+    """Remove it after the last run."""
     path = directory / DIRECTORY
     if not _is_needed(plan) or not journal.is_ours(path):
         return
@@ -51,12 +51,12 @@ def put_back(plan: Plan, directory: Path) -> None:
 
 
 def forget(directory: Path) -> None:
-    """Make the drive a new one, as a purge does: the next run begins with nothing written."""
+    """Purge the drive: the next run starts with a new one."""
     (directory / DIRECTORY / "state").unlink(missing_ok=True)
 
 
 def stands_on(directory: Path) -> str | None:
-    """What was said of the drive that the state is of (`begin`); None where nothing was."""
+    """The setup that the state belongs to (`begin`); None if there is none."""
     try:
         return (directory / DIRECTORY / "stands-on").read_text()
     except FileNotFoundError:
@@ -64,14 +64,14 @@ def stands_on(directory: Path) -> str | None:
 
 
 def begin(directory: Path, stands_on: str) -> None:
-    """Make new drives, and note what they are. A kill in between leaves new drives that are nobody's."""
+    """Start with new drives of this setup. A kill in between leaves new drives without a setup."""
     (directory / DIRECTORY / "stands-on").unlink(missing_ok=True)
     forget(directory)
     (directory / DIRECTORY / "stands-on").write_text(stands_on)
 
 
 def with_state(spec: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """The spec, with the file that holds the drive's state if it is of a simulated drive."""
+    """The spec with the path of the drive's state, for a simulated drive."""
     workload = spec["workload"]
     backend = workload.get("backend", {})
     if backend.get("kind") != "ssd":

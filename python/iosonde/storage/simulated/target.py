@@ -3,7 +3,7 @@
     sim:NAME[*DRIVES][,raid=LEVEL][,chunk=SIZE][,capacity=SIZE][,bandwidth=SPEED][,parity=SPEED]
 
 NAME is a model of `models/` or the path of a TOML file. Whatever is measured on one is marked as simulated. A drive's
-state outlives a run: see `drive_state.py`.
+state outlives a run: see `state.py`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SimulatedDriveTarget(Target):
         return {"kind": "virtual", "size_bytes": size_bytes}
 
     def backend(self) -> dict[str, Any]:
-        """The drive, completely described; whoever carries out a run adds where its state lies."""
+        """The complete description of the drive; the path of its state is added for each run."""
         return {
             "kind": "ssd",
             "model": self.model.for_engine(self.model_name),
@@ -137,7 +137,7 @@ class SimulatedDriveTarget(Target):
         return self.drives
 
     def with_setup(self, setup: Setup) -> SimulatedDriveTarget:
-        """An array of the first drives. It holds no file system, and its members neither fail nor synchronise."""
+        """An array of the first drives. It has no file system, and its members neither fail nor synchronise."""
         self._check_setup(setup)
         level = "0" if setup.array == "single" else setup.array.removeprefix("raid")
         made = replace(self, drives=setup.devices, level=level, chunk_bytes=setup.chunk)
