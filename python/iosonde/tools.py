@@ -38,6 +38,16 @@ class Tool:
     places: tuple[str, ...] = ()
     """Further directories of a program; directories of files, one of which must exist."""
 
+    @property
+    def is_in_every_debian(self) -> bool:
+        """Whether its package is part of every installation, so that only its absence is worth a word."""
+        return self.packages[0] in _IN_EVERY_DEBIAN
+
+    @property
+    def is_for_setup(self) -> bool:
+        """Whether `scripts/setup` installs it: not where that would change what kind of machine this is."""
+        return self.name != "systemd-detect-virt"
+
     def find(self) -> str | None:
         """Path of the program, file name of the library or directory of the files; None if not installed."""
         match self.form:
@@ -48,6 +58,9 @@ class Tool:
             case "program":
                 extra = ":".join([SYSTEM_PATH, *self.places])
                 return shutil.which(self.name) or shutil.which(self.name, path=extra)
+
+
+_IN_EVERY_DEBIAN = ("apt", "bash", "coreutils", "dpkg", "fdisk", "libc-bin", "mount", "util-linux")
 
 
 def _tool(name: str, package: str, kind: Kind, purpose: str, *version: str) -> Tool:
@@ -152,9 +165,9 @@ def find(name: str) -> str | None:
 
 
 def missing(kinds: Iterable[Kind]) -> list[Tool]:
-    """Tools of these kinds that are not installed."""
+    """Tools of these kinds that `scripts/setup` should install."""
     wanted = set(kinds)
-    return [tool for tool in TOOLS.values() if tool.kind in wanted and tool.find() is None]
+    return [tool for tool in TOOLS.values() if tool.kind in wanted and tool.is_for_setup and tool.find() is None]
 
 
 def path_with_system_directories() -> str:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 from command_line import Iosonde
 from engines import real_engine
+
+from iosonde.tools import TOOLS
 
 
 def lines(text: str) -> dict[str, str]:
@@ -56,3 +59,15 @@ def test_a_kernel_that_refuses_io_uring_is_noted_with_what_to_do(iosonde: Iosond
     assert lines(shown.stdout)["io_uring"] == "note: refused: Operation not permitted (os error 1)"
     assert "sysctl kernel.io_uring_disabled=0" in shown.stdout
     assert lines(shown.stdout)["clock"].startswith("note: monotonic")
+
+
+def test_every_optional_tool_has_a_line(iosonde: Iosonde) -> None:
+    """The same list from which setup installs."""
+    shown = iosonde("doctor", "--json", IOSONDE_ENGINE=str(real_engine()))
+    states = {check["name"]: check for check in json.loads(shown.stdout)}
+    optional = {tool.name: tool for tool in TOOLS.values() if tool.form == "program" and tool.kind != "build"}
+    assert {name for name, tool in optional.items() if not tool.is_in_every_debian} <= states.keys()
+    for name, tool in optional.items():
+        if tool.find() is None:
+            assert states[name]["state"] == "note"
+            assert tool.packages[0] in states[name]["advice"]

@@ -9,7 +9,7 @@ import re
 import resource
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import typer
 
 from iosonde.cli.tables import AsJson, print_json, print_table
+from iosonde.tools import TOOLS, Tool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,24 +32,6 @@ class Check:
 
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
-
-TOOLS = {
-    "fio": ("--version", "comparison with fio (`bench/`)"),
-    "chromium": ("--version", "tests of the HTML report"),
-    "mdadm": ("--version", "arrays"),
-    "nvme": ("version", "wear and media counters in records"),
-    "blkid": ("--version", "signatures in `iosonde devices`"),
-    "wipefs": ("--version", "detection of data on block devices before they are overwritten"),
-    "mkfs.ext4": ("-V", "file systems of studies"),
-    "mkfs.xfs": ("-V", "file systems of studies"),
-    "mkfs.btrfs": ("--version", "file systems of studies"),
-    "qemu-storage-daemon": ("--version", "rate-limited devices (`iosonde lab device`)"),
-    "qemu-system-x86_64": ("--version", "the virtual machine (`iosonde lab run`)"),
-    "virtiofsd": ("--version", "shared directories of the virtual machine"),
-    "cpio": ("--version", "the image of the virtual machine"),
-    "depmod": ("--version", "the image of the virtual machine"),
-}
-"""Programs that some studies or tests use: the option that prints the version, and the purpose."""
 
 
 def command(as_json: AsJson = False) -> None:
@@ -136,9 +119,14 @@ def _simulated_drives() -> Check:
 
 
 def tool_checks() -> list[Check]:
-    """Programs that some studies or tests use."""
+    """External programs that some studies or tests use; those that every Debian has only if they are missing."""
+    wanted = [
+        tool
+        for tool in TOOLS.values()
+        if tool.form == "program" and tool.kind != "build" and not (tool.is_in_every_debian and tool.find())
+    ]
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda tool: _tool(tool, *TOOLS[tool]), TOOLS))
+        return list(pool.map(_tool, wanted))
 
 
 def _engine(engine: Path, probe: dict[str, Any]) -> Check:
@@ -250,17 +238,20 @@ def _room(directory: Path) -> Check:
     )
 
 
-def _tool(tool: str, version_option: str, purpose: str) -> Check:
-    path = shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin:/usr/lib/qemu:/usr/libexec")
+def _tool(tool: Tool) -> Check:
+    path = tool.find()
     if path is None:
-        return Check(name=tool, state="note", found=f"not found; needed for {purpose}")
-    return Check(name=tool, state="ok", found=f"{_version(path, version_option) or path}, for {purpose}")
+        hint = f"install the package `{tool.packages[0]}`"
+        return Check(name=tool.name, state="note", found=f"not found; needed for {tool.purpose}", advice=hint)
+    return Check(name=tool.name, state="ok", found=f"{_version(path, tool.version) or path}, for {tool.purpose}")
 
 
-def _version(path: str, option: str) -> str:
+def _version(path: str, arguments: Sequence[str]) -> str:
+    if not arguments:
+        return ""
     try:
         asked = subprocess.run(
-            [path, option], capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL
+            [path, *arguments], capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.SubprocessError):
         return ""

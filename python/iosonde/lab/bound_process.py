@@ -8,12 +8,12 @@ stays: start them from a thread that lives as long as they are wanted.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from typing import IO, Any
 
 from iosonde.errors import LabError
+from iosonde.tools import TOOLS, find
 
 _STILL_WANTED = '[ "$PPID" = "$0" ] || exit 1\n'
 """Between fork and prctl the owner may have died already: then the parent is another."""
@@ -32,9 +32,9 @@ def start_bound(
     The script finds its arguments in `$1` and on. Mounts that it makes are seen by itself and its children alone.
     """
     command = [
-        find_tool("setpriv", package="util-linux", purpose="ends what the lab started"),
+        find_tool("setpriv"),
         *("--pdeathsig", "KILL"),
-        find_tool("unshare", package="util-linux", purpose="keeps the lab's mounts apart"),
+        find_tool("unshare"),
         *("--mount", "--propagation", "private"),
         *("/bin/sh", "-c", f"{_STILL_WANTED}set -e\n{script}", str(os.getpid()), *arguments),
     ]
@@ -58,14 +58,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
             stream.close()
 
 
-def find_tool(name: str, *, package: str, purpose: str, more_path: str = "") -> str:
+def find_tool(name: str) -> str:
     """The path of a program that the lab needs."""
-    found = shutil.which(name, path=":".join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", more_path]))
+    found = find(name)
     if found is None:
+        packages = "` or `".join(TOOLS[name].packages)
         raise LabError(
-            f"the program `{name}` is not found",
-            where=f"it {purpose}",
-            hint=f"install the package `{package}`; `iosonde doctor` shows what else is missing",
+            f"`{name}` is not installed",
+            where=f"it is needed for {TOOLS[name].purpose}",
+            hint=f"install the package `{packages}`; `iosonde doctor` shows what else is missing",
         )
     return found
 

@@ -53,7 +53,7 @@ class ThrottledDevice:
         self.limits = limits
         self.size_bytes = size_bytes
         self._complaint = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the device
-        daemon = find_tool("qemu-storage-daemon", package="qemu-utils", purpose="holds the rate of the lab's devices")
+        daemon = find_tool("qemu-storage-daemon")
         self._daemon = start_bound(
             _SCRIPT,
             *(daemon, str(size_bytes), limits.throttle_group("limits")),

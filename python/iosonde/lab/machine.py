@@ -300,7 +300,7 @@ def qemu_command(
         )
     ]
     return [
-        find_tool("qemu-system-x86_64", package="qemu-system-x86", purpose="is the lab's machine"),
+        find_tool("qemu-system-x86_64"),
         *("-machine", "q35", *accelerator.OPTIONS[accelerated]),
         *("-smp", str(cpus), "-m", str(memory >> 20), "-nodefaults", "-no-reboot", "-display", "none"),
         *("-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory"),

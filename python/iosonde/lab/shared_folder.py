@@ -34,12 +34,7 @@ class SharedFolder:
 
     def __init__(self, tag: str, script: str, arguments: Sequence[str]) -> None:
         self.tag = tag
-        daemon = find_tool(
-            "virtiofsd",
-            package="virtiofsd` or `qemu-system-common",
-            purpose="shares folders with the lab's machine",
-            more_path="/usr/lib/qemu:/usr/libexec",
-        )
+        daemon = find_tool("virtiofsd")
         self.complaint = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the daemon
         listener, self.client = _connected_pair()
         with listener:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.storage import block_stack, consent, guard
 from iosonde.storage.kernel import Kernel
+from iosonde.tools import find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def _standing(number: str, kernel: Kernel) -> Standing:
 
 
 def _signature(name: str) -> str:
-    tool = shutil.which("blkid") or shutil.which("blkid", path="/usr/sbin:/sbin")
+    tool = find("blkid")
     if tool is None:
         return ""
     asked = [tool, "--probe", "--output", "export", f"/dev/{name}"]

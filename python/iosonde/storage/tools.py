@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.tools import TOOLS
+from iosonde.tools import find as find
 
 TIMEOUT_S = 3600
 """Longer than any of them takes, unless a device hangs."""
-
-PACKAGES = {
-    "mkfs.ext4": "e2fsprogs",
-    "mke2fs": "e2fsprogs",
-    "mkfs.xfs": "xfsprogs",
-    "mkfs.btrfs": "btrfs-progs",
-    "mount": "mount",
-    "umount": "mount",
-    "wipefs": "util-linux",
-    "mdadm": "mdadm",
-    "btrfs": "btrfs-progs",
-    "modprobe": "kmod",
-}
-"""Debian's package of each program."""
-
-
-def find(tool: str) -> str | None:
-    """The program's path; also where it is only on root's PATH."""
-    return shutil.which(tool) or shutil.which(tool, path="/usr/local/sbin:/usr/sbin:/sbin")
 
 
 def require(tool: str, purpose: str) -> str:
@@ -40,7 +22,7 @@ def require(tool: str, purpose: str) -> str:
     if found is None:
         raise TargetError(
             f"`{tool}` is not installed, and it is needed to {purpose}",
-            hint=f"install it, on Debian with `apt install {PACKAGES.get(tool, tool)}`",
+            hint=f"install it, on Debian with `apt install {TOOLS[tool].packages[0]}`",
         )
     return found
 
