@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from iosonde.cli import reference
+from iosonde.cli import reference, terminal
 from iosonde.cli.messages import messages, with_messages
 from iosonde.errors import IosondeError
 
@@ -47,6 +47,7 @@ COMMANDS = (
 
 def main() -> None:
     """Run the command line."""
+    terminal.install()
     try:
         app(prog_name="iosonde")
     except IosondeError as error:

@@ -80,9 +80,9 @@ messages = Messages()
 
 def console() -> Console:
     """Standard error as a rich console; with `--quiet` one that has no live display."""
-    from rich.console import Console
+    from iosonde.cli.terminal import rich_console
 
-    return Console(stderr=True, highlight=False, force_terminal=False if messages.quiet else None)
+    return rich_console(sys.stderr, highlight=False, force_terminal=False if messages.quiet else None)
 
 
 def with_messages(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -23,10 +23,10 @@ def print_json(value: Any) -> None:
 
 def stdout(*, at_least: int = 0) -> Console:
     """Standard output as a rich console, of the terminal's width or more."""
-    from rich.console import Console
+    from iosonde.cli.terminal import rich_console
 
-    file = None if sys.stdout.isatty() else cast(IO[str], Stripped(sys.stdout))
-    console = Console(highlight=False, file=file)
+    file = None if sys.stdout.isatty() else cast(TextIO, Stripped(sys.stdout))
+    console = rich_console(file, highlight=False)
     if console.width < at_least:
         console.width = at_least
     return console

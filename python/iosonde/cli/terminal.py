@@ -1,0 +1,66 @@
+"""The only way to the terminal: control characters in data never reach it.
+
+Titles, device names, records and SQL results come from files and hardware of somebody else. An escape sequence in them
+could change the terminal's title, hide text, or type commands. So everything that is printed is filtered here; rich's
+own styles are written after the filter.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""C0 and C1 controls besides tab and newline, separators and marks that change the direction of text, surrogates."""
+
+
+def printable(text: str) -> str:
+    """Replace control characters by visible escapes such as `\\x1b`."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+class FilteredStream(io.TextIOWrapper):
+    """A standard stream that prints no control characters."""
+
+    def __init__(self, plain: TextIO) -> None:
+        super().__init__(
+            plain.buffer, encoding=plain.encoding, errors="backslashreplace", line_buffering=True, write_through=True
+        )
+        self.plain = plain
+        """The stream without the filter, for rich, which filters its own text."""
+
+    def write(self, text: str) -> int:
+        """Write the text with visible escapes."""
+        super().write(printable(text))
+        return len(text)
+
+
+def install() -> None:
+    """Filter standard output and standard error."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, FilteredStream):
+            stream.flush()
+            stream.reconfigure(errors="backslashreplace", write_through=True)
+            setattr(sys, name, FilteredStream(stream))
+
+
+def rich_console(file: TextIO | None = None, **options: Any) -> Console:
+    """Return a rich console on a stream, standard output if none is given, that filters text but not its own styles."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class FilteredConsole(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    stream = sys.stdout if file is None else file
+    return FilteredConsole(file=stream.plain if isinstance(stream, FilteredStream) else stream, **options)
