@@ -1,0 +1,19 @@
+"""Ten seconds of mutations of a result set; `python tests/results/mutations.py` for longer."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from made_sets import measured
+from mutations import Fuzzer
+
+SECONDS = 10
+
+
+def test_no_mutation_of_a_result_set_gives_a_traceback_or_a_write_outside(tmp_path: Path) -> None:
+    fuzzer = Fuzzer(measured(tmp_path / "original"), tmp_path / "fuzz", seed=7)
+    end = time.monotonic() + SECONDS
+    while fuzzer.mutations < 30 or time.monotonic() < end:
+        fuzzer.step()
+    assert (fuzzer.tracebacks, fuzzer.written) == ([], [])
