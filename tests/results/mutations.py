@@ -39,7 +39,9 @@ VALUES: tuple[Any, ...] = (
 
 def mutate(directory: Path, chosen: random.Random) -> str:
     """Change one thing in a result set; returns what."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != "lock")
+    files = sorted(path for path in directory.rglob("*") if _is_plain(path) and path.name != "lock")
+    if not files:
+        return "nothing"
     file = chosen.choice(files)
     kinds: list[Callable[[Path, random.Random], str]] = [_flip, _cut, _extend, _remove, _link, _swap]
     if file.suffix == ".json":
@@ -49,6 +51,10 @@ def mutate(directory: Path, chosen: random.Random) -> str:
         _sign(directory)
         done += ", signed"
     return f"{file.relative_to(directory)}: {done}"
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _flip(file: Path, chosen: random.Random) -> str:
@@ -84,7 +90,7 @@ def _link(file: Path, chosen: random.Random) -> str:
 
 
 def _swap(file: Path, chosen: random.Random) -> str:
-    others = sorted(path for path in file.parents[0].rglob("*") if path.is_file() and path != file)
+    others = sorted(path for path in file.parent.rglob("*") if _is_plain(path) and path != file)
     if not others:
         return "nothing"
     other = chosen.choice(others)

@@ -13,7 +13,7 @@ import io
 import json
 import os
 from collections.abc import Collection, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -81,17 +81,18 @@ class ResultSet:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Become the only writer. Incompletely written files of a killed writer are removed."""
-        with self._writing("lock"), Directory.open(self.directory) as directory:
-            lock = directory.open_lock("lock")
-        with Directory.open(self.directory) as directory, os.fdopen(lock, "r+") as file:
+        with ExitStack() as opened:
+            with self._writing("lock"):
+                directory = opened.enter_context(Directory.open(self.directory))
+                lock = directory.open_lock("lock")
+                opened.callback(os.close, lock)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise _in_use(self.directory, file.read(20).strip()) from None
+                raise _in_use(self.directory, os.read(lock, 20).decode(errors="replace").strip()) from None
             with self._writing("prepare"):
-                file.truncate(0)
-                file.write(str(os.getpid()))
-                file.flush()
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, str(os.getpid()).encode(), 0)
                 self._prepare(directory)
             self.__dict__.pop("_contents", None)
             with files.reserve(directory) as self._reserve:
