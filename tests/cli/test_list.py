@@ -43,7 +43,7 @@ Databases
   han2021-dbbench                46 min  RocksDB: fills and reads with 64 write buffers [RocksDB]
   log-device                     21 min  RocksDB's write-ahead log on a device of its own [RocksDB]
   symas2018                      61 min  LMDB and RocksDB: loading, and reading while writing [root, RocksDB]
-  ycsb                           42 min  YCSB's six workloads on four stores [RocksDB]
+  ycsb                           54 min  YCSB's six workloads on four stores [memory limit, RocksDB]
 
 Times are those of the profile `standard`. Details: iosonde show STUDY
 """)

@@ -9,6 +9,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.execution import record
+from iosonde.execution.databases import Databases
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
@@ -33,6 +34,7 @@ class Equipment:
     engine: Path
     setups: Setups
     harness: Harness
+    databases: Databases
     environment: str
     """Hash of the description of machine and software."""
     environment_facts: dict[str, Any]
@@ -61,6 +63,8 @@ def carry_out(
     except TargetError as error:
         return _not_started(run, case, number, equipment, error, code="setup" if case.setup else "target")
     run = run.model_copy(update={"spec": ready.spec(run)})
+    spec, carried_over = equipment.databases.prepare(run, case)
+    run = run.model_copy(update={"spec": spec})
     context = RunContext(
         run=run,
         case=case,
@@ -69,6 +73,7 @@ def carry_out(
         ready=ready,
         target=describe(ready.target) | describe_log(run),
         harness=equipment.harness,
+        carried_over=carried_over,
         note=equipment.note,
     )
     with RunInstruments(INSTRUMENTS, context) as instruments:
@@ -81,6 +86,7 @@ def carry_out(
     ended = record.early_end(context, done, equipment.stop)
     is_kept = done.is_complete or bool(ended)
     equipment.setups.ended(run, complete=is_kept)
+    equipment.databases.ended(run)
     if equipment.stop.is_set() and not is_kept:
         return None
     composed = record.compose(

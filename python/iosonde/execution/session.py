@@ -14,6 +14,7 @@ from pathlib import Path
 from iosonde.errors import TargetError
 from iosonde.execution import compatibility, environment
 from iosonde.execution.attempt import Equipment, carry_out
+from iosonde.execution.databases import Databases
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import array_health
@@ -222,6 +223,7 @@ def _prepared(result_set: ResultSet, target: Target, observer: Observer, stop: S
         engine=engine,
         setups=Setups(plan, target, result_set.directory),
         harness=Harness(engine=engine, environment=facts, stop=stop),
+        databases=Databases(),
         environment=result_set.write_environment(facts),
         environment_facts=facts,
         session=name,

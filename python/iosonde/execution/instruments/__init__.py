@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iosonde.execution.instruments.array_health import ArrayHealth
+from iosonde.execution.instruments.carried_over_state import CarriedOverState
 from iosonde.execution.instruments.device_totals import DeviceTotals
 from iosonde.execution.instruments.drive_counters import DriveCounters
 from iosonde.execution.instruments.harness_cost import HarnessCost
@@ -22,6 +23,7 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     PreparedFiles,
     HarnessCost,
     ArrayHealth,
+    CarriedOverState,
     Temperatures,
     Purge,
     DeviceTotals,

@@ -34,6 +34,8 @@ class RunContext:
     target: dict[str, Any]
     """Description of the target before the run."""
     harness: Harness
+    carried_over: str = ""
+    """The run whose writes left the database in its state; empty if it was loaded for this run."""
     note: Callable[[str], None]
     """Shows a message to the user."""
 

@@ -99,6 +99,11 @@ class KvFields(BaseModel):
         "whatever is there; empty: as the phase has it.",
     )
     reload: bool = Field(False, description="`loaded`: load anew even if every record is there.")
+    carry_over: bool = Field(
+        False,
+        description="RocksDB and fjall: measure on the database as an earlier run's writes left it, with a warning, "
+        "instead of loading it again.",
+    )
     load_order: Literal["sequential", "random"] = Field("sequential", description="Order of keys in which is loaded.")
     load_batch: int = Field(1000, ge=1, le=10**6, description="Records in one transaction or batch of the load.")
     load_sync: bool = Field(False, description="Whether each batch of the load is durable before the next.")
@@ -150,7 +155,8 @@ class KvFields(BaseModel):
 
 WHOLE_WORKLOAD = (
     *("store", "library", *STORES[:-1], "records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
-    *("database", "reload", "load_order", "load_batch", "load_sync", "settle", "reopen", "page_cache", "settle_at_end"),
+    *("database", "reload", "carry_over", "load_order", "load_batch", "load_sync"),
+    *("settle", "reopen", "page_cache", "settle_at_end"),
     *("memory_limit", "log", "log_target", "ramp", "interval"),
 )
 """Parameters of the run: streams that run together must agree on them."""

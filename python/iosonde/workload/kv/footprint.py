@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.workload.interface import Layout
+from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
+from iosonde.workload.kv.phases import LOG_STRUCTURED, WRITES
 
 SPACE_FACTOR = 2
 """Room that a database is assumed to need at most, as a multiple of its records: half-full pages, files that a
@@ -69,7 +71,15 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
     whole = next(iter(streams.values()))
     if whole.database != "loaded" or whole.store == "null":
         return "never"
-    return "always" if whole.reload else "missing"
+    return "always" if whole.reload or _is_reloaded(streams) else "missing"
+
+
+def _is_reloaded(streams: Mapping[str, KvParameters]) -> bool:
+    """Whether repeats of this run load the database again (`execution/databases.py`)."""
+    whole = next(iter(streams.values()))
+    if whole.store not in LOG_STRUCTURED or whole.carry_over:
+        return False
+    return any(name in WRITES for each in streams.values() for name, _ in operations_of(each.operations or "read"))
 
 
 def prepares(stream: KvParameters) -> bool:

@@ -31,6 +31,9 @@ OPERATIONS = ("read", "update", "insert", "delete", "scan", "iterate", "read_mod
 
 WRITES = {"update", "insert", "delete", "read_modify_write"}
 
+LOG_STRUCTURED = ("rocksdb", "fjall")
+"""Stores that compact in the background what was written: a run after writes loads their databases again."""
+
 LOADS = ("load", "fillseq", "fillrandom", "filluniquerandom")
 """Phases that begin with an empty database and write as many records as it is to have."""
 

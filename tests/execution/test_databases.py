@@ -1,0 +1,64 @@
+"""Log-structured stores start from a loaded database, or the record says that they did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iosonde.execution.databases import EARLIER_SESSION, Databases
+from iosonde.execution.engine import without_engine
+from iosonde.execution.instruments.carried_over_state import CarriedOverState
+from iosonde.results.schema import Failure
+
+pytestmark = pytest.mark.unit
+
+
+def run(name: str, path: Path, operation: str, *, store: str = "rocksdb", reload: bool = False) -> Any:
+    workload = {
+        "kind": "kv",
+        "store": {"kind": store},
+        "target": {"kind": "directory", "path": str(path)},
+        "database": {"kind": "loaded", "reload": reload},
+        "streams": [{"operations": [{"operation": operation, "weight": 1.0}]}],
+    }
+    return SimpleNamespace(run_id=name, spec={"workload": workload})
+
+
+def reloads(databases: Databases, each: Any, **parameters: Any) -> tuple[bool, str]:
+    spec, carried_over = databases.prepare(each, SimpleNamespace(parameters=parameters))  # type: ignore[arg-type]
+    each.spec = spec
+    databases.ended(each)
+    return spec["workload"]["database"]["reload"], carried_over
+
+
+def test_a_run_after_writes_loads_again_and_reads_in_a_row_do_not(tmp_path: Path) -> None:
+    databases, path = Databases(), tmp_path / "db"
+    kinds = ["update", "read", "read", "read_modify_write", "update", "read"]
+    assert [reloads(databases, run(f"r{number}", path, kind))[0] for number, kind in enumerate(kinds)] == [
+        *(False, True, False, False, True, True)
+    ]
+
+
+def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path) -> None:
+    databases, path = Databases(), tmp_path / "db"
+    assert reloads(databases, run("first", path, "update"), carry_over=True) == (False, "")
+    assert reloads(databases, run("second", path, "read"), carry_over=True) == (False, "first")
+    instrument = CarriedOverState(SimpleNamespace(carried_over="first"))  # type: ignore[arg-type]
+    [warning] = instrument.stop(without_engine(Failure(code="", message=""))).warnings
+    assert warning.code == "carried_over_state" and "`first` left" in warning.message
+
+
+def test_databases_do_not_affect_each_other_and_trees_keep_theirs(tmp_path: Path) -> None:
+    databases = Databases()
+    reloads(databases, run("a", tmp_path / "a", "update"))
+    assert reloads(databases, run("b", tmp_path / "b", "read")) == (False, "")
+    reloads(databases, run("c", tmp_path / "c", "update", store="lmdb"))
+    assert reloads(databases, run("d", tmp_path / "c", "read", store="lmdb")) == (False, "")
+
+
+def test_a_database_of_an_earlier_session_counts_as_written(tmp_path: Path) -> None:
+    assert reloads(Databases(), run("a", tmp_path, "read"))[0]
+    assert reloads(Databases(), run("a", tmp_path, "read"), carry_over=True) == (False, EARLIER_SESSION)
