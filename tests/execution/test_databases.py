@@ -8,20 +8,54 @@ from typing import Any
 
 import pytest
 
+from iosonde.execution import execute
 from iosonde.execution.databases import EARLIER_SESSION, Databases
 from iosonde.execution.engine import without_engine
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
+from iosonde.planning import expand, parse
 from iosonde.results.schema import Failure
+from iosonde.storage import open_target
 
-pytestmark = pytest.mark.unit
+STUDY = """
+name = "stores"
+title = "Stores"
+question = "?"
+workload = "kv"
+repeats = 2
+shuffle = false
+[measurement]
+store = "fjall"
+phase = "overwrite"
+records = "1k"
+duration = "200ms"
+interval = "100ms"
+[[parts]]
+name = "main"
+[profiles.standard]
+"""
 
 
-def run(name: str, path: Path, operation: str, *, store: str = "rocksdb", reload: bool = False) -> Any:
+@pytest.mark.parametrize("carry_over", [False, True])
+@pytest.mark.engine
+def test_the_second_run_of_overwrites_loads_again_unless_it_carries_over(tmp_path: Path, carry_over: bool) -> None:
+    (tmp_path / "target").mkdir()
+    settings = {"carry_over": "true"} if carry_over else {}
+    done = execute(expand(parse(STUDY), open_target(str(tmp_path / "target")), settings=settings), tmp_path / "set")
+    first, second = done.records()
+    assert (first.outcome, second.outcome) == ("complete", "complete")
+    assert first.result and first.result["layout"]["written_bytes"] > 0
+    assert second.result and (second.result["layout"]["written_bytes"] > 0) is not carry_over
+    warned = [each.message for each in second.warnings if each.code == "carried_over_state"]
+    assert (warned == []) is not carry_over
+    assert all("`c0001-r1` left" in message for message in warned)
+
+
+def run(name: str, path: Path, operation: str, *, store: str = "rocksdb", kind: str = "loaded") -> Any:
     workload = {
         "kind": "kv",
         "store": {"kind": store},
         "target": {"kind": "directory", "path": str(path)},
-        "database": {"kind": "loaded", "reload": reload},
+        "database": {"kind": kind, "reload": False},
         "streams": [{"operations": [{"operation": operation, "weight": 1.0}]}],
     }
     return SimpleNamespace(run_id=name, spec={"workload": workload})
@@ -49,6 +83,12 @@ def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path)
     instrument = CarriedOverState(SimpleNamespace(carried_over="first"))  # type: ignore[arg-type]
     [warning] = instrument.stop(without_engine(Failure(code="", message=""))).warnings
     assert warning.code == "carried_over_state" and "`first` left" in warning.message
+
+
+def test_a_run_that_loads_an_empty_database_leaves_it_loaded(tmp_path: Path) -> None:
+    databases, path = Databases(), tmp_path / "db"
+    reloads(databases, run("load", path, "update", kind="empty"))
+    assert reloads(databases, run("read", path, "read")) == (False, "")
 
 
 def test_databases_do_not_affect_each_other_and_trees_keep_theirs(tmp_path: Path) -> None:

@@ -46,7 +46,10 @@ class Databases:
         path = _path(workload)
         if path is None:
             return
-        if workload["database"].get("reload") or workload["database"]["kind"] == "empty":
+        if workload["database"]["kind"] == "empty":  # The run was the load.
+            self._written_by.pop(path, None)
+            return
+        if workload["database"].get("reload"):
             self._written_by.pop(path, None)
         if any(each["operation"] in WRITES for stream in workload["streams"] for each in stream["operations"]):
             self._written_by[path] = run.run_id
