@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 export PATH := $(BIN):$(PATH)
 DEMO := $(CURDIR)/iosonde-results
 
-.PHONY: demo lab test check check-rust check-python format setup setup-dev bench fresh wheel protocol clean help
+.PHONY: demo lab test check check-rust check-python format setup setup-dev bench fresh wheel protocol docs man clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -62,6 +62,16 @@ bench: setup-dev ## Measure the engine against fio, and what measuring costs (te
 	python bench/vs_fio.py
 	python bench/engine_cost.py
 	pytest -q -m quiet --also quiet
+
+docs: setup-dev ## Build the documentation site in build/site
+	python -m iosonde man --format md > docs/cli.md
+	python tests/docs/test_python_reference.py
+	mkdocs build --quiet
+	@echo build/site/index.html
+
+man: setup ## Write the manual page to build/iosonde.1
+	@mkdir -p build
+	iosonde man > build/iosonde.1
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev

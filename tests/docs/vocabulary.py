@@ -1,0 +1,109 @@
+"""Words that iosonde does not use in texts for users, with the term to use instead (docs/glossary.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+BANNED = {
+    r"\btells?\b(?! (?:them|you|us|[\w ]*apart))|\btold\b": "report, return, show",
+    r"\bspeaks? of\b|\bspoken of\b": "describe",
+    r"\bstands? (?:on|behind|for|still|beside|below)\b|\bstood (?:on|behind|for)\b": "based on, backed by, means",
+    r"\bwhat is left\b|\bleft over\b|\bleft behind\b": "remaining, leftover",
+    r"\bplaces in the queue\b|\bplaces (?:were )?free\b": "queue underutilized",
+    r"\bmemory answered\b|\banswered by (?:memory|the page cache|a cache)\b|\bcache answered\b": "served from the page cache",
+    r"\bthe tool,? not the disk\b|\bdisk or the tool\b|\bset by the (?:disk|tool)\b": "device-limited, harness-limited",
+    r"\b(?:go|goes|going|went) on\b": "continue",
+    r"\bheld back\b|\bhold back\b": "stalled, throttled",
+    r"\bkeeps? (?:its|their) promise\b|\bpromise[sd]?\b": "expected value",
+    r"\bfor good\b": "permanently",
+    r"\bunmade\b|\bmade anew\b|\bmakes? anew\b": "created, removed, recreated",
+    r"\bfurnish\w*": "create, provision",
+    r"\bground that\b|\bprovider ground\b": "device provider",
+    r"\bask(?:s|ed)? for what cannot\b|\bcannot be done\b": "unsupported",
+    r"\buntold\b": "not reported",
+    r"\bto be seen\b": "visible",
+    r"\bas it lasts\b|\bin the course of time\b|\bin the course of\b": "over time, during",
+    r"\bwhose file\b|\bwhose it is\b": "source",
+    r"\bgives? back\b|\bgiven back\b": "recover",
+    r"\bbeyond the memory\b": "larger than memory",
+    r"\bunsure\b|\bhow sure\b": "low confidence",
+    r"\bmeanwhile\b": "during the run, since then",
+    r"\bdearer\b": "slower, more expensive",
+    r"\bwhether what was written comes back\b|\bcomes? back as it was\b": "data verification",
+    r"\bbegin (?:anew|again)\b|\banew\b": "again, start again",
+    r"\bholds? something\b": "contains data",
+    r"\bat the begin\b|\bthe begin of\b": "start",
+    r"\bat its end\b": "finished, at the end",
+    r"\bowes?\b": "missing runs",
+    r"\boffers? no way\b|\bhas it\b(?= that)": "report",
+    r"\bwhat (?:a|one) row speaks\b": "scope",
+}
+"""Pattern -> what to write instead."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """One banned word where it is used."""
+
+    place: str
+    text: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text} -> {self.instead}"
+
+
+def uses(text: str, place: str) -> Iterator[Use]:
+    """Banned words in a text, code and links left out."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
+        for pattern, instead in BANNED.items():
+            for found in re.finditer(pattern, prose, re.IGNORECASE):
+                near = prose[max(found.start() - 30, 0) : found.end() + 30].strip()
+                yield Use(f"{place}:{number}", f"`{found[0]}` in `{near}`", instead)
+
+
+def without_code(text: str) -> str:
+    """Markdown with its code blocks emptied; lines keep their numbers."""
+    return re.sub(r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+
+
+def pages() -> Iterator[Path]:
+    """Every page for users and contributors."""
+    yield from sorted(ROOT.glob("*.md"))
+    yield from sorted((ROOT / "docs").glob("*.md"))
+
+
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """String literals of a module that are no docstrings, with their lines: the texts that users see."""
+    tree = ast.parse(source)
+    documentation = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.lineno, node.value
+
+
+def study_texts(path: Path) -> Iterator[str]:
+    """Titles, questions, descriptions and captions of a study."""
+
+    def texts(value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, each in value.items():
+                if isinstance(each, str) and name in ("title", "question", "description", "caption", "rule", "beside_rule"):
+                    yield each
+                else:
+                    yield from texts(each)
+        elif isinstance(value, list):
+            for each in value:
+                yield from texts(each)
+
+    yield from texts(tomllib.loads(path.read_text()))
