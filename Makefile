@@ -66,7 +66,7 @@ bench: setup-dev ## Measure the engine against fio, and what measuring costs (te
 docs: setup-dev ## Build the documentation site in build/site
 	python -m iosonde man --format md > docs/cli.md
 	python tests/docs/test_python_reference.py
-	mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo build/site/index.html
 
 man: setup ## Write the manual page to build/iosonde.1

@@ -1,34 +1,48 @@
-"""Finds out what storage really delivers, and proves it.
+"""Measure storage and explain the results.
 
     import iosonde
 
     results = iosonde.run("quick", target="/mnt/disk", profile="quick")
     results = iosonde.load("iosonde-results/quick-20260102-030405")
-    results.runs, results.intervals, results.sql("SELECT ...")
 
-Both names load what they need when they are used, so that `iosonde --help` is instant.
+A result set has
+
+    print(results)          the report as text; a notebook shows it with figures
+    results.findings        answers with values, intervals and evidence
+    results.metrics         metrics per run, as a Polars frame
+    results.case_metrics    medians and confidence intervals per case
+    results.figures         figures of the report
+    results.runs, results.intervals, results.histograms, results.warnings
+    results.sql("SELECT ...")
+
+Errors are `iosonde.IosondeError`. Names are imported when they are used, so that `iosonde --help` is fast.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from iosonde.errors import IosondeError
     from iosonde.execution.run import run
-    from iosonde.results.result_set import load
+    from iosonde.results.result_set import ResultSet, load
+    from iosonde.study.model import Study
 
-__all__ = ["load", "run"]
+__all__ = ["IosondeError", "ResultSet", "Study", "load", "run"]
+
+_MODULES = {
+    "IosondeError": "iosonde.errors",
+    "ResultSet": "iosonde.results.result_set",
+    "Study": "iosonde.study.model",
+    "load": "iosonde.results.result_set",
+    "run": "iosonde.execution.run",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "run":
-        from iosonde.execution.run import run
-
-        return run
-    if name == "load":
-        from iosonde.results.result_set import load
-
-        return load
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module `iosonde` has no attribute `{name}`")
 
 

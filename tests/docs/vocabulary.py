@@ -98,7 +98,14 @@ def study_texts(path: Path) -> Iterator[str]:
     def texts(value: object) -> Iterator[str]:
         if isinstance(value, dict):
             for name, each in value.items():
-                if isinstance(each, str) and name in ("title", "question", "description", "caption", "rule", "beside_rule"):
+                if isinstance(each, str) and name in (
+                    "title",
+                    "question",
+                    "description",
+                    "caption",
+                    "rule",
+                    "beside_rule",
+                ):
                     yield each
                 else:
                     yield from texts(each)

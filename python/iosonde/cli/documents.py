@@ -22,7 +22,7 @@ def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = Fa
 
     documents = []
     for chapter in collect(result_sets, mix_simulated=mix_simulated).chapters:
-        found = dict(chapter.findings)
+        answers = dict(chapter.answers)
         for source in chapter.material.sources:
             documents.append(
                 {
@@ -34,7 +34,9 @@ def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = Fa
                     "target": source.plan.target,
                     "simulated": source.simulated,
                     "missing_runs": len(source.missing),
-                    "findings": [_finding(each) for each in found[source.label]],
+                    "answer": [finding.sentence for finding in answers[source.label].summary],
+                    "trust": answers[source.label].trust.line,
+                    "findings": [_finding(each) for each in answers[source.label].findings],
                     "metrics": _metrics(chapter.material.summary, source.label),
                     "warnings": source.results.warnings.to_dicts(),
                 }
@@ -43,7 +45,13 @@ def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = Fa
 
 
 def _finding(finding: Any) -> dict[str, Any]:
-    return {"kind": finding.kind, **dataclasses.asdict(finding)}
+    return {
+        "kind": finding.kind,
+        "topic": finding.topic,
+        "sentence": finding.sentence,
+        "evidence": finding.evidence,
+        **dataclasses.asdict(finding),
+    }
 
 
 def _metrics(summary: Any, label: str) -> list[dict[str, Any]]:

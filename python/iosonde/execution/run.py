@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from iosonde.execution.observer import Observer
 from iosonde.execution.session import execute
+from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
@@ -27,21 +29,41 @@ def run(
     confirm: Sequence[str] = (),
     observer: Observer | None = None,
     time_limit_s: float | None = None,
+    progress: bool = True,
 ) -> ResultSet:
-    """Carry out a study (by name, path, or made in Python) on a target, and keep its results in `output`.
+    """Run a study on a target and return its result set.
 
-    `settings` are those of `--set`: a factor or parameter and its values as text. `destroy` names the block devices of
-    the target that may be overwritten, and `confirm` repeats the serial numbers of those that hold something. Without
-    `output` the result set is a new directory under `iosonde-results`. When `time_limit_s` is over the study ends with
-    what it has.
+    `study` is a name, a path or a `Study`. `settings` are those of `--set`: a factor or parameter and its values as
+    text. `destroy` names the block devices of the target that may be overwritten; `confirm` repeats the serial numbers
+    of those that are not empty. `output` is a new directory, by default one under `iosonde-results`. After
+    `time_limit_s` seconds the study stops and keeps completed runs.
+
+    Progress is shown in a notebook and on a terminal, unless `progress` is false or an `observer` is given.
     """
     chosen = study if isinstance(study, Study) else load(study)
     plan = expand(chosen, open_target(str(target)), profile=profile, repeats=repeats, settings=settings)
     directory = output or default_directory(plan.study_name)
     consent = Consent(destroy=tuple(destroy), confirm=tuple(confirm))
-    return execute(plan, directory, observer=observer, time_limit_s=time_limit_s, consent=consent)
+    with _observed(plan, observer, progress=progress) as watching:
+        return execute(plan, directory, observer=watching, time_limit_s=time_limit_s, consent=consent)
+
+
+@contextmanager
+def _observed(plan: Plan, observer: Observer | None, *, progress: bool) -> Iterator[Observer | None]:
+    """The observer that was given, or a progress display where somebody can see it."""
+    from rich.console import Console
+
+    from iosonde.execution.progress import watch
+    from iosonde.procedure.schedule import Remaining
+
+    console = Console(stderr=True, highlight=False)
+    if observer or not progress or not (console.is_terminal or console.is_jupyter):
+        yield observer
+        return
+    with watch(Remaining.of(plan), console, info=console.print, warning=console.print) as display:
+        yield display
 
 
 def default_directory(study_name: str) -> Path:
-    """Where a result set goes that was not given a place: a directory that names study and time."""
+    """The default directory of a result set, named after study and time."""
     return Path("iosonde-results") / f"{study_name}-{datetime.now():%Y%m%d-%H%M%S}"

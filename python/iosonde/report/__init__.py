@@ -100,6 +100,26 @@ def terminal(result_set: ResultSet, console: Console, *, report_path: Path | Non
     on_terminal.show(collect([result_set]), console, report_path=report_path)
 
 
+def as_text(result_set: ResultSet) -> str:
+    """Return what `terminal` prints, at 80 columns."""
+    import io
+
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    with console.capture() as captured:
+        terminal(result_set, console)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def notebook(result_set: ResultSet) -> str:
+    """Return answer, summary and figures as HTML, for notebooks."""
+    from iosonde.report.content.report import collect
+    from iosonde.report.writers import notebook
+
+    return notebook.render(collect([result_set]))
+
+
 def _write_page(report: Report, path: Path, roots: Sequence[Path]) -> Path:
     from iosonde.report.writers import html
     from iosonde.results.files import write_output

@@ -76,6 +76,14 @@ class ResultSet:
     def __repr__(self) -> str:
         return f"ResultSet({str(self.directory)!r}, {len(self.records())} of {len(self.known_runs())} runs)"
 
+    def __str__(self) -> str:
+        """The report as text: answer, trust, summary and findings."""
+        return str(self._of_higher_layer("iosonde.report", "as_text"))
+
+    def _repr_html_(self) -> str:
+        """The same with figures, for notebooks."""
+        return str(self._of_higher_layer("iosonde.report", "notebook"))
+
     # Writing
 
     @contextmanager

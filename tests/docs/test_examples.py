@@ -1,0 +1,71 @@
+"""Commands and code in the docs: every option exists, studies exist, and those on simulated targets run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import Iosonde
+from engines import real_engine
+from vocabulary import pages
+
+from iosonde.cli import COMMANDS, manual
+from iosonde.data import shipped
+
+OPTIONS = {
+    entry.name: {name for names, _ in entry.parameters for name in re.findall(r"--?[a-z-]+", names)}
+    for entry in manual.entries()
+}
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command of iosonde in a block of shell text, with its page."""
+    for page in pages():
+        if page.name == "cli.md":
+            continue
+        for block in re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words[:1] == ["iosonde"] and len(words) > 1 and words[1] in COMMANDS:
+                    yield page.name, words[1:]
+
+
+def own_options(words: list[str]) -> list[str]:
+    """The options of iosonde itself: those before `--`, values left out."""
+    before = words[: words.index("--")] if "--" in words else words
+    return [word.partition("=")[0] for word in before if re.fullmatch(r"--?[a-z][a-z-]*(=.*)?", word)]
+
+
+@pytest.mark.parametrize(
+    ("page", "words"), list(commands()), ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60]
+)
+def test_every_subcommand_option_and_study_exists(page: str, words: list[str]) -> None:
+    name = " ".join(words[:2]) if words[0] == "lab" else words[0]
+    assert set(own_options(words)) <= OPTIONS[name] | {"--help"}
+    if words[0] in ("run", "plan", "show") and not words[1].endswith(".toml") and words[1] != "STUDY":
+        assert words[1] in shipped()
+
+
+def test_measurements_of_the_concepts_page_run(iosonde: Iosonde, tmp_path: Path) -> None:
+    measured = [words for page, words in commands() if page == "concepts.md"]
+    assert len(measured) == 2
+    for words in measured:
+        done = iosonde(*words, IOSONDE_ENGINE=str(real_engine()))
+        assert done.returncode == 0, done.stderr
+        assert ("open loop" if "--rate" in words else "closed loop") in done.stdout
+
+
+def test_the_tutorial_runs(iosonde: Iosonde, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the simulated drive, with a part of its runs so that it takes seconds."""
+    monkeypatch.chdir(tmp_path)
+    sections = [words for page, words in commands() if page == "tutorial.md" and "/mnt/disk" not in words]
+    for words in sections:
+        less = ["--repeats", "1", "--set", "queue_depth=1", "--set", "span=64MiB", "--set", "duration=50ms", "--set", "ramp=10ms"] if words[0] == "run" else []
+        done = iosonde(*words, *less, IOSONDE_ENGINE=str(real_engine()))
+        assert done.returncode == 0, (words, done.stderr)
+    assert (tmp_path / "first/report.html").exists()
+    assert (tmp_path / "first.md").exists()
+    assert list((tmp_path / "first-csv").iterdir())
