@@ -27,5 +27,5 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if is_project_page:
         markdown = re.sub(r"\]\(docs/", "](", markdown)
     markdown = re.sub(rf"\]\(\.\./({'|'.join(map(re.escape, PAGES))})", r"](\1", markdown)
-    elsewhere = r"\.\./[^)]*|LICENSE|README\.md" if is_project_page else r"\.\./[^)]*"
+    elsewhere = r"\.\./[^)]*|LICENSE|THIRD-PARTY-NOTICES\.txt|README\.md" if is_project_page else r"\.\./[^)]*"
     return re.sub(rf"\[([^\]]+)\]\((?:{elsewhere})\)", r"\1", markdown)
