@@ -95,7 +95,7 @@ SCENARIOS = [
 ]
 COLUMNS = (
     *("baselines", "allowance", "session effects", "planted loss"),
-    *("regression (exit 1)", "cannot tell (exit 2)", "planted cells found"),
+    *("regression (exit 1)", "undetermined (exit 2)", "planted cells found"),
 )
 
 

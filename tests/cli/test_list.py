@@ -22,8 +22,8 @@ Latency under load
   write-stress                    9 min  Reads while writes saturate the target
 
 Sustained performance
-  idle-recovery                  ≤2.6 h  What a pause gives back
-  master2010-degradation         80 min  What is left after an hour of random writes
+  idle-recovery                  ≤2.6 h  What a pause recovers
+  master2010-degradation         80 min  Performance after an hour of random writes
   mixed-endurance                40 min  Five nines of a mixed load that does not end
   snia-cross-stimulus-recovery    1.8 h  Sequential, then random, then sequential writes again
   snia-host-idle-recovery        ≤1.8 h  Random writes with pauses between
@@ -36,7 +36,7 @@ Arrays and file systems
   array-degraded                 77 min  Arrays that lost a member [root, 4 devices]
   davidovic2019-raid0            71 min  One, two and three drives in RAID 0 [root, 3 devices]
   filesystems                    40 min  What a file system costs [root]
-  han2021-raid                   79 min  RAID levels against their promise [root, 8 devices]
+  han2021-raid                   79 min  RAID levels compared with their expected throughput [root, 8 devices]
   systems                        35 min  Two systems side by side
 
 Databases

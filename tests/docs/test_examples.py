@@ -63,7 +63,22 @@ def test_the_tutorial_runs(iosonde: Iosonde, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     sections = [words for page, words in commands() if page == "tutorial.md" and "/mnt/disk" not in words]
     for words in sections:
-        less = ["--repeats", "1", "--set", "queue_depth=1", "--set", "span=64MiB", "--set", "duration=50ms", "--set", "ramp=10ms"] if words[0] == "run" else []
+        less = (
+            [
+                "--repeats",
+                "1",
+                "--set",
+                "queue_depth=1",
+                "--set",
+                "span=64MiB",
+                "--set",
+                "duration=50ms",
+                "--set",
+                "ramp=10ms",
+            ]
+            if words[0] == "run"
+            else []
+        )
         small = [word.replace("sim:pm963", "sim:pm963,capacity=1GiB") for word in words]
         done = iosonde(*small, *less, IOSONDE_ENGINE=str(real_engine()))
         assert done.returncode == 0, (words, done.stderr)

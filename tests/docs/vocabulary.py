@@ -88,7 +88,9 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation
+        # Names of columns, kinds and keys are no text.
+        if is_text and not re.fullmatch(r"[A-Za-z_.]+", node.value):
             yield node.lineno, node.value
 
 

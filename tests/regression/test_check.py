@@ -123,7 +123,7 @@ def test_one_baseline_states_its_assumption_and_cannot_prove_a_small_loss(
 ) -> None:
     done = iosonde("check", result_sets["equal"], "--baseline", result_sets["b0"])
     assert done.returncode == 2
-    assert done.stdout.startswith("Cannot tell: ")
+    assert done.stdout.startswith("Undetermined: ")
     assert "variance between sessions is unknown with one baseline" in done.stdout
 
 

@@ -203,7 +203,7 @@ def test_parameters_that_do_not_fit_together_are_refused() -> None:
             "strided access needs one of `stride` and `stride_blocks`, and no other access has them",
             "strided access needs one of `stride` and `stride_blocks`, and no other access has them",
             "`stride` is smaller than `block_size`",
-            "`stride_blocks` cannot be told from a mix of sizes",
+            "`stride_blocks` is undefined for a mix of sizes",
             "`distribution` is for random access only",
             "`coverage` is for random access only",
             '`coverage = "each_once"` leaves no choice to `distribution`',
@@ -414,7 +414,7 @@ def test_reducible_data_is_asked_of_the_engine_only_where_it_is_asked_for() -> N
     ("parameters", "message"),
     [
         ({"backend": "null"}, "needs a target that keeps data"),
-        ({"trim_fraction": 0.1, "read_fraction": 0.5}, "cannot tell what a trimmed block should hold"),
+        ({"trim_fraction": 0.1, "read_fraction": 0.5}, "does not know the contents of trimmed blocks"),
         ({"payload": "zeros"}, "there are no zeros and no duplicates"),
         ({"duplicate_fraction": 0.5}, "there are no zeros and no duplicates"),
         ({"block_size": 1000, "io_mode": "buffered"}, "in whole sectors of 512 B"),

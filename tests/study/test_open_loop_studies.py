@@ -97,7 +97,7 @@ def test_write_stress_shows_what_writes_do_to_reads_and_that_they_recover(tmp_pa
     )
     assert "(4 KiB random)" in random
     assert [figure.title for figure in chapter.figures] == [
-        "Reads in the course of the run",
-        "What was written meanwhile",
+        "Reads over the run",
+        "Concurrent writes",
         "Reads over the whole run",
     ]

@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Check result sets for regressions.
 
-    Exit codes: 0 no regression, 1 regression, 2 cannot tell (including errors).
+    Exit codes: 0 no regression, 1 regression, 2 undetermined (including errors).
 
     Each result set is one session of the same study. The variance between baseline sessions decides what counts as a
     loss.

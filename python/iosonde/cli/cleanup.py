@@ -24,7 +24,7 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", help="Remove kept files without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what crashed or killed runs left behind.
+    """Remove leftovers of crashed or killed runs.
 
     Files, mounts, arrays and loop devices. Only what iosonde recorded before creating it is removed, and only if it is
     unchanged.

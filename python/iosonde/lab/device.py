@@ -81,7 +81,7 @@ class ThrottledDevice:
         if not is_gone and not self._loop.close():
             raise LabError(
                 f"`{self.path}` is still in use, and its data is gone",
-                hint=f"unmount or stop what stands on it; then it detaches by itself (`lsblk {self.path}`)",
+                hint=f"unmount or stop what is built on it; then it detaches by itself (`lsblk {self.path}`)",
             )
 
     def _attach(self) -> loop_devices.LoopDevice:

@@ -138,7 +138,7 @@ LIST = (
     ),
     Metric(
         name="stalled_seconds",
-        title="Writes held back",
+        title="Write stalls",
         unit="s",
         formula="time for which the store says that it held writes back, summed over threads, at most until the end",
         better="lower",

@@ -47,7 +47,7 @@ def check_direct(drafts: Sequence[Draft], target: Target) -> None:
         for (name, each), draft in wanted.items()
         if name == parameter and draft.varies(name) and (name, each) not in refused
     ]
-    hint = f"leave out what cannot be done: `--set {parameter}={','.join(possible)}`" if possible else error.hint
+    hint = f"leave out unsupported values: `--set {parameter}={','.join(possible)}`" if possible else error.hint
     where = f"{error.where}\n  in case `{wanted[parameter, size].case.case_id}`, by the parameter `{parameter}`"
     raise TargetError(error.what, where=where, hint=hint)
 

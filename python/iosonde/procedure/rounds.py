@@ -451,7 +451,7 @@ def _combinations(part: Part) -> list[dict[str, Scalar | Level]]:
 def _read_track(track: Mapping[str, Scalar], factors: Mapping[str, Sequence[Scalar | Level]]) -> dict[str, Scalar]:
     unknown = next((name for name in track if name not in factors), None)
     if unknown:
-        raise StudyError(f"`{unknown}` does not vary within a round, so it cannot tell what is tracked")
+        raise StudyError(f"`{unknown}` does not vary within a round, so the tracked load is ambiguous")
     return {name: _read(name, level) if _is_plain(factors[name]) else level for name, level in track.items()}
 
 

@@ -29,12 +29,12 @@ def summary(check: Check) -> str:
     against = f"{len(check.baselines)} baseline{'s' if len(check.baselines) != 1 else ''}"
     compared = f"{len(check.cells)} cells against {against}"
     if not check.cells:
-        return f"Cannot tell: no case of {against} has a rate or a latency."
+        return f"Undetermined: no case of {against} has a rate or a latency."
     if found := check.regressions:
         worst = found[0]
         return f"Regression in {len(found)} of {compared}; largest: {_loss_text(worst)} in {worst.case_id}."
     if check.undecided:
-        return f"Cannot tell: {len(check.undecided)} of {compared} are undecided; no regression in the others."
+        return f"Undetermined: {len(check.undecided)} of {compared} are undecided; no regression in the others."
     return f"No regression in {compared}; {_power_text(check)}"
 
 

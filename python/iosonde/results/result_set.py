@@ -362,7 +362,7 @@ def _in_use(directory: Path, holder: str) -> ResultsError:
     holder = holder if holder.isdecimal() else "unknown"
     return ResultsError(
         f"`{directory}` is being written by process {holder}",
-        hint="wait until it exits, or stop it with Ctrl-C; `report` and `sql` can read it meanwhile",
+        hint="wait until it exits, or stop it with Ctrl-C; `report` and `sql` can read it at any time",
     )
 
 

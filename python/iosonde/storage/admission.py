@@ -151,5 +151,5 @@ def _refused(reason: str) -> TargetError:
     return TargetError(
         "the plan of this result set names what its own target does not give; nothing was written",
         where=reason,
-        hint="the result set was edited, or made to harm; to measure here, run the study anew with `iosonde run`",
+        hint="the result set was edited, or made to harm; to measure here, run the study again with `iosonde run`",
     )

@@ -81,7 +81,7 @@ class _OnDisk(Target):
         for size in block_sizes:
             if size % alignment:
                 raise TargetError(
-                    f"direct I/O of {format_bytes(size)} cannot be done on `{self.name}`: it takes multiples of "
+                    f"direct I/O of {format_bytes(size)} is not supported on `{self.name}`: it takes multiples of "
                     f"{format_bytes(alignment)}",
                     where=self._file_system_text(),
                     hint=f"start at that with `--set block_size={compact_size(alignment)},...`, or measure through the "

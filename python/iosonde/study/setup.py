@@ -94,10 +94,10 @@ class SetupParameters(BaseModel):
     mount_options: Annotated[str | None, BeforeValidator(_read_mount_options)] = Field(
         None, description="Options of mount(8), separated by commas."
     )
-    fresh: Fresh | None = Field(None, description="How often all of it is made anew: once a `study`, `case` or `run`.")
+    fresh: Fresh | None = Field(None, description="How often all of it is recreated: once a `study`, `case` or `run`.")
     setup_size: Annotated[int | None, BeforeValidator(_read_setup_size)] = Field(
         None,
-        description="On a directory as target: size of the file under a loop device that stands for a device. Empty: "
+        description="On a directory as target: size of the file under a loop device that represents a device. Empty: "
         "most of what is free, 16 GiB at most.",
     )
 

@@ -126,7 +126,7 @@ def _turnaround(evidence: Evidence) -> Told | None:
     rest = f", of which the harness alone takes {harness:.0f} ns" if harness is not None else ""
     return _told(
         "turnaround",
-        f"places in the queue were free {_percent(share)} of the time while the tool made the next I/O ready "
+        f"the queue was underfilled {_percent(share)} of the time while the next I/O was prepared "
         f"({_time(each)} an I/O{rest})",
     )
 
@@ -209,7 +209,9 @@ def _reads_from_memory(evidence: Evidence) -> Told | None:
         return None
     before = evidence.cached_before_share
     known = f"; {_percent(before)} of the span was cached before the first" if before is not None else ""
-    return _told("reads_from_memory", f"memory answered {_percent(share)} of the bytes read{known}", share=share)
+    return _told(
+        "reads_from_memory", f"{_percent(share)} of the bytes read were served from the page cache{known}", share=share
+    )
 
 
 def _writes_to_memory(evidence: Evidence) -> Told | None:
@@ -241,7 +243,7 @@ def _no_block_device(evidence: Evidence) -> Told | None:
     kind = evidence.file_system.get("kind")
     if evidence.facts.target.get("devices") or evidence.is_in_memory or not kind:
         return None
-    return _told("no_block_device", f"no block device is to be seen under the file system `{kind}`")
+    return _told("no_block_device", f"no block device is visible under the file system `{kind}`")
 
 
 def _span_fits_memory(evidence: Evidence) -> Told | None:
@@ -303,7 +305,9 @@ def _other_io(evidence: Evidence) -> Told | None:
     share, size = evidence.other_bytes_share, evidence.other_bytes
     if share is None or size is None or share < limits.OTHER_SHARE or size < limits.OTHER_BYTES:
         return None
-    return _told("other_io", f"others moved {_bytes(size)} on the device meanwhile, {_percent(share)} of its bytes")
+    return _told(
+        "other_io", f"others moved {_bytes(size)} on the device during the run, {_percent(share)} of its bytes"
+    )
 
 
 def _throttled_device(evidence: Evidence) -> Told | None:
@@ -373,9 +377,7 @@ def _places_free(evidence: Evidence) -> Told | None:
     share = evidence.unexplained_share
     if share is None or share < limits.TOOL_SHARE + (evidence.mean_latency_share or 0.0):
         return None
-    return _told(
-        "places_free", f"places in the queue were free {_percent(share)} of the time for no reason that is known"
-    )
+    return _told("places_free", f"the queue was underfilled {_percent(share)} of the time for no reason that is known")
 
 
 def _short_for_tail(evidence: Evidence) -> Told | None:

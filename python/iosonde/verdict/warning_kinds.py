@@ -61,8 +61,8 @@ _LIST = (
     ),
     WarningKind(
         code="turnaround",
-        title="The tool kept places in the queue free while it made the next I/O ready",
-        when="places in the queue were free 10 % of the time or more between finding a completion and submitting the "
+        title="Submission overhead left the queue underfilled while preparing the next I/O",
+        when="the queue was underfilled 10 % of the time or more between finding a completion and submitting the "
         "next I/O, waiting for a CPU not counted",
         hint='a larger `queue_depth` or more `jobs` hide it; `payload = "zeros"` shows what filling blocks costs',
         points_to="harness-limited",
@@ -91,7 +91,7 @@ _LIST = (
     ),
     WarningKind(
         code="reads_from_memory",
-        title="Reads were answered by memory and not by the disk",
+        title="Reads were served from the page cache and not by the disk",
         when="the process asked devices for less than 90 % of the bytes that it read; below half it is memory's figure",
         hint='read past the page cache with `io_mode = "direct"`, or make the `span` several times as large as memory',
         points_to="cache-served",
@@ -129,14 +129,14 @@ _LIST = (
     WarningKind(
         code="cpu_contention",
         title="Other work took the CPU from a job",
-        when="a job's thread was ready to run and had no CPU 10 % of the time or more; where the kernel does not tell, "
-        "it lost its CPU 1,000 times a second or more",
+        when="a job's thread was ready to run and had no CPU 10 % of the time or more; where the kernel does not "
+        "report it, the job lost its CPU 1,000 times a second or more",
         hint="end other work, or give the jobs CPUs of their own with `cpus`",
         points_to="undetermined",
     ),
     WarningKind(
         code="late_counters",
-        title="The kernel's counters were read late, so what memory answered is not known",
+        title="The kernel's counters were read late, so what was served from the page cache is not known",
         when="less than 90 % of the measurement lies between the two readings of the counters of process and devices",
         hint="leave a core to the thread that keeps time: fewer `jobs`, `cpus` for them, or an idle machine",
         points_to="undetermined",
@@ -193,7 +193,7 @@ _LIST = (
     ),
     WarningKind(
         code="no_block_device",
-        title="No block device is to be seen under the target: what answered cannot be told",
+        title="No block device is visible under the target: what answered cannot be determined",
         when="the target is a file on a network, FUSE or other file system without a block device of this machine",
         hint="take the figure for what it is, the file system's; measure on the server to learn about its disks",
         points_to="undetermined",
@@ -207,7 +207,7 @@ _LIST = (
     ),
     WarningKind(
         code="places_free",
-        title="Places in the queue were free, and nothing that is known explains it",
+        title="Unexplained queue underutilization",
         when="10 % of the time and one mean latency or more remain after I/Os in flight, turnaround, and the begin and "
         "end of the load",
         hint="look at the run over time; another engine, or a fault of this one, may be the reason",

@@ -171,7 +171,7 @@ OPTIONS: tuple[Option, ...] = (
     *_dropped(
         "rate_min/ratemin rate_iops_min max_latency",
         "a run does not end for being slow",
-        "it goes on, and the report shows what was reached",
+        "it continues, and the report shows what was reached",
     ),
     *_dropped(
         "latency_target latency_window latency_percentile latency_run",
@@ -186,12 +186,12 @@ OPTIONS: tuple[Option, ...] = (
     *_dropped(
         "exitall exit_what exitall_on_error",
         "streams that run together end each by itself",
-        "every stream goes on to its own end",
+        "every stream continues to its own end",
     ),
     *_dropped("flow flow_id flow_sleep flow_watermark", "streams are not held to a ratio", "each runs as it can"),
     *_dropped(
         "verify_pattern verify_pattern_interval verify_header_seed",
-        "iosonde decides what is written, so that it can tell lost, torn, misdirected and stale data apart",
+        "iosonde decides what is written, so that it can distinguish lost, torn, misdirected and stale data",
         "every sector carries its position, its generation and a CRC-32C",
     ),
     *_dropped(
@@ -248,7 +248,7 @@ OPTIONS: tuple[Option, ...] = (
     *_dropped(
         "serialize_overlap",
         "I/Os in flight may overlap",
-        "they are not held back",
+        "they are not delayed",
     ),
     *_dropped(
         "io_submit_mode",

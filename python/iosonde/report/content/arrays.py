@@ -24,13 +24,13 @@ def _table(found: ArrayRates) -> Table:
         *map(factor_title, factors),
         *(metric_title(metric), "One device", "Promised", "Efficiency", "Software overhead", "Speed-up", "Bound"),
         *("Of bound", "Bound by", "Member I/Os per I/O", "Member bytes per byte", "Members busy", "Imbalance"),
-        *("CPU per byte", "Busiest thread", "Array's thread", "Busiest core", "Capacity", "Promised capacity"),
+        *("CPU per byte", "Busiest thread", "Array's thread", "Busiest core", "Capacity", "Expected capacity"),
     ]
     of = f" of {found.source.label}" if len(found.material.sources) > 1 else ""
     return Table(
-        title=f"Measured and promised{of}",
-        caption="Promise: the expected model of the level times one device under the same load. Bound: what requests "
-        "of this size can get from this layout at most. Software overhead is what the promise lacks. Members: "
+        title=f"Measured and expected{of}",
+        caption="Expected: the model of the level times one device under the same load. Bound: what requests "
+        "of this size can get from this layout at most. Software overhead is the difference. Members: "
         "what they did for each I/O and byte of the host; imbalance is the busiest over the mean. Of one core: the "
         "busiest thread is the engine's, the array's thread the kernel's; the busiest core is everybody's.",
         heads=heads,

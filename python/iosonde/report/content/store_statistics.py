@@ -60,8 +60,8 @@ def _table(source: Source, record: Record, *, named: bool) -> Table | None:
     label = f"{source.label}: " if named else ""
     times = [format_duration(moment - origin) for moment in moments]
     return Table(
-        title=f"{label}What {_called(store)} tells of itself: {record.case_id}",
-        caption=f"Its own statistics in run {record.run_id}, by its own names, at the begin of the measurement and "
+        title=f"{label}What {_called(store)} reports about itself: {record.case_id}",
+        caption=f"Its own statistics in run {record.run_id}, by its own names, at the start of the measurement and "
         "later; what stayed 0 is left out. Every interval is in the table `store_statistics`.",
         heads=["Statistic", "begin", *times],
         labels=1,

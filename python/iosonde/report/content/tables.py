@@ -58,7 +58,7 @@ def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Ta
     label = f"{source.label}: " if named else ""
     return Table(
         title=f"{label}Search of the highest {factor_title(found.over).lower()}: {found.case_id}",
-        caption="Every value that was tried, and each of its runs. ✓ holds, ✗ fails, ? too few samples to tell.",
+        caption="Every value that was tried, and each of its runs. ✓ holds, ✗ fails, ? too few samples.",
         heads=[factor_title(found.over), "Verdict", *found.conditions, *beside],
         labels=1,
         rows=rows,

@@ -88,7 +88,7 @@ class Translation(_Part):
     )
     mapping: Size = Field(
         PAGE_BYTES,
-        description="What one entry of the map stands for. Of a smaller write, the rest of the unit is read and "
+        description="What one entry of the map represents. Of a smaller write, the rest of the unit is read and "
         "written along, once more units are divided than the spare room holds.",
     )
     block: Size | None = Field(None, description="Bytes of one die's block, all planes: what is erased at once.")
@@ -126,7 +126,7 @@ class Interface(_Part):
 class DriveModel(_Part):
     """A simulated drive."""
 
-    title: str = Field(description="What it stands for.")
+    title: str = Field(description="What it represents.")
     class_: str = Field("", alias="class", description="The class of devices.")
     capacity: Size = Field(description="What the host sees.")
     sources: str = Field("", description="Where each figure comes from.")

@@ -124,8 +124,7 @@ class BlockFields(BaseModel):
     )
     verify: Literal["none", "during", "after"] = Field(
         "none",
-        description="Whether what was written comes back: not checked, each read as it completes, or everything once "
-        "the measurement has ended.",
+        description="Data verification: off, each read as it completes, or everything once the measurement has ended.",
     )
     purge: Literal["none", "strongest", "format", "sanitize", "trim", "overwrite", "unneeded"] = Field(
         "none",

@@ -23,7 +23,7 @@ def _rules(stream: BlockFields) -> list[Rule]:
          "strided access needs one of `stride` and `stride_blocks`, and no other access has them"),
         (stream.stride is not None and stream.stride < stream.largest_block, "`stride` is smaller than `block_size`"),
         (stream.stride_blocks is not None and stream.has_mixed_blocks,
-         "`stride_blocks` cannot be told from a mix of sizes"),
+         "`stride_blocks` is undefined for a mix of sizes"),
         (stream.access != "random" and stream.distribution != "uniform", "`distribution` is for random access only"),
         (stream.access != "random" and stream.coverage != "with_replacement", "`coverage` is for random access only"),
         (stream.coverage == "each_once" and stream.distribution != "uniform",
@@ -80,7 +80,7 @@ def _verification_rules(stream: BlockFields) -> list[Rule]:
     sizes = [*stream.block_sizes, stream.offset]
     return [
         (stream.is_virtual, "`verify` needs a target that keeps data, and `null:` and `simulated:` keep none"),
-        (stream.trim_fraction > 0, "`verify` cannot tell what a trimmed block should hold: leave out `trim_fraction`"),
+        (stream.trim_fraction > 0, "`verify` does not know the contents of trimmed blocks: leave out `trim_fraction`"),
         (stream.payload == "zeros" or stream.duplicate_fraction > 0,
          "`verify` makes every sector say where it belongs, so there are no zeros and no duplicates"),
         (stream.purge != "none" or stream.fill > 0 or stream.precondition is not None,

@@ -98,7 +98,7 @@ class KvFields(BaseModel):
         description="Before the measurement: no record, every record (a database that has them is kept), or "
         "whatever is there; empty: as the phase has it.",
     )
-    reload: bool = Field(False, description="`loaded`: load anew even if every record is there.")
+    reload: bool = Field(False, description="`loaded`: load again even if every record is there.")
     carry_over: bool = Field(
         False,
         description="RocksDB and fjall: measure on the database as an earlier run's writes left it, with a warning, "

@@ -73,7 +73,7 @@ def _duplicates(given: Given, direction: Direction) -> dict[str, Any]:
 def why_unverifiable(given: Given, direction: Direction, stream: dict[str, Any]) -> str:
     """Why what is written cannot be verified, as a clause; empty where it can."""
     if "trim" in direction.operations:
-        return "nobody can tell what a trimmed block should hold"
+        return "the contents of trimmed blocks are undefined"
     if stream.get("payload") == "zeros" or stream.get("duplicate_fraction"):
         return "every sector says where it belongs, so there are no zeros and no duplicates"
     if any(size % 512 for size, _ in sizes_together(given, direction)):

@@ -35,7 +35,7 @@ def place_of(given: Given, jobs: int) -> Place:
     if increment.endswith("%") or not files or isinstance(span, str):
         given.note(
             "offset_increment",
-            why="ranges can be told apart in one file of known size only",
+            why="ranges can be distinguished in one file of known size only",
             instead="all jobs address the same range" if files else "each job begins at `offset` of its own file",
         )
         return Place(files=files, offset=offset, span=span, split=False)
@@ -68,7 +68,7 @@ def _files(given: Given) -> tuple[str, ...]:
             )
     names = tuple(name for name in re.split(r"(?<!\\):", given.raw("filename")) if name)
     if len(names) > 1:
-        given.note("filename", why="a job has one file", instead=f"one range stands for the {len(names)} files")
+        given.note("filename", why="a job has one file", instead=f"one range represents the {len(names)} files")
     if names:
         return (":".join(names),)
     pattern = given.raw("filename_format")

@@ -69,7 +69,7 @@ def _range(given: Given, text: str) -> list[tuple[int, float]]:
         return [(size, 1.0) for size in multiples]
     given.note(
         "bsrange",
-        why=f"it stands for {len(multiples)} sizes",
+        why=f"it represents {len(multiples)} sizes",
         instead=f"{MOST_SIZES_OF_A_RANGE} of them are used, evenly chosen",
     )
     step = (len(multiples) - 1) / (MOST_SIZES_OF_A_RANGE - 1)
