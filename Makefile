@@ -45,9 +45,9 @@ check-python:
 fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the demo there (as root, ten minutes)
 	pytest -q -m fresh --also fresh
 
-wheel: setup ## Build a wheel for any Linux with glibc 2.28 or newer, and the source distribution, in dist/
+wheel: setup ## Build a wheel for any Linux with glibc 2.31 or newer, and the source distribution, in dist/
 	pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'
-	maturin build --release --zig --compatibility manylinux_2_28 --out dist
+	maturin build --release --zig --compatibility manylinux_2_31 --out dist
 	maturin sdist --out dist
 
 format: setup-dev ## Format the code

@@ -65,6 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not marked:
             of_folder = FOLDERS.get(item.path.parent.name, "unit")
             item.add_marker(max([tier for tier, _ in fixtures] or [of_folder], key=TIERS.index))
+        if item.get_closest_marker("lab") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1800))  # The first one waits for all that the guest does.
     left_out = [name for name in ON_REQUEST if name not in config.getoption("also")]
     kept = [item for item in items if not any(item.get_closest_marker(name) for name in left_out)]
     if len(kept) < len(items):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_test_is_skipped_only_by_its_declared_needs() -> None:
         f"{path.relative_to(CHECKOUT)}:{node.lineno}"
         for path in SOURCES
         if path.is_relative_to(CHECKOUT / "tests") and path.name not in ("tiers.py", Path(__file__).name)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in SKIPS and ast.unparse(node).startswith("pytest.")
     ]
     assert found == []
@@ -47,7 +48,7 @@ def test_every_declared_need_exists() -> None:
     declared = {
         argument.value
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.needs"
         for argument in node.args
         if isinstance(argument, ast.Constant)
@@ -77,7 +78,7 @@ def test_every_program_that_code_calls_is_listed() -> None:
 
 def called(path: Path) -> Iterator[str]:
     """First words of commands: `run("mkfs.ext4", ...)`, `Popen(["unshare", ...])`; of `f"mkfs.{kind}"` the constant part."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -90,6 +91,12 @@ def called(path: Path) -> Iterator[str]:
             first = first.values[0]
         if isinstance(first, ast.Constant) and isinstance(first.value, str) and is_program(first.value):
             yield first.value
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def starts_programs(module: ast.expr) -> bool:
