@@ -13,8 +13,9 @@ from inline_snapshot import snapshot
 from plans import null_spec
 
 from iosonde.errors import EngineError
-from iosonde.execution.engine import EngineRun, Patience, drive, find_engine
+from iosonde.execution.engine import EngineRun, drive, find_engine
 from iosonde.execution.stop import Stop
+from iosonde.execution.timeouts import Timeouts
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
 
 FAKE = Path(__file__).parents[1] / "fake_engine.py"
@@ -28,12 +29,12 @@ def stop() -> Iterator[Stop]:
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, how: str, *, stop: Stop, patience: Patience | None = None, **workload: Any
+    monkeypatch: pytest.MonkeyPatch, how: str, *, stop: Stop, timeouts: Timeouts | None = None, **workload: Any
 ) -> tuple[EngineRun, list[dict[str, Any]]]:
     monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": how}))
     events: list[dict[str, Any]] = []
     spec = null_spec("c0001-r1", **workload)
-    done = drive(spec, on_event=events.append, stop=stop, engine=FAKE, patience=patience)
+    done = drive(spec, on_event=events.append, stop=stop, engine=FAKE, timeouts=timeouts)
     assert not Path(f"/proc/{done.hello.get('pid', 'none')}").exists()
     return done, events
 
@@ -70,15 +71,15 @@ def test_a_run_that_goes_well_has_a_result_its_tables_and_an_account(
         (
             "exit before hello",
             "not_started",
-            "the engine ended before it said hello (exit status 127)",
+            "the engine exited before its first event (exit status 127)",
             "error while loading shared libraries",
         ),
-        ("silent", "not_started", "the engine said nothing for 1.5 s after it was started", ""),
+        ("silent", "not_started", "no output from the engine for 1.5 s after its start", ""),
         ("crash", "crashed", "the engine crashed (SIGSEGV)", "thread 'main' panicked"),
         ("killed", "killed", "the engine was killed (SIGKILL)", ""),
         ("exit", "crashed", "the engine crashed (exit status 3)", "cannot go on"),
-        ("hang", "silent", "the engine said nothing for 0.5 s, and was killed", "phase `measure`"),
-        ("no result", "protocol", "the engine ended without a result", ""),
+        ("hang", "silent", "no event from the engine for 0.5 s; it was killed", "phase `measure`"),
+        ("no result", "protocol", "the engine exited without a result", ""),
         (
             "no space",
             "no_space",
@@ -90,7 +91,7 @@ def test_a_run_that_goes_well_has_a_result_its_tables_and_an_account(
 def test_every_way_to_fail_has_its_code(
     monkeypatch: pytest.MonkeyPatch, stop: Stop, how: str, code: str, message: str, context: str
 ) -> None:
-    done, _ = run(monkeypatch, how, stop=stop, patience=Patience(hello_s=1.5, silence_s=0.4))
+    done, _ = run(monkeypatch, how, stop=stop, timeouts=Timeouts(hello_s=1.5, silence_s=0.4))
     assert done.failure is not None
     assert (done.failure.code, done.failure.message, done.failure.context) == (code, message, context)
     assert done.failure.hint
@@ -114,12 +115,12 @@ def test_nonsense_is_shown(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
     for how in ("garbage", "malformed interval", "wrong protocol"):
         failure = run(monkeypatch, how, stop=stop)[0].failure
         assert failure is not None
-        failures[how] = failure.message.removeprefix("the engine wrote what iosonde does not understand: ")
+        failures[how] = failure.message.removeprefix("invalid output from the engine: ")
     assert failures == snapshot(
         {
             "garbage": "expected value at line 1 column 1",
-            "malformed interval": "it lacks 'index'",
-            "wrong protocol": "it speaks protocol 99, iosonde speaks 1",
+            "malformed interval": "missing field 'index'",
+            "wrong protocol": "its protocol is 99, that of iosonde is 1",
         }
     )
 
@@ -130,7 +131,7 @@ def test_an_engine_may_start_slowly(monkeypatch: pytest.MonkeyPatch, stop: Stop)
 
 
 def test_an_engine_that_does_not_end_after_its_result_is_ended(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
-    done, _ = run(monkeypatch, "closed output", stop=stop, patience=Patience(exit_s=0.2))
+    done, _ = run(monkeypatch, "closed output", stop=stop, timeouts=Timeouts(exit_s=0.2))
     assert done.failure is None
     assert done.child["exit_status"] == -9
 
@@ -203,10 +204,10 @@ def test_a_variable_that_names_no_program_is_an_error(monkeypatch: pytest.Monkey
     with pytest.raises(EngineError) as error:
         find_engine()
     assert str(error.value).replace(str(tmp_path), "BIN") == snapshot("""\
-`BIN/engine` is not a program that can be run
+`BIN/engine` is not an executable program
   named by the environment variable `IOSONDE_ENGINE`
 
-hint: correct the variable, or remove it to use the engine that came with iosonde\
+hint: correct the variable, or remove it to use the installed engine\
 """)
 
 
@@ -217,8 +218,8 @@ def test_an_engine_that_is_nowhere_is_an_error(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(EngineError) as error:
         find_engine()
     assert str(error.value).replace(str(tmp_path), "BIN") == snapshot("""\
-the program `iosonde-engine` is not found
+the program `iosonde-engine` was not found
   looked in `BIN` and on PATH
 
-hint: install iosonde with pip, which brings it, or name a build of it in the environment variable `IOSONDE_ENGINE`\
+hint: install iosonde with pip, which includes it, or name a build of it in the environment variable `IOSONDE_ENGINE`\
 """)

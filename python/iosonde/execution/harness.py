@@ -22,8 +22,9 @@ from typing import Any
 from iosonde.errors import EngineError
 from iosonde.execution import memory_copy
 from iosonde.execution.cache import cache_directory
-from iosonde.execution.engine import ENGINE, Patience, drive
+from iosonde.execution.engine import ENGINE, drive
 from iosonde.execution.stop import Stop
+from iosonde.execution.timeouts import Timeouts
 
 DURATION_NS = 60_000_000
 INTERVAL_NS = 100_000_000
@@ -33,7 +34,7 @@ DEPTHS = (1, 4, 16, 64)
 _VIRTUAL = ("null", "simulated", "ssd")
 """Backends without a device: there is nothing that the harness could take time from."""
 
-_PATIENCE = Patience(hello_s=5, silence_s=5, exit_s=2)
+_TIMEOUTS = Timeouts(hello_s=5, silence_s=5, exit_s=2)
 
 Json = Mapping[str, Any]
 
@@ -83,7 +84,7 @@ class Harness:
         try:
             done = drive(
                 null_spec(spec, stream), on_event=lambda _: None, stop=self._stop, engine=self._engine,
-                patience=_PATIENCE,
+                timeouts=_TIMEOUTS,
             )  # fmt: skip
         except (EngineError, OSError):
             return None

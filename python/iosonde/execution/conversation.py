@@ -1,0 +1,192 @@
+"""The events of an engine: checked, collected, and due within a time."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+from pydantic_core import from_json
+
+from iosonde import protocol
+from iosonde.execution.child_process import ChildProcess
+from iosonde.execution.collect import Collector
+from iosonde.execution.timeouts import Timeouts
+from iosonde.protocol.event import Event, ResultEvent
+from iosonde.results.schema import Failure
+
+_INVALID = (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
+"""Exceptions of processing an event that violates the protocol."""
+
+
+class Conversation:
+    """The events received so far, and the deadline of the next one."""
+
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        on_event: Callable[[Event], None],
+        timeouts: Timeouts,
+        is_enough: Callable[[Event], bool] | None,
+    ) -> None:
+        self._is_enough = is_enough
+        self.was_enough = False
+        """Whether the measurement was ended because it had lasted long enough."""
+        self._collector = Collector(spec["run_id"])
+        self.hello: dict[str, Any] = {}
+        self.phases: list[dict[str, Any]] = []
+        self.warnings: list[dict[str, Any]] = []
+        self.result: dict[str, Any] | None = None
+        self.failure: Failure | None = None
+        self._on_event = on_event
+        self._timeouts = timeouts
+        self._silence_s = timeouts.silence_s + spec["workload"].get("interval_ns", 0) / 1e9
+        self._rest = bytearray()
+        self._is_stopping = False
+        self._was_terminated = False
+        self._deadline: float | None = time.monotonic() + timeouts.hello_s
+
+    def receive(self, data: bytes) -> None:
+        """Process output of the engine, up to the first invalid line."""
+        # A line may come in many pieces; only the new piece is searched for its end.
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            line, self._rest = bytes(self._rest) + end, bytearray()
+            if not self.is_invalid:
+                self._take(line)
+        self._rest += rest
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether the engine violated the protocol."""
+        return self.failure is not None and self.failure.code == "protocol"
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event: Event = from_json(line)
+            self._note(event)
+        except _INVALID as error:
+            self._refuse(line, error)
+            return
+        self._on_event(event)
+        if self._is_enough and not self.was_enough:
+            self.was_enough = self._is_enough(event)
+        self._wait_for_next(event)
+
+    def _note(self, event: Event) -> None:
+        # An engine that cannot read the spec writes `error` and nothing else.
+        if bool(self.hello) == (event["event"] == "hello") and event["event"] != "error":
+            raise ValueError("`hello` must be first, and occur once")
+        if self.result or self.failure:
+            raise ValueError("an event after `result` or `error`")
+        if event["event"] == "hello":
+            if event["protocol"] != protocol.VERSION:
+                raise ValueError(f"its protocol is {event['protocol']}, that of iosonde is {protocol.VERSION}")
+            self.hello = _recorded(event, event["engine"], event["version"])
+        elif event["event"] == "phase":
+            self.phases.append(_recorded(event, event["phase"], event["edge"], event["at_ns"]))
+        elif event["event"] == "interval":
+            self._collector.add(event)
+        elif event["event"] == "warning":
+            self.warnings.append(_recorded(event, event["code"], event["message"]))
+        elif event["event"] == "result":
+            self.result = _checked_result(event)
+        elif event["event"] == "error":
+            self.failure = Failure(
+                code=event["code"], message=event["message"], context=event["context"], hint=event["hint"]
+            )
+        else:
+            raise ValueError("unknown event")
+
+    def _refuse(self, line: bytes, error: Exception) -> None:
+        missing = f"missing field {error}" if isinstance(error, KeyError) else str(error).split("\n", 1)[0]
+        shown = line[:80].decode(errors="backslashreplace") + ("..." if len(line) > 80 else "")
+        self.result = None
+        self.failure = Failure(
+            code="protocol",
+            message=f"invalid output from the engine: {missing}",
+            context=f"`{shown}`",
+            hint="engine and iosonde may be of different versions: `iosonde doctor` shows both",
+        )
+
+    def _wait_for_next(self, event: Event) -> None:
+        """Layout has no deadline; under load every interval has an event."""
+        if self._is_stopping:
+            return
+        if event["event"] in ("result", "error"):
+            self._deadline = time.monotonic() + self._timeouts.exit_s
+        elif event["event"] == "interval" or event.get("phase") in ("warmup", "measure"):
+            self._deadline = time.monotonic() + self._silence_s
+        else:
+            self._deadline = None
+
+    def should_end(self) -> bool:
+        """Whether the engine has to be told now to end its measurement."""
+        return self.was_enough and not (self._is_stopping or self.result or self.failure)
+
+    def stopped(self, *, keeping: bool) -> None:
+        """The engine was told to stop; a measurement that is kept gets more time."""
+        self._is_stopping = True
+        self._deadline = time.monotonic() + (self._timeouts.end_s if keeping else self._timeouts.stop_s)
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the deadline; None without one."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def escalate(self, child: ChildProcess) -> bool:
+        """The deadline has passed: send SIGTERM. False when the engine has to be killed."""
+        if self._is_stopping and not self._was_terminated:
+            child.signal(signal.SIGTERM)
+            self._was_terminated = True
+            self._deadline = time.monotonic() + self._timeouts.terminate_s
+            return True
+        if not (self._is_stopping or self.result or self.failure):
+            self.failure = self._timed_out()
+        return False
+
+    def tables(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Intervals, histograms and usage; values of wrong types are a protocol violation."""
+        try:
+            return self._collector.frames()
+        except _INVALID as error:
+            self._refuse(b"interval", error)
+            return Collector("").frames()
+
+    def store_statistics(self) -> pl.DataFrame:
+        """The store's own statistics; values of wrong types are a protocol violation."""
+        try:
+            return self._collector.store_statistics()
+        except _INVALID as error:
+            self._refuse(b"interval", error)
+            return Collector("").store_statistics()
+
+    def _timed_out(self) -> Failure:
+        if not self.hello:
+            return Failure(
+                code="not_started",
+                message=f"no output from the engine for {self._timeouts.hello_s:g} s after its start",
+                hint="start it by hand: `iosonde-engine --version`",
+            )
+        return Failure(
+            code="silent",
+            message=f"no event from the engine for {self._silence_s:g} s; it was killed",
+            context=f"phase `{self.phases[-1]['phase']}`" if self.phases else "",
+            hint="the device may hang: check the kernel's log with `dmesg`",
+        )
+
+
+def _checked_result(event: ResultEvent) -> dict[str, Any]:
+    """The result, if it has what the tables need."""
+    if event["outcome"] not in ("complete", "stopped"):
+        raise ValueError(f"`{event['outcome']}` is not an outcome")
+    if event["begin_ns"] > event["end_ns"]:
+        raise ValueError("the measurement ends before it begins")
+    needed = [(job["stream"], job["job"], job["usage"]) for job in event["jobs"]]
+    return _recorded(event, *needed)
+
+
+def _recorded(event: Event, *needed: object) -> dict[str, Any]:
+    """The event as it is recorded; to read the fields `needed` checks that it has them."""
+    return {name: value for name, value in event.items() if name != "event"}
