@@ -194,7 +194,7 @@ def test_write_saturation_stops_after_four_capacities_and_is_drawn_over_them(tmp
     assert course.range_bytes == GIB // 4
     assert course.moved_bytes == 4 * course.range_bytes
     assert course.cliff_bytes and course.cliff_bytes / course.range_bytes == pytest.approx(1.07, abs=0.25)
-    over = next(each for each in figures([result_set]) if each.title == "IOPS over what was written")
+    over = next(each for each in figures([result_set]) if each.title == "IOPS over data written")
     assert over.heads["x"] == "active_ranges_written"
     assert over.rows["x"].max() == pytest.approx(4, rel=1e-2)
     assert over.rows["x_text"][-1].endswith("times the active range")

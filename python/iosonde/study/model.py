@@ -207,6 +207,8 @@ class View(_Strict):
     """Factor that separates the panels."""
     where: dict[str, Scalar] = Field(default_factory=dict)
     """Only cases with these levels."""
+    best: bool = False
+    """`lines`, `bars`: over the factors without a role, only the case with the best value."""
     reference: str | None = None
     """Published figures to draw beside the user's own: a `reference` entry's name."""
     caption: str = ""

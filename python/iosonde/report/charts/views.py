@@ -31,6 +31,7 @@ from iosonde.report.material.quantities import (
     factor_column,
     factor_title,
     is_percentile,
+    level_phrase,
     level_text,
     metric_scale,
     metric_text,
@@ -90,12 +91,15 @@ def _bars(view: View, found: list[Subject], material: Material) -> Sketch:
 
 
 def _over_factor(view: View, found: list[Subject], material: Material, *, draw: Draw, categories: bool) -> Sketch:
-    layout = Layout.of(view, found, material)
     values = Values(material, view.y)
+    reduced = _without_role(view, found) if view.best else []
+    found = _best(view, found, values) if view.best else found
+    layout = Layout.of(view, found, material, taken=reduced)
     scale = metric_scale(view.y, largest(values, found), title=metric_title_of(view.y, found))
     x = factor_axis(view.x, [s.level(view.x) for s in found], categories=categories)
     rows = [
         row_of(s, layout, values.of(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
+        | {"at": ", ".join(level_phrase(name, s.level(name)) for name in reduced)}
         for s in found
     ]
     cited, beside = published_rows(view, material, layout, scale, x), False
@@ -116,7 +120,7 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
         graded=layout.graded,
         sources=drawn_sources(layout, [] if beside else cited),
         published=unique(r["source"] for r in cited),
-        tooltip=tooltip(view, layout, view.y),
+        tooltip=[*tooltip(view, layout, view.y), *([("at", "At")] if reduced else [])],
     )
     if cited and not layout.series:
         rows = [{**row, "series": row["source"]} for row in rows]
@@ -128,7 +132,27 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
         "source": "result_set",
     }
     heads |= {"y": scale.column, "low": f"{scale.column}_low", "high": f"{scale.column}_high", "repeats": "repeats"}
+    heads |= {"at": "at"} if reduced else {}
     return Sketch(draw=draw, rows=rows, frame=frame, heads=heads)
+
+
+def _without_role(view: View, found: list[Subject]) -> list[str]:
+    """Return the factors that vary and that no axis, series or panel shows."""
+    shown = {view.x, view.series, view.facet, *view.where}
+    names = unique(name for subject in found for name in subject.case.levels if name not in shown)
+    return [name for name in names if len({str(subject.level(name)) for subject in found}) > 1]
+
+
+def _best(view: View, found: list[Subject], values: Values) -> list[Subject]:
+    """Return the case with the best value of each place in a figure."""
+    sign = -1 if "latency" in view.y else 1
+    best: dict[tuple[str, ...], tuple[float, Subject]] = {}
+    for subject in found:
+        value = values.of(subject)[0]
+        place = (subject.source.label, *(str(subject.level(name)) for name in (view.x, view.series, view.facet)))
+        if value is not None and (place not in best or sign * value > best[place][0]):
+            best[place] = (sign * value, subject)
+    return [subject for _, subject in best.values()]
 
 
 def _widened(x: Axis, rows: list[Row], cited: list[Row]) -> Axis:
