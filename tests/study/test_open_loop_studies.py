@@ -97,13 +97,7 @@ def test_write_stress_shows_what_writes_do_to_reads_and_that_they_recover(tmp_pa
     )
     assert "(4 KiB random)" in random
     assert [figure.title for figure in chapter.figures] == [
-<<<<<<< HEAD
         "Reads over the run",
         "Concurrent writes",
-        "Reads over the whole run",
-=======
-        "Read latency over time",
-        "Write bandwidth over time",
         "Latency percentiles of reads",
->>>>>>> 39b2354 (Draw the peaks of Master 2010 beside the published ones; name figures by noun phrases)
     ]

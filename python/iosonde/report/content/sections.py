@@ -18,22 +18,25 @@ BESIDE = 3
 Labelled = tuple[str, "Finding"]
 """A finding under the label of its result set."""
 
-_VIEWS_OF_KIND: Mapping[str, Sequence[str]] = {
-    "tail": ("percentiles", "tradeoff"),
-    "saturation": ("lines", "tradeoff", "heatmap"),
-    "doubling": ("lines", "tradeoff", "heatmap"),
-    "peak": ("bars", "lines", "heatmap"),
-    "asymmetry": ("bars", "lines"),
-    "flatness": ("lines", "heatmap", "timeseries"),
-    "steady": ("window", "timeseries"),
-    "recovery": ("timeseries",),
-    "disturbance": ("timeseries", "lines"),
-    "promise": ("points", "heatmap"),
+_VIEWS_OF_TOPIC: Mapping[str, Sequence[str]] = {
+    "state": ("window", "timeseries", "lines"),
+    "performance": ("bars", "lines", "tradeoff", "heatmap", "timeseries"),
+    "limits": ("lines", "tradeoff"),
+    "scaling": ("lines", "tradeoff", "heatmap", "bars"),
+    "comparison": ("bars", "lines", "heatmap"),
+    "interference": ("timeseries", "lines", "percentiles"),
+    "arrays": ("heatmap", "lines"),
+    "stores": ("timeseries", "bars", "lines"),
     "reference": ("lines", "bars", "heatmap"),
-    "search": ("lines",),
-    "headline": ("bars", "lines", "tradeoff", "heatmap"),
 }
-"""Kinds of figures that show what a kind of finding says, the best first."""
+"""Kinds of figures that show the findings of a topic, the best first; of `quality` none does."""
+_VIEWS_OF_KIND: Mapping[str, Sequence[str]] = {
+    "tail growth": ("percentiles", "tradeoff", "lines"),
+    "unloaded latency": ("percentiles", "tradeoff"),
+    "device write amplification": (),
+    "unknown device write amplification": (),
+}
+"""The same for kinds of findings that differ from their topic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ def _fit(section: Section, finding: Finding) -> int:
     figure = section.figure
     if figure is None or figure.part not in _parts(finding):
         return 0
-    views = _VIEWS_OF_KIND.get(finding.kind, ())
+    views = _VIEWS_OF_KIND.get(finding.kind, _VIEWS_OF_TOPIC.get(finding.topic, ()))
     if figure.kind not in views:
         return 0
     metric = 10 if getattr(finding, "metric", "") == figure.metric else 0

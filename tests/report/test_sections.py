@@ -1,0 +1,61 @@
+"""Which figure shows which finding."""
+
+from __future__ import annotations
+
+import pytest
+
+from iosonde.findings.finding import TOPICS
+from iosonde.report.content.report import Chapter, collect
+from iosonde.report.content.sections import _VIEWS_OF_TOPIC, BESIDE
+from iosonde.report.content.table import Cell, Table, folded
+from iosonde.results import ResultSet
+
+
+@pytest.fixture(scope="module")
+def chapter(whole: ResultSet) -> Chapter:
+    (chapter,) = collect([whole]).chapters
+    return chapter
+
+
+def test_every_finding_appears_once(chapter: Chapter) -> None:
+    [(_, answer)] = chapter.answers
+    shown = [finding for section in chapter.sections for _, finding in section.findings]
+    rest = [finding for _, finding in [*chapter.further_findings, *chapter.quality_findings]]
+    everywhere = [each.sentence for each in [*answer.summary, *shown, *rest]]
+    assert sorted(everywhere) == sorted(finding.sentence for finding in answer.findings)
+    assert len(answer.summary) <= 3
+
+
+def test_findings_are_beside_a_figure_of_their_part(chapter: Chapter) -> None:
+    beside = [(section, finding) for section in chapter.sections for _, finding in section.findings]
+    assert len(beside) >= 3
+    for section, finding in beside:
+        parts = {finding.part} if finding.part else {case_id.partition("/")[0] for case_id in finding.case_ids}
+        assert section.figure and section.figure.part in parts
+    assert max(len(section.findings) for section in chapter.sections) <= BESIDE
+
+
+def test_every_topic_has_its_figures() -> None:
+    assert set(TOPICS) - {"quality"} == set(_VIEWS_OF_TOPIC)
+
+
+def test_each_figure_but_a_time_series_has_its_values_below(chapter: Chapter) -> None:
+    for section in chapter.sections:
+        if section.figure:
+            assert bool(section.tables) == (section.figure.kind != "timeseries"), section.title
+
+
+def test_the_summary_has_shallow_and_deep_reads_and_writes(chapter: Chapter) -> None:
+    assert chapter.summary
+    loads = [(row[0].text, row[1].text) for row in chapter.summary.rows]
+    assert ("Random read, 4 KiB", "QD 1") in loads
+    assert all(row[-2].text != "-" for row in chapter.summary.rows)
+
+
+def test_constant_columns_move_to_the_caption() -> None:
+    rows = [[Cell(text=depth), Cell(text="closed"), Cell(text="-"), Cell(text=rate)] for depth, rate in ("1a", "2b")]
+    table = Table(title="T", caption="All.", heads=["Depth", "Loop", "p99", "Rate"], labels=1, rows=rows)
+    short = folded(table)
+    assert short.heads == ["Depth", "Rate"]
+    assert short.caption == "All. Loop: closed."
+    assert [[cell.text for cell in row] for row in short.rows] == [["1", "a"], ["2", "b"]]
