@@ -11,9 +11,9 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
-from iosonde.metrics.catalogue import METRICS
 from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import T_LOG
 from iosonde.metrics.sustained import METRICS as COURSE_METRICS

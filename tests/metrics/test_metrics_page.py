@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from iosonde.metrics.catalogue import METRICS
 from iosonde.metrics.histogram import PERCENTILES, SAMPLES_BEYOND
+from iosonde.metrics.registry import METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<unit>[^|]+) \| (?P<formula>[^|]+) \| (?P<better>\w+) \|$", re.MULTILINE)

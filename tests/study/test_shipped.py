@@ -91,7 +91,7 @@ def test_a_study_is_named_like_its_file_and_has_all_profiles_that_make_sense(nam
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_figure_of_a_view_is_a_metric_that_the_analysis_knows(name: str) -> None:
-    from iosonde.metrics.catalogue import METRICS
+    from iosonde.metrics.registry import METRICS
 
     study = load(name)
     asked = {view.y for view in study.views} | {each.metric for each in study.analysis}

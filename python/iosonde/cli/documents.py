@@ -60,6 +60,6 @@ def _metrics(summary: Any, label: str) -> list[dict[str, Any]]:
 
 
 def _units() -> dict[str, str]:
-    from iosonde.metrics.catalogue import METRICS
+    from iosonde.metrics.registry import METRICS
 
     return {name: metric.unit for name, metric in METRICS.items()}

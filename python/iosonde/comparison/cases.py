@@ -18,7 +18,7 @@ from scipy.stats import false_discovery_control
 
 from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, spread
 from iosonde.comparison.variance import SessionVariance, session_effects
-from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.registry import METRICS
 
 FALSE_DISCOVERIES = 0.05
 MARGIN = 0.05

@@ -13,7 +13,7 @@ from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio, runs_needed, verdict
 
 ALIKE = 1.25

@@ -39,7 +39,7 @@ from iosonde.findings.question import Question
 from iosonde.findings.search import Ended
 from iosonde.findings.stimulus import changes
 from iosonde.findings.support import Support, support_of
-from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.sustained import Course
 from iosonde.plan import PREPARATION
 from iosonde.study.model import AnalysisKind, Study

@@ -13,7 +13,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.findings.saturation import SHARE_OF_PEAK
 from iosonde.metrics import wording
-from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.statistics import Estimate, maximum_interval, median_interval, ratio
 
 

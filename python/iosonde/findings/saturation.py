@@ -19,7 +19,7 @@ from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Strength, Topic, weakest
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.statistics import MINIMUM_REPEATS, SEED, Floats, resampled_medians
 
 SHARE_OF_PEAK = 0.95

@@ -1,4 +1,4 @@
-"""From the sums of a run's scopes to its metrics: one expression a metric."""
+"""From the sums of a run's scopes to its metrics, by the expressions of the registry."""
 
 from __future__ import annotations
 
@@ -6,66 +6,32 @@ import polars as pl
 
 from iosonde.metrics import store_accounts, sustained
 from iosonde.metrics.facts import Facts
-from iosonde.metrics.histogram import PERCENTILES
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
 
 
 def derived(table: pl.DataFrame) -> pl.DataFrame:
     """Add every metric of a run's scope."""
-    closed_loop = pl.col("response_count") == 0
-    members = _at_their_scope(table).with_columns(
-        member_bytes=pl.col("member_read_bytes") + pl.col("member_write_bytes"),
-        device_bytes_per_second=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),
-    )
-    whole = store_accounts.over_the_run(members).with_columns(*store_accounts.derived())
+    whole = store_accounts.over_the_run(_at_their_scope(table))
     return derived_counts(whole).with_columns(
-        mean_in_flight=pl.col("in_flight_sum_ns") / 1e9 / pl.col("seconds"),
-        concurrency=pl.col("stream_concurrency"),
-        littles_law_ratio=pl.when(closed_loop & (pl.col("workload") != "kv")).then(
-            _over("in_flight_sum_ns", "stream_concurrency") / 1e9 / pl.col("seconds")
-        ),
-        achieved_rate_fraction=_over("started", "due"),
-        cpu_user_ns_per_operation=_over("process_user_ns", "count"),
-        cpu_system_ns_per_operation=_over("process_system_ns", "count"),
-        cpu_ns_per_operation=(_over("process_user_ns", "count") + _over("process_system_ns", "count")),
-        cpu_ns_per_byte=(_over("process_user_ns", "bytes") + _over("process_system_ns", "bytes")),
-        busiest_core_utilisation=pl.col("busiest_core_share"),
-        kernel_cpu_ns_per_byte=_over("kernel_cpu_ns", "bytes"),
-        array_cpu_ns_per_byte=_over("array_cpu_ns", "bytes"),
-        array_thread_utilisation=pl.col("array_thread_share"),
-        member_ios_per_operation=(_over("member_reads", "count") + _over("member_writes", "count")),
-        rebuild_seconds=_over("rebuild_share_seconds", "rebuild_share"),
-        member_reads_per_operation=_over("member_reads", "count"),
-        member_bytes_per_byte=_over("member_bytes", "bytes"),
-        member_utilisation=pl.col("member_busy_ns") / 1e9 / pl.col("seconds"),
-        member_imbalance=_over("member_most_bytes", "member_bytes") * pl.col("member_count"),
-        device_read_amplification=_over("device_read_bytes", "read_bytes"),
-        device_write_amplification=_over("device_write_bytes", "write_bytes"),
-        media_write_amplification=_over("media_write_bytes", "media_taken_bytes"),
+        **{
+            name: metric.expression
+            for name, metric in METRICS.items()
+            if metric.expression is not None and not metric.per_interval
+        }
     )
 
 
 def derived_counts(table: pl.DataFrame) -> pl.DataFrame:
-    """Add the metrics that counts, sums and percentiles over `seconds` give."""
-    is_store = pl.col("workload") == "kv"
-    exact = [
-        _clipped(f"{kind}_latency_ns_{part}", f"{kind}_min_ns", f"{kind}_max_ns")
-        for kind in ("completion", "response")
-        for part in PERCENTILES
-        if f"{kind}_latency_ns_{part}" in table.columns
-    ]
+    """Add the metrics that counts, sums and percentiles over `seconds` give; percentiles only where there are any."""
     return table.with_columns(
-        *exact,
-        iops=pl.when(~is_store).then(_over("count", "seconds")),
-        ops_per_sec=pl.when(is_store).then(_over("count", "seconds")),
-        bandwidth=_over("bytes", "seconds"),
-        operations=pl.col("count"),
-        completion_latency_ns_mean=_over("completion_sum_ns", "count"),
-        completion_latency_ns_min=pl.col("completion_min_ns"),
-        completion_latency_ns_max=pl.col("completion_max_ns"),
-        response_latency_ns_mean=_over("response_sum_ns", "response_count"),
-        response_latency_ns_min=pl.col("response_min_ns"),
-        response_latency_ns_max=pl.col("response_max_ns"),
+        **{
+            name: metric.expression
+            for name, metric in METRICS.items()
+            if metric.expression is not None
+            and metric.per_interval
+            and set(metric.expression.meta.root_names()) <= set(table.columns)
+        }
     )
 
 
@@ -163,13 +129,3 @@ def iops_variation(facts: Facts) -> pl.DataFrame:
         .group_by([*RUN_KEYS, *SCOPE_KEYS], maintain_order=True)
         .agg(iops_variation=pl.when((pl.len() >= MINIMUM_INTERVALS) & (rate.mean() > 0)).then(rate.std() / rate.mean()))
     )
-
-
-def _over(numerator: str, denominator: str) -> pl.Expr:
-    """Divide, and say nothing where there is nothing to divide by."""
-    return pl.when(pl.col(denominator) > 0).then(pl.col(numerator) / pl.col(denominator))
-
-
-def _clipped(percentile: str, minimum: str, maximum: str) -> pl.Expr:
-    """A bucket's midpoint may lie beyond the exact extremes; no sample does."""
-    return pl.col(percentile).clip(pl.col(minimum), pl.col(maximum))

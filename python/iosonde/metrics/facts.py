@@ -13,6 +13,7 @@ import duckdb
 import polars as pl
 
 from iosonde.results import ResultSet, connect, frame
+from iosonde.results.columns import RUNS, U64
 from iosonde.study.model import STAGE, Rounds
 
 Results = ResultSet | Sequence[ResultSet] | duckdb.DuckDBPyConnection
@@ -41,29 +42,14 @@ _SUMS = """
 """
 
 
-_RUN = """
-    result_set, run_id, case_id, part, repeat, "order", control, measure_begin_ns::BIGINT AS measure_begin_ns,
-    measure_end_ns::BIGINT AS measure_end_ns, concurrency::BIGINT AS concurrency, loop,
-    process_user_ns::BIGINT AS process_user_ns, process_system_ns::BIGINT AS process_system_ns,
-    rebuild_share, rebuild_share_seconds, array_thread_share, array_cpu_ns::BIGINT AS array_cpu_ns,
-    kernel_cpu_ns::BIGINT AS kernel_cpu_ns, busiest_core_share,
-    verified_bytes::BIGINT AS verified_bytes, wrong_sectors::BIGINT AS wrong_sectors,
-    workload, began_empty, database_kept,
-    child_wall_ns::BIGINT AS child_wall_ns, child_user_ns::BIGINT AS child_user_ns,
-    child_system_ns::BIGINT AS child_system_ns, child_voluntary_switches::BIGINT AS child_voluntary_switches,
-    child_involuntary_switches::BIGINT AS child_involuntary_switches, child_fs_inputs::BIGINT AS child_fs_inputs,
-    child_fs_outputs::BIGINT AS child_fs_outputs, process_voluntary_switches::BIGINT AS process_voluntary_switches,
-    process_involuntary_switches::BIGINT AS process_involuntary_switches,
-    process_fs_inputs::BIGINT AS process_fs_inputs, process_fs_outputs::BIGINT AS process_fs_outputs,
-    process_wall_ns::BIGINT AS process_wall_ns, database_bytes::BIGINT AS database_bytes,
-    record_bytes::BIGINT AS record_bytes, values_checked::BIGINT AS values_checked,
-    stalled_ns::BIGINT AS stalled_ns,
-    values_missing::BIGINT AS values_missing, values_corrupted::BIGINT AS values_corrupted,
-    cached_bytes_at_begin::BIGINT AS cached_bytes_at_begin,
-    run_device_read_bytes::BIGINT AS run_device_read_bytes, run_device_write_bytes::BIGINT AS run_device_write_bytes,
-    run_drive_write_bytes, run_drive_units_written, run_media_write_bytes, run_media_step_bytes, run_media_untold
-"""
-"""What is taken of a run. Not its factors: one of them may be called `operation`, as columns elsewhere are."""
+_RUN = ", ".join(
+    ["result_set"]
+    + [
+        f'"{column.name}"::BIGINT AS "{column.name}"' if column.dtype is U64 else f'"{column.name}"'
+        for column in RUNS.columns
+    ]
+)
+"""Every fact of a run. Not its factors: one of them may be called `operation`, as columns elsewhere are."""
 
 
 class Facts:

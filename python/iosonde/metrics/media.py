@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric
+from iosonde.metrics.metric import Metric, over
 
 DATA_UNIT_BYTES = 512_000
 """In which a drive counts what the host wrote (`target/nvme/logs.py`)."""
@@ -27,6 +27,7 @@ AMPLIFICATION = Metric(
     formula="bytes the drives wrote to their media / bytes the drives were handed",
     better="lower",
     kind="device",
+    expression=over("media_write_bytes", "media_taken_bytes"),
 )
 
 STOOD_STILL = "the drives' counters of their media did not move"

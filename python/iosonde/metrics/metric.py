@@ -1,9 +1,11 @@
-"""What a metric is."""
+"""A metric, and the arithmetic that their expressions share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+import polars as pl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,3 +20,13 @@ class Metric:
     formula: str
     better: Literal["higher", "lower", "neither"]
     kind: Literal["rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained", "store"]
+    expression: pl.Expr | None = field(default=None, compare=False, repr=False)
+    """How it follows from the sums and facts of a scope; None where the facts already have it under its name."""
+    per_interval: bool = False
+    """Whether counts, sums and percentiles suffice, so that each interval of a run has it too."""
+
+
+def over(numerator: pl.Expr | str, denominator: pl.Expr | str) -> pl.Expr:
+    """Divide; no value where there is nothing to divide by."""
+    above, below = (pl.col(each) if isinstance(each, str) else each for each in (numerator, denominator))
+    return pl.when(below > 0).then(above / below)

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 
 from iosonde.metrics import media, store_accounts, sustained
-from iosonde.metrics.catalogue import METRICS
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import (
     RUN_KEYS,
     SCOPE_KEYS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric
+from iosonde.metrics.metric import Metric, over
 
 _ACCOUNTS = (
     *("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches", "fs_inputs", "fs_outputs"),
@@ -31,6 +31,8 @@ FACTS = (
 SECTOR_BYTES = 512
 """What a file-system input or output is counted in (getrusage(2))."""
 
+_HANDED_OVER = pl.col("account_fs_outputs") * SECTOR_BYTES
+
 LIST = (
     Metric(
         name="wall_seconds",
@@ -39,6 +41,7 @@ LIST = (
         formula="real time of the account",
         better="lower",
         kind="store",
+        expression=pl.col("account_wall_ns") / 1e9,
     ),
     Metric(
         name="user_seconds",
@@ -47,6 +50,7 @@ LIST = (
         formula="user-mode CPU time of the account",
         better="lower",
         kind="store",
+        expression=pl.col("account_user_ns") / 1e9,
     ),
     Metric(
         name="system_seconds",
@@ -55,6 +59,7 @@ LIST = (
         formula="kernel-mode CPU time of the account",
         better="lower",
         kind="store",
+        expression=pl.col("account_system_ns") / 1e9,
     ),
     Metric(
         name="cpu_percent",
@@ -63,6 +68,7 @@ LIST = (
         formula="100 x (user + system time) / wall time",
         better="lower",
         kind="store",
+        expression=over(100 * (pl.col("account_user_ns") + pl.col("account_system_ns")), "account_wall_ns"),
     ),
     Metric(
         name="voluntary_switches",
@@ -71,6 +77,7 @@ LIST = (
         formula="voluntary context switches of the account",
         better="lower",
         kind="store",
+        expression=pl.col("account_voluntary_switches"),
     ),
     Metric(
         name="involuntary_switches",
@@ -79,6 +86,7 @@ LIST = (
         formula="involuntary context switches of the account",
         better="lower",
         kind="store",
+        expression=pl.col("account_involuntary_switches"),
     ),
     Metric(
         name="fs_inputs",
@@ -87,6 +95,7 @@ LIST = (
         formula="file-system inputs of the account, in 512 bytes",
         better="lower",
         kind="store",
+        expression=pl.col("account_fs_inputs"),
     ),
     Metric(
         name="fs_outputs",
@@ -95,6 +104,7 @@ LIST = (
         formula="file-system outputs of the account, in 512 bytes",
         better="lower",
         kind="store",
+        expression=pl.col("account_fs_outputs"),
     ),
     Metric(
         name="fs_outputs_per_write",
@@ -103,6 +113,7 @@ LIST = (
         formula="file-system outputs / records written",
         better="lower",
         kind="store",
+        expression=over("account_fs_outputs", "write_count"),
     ),
     Metric(
         name="database_bytes",
@@ -119,6 +130,7 @@ LIST = (
         formula="database_bytes / bytes of all records",
         better="lower",
         kind="store",
+        expression=over("database_bytes", "record_bytes"),
     ),
     Metric(
         name="store_write_amplification",
@@ -127,6 +139,7 @@ LIST = (
         formula="512 x file-system outputs / bytes the application wrote",
         better="lower",
         kind="store",
+        expression=over(_HANDED_OVER, "write_bytes"),
     ),
     Metric(
         name="file_system_write_amplification",
@@ -135,6 +148,7 @@ LIST = (
         formula="bytes the block device wrote / (512 x file-system outputs)",
         better="lower",
         kind="store",
+        expression=over(pl.when(pl.col("write_bytes") > 0).then("device_write_bytes"), _HANDED_OVER),
     ),
     Metric(
         name="stalled_seconds",
@@ -143,6 +157,7 @@ LIST = (
         formula="time for which the store says that it held writes back, summed over threads, at most until the end",
         better="lower",
         kind="store",
+        expression=pl.col("stalled_ns") / 1e9,
     ),
     Metric(
         name="cached_percent_at_begin",
@@ -151,6 +166,7 @@ LIST = (
         formula="100 x bytes of the database in the page cache when the measurement began / database_bytes",
         better="neither",
         kind="store",
+        expression=over(100 * pl.col("cached_bytes_at_begin"), "database_bytes"),
     ),
     Metric(
         name="values_checked",
@@ -199,7 +215,7 @@ def over_the_run(table: pl.DataFrame) -> pl.DataFrame:
     """
     told = pl.col("account_wall_ns").is_not_null() & pl.col("run_device_write_bytes").is_not_null()
     whole = told & pl.col("began_empty").fill_null(value=False)
-    share = _over(pl.col("account_fs_outputs"), pl.col("child_fs_outputs"))
+    share = over("account_fs_outputs", "child_fs_outputs")
     of_measurement = pl.when(pl.col("database_kept")).then(pl.col("run_device_write_bytes") * share)
     return table.with_columns(
         device_read_bytes=pl.when(whole).then("run_device_read_bytes").otherwise("device_read_bytes"),
@@ -209,29 +225,3 @@ def over_the_run(table: pl.DataFrame) -> pl.DataFrame:
         .then(of_measurement)
         .otherwise("device_write_bytes"),
     )
-
-
-def derived() -> list[pl.Expr]:
-    """Every metric of `LIST`, from the facts and the sums of a run's scope."""
-    handed_over = pl.col("account_fs_outputs") * SECTOR_BYTES
-    cpu_ns = pl.col("account_user_ns") + pl.col("account_system_ns")
-    written = pl.when(pl.col("write_bytes") > 0)
-    return [
-        *((pl.col(f"account_{name}_ns") / 1e9).alias(f"{name}_seconds") for name in ("wall", "user", "system")),
-        _over(100 * cpu_ns, pl.col("account_wall_ns")).alias("cpu_percent"),
-        *(
-            pl.col(f"account_{name}").alias(name)
-            for name in ("voluntary_switches", "involuntary_switches", "fs_inputs", "fs_outputs")
-        ),
-        _over(pl.col("account_fs_outputs"), pl.col("write_count")).alias("fs_outputs_per_write"),
-        _over(pl.col("database_bytes"), pl.col("record_bytes")).alias("space_amplification"),
-        _over(handed_over, pl.col("write_bytes")).alias("store_write_amplification"),
-        _over(written.then("device_write_bytes"), handed_over).alias("file_system_write_amplification"),
-        (pl.col("stalled_ns") / 1e9).alias("stalled_seconds"),
-        _over(100 * pl.col("cached_bytes_at_begin"), pl.col("database_bytes")).alias("cached_percent_at_begin"),
-    ]
-
-
-def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
-    """Divide, and say nothing where there is nothing to divide by."""
-    return pl.when(denominator > 0).then(numerator / denominator)

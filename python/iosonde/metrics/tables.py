@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from iosonde.metrics.catalogue import METRICS
 from iosonde.metrics.metrics import case_metrics, run_metrics
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import overall
 from iosonde.results import ResultSet
 from iosonde.results.columns import FLAG, NUMBER, TEXT, U32, Column, Table

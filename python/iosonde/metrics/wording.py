@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.registry import METRICS
 from iosonde.metrics.statistics import Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 

@@ -153,7 +153,7 @@ def _scope(name: str, text: str, streams: Sequence[str]) -> tuple[str, str, str]
 
 
 def _bound(metric: str, bound: str, text: str) -> float:
-    from iosonde.metrics.catalogue import METRICS
+    from iosonde.metrics.registry import METRICS
 
     if metric not in METRICS:
         import difflib

@@ -169,8 +169,8 @@ def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
 def _best_median(results: ResultSet, metric: str) -> float | None:
     import polars as pl
 
-    from iosonde.metrics.catalogue import METRICS
     from iosonde.metrics.metrics import case_metrics, run_metrics
+    from iosonde.metrics.registry import METRICS
     from iosonde.metrics.scopes import overall
 
     if not results.records():

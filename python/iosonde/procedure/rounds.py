@@ -436,7 +436,7 @@ def _check_loads(rounds: Rounds) -> None:
 
 
 def _check_metric(metric: str) -> None:
-    from iosonde.metrics.catalogue import METRICS
+    from iosonde.metrics.registry import METRICS
 
     if metric not in METRICS:
         raise StudyError(f"there is no metric `{metric}` to be tracked", hint="docs/metrics.md lists them")

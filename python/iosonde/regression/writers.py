@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from xml.etree import ElementTree
 
-from iosonde.metrics.catalogue import METRICS
+from iosonde.metrics.registry import METRICS
 from iosonde.regression.decision import Cell, Check, loss_of
 from iosonde.regression.sessions import better
 from iosonde.units import format_count, format_latency

@@ -120,7 +120,7 @@ def is_number(level: Any) -> bool:
 
 def metric_title(metric: str) -> str:
     """Name a metric for a reader, without its unit."""
-    from iosonde.metrics.catalogue import METRICS
+    from iosonde.metrics.registry import METRICS
 
     known = METRICS.get(metric)
     return known.title if known else metric.replace("_", " ")
@@ -135,7 +135,7 @@ def is_percentile(metric: str) -> bool:
 
 def metric_unit(metric: str) -> str:
     """Return the unit of a metric: `1/s`, `B/s`, `B`, `ns`, `s` or nothing."""
-    from iosonde.metrics.catalogue import METRICS
+    from iosonde.metrics.registry import METRICS
 
     known = METRICS.get(metric)
     if known:

@@ -1,21 +1,33 @@
-"""Every metric: its name, unit and formula, and which direction is better. docs/metrics.md defines the same ones."""
+"""The registry of metrics: name, unit, formula, direction and expression, one row each.
+
+The values of runs and intervals, the tables `metrics` and `case_metrics`, the words of reports and the check of
+docs/metrics.md follow from it. A new metric is one row here (of key-value stores in `store_accounts.py`). Facts, which
+expressions name as columns, are rows of `iosonde.results.columns`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from iosonde.metrics import media, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.metric import Metric
+from iosonde.metrics.metric import Metric, over
+
+_IS_STORE = pl.col("workload") == "kv"
+_MEMBER_BYTES = pl.col("member_read_bytes") + pl.col("member_write_bytes")
 
 
-def _latency_metrics(name: str, title: str, begin: str) -> Iterator[Metric]:
-    for statistic in ("mean", "min", "max"):
-        formula = {
-            "mean": f"sum of (completion - {begin}) / operations",
-            "min": f"smallest (completion - {begin})",
-            "max": f"largest (completion - {begin})",
-        }[statistic]
+def _latency_metrics(name: str, title: str, begin: str, counted: str) -> Iterator[Metric]:
+    """Return the metrics of completion or response latency; `counted` is the column with the number of operations."""
+    kind = name.removesuffix("_latency")
+    low, high = pl.col(f"{kind}_min_ns"), pl.col(f"{kind}_max_ns")
+    for statistic, formula, expression in (
+        ("mean", f"sum of (completion - {begin}) / operations", over(f"{kind}_sum_ns", counted)),
+        ("min", f"smallest (completion - {begin})", low),
+        ("max", f"largest (completion - {begin})", high),
+    ):
         yield Metric(
             name=f"{name}_ns_{statistic}",
             title=f"{title}, {statistic}",
@@ -23,6 +35,8 @@ def _latency_metrics(name: str, title: str, begin: str) -> Iterator[Metric]:
             formula=formula,
             better="lower",
             kind="latency",
+            expression=expression,
+            per_interval=True,
         )
     for percentile, part in PERCENTILES.items():
         share = f"{100 * part / MILLION:g}"
@@ -33,6 +47,9 @@ def _latency_metrics(name: str, title: str, begin: str) -> Iterator[Metric]:
             formula=f"smallest latency that {share} % of (completion - {begin}) do not exceed",
             better="lower",
             kind="latency",
+            # The midpoint of a bucket may lie beyond the exact extremes; no sample does.
+            expression=pl.col(f"{name}_ns_{percentile}").clip(low, high),
+            per_interval=True,
         )
 
 
@@ -44,6 +61,8 @@ _LIST = (
         formula="operations / seconds",
         better="higher",
         kind="rate",
+        expression=pl.when(~_IS_STORE).then(over("count", "seconds")),
+        per_interval=True,
     ),
     Metric(
         name="ops_per_sec",
@@ -52,6 +71,8 @@ _LIST = (
         formula="operations / seconds, of a key-value store",
         better="higher",
         kind="rate",
+        expression=pl.when(_IS_STORE).then(over("count", "seconds")),
+        per_interval=True,
     ),
     Metric(
         name="bandwidth",
@@ -60,6 +81,8 @@ _LIST = (
         formula="bytes / seconds",
         better="higher",
         kind="rate",
+        expression=over("bytes", "seconds"),
+        per_interval=True,
     ),
     Metric(
         name="operations",
@@ -68,6 +91,8 @@ _LIST = (
         formula="operations completed without error",
         better="neither",
         kind="count",
+        expression=pl.col("count"),
+        per_interval=True,
     ),
     Metric(
         name="errors",
@@ -85,8 +110,8 @@ _LIST = (
         better="neither",
         kind="time",
     ),
-    *_latency_metrics("completion_latency", "Completion latency", "submission"),
-    *_latency_metrics("response_latency", "Response latency", "intended start"),
+    *_latency_metrics("completion_latency", "Completion latency", "submission", "count"),
+    *_latency_metrics("response_latency", "Response latency", "intended start", "response_count"),
     Metric(
         name="mean_in_flight",
         title="Mean in flight",
@@ -94,6 +119,7 @@ _LIST = (
         formula="sum of completion latencies / measured time",
         better="neither",
         kind="concurrency",
+        expression=pl.col("in_flight_sum_ns") / 1e9 / pl.col("seconds"),
     ),
     Metric(
         name="concurrency",
@@ -102,6 +128,7 @@ _LIST = (
         formula="jobs x queue depth",
         better="neither",
         kind="concurrency",
+        expression=pl.col("stream_concurrency"),
     ),
     Metric(
         name="littles_law_ratio",
@@ -110,6 +137,9 @@ _LIST = (
         formula="mean_in_flight / concurrency, of a closed loop",
         better="neither",
         kind="concurrency",
+        expression=pl.when((pl.col("response_count") == 0) & ~_IS_STORE).then(
+            over("in_flight_sum_ns", "stream_concurrency") / 1e9 / pl.col("seconds")
+        ),
     ),
     Metric(
         name="backlog_max",
@@ -126,6 +156,7 @@ _LIST = (
         formula="I/Os started / I/Os due, from the run's begin to the end of the load, of an open loop",
         better="higher",
         kind="concurrency",
+        expression=over("started", "due"),
     ),
     Metric(
         name="cpu_user_ns_per_operation",
@@ -134,6 +165,7 @@ _LIST = (
         formula="user time of the engine process / operations",
         better="lower",
         kind="cpu",
+        expression=over("process_user_ns", "count"),
     ),
     Metric(
         name="cpu_system_ns_per_operation",
@@ -142,6 +174,7 @@ _LIST = (
         formula="system time of the engine process / operations",
         better="lower",
         kind="cpu",
+        expression=over("process_system_ns", "count"),
     ),
     Metric(
         name="cpu_ns_per_operation",
@@ -150,6 +183,7 @@ _LIST = (
         formula="(user + system time of the engine process) / operations",
         better="lower",
         kind="cpu",
+        expression=over("process_user_ns", "count") + over("process_system_ns", "count"),
     ),
     Metric(
         name="cpu_ns_per_byte",
@@ -158,6 +192,7 @@ _LIST = (
         formula="(user + system time of the engine process) / bytes",
         better="lower",
         kind="cpu",
+        expression=over("process_user_ns", "bytes") + over("process_system_ns", "bytes"),
     ),
     Metric(
         name="core_utilisation",
@@ -174,6 +209,7 @@ _LIST = (
         formula="largest (time not idle) / time of any core, whoever used it",
         better="lower",
         kind="cpu",
+        expression=pl.col("busiest_core_share"),
     ),
     Metric(
         name="kernel_cpu_ns_per_byte",
@@ -182,6 +218,7 @@ _LIST = (
         formula="CPU time of all kernel threads / bytes",
         better="lower",
         kind="cpu",
+        expression=over("kernel_cpu_ns", "bytes"),
     ),
     Metric(
         name="array_cpu_ns_per_byte",
@@ -190,6 +227,7 @@ _LIST = (
         formula="CPU time of the kernel threads that work for the array / bytes",
         better="lower",
         kind="cpu",
+        expression=over("array_cpu_ns", "bytes"),
     ),
     Metric(
         name="array_thread_utilisation",
@@ -198,6 +236,7 @@ _LIST = (
         formula="CPU time of the array's busiest kernel thread / measured time",
         better="lower",
         kind="cpu",
+        expression=pl.col("array_thread_share"),
     ),
     Metric(
         name="device_read_amplification",
@@ -206,6 +245,7 @@ _LIST = (
         formula="bytes the block device read / bytes the application read",
         better="lower",
         kind="device",
+        expression=over("device_read_bytes", "read_bytes"),
     ),
     Metric(
         name="device_write_amplification",
@@ -214,6 +254,7 @@ _LIST = (
         formula="bytes the block device wrote / bytes the application wrote",
         better="lower",
         kind="device",
+        expression=over("device_write_bytes", "write_bytes"),
     ),
     media.AMPLIFICATION,
     Metric(
@@ -223,6 +264,7 @@ _LIST = (
         formula="bytes the block device read and wrote / seconds",
         better="higher",
         kind="device",
+        expression=(pl.col("device_read_bytes") + pl.col("device_write_bytes")) / pl.col("seconds"),
     ),
     Metric(
         name="member_ios_per_operation",
@@ -231,6 +273,7 @@ _LIST = (
         formula="reads and writes that the members of the array completed / operations",
         better="lower",
         kind="device",
+        expression=over("member_reads", "count") + over("member_writes", "count"),
     ),
     Metric(
         name="member_reads_per_operation",
@@ -239,6 +282,7 @@ _LIST = (
         formula="reads that the members of the array completed / operations",
         better="lower",
         kind="device",
+        expression=over("member_reads", "count"),
     ),
     Metric(
         name="member_bytes_per_byte",
@@ -247,6 +291,7 @@ _LIST = (
         formula="bytes that the members of the array read and wrote / bytes",
         better="lower",
         kind="device",
+        expression=over(_MEMBER_BYTES, "bytes"),
     ),
     Metric(
         name="member_utilisation",
@@ -255,6 +300,7 @@ _LIST = (
         formula="mean over the members of the time that they had any I/O in flight / measured time",
         better="neither",
         kind="device",
+        expression=pl.col("member_busy_ns") / 1e9 / pl.col("seconds"),
     ),
     Metric(
         name="member_imbalance",
@@ -263,6 +309,7 @@ _LIST = (
         formula="bytes of the member that moved most / mean of the members",
         better="lower",
         kind="device",
+        expression=over("member_most_bytes", _MEMBER_BYTES) * pl.col("member_count"),
     ),
     Metric(
         name="rebuild_seconds",
@@ -271,6 +318,7 @@ _LIST = (
         formula="seconds during the run / share of the member rebuilt in them",
         better="lower",
         kind="device",
+        expression=over("rebuild_share_seconds", "rebuild_share"),
     ),
     Metric(
         name="iops_variation",
