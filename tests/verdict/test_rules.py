@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from facts import BLOCK, COUNT, GIB, SECOND, as_writes, device, job, sound, stream
 
-from iosonde.verdict.evidence import Evidence, RunFacts, Total
+from iosonde.verdict.evidence import Evidence, Interval, RunFacts, Total
 from iosonde.verdict.verdict import Kind, judge, of_repeats
 from iosonde.verdict.warning_kinds import WARNINGS
 
@@ -30,7 +30,7 @@ def test_a_sound_run_is_the_disks_and_has_no_warning() -> None:
     assert verdict.kind == "device-limited"
     assert verdict.warnings == ()
     assert verdict.because == (
-        "I/Os were in flight 98 % of the time, the busiest job used 30 % of a core, the harness itself takes 0.2 % of "
+        "I/Os were in flight 98 % of the time, the busiest job used 30 % of a core, harness overhead was 0.2 % of "
         "its time",
     )
 
@@ -70,13 +70,16 @@ def nothing_real(facts: RunFacts) -> None:
     facts.result["backend"]["kind"] = "null"
 
 
-def half_cached(facts: RunFacts) -> None:
+def half_cached(facts: RunFacts) -> RunFacts:
+    stream(facts)["io_mode"] = "buffered"
     facts.result["process"]["fs_inputs"] //= 4
     facts.result["devices"][0]["read_bytes"] //= 4
+    return facts
 
 
 def not_yet_written(facts: RunFacts) -> RunFacts:
     facts = as_writes(facts)
+    stream(facts)["io_mode"] = "buffered"
     facts.result["devices"][0]["write_bytes"] //= 5
     return facts
 
@@ -92,8 +95,41 @@ def holes(facts: RunFacts) -> None:
     }
 
 
+def over(facts: RunFacts, *, dio: str, passed: float | None) -> None:
+    """A loop device, and the share of its bytes that reached a visible device below; None if there is none."""
+    device(facts).update(kind="loop", name="loop0", loop_dio=dio)
+    if passed is not None:
+        device(facts)["under"] = ["nvme0n1"]
+        facts.target["devices"].append({"device": "259:2", "name": "nvme0n1", "kind": "disk", "under": []})
+        moved = int(COUNT * BLOCK * passed)
+        facts.result["devices"].append({"device": "259:2", "read_bytes": moved, "write_bytes": 0})
+
+
 def loop_over_memory(facts: RunFacts) -> None:
-    device(facts).update(kind="loop", name="loop0")
+    over(facts, dio="0", passed=0.2)
+
+
+def loop_over_what_is_not_visible(facts: RunFacts) -> None:
+    over(facts, dio="0", passed=None)
+
+
+def suspended(facts: RunFacts) -> None:
+    facts.result["evidence"]["stalls"] = {"stalled_ns": 3 * SECOND, "longest_ns": 3 * SECOND, "count": 1}
+
+
+def stalled_device(facts: RunFacts) -> RunFacts:
+    """Nothing completes for one second of ten, at 100 µs otherwise."""
+    each, length = SECOND // 10, SECOND
+    intervals = [
+        Interval(
+            begin_ns=number * each,
+            end_ns=(number + 1) * each,
+            count=0 if 40 <= number < 50 else COUNT // 90,
+            completion_latency_ns_max=length if number == 50 else 200_000,
+        )
+        for number in range(100)
+    ]
+    return replace(facts, intervals=intervals)
 
 
 def crowded(facts: RunFacts) -> None:
@@ -219,6 +255,9 @@ def brief(facts: RunFacts) -> RunFacts:
         ("memory_file_system", in_memory, "cache-served"),
         ("unwritten_extents", holes, "cache-served"),
         ("cache_below", loop_over_memory, "cache-served"),
+        ("cache_unknown", loop_over_what_is_not_visible, "undetermined"),
+        ("engine_stalled", suspended, "undetermined"),
+        ("device_stalled", stalled_device, "device-limited"),
         ("cpu_contention", crowded, "undetermined"),
         ("steal_time", stolen, "undetermined"),
         ("foreign_interrupts", interrupted, "undetermined"),
@@ -264,7 +303,7 @@ def test_a_thread_of_the_array_is_named_and_those_of_other_arrays_are_not_its() 
         "kernel_cpu_ns": 347 * SECOND // 10,
     }
     [warning] = judge(evidence.facts).warnings
-    assert warning.message == "`md127_raid5` used 97 % of one core: what the array's own thread can do"
+    assert warning.message == "`md127_raid5` used 97 % of one core"
 
 
 def test_the_busiest_core_is_everybodys() -> None:
@@ -358,21 +397,89 @@ def test_a_device_that_does_not_say_what_is_hot_is_hot_at_70_degrees() -> None:
     assert codes(facts) == ["hot_device"]
 
 
-def test_a_tenth_from_memory_makes_a_figure_doubtful_and_half_makes_it_memorys() -> None:
+def test_a_tenth_from_the_page_cache_is_undetermined_and_half_is_cache_served() -> None:
     facts = sound()
+    stream(facts)["io_mode"] = "buffered"
     facts.result["process"]["fs_inputs"] = int(facts.result["process"]["fs_inputs"] * 0.8)
     facts.result["devices"][0]["read_bytes"] = int(facts.result["devices"][0]["read_bytes"] * 0.8)
     assert judge(facts).kind == "undetermined"
     assert judge(changed(half_cached)).kind == "cache-served"
 
 
+def test_direct_io_is_never_served_from_the_page_cache() -> None:
+    """Counters that are read late must not look like a cache."""
+    facts = sound()
+    facts.result["process"]["fs_inputs"] //= 2
+    facts.result["devices"][0]["read_bytes"] //= 2
+    verdict = judge(facts)
+    assert (verdict.kind, verdict.evidence["read_from_memory_share"]) == ("device-limited", None)
+    writing = as_writes(sound())
+    writing.result["devices"][0]["write_bytes"] //= 2
+    verdict = judge(writing)
+    assert (verdict.kind, verdict.evidence["written_to_memory_share"]) == ("device-limited", None)
+
+
 def test_a_loop_device_that_passes_everything_on_is_no_cache() -> None:
-    facts = changed(loop_over_memory)
-    device(facts)["under"] = ["nvme0n1p1"]
-    facts.target["devices"].append({"device": "259:1", "name": "nvme0n1p1", "kind": "partition", "under": ["nvme0n1"]})
-    facts.target["devices"].append({"device": "259:2", "name": "nvme0n1", "kind": "disk", "under": []})
-    facts.result["devices"].append({"device": "259:2", "read_bytes": COUNT * BLOCK, "write_bytes": 0})
+    facts = sound()
+    over(facts, dio="0", passed=1.0)
     assert codes(facts) == []
+
+
+def test_a_loop_device_with_direct_io_over_an_invisible_device_is_device_limited() -> None:
+    """Such as the throttled devices of the lab, over FUSE."""
+    facts = sound()
+    over(facts, dio="1", passed=None)
+    verdict = judge(facts)
+    assert (verdict.kind, verdict.warnings, verdict.evidence["below_cache_share"]) == ("device-limited", (), None)
+
+
+def test_without_direct_io_the_cache_of_an_invisible_device_is_unknown_and_not_absorbed() -> None:
+    verdict = judge(changed(loop_over_what_is_not_visible))
+    assert (verdict.kind, verdict.evidence["below_cache_share"]) == ("undetermined", None)
+
+
+def test_short_delays_of_the_heartbeat_are_no_stall() -> None:
+    facts = sound()
+    facts.result["evidence"]["stalls"] = {"stalled_ns": SECOND // 10, "longest_ns": SECOND // 50, "count": 10}
+    assert codes(facts) == []
+
+
+def test_a_stalled_engine_is_not_a_stalled_device() -> None:
+    facts = changed(stalled_device)
+    suspended(facts)
+    assert codes(facts) == ["engine_stalled"]
+
+
+def test_a_stall_names_what_an_open_loop_would_have_seen() -> None:
+    """A tenth of all requests would have arrived during the stall, and waited for up to one second."""
+    stall = Evidence(changed(stalled_device)).device_stall
+    assert stall is not None and stall.length_ns == SECOND
+    assert stall.open_p99_ns == pytest.approx(0.9 * SECOND)
+
+
+def test_one_slow_io_among_many_is_no_stall() -> None:
+    facts = changed(stalled_device)
+    flowing = [replace(each, count=COUNT // 90) for each in facts.intervals]
+    assert codes(replace(facts, intervals=flowing)) == []
+
+
+def key_value(facts: RunFacts) -> RunFacts:
+    """The same facts about a store: its streams have neither queue depth nor span."""
+    stream = {"name": "main", "jobs": 1, "arrival": {"kind": "closed"}}
+    return replace(facts, spec={"workload": {"kind": "kv", "streams": [stream]}})
+
+
+def test_key_value_runs_have_verdicts_and_the_warnings_of_machine_and_device() -> None:
+    assert judge(key_value(sound())).kind == "device-limited"
+    for change, code in (
+        (crowded, "cpu_contention"),
+        (stolen, "steal_time"),
+        (suspended, "engine_stalled"),
+        (shared_disk, "other_io"),
+        (in_memory, "memory_file_system"),
+    ):
+        facts = sound()
+        assert code in codes(key_value(change(facts) or facts))
 
 
 def test_writes_of_a_journal_are_not_anothers() -> None:

@@ -67,10 +67,12 @@ def judged(
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
     from iosonde.verdict.evidence import RunFacts
-    from iosonde.verdict.verdict import judge
+    from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge
 
-    if record.result is None or "evidence" not in record.result or record.spec["workload"]["kind"] != "block":
+    if record.result is None or "evidence" not in record.result:
         return record
+    if record.result["backend"]["kind"] in ON_VIRTUAL_TIME:
+        return record  # Nothing but the model can limit it.
     verdict = judge(
         RunFacts(
             spec=record.spec,
@@ -82,6 +84,7 @@ def judged(
             environment=environment,
             harness=record.harness,
             tail=None if record.control else asked_tail(study, record.part),
+            intervals=_closed_loop(record, intervals),
         )
     )
     added = [RecordWarning(code=each.code, message=each.message, hint=each.hint) for each in verdict.warnings]
@@ -101,6 +104,21 @@ def _metrics(study: Mapping[str, Any], part: str) -> Iterator[str]:
     for question in (*study.get("analysis", ()), *study.get("views", ())):
         if question.get("part", part) == part:
             yield from (str(question[name]) for name in ("metric", "x", "y") if question.get(name))
+
+
+def _closed_loop(record: Record, intervals: pl.DataFrame) -> list[Any]:
+    """All operations of each interval of the measurement; nothing for open loops, whose latencies include waiting."""
+    from iosonde.verdict.evidence import Interval
+
+    if any(stream["arrival"]["kind"] != "closed" for stream in record.spec["workload"]["streams"]):
+        return []
+    measured = intervals.filter(pl.col("phase") == "measure", pl.col("operation") != "flush")
+    summed = (
+        measured.group_by("begin_ns", "end_ns")
+        .agg(pl.col("count").sum(), pl.col("completion_latency_ns_max").max().fill_null(0))
+        .sort("begin_ns")
+    )
+    return [Interval(**row) for row in summed.iter_rows(named=True)]
 
 
 def _totals(intervals: pl.DataFrame) -> list[Any]:

@@ -1,7 +1,7 @@
-"""What the facts of one run say of its figures, as numbers: shares of time, of bytes, of places in the queue.
+"""Evidence of one run as numbers: shares of time, of bytes, of queue slots.
 
-Pure arithmetic over a record; what a number means for the verdict is decided in `verdict.py`. A number that cannot be
-told, because the engine or the kernel did not tell what it is made of, is None.
+Pure arithmetic over a record; `verdict.py` decides what a number means for the verdict. A number is None if the engine
+or the kernel did not report what it is computed from.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from iosonde.results import array_threads
+from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
 
 Json = Mapping[str, Any]
@@ -34,6 +35,25 @@ class Total:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Interval:
+    """All closed-loop operations of one interval of the measurement."""
+
+    begin_ns: int
+    end_ns: int
+    count: int
+    completion_latency_ns_max: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceStall:
+    """The longest time in which a closed loop waited for the device."""
+
+    length_ns: float
+    open_p99_ns: float
+    """Least p99 response latency that an open loop at the same rate would have had."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFacts:
     """What is known of one run, as its record holds it."""
 
@@ -46,7 +66,9 @@ class RunFacts:
     environment: Json = field(default_factory=dict)
     harness: Json | None = None
     tail: str | None = None
-    """The farthest percentile that the study asks of this case, such as `p99_9`."""
+    """The highest percentile that the study asks for in this case, such as `p99_9`."""
+    intervals: Sequence[Interval] = ()
+    """Of closed-loop runs, in order."""
 
 
 class Evidence:
@@ -56,7 +78,7 @@ class Evidence:
         self.facts = facts
         self.streams: dict[str, Json] = {stream["name"]: stream for stream in facts.spec["workload"]["streams"]}
         self.jobs: list[Json] = list(facts.result["jobs"])
-        self.told: Json = facts.result.get("evidence") or {}
+        self.observed: Json = facts.result.get("evidence") or {}
 
     def numbers(self) -> dict[str, float | None]:
         """Every number by name, for the record; rounded to what a reader can use."""
@@ -73,30 +95,30 @@ class Evidence:
 
     @cached_property
     def in_flight_share(self) -> float | None:
-        """Of the places in the queues of closed loops, the share of time that they held an I/O."""
+        """Share of the time of all queue slots of closed loops in which they held an I/O."""
         held = sum(t.completion_latency_ns_sum for t in self.facts.totals if self._is_closed(t.stream))
         return _ratio(held, self._places_ns)
 
     @cached_property
     def turnaround_share(self) -> float | None:
-        """The share that they were free while the tool made the next I/O ready."""
+        """Share in which they were free between a completion and the next submission."""
         waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
         return _ratio(sum(waits), self._places_ns) if waits else None
 
     @cached_property
     def turnaround_ns_per_io(self) -> float | None:
-        """What making the next I/O ready took, on average."""
+        """Mean time between a completion and the next submission."""
         waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
         return _ratio(sum(waits), sum(job["operations"] for job in self._closed_jobs)) if waits else None
 
     @cached_property
     def edge_share(self) -> float | None:
-        """The share that they were free at most because the load began late or had reached its limit."""
+        """Share in which they were free because the load had not started or had reached its limit, at most."""
         return _ratio(sum(self._edges_ns(job) for job in self._closed_jobs), self._places_ns)
 
     @cached_property
     def unexplained_share(self) -> float | None:
-        """What is left: places that were free and nobody knows why."""
+        """Remaining share: slots that were free for no known reason."""
         if self.in_flight_share is None or self.turnaround_share is None or self.edge_share is None:
             return None
         return max(0.0, 1 - self.in_flight_share - self.turnaround_share - self.edge_share)
@@ -112,57 +134,57 @@ class Evidence:
 
     @cached_property
     def core_utilisation(self) -> float | None:
-        """Of the busiest job's thread: CPU time over real time."""
+        """CPU time over real time of the busiest job's thread."""
         return max((_busy(job) for job in self.jobs), default=None)
 
     @cached_property
     def core_taken(self) -> float | None:
-        """Of the job worst off: CPU time and waiting for one, over real time; of closed loops and overloaded ones."""
+        """CPU time and waiting for CPU over real time, of the job with most; of closed and overloaded open loops."""
         limited = [job for job in self.jobs if self._could_do_more(job)]
         return max((_busy(job) + (_waited(job) or 0.0) for job in limited), default=None)
 
     @cached_property
     def array_thread_share(self) -> float | None:
-        """Of the array's busiest kernel thread: CPU time over real time."""
+        """CPU time over real time of the array's busiest kernel thread."""
         share: float | None = self.array_threads["array_thread_share"]
         return share
 
     @cached_property
     def busiest_core_share(self) -> float | None:
-        """Of the busiest core: the share of time that it was not idle, whoever used it."""
-        return array_threads.busiest_core_share(self.told)
+        """Share of time that the busiest core was not idle, whoever used it."""
+        return array_threads.busiest_core_share(self.observed)
 
     @cached_property
     def cpu_wait_share(self) -> float | None:
-        """Of the job worst off: the share of time that it was ready to run and had no CPU."""
+        """Largest share of time that a job was ready to run and had no CPU."""
         return max((wait for job in self.jobs if (wait := _waited(job)) is not None), default=None)
 
     @cached_property
     def involuntary_switches_per_second(self) -> float | None:
-        """Of the job worst off: how often its CPU was taken from it."""
+        """Preemptions per second of the job with most."""
         rates = [_ratio(1e9 * job["usage"]["involuntary_switches"], job["usage"]["wall_ns"]) for job in self.jobs]
         return max((rate for rate in rates if rate is not None), default=None)
 
     @cached_property
     def steal_share(self) -> float | None:
-        """Share of all CPUs' time that the hypervisor gave to others."""
-        machine = self.told.get("machine")
+        """Share of all CPU time that the hypervisor stole."""
+        machine = self.observed.get("machine")
         return _ratio(machine["steal_ns"], machine["cpus"] * self.wall_ns) if machine else None
 
     @cached_property
     def interrupts_per_second(self) -> float | None:
-        """Of the pinned CPU that served most: interrupts beyond three for each of its own I/Os."""
-        return max((self._foreign_interrupts(cpu) for cpu in self.told.get("pinned") or []), default=None)
+        """Interrupts beyond three per own I/O, of the pinned CPU with most."""
+        return max((self._foreign_interrupts(cpu) for cpu in self.observed.get("pinned") or []), default=None)
 
     @cached_property
     def harness_ns_per_io(self) -> float | None:
-        """What an I/O of this shape costs on the null backend, of the dearest stream."""
+        """Cost of an I/O of this shape on the null backend, of the most expensive stream."""
         costs = self._harness_costs()
         return max(costs.values(), default=None)
 
     @cached_property
     def harness_share(self) -> float | None:
-        """Of the busiest job: time that the harness itself took, over real time."""
+        """Harness overhead over real time, of the busiest job."""
         costs = self._harness_costs()
         shares = [
             _ratio(job["operations"] * costs[job["stream"]], self.wall_ns)
@@ -173,54 +195,78 @@ class Evidence:
 
     @cached_property
     def clock_share(self) -> float | None:
-        """Of the busiest job: time spent reading the clock, twice for each I/O at most."""
+        """Time spent reading the clock, at most twice per I/O, of the busiest job."""
         cost = self.facts.engine.get("clock_read_ns")
         most = max((job["operations"] for job in self.jobs), default=0)
         return None if cost is None else _ratio(2 * cost * most, self.wall_ns)
+
+    @cached_property
+    def stalled_share(self) -> float | None:
+        """Share of the measurement in which the engine itself did not run, by its heartbeat."""
+        stalls = self.observed.get("stalls")
+        return _ratio(stalls["stalled_ns"], self.wall_ns) if stalls else None
+
+    @cached_property
+    def longest_stall_ns(self) -> float | None:
+        """The longest time without a break in which it did not run."""
+        stalls = self.observed.get("stalls")
+        return float(stalls["longest_ns"]) if stalls else None
+
+    @cached_property
+    def device_stall_ns(self) -> float | None:
+        """The longest time in which a closed loop waited for the device and next to nothing completed."""
+        return self.device_stall.length_ns if self.device_stall else None
 
     # Bytes
 
     @cached_property
     def counted_share(self) -> float | None:
-        """Of the measurement, how much the counters of process and devices cover: less where they were read late."""
+        """Share of the measurement that the counters of process and devices cover; less if they were read late."""
         return _ratio(self.facts.result["process"]["wall_ns"], self.wall_ns)
 
     @cached_property
     def read_from_memory_share(self) -> float | None:
-        """Of the bytes read, the share that this process did not have to ask a device for."""
+        """Share of the bytes read that this process did not request from a device; unknown for direct I/O."""
         read = self._bytes("read")
-        if not read or not (self.facts.target.get("devices") or self.is_in_memory) or self._is_counted_late:
+        if (
+            not read
+            or not self.is_buffered
+            or not (self.facts.target.get("devices") or self.is_in_memory)
+            or self._is_counted_late
+        ):
             return None
         return max(0.0, 1 - self._asked_bytes / read)
 
     @cached_property
     def written_to_memory_share(self) -> float | None:
-        """Of the bytes written, the share that had not reached the device when the measurement ended."""
+        """Share of the bytes written that had not reached the device at the end; unknown for direct I/O."""
         written = self._bytes("write")
         if not written:
             return None
         if self.is_in_memory:
             return 1.0
+        if not self.is_buffered:
+            return None
         top = self.top_devices
         arrived = sum(int(device["write_bytes"]) for device in top)
         return max(0.0, 1 - arrived / written) if top and not self._is_counted_late else None
 
     @cached_property
     def below_cache_share(self) -> float | None:
-        """Of the bytes that a stacked device moved, the share that never reached what lies under it."""
+        """Share of the bytes of a loop device that did not reach the device below it; unknown if not visible."""
         shares = [self._absorbed(device) for device in self.devices]
         return max((share for share in shares if share is not None), default=None)
 
     @cached_property
     def other_bytes_share(self) -> float | None:
-        """Of the bytes that the device moved, the share that was not this run's."""
+        """Share of the bytes of the device that were not this run's."""
         top = self.top_devices
         moved = sum(device["read_bytes"] + device["write_bytes"] for device in top)
         return _ratio(self.other_bytes, moved) if self.other_bytes is not None else None
 
     @cached_property
     def other_bytes(self) -> float | None:
-        """Bytes that the device under the target moved for others, as far as they can be told from this run's."""
+        """Bytes that the device moved for other processes, as far as they can be distinguished."""
         top = self.top_devices
         if not top:
             return None
@@ -233,37 +279,37 @@ class Evidence:
 
     @cached_property
     def missing_share(self) -> float | None:
-        """Of the bytes that are read, the share in holes and in extents that were never written, before or after."""
-        looks = [look for name in ("extents_before", "extents_after") if (look := self.told.get(name))]
+        """Share of the bytes under reads in holes and in extents that were never written, before or after."""
+        looks = [look for name in ("extents_before", "extents_after") if (look := self.observed.get(name))]
         return max((_ratio(look["missing_bytes"], look["addressed_bytes"]) or 0.0 for look in looks), default=None)
 
     @cached_property
     def encoded_share(self) -> float | None:
-        """Of the bytes that are read, the share that the file system stores compressed or encrypted."""
-        look = self.told.get("extents_before")
+        """Share of the bytes under reads that the file system stores compressed or encrypted."""
+        look = self.observed.get("extents_before")
         return _ratio(look["encoded_bytes"], look["addressed_bytes"]) if look else None
 
     @cached_property
     def shared_share(self) -> float | None:
-        """Of the bytes that are read, the share in extents that other files share: a write there is copied."""
-        look = self.told.get("extents_before")
+        """Share of the bytes under reads in extents that other files share: a write there is copied."""
+        look = self.observed.get("extents_before")
         return _ratio(look["shared_bytes"], look["addressed_bytes"]) if look else None
 
     @cached_property
     def cached_before_share(self) -> float | None:
-        """Of the bytes addressed, the share that lay in the page cache before the first I/O."""
-        pages = self.told.get("page_cache")
+        """Share of the bytes addressed in the page cache before the first I/O."""
+        pages = self.observed.get("page_cache")
         return _ratio(pages["before_bytes"], pages["addressed_bytes"]) if pages else None
 
     @cached_property
     def cached_after_share(self) -> float | None:
-        """The same after the last."""
-        pages = self.told.get("page_cache")
+        """Share of them after the last I/O."""
+        pages = self.observed.get("page_cache")
         return _ratio(pages["after_bytes"], pages["addressed_bytes"]) if pages else None
 
     @cached_property
     def passes(self) -> float | None:
-        """How often the span was gone over, on average."""
+        """Mean number of times that the span was covered."""
         moved = self._bytes("read") + self._bytes("write")
         return _ratio(moved, self.addressed_bytes)
 
@@ -271,7 +317,7 @@ class Evidence:
 
     @cached_property
     def temperature_celsius(self) -> float | None:
-        """The hottest device, before or after the run."""
+        """Temperature of the hottest device, before or after the run."""
         return max((value for _, value, _ in self.temperatures), default=None)
 
     # What the numbers are made of, and what rules ask besides
@@ -279,7 +325,54 @@ class Evidence:
     @property
     def array_threads(self) -> Json:
         """What the kernel's threads did for the array under the run."""
-        return array_threads.of(self.facts.target, self.told)
+        return array_threads.of(self.facts.target, self.observed)
+
+    @property
+    def _stall_candidate(self) -> Interval | None:
+        return max(self.facts.intervals, key=lambda each: each.completion_latency_ns_max, default=None)
+
+    @property
+    def device_stall(self) -> DeviceStall | None:
+        """The longest stall of the device in a closed loop; None if there was none.
+
+        One slow I/O among many in flight is no stall: half of the I/Os expected at the mean rate meanwhile
+        must be missing. During a stall of length L an open loop at rate r queues r L requests, which wait for L to 0:
+        of all requests the share L / measurement, spread evenly. p99 of the open loop follows from that share.
+        """
+        longest, latency = self._stall_candidate, self.mean_latency_share
+        if longest is None or latency is None or not self.wall_ns:
+            return None
+        length = float(longest.completion_latency_ns_max)
+        if length < limits.STALL_NS or length < limits.LATENCIES_IN_A_STALL * latency * self.wall_ns:
+            return None
+        start = longest.end_ns - length - (longest.end_ns - longest.begin_ns)
+        during = [each for each in self.facts.intervals if start < each.end_ns <= longest.end_ns]
+        others = [each for each in self.facts.intervals if each not in during]
+        usual_ns = sum(each.end_ns - each.begin_ns for each in others)
+        rate = sum(each.count for each in others) / usual_ns if usual_ns else 0.0
+        expected = rate * sum(each.end_ns - each.begin_ns for each in during)
+        if expected - sum(each.count for each in during) < limits.MOST * rate * length or not rate:
+            return None
+        share = min(1.0, length / self.wall_ns)
+        return DeviceStall(length_ns=length, open_p99_ns=length * max(0.0, 1 - 0.01 / share))
+
+    @property
+    def unchecked_loop(self) -> str | None:
+        """A loop device whose page cache cannot be checked: without direct I/O, and with nothing visible below."""
+        for device in self.devices:
+            if device.get("kind") == "loop" and device.get("loop_dio") != "1" and not self._lower(device):
+                return str(device["name"])
+        return None
+
+    @property
+    def has_device_io(self) -> bool:
+        """Whether the devices moved enough to be judged."""
+        return bool(sum(device["read_bytes"] + device["write_bytes"] for device in self.devices) >= 1 << 20)
+
+    @property
+    def is_key_value(self) -> bool:
+        """Whether the workload is a key-value store."""
+        return bool(self.facts.spec["workload"].get("kind") == "kv")
 
     @property
     def backend(self) -> str:
@@ -305,8 +398,8 @@ class Evidence:
 
     @property
     def is_buffered(self) -> bool:
-        """Whether any stream goes through the page cache."""
-        return any(stream["io_mode"] == "buffered" for stream in self.streams.values())
+        """Whether any stream goes through the page cache; the files of key-value stores do."""
+        return any(stream.get("io_mode", "buffered") == "buffered" for stream in self.streams.values())
 
     @property
     def writes(self) -> bool:
@@ -321,15 +414,15 @@ class Evidence:
     @property
     def concurrency(self) -> int:
         """I/Os in flight at most."""
-        return sum(stream["jobs"] * stream["queue_depth"] for stream in self.streams.values())
+        return sum(stream["jobs"] * _depth(stream) for stream in self.streams.values())
 
     @property
     def addressed_bytes(self) -> int:
-        """The range that all streams address: as the engine found it, else the largest span."""
-        pages = self.told.get("page_cache")
-        return (
-            int(pages["addressed_bytes"]) if pages else max(stream["span"]["bytes"] for stream in self.streams.values())
-        )
+        """The range that all streams address: as the engine found it, else the largest span; 0 of key-value stores."""
+        pages = self.observed.get("page_cache")
+        if pages:
+            return int(pages["addressed_bytes"])
+        return max(stream["span"]["bytes"] if "span" in stream else 0 for stream in self.streams.values())
 
     @property
     def devices(self) -> list[Json]:
@@ -371,13 +464,13 @@ class Evidence:
     @property
     def _places_ns(self) -> float:
         """Places in queues times the time that they were to be used."""
-        return float(
-            sum(self.streams[job["stream"]]["queue_depth"] * self._active_ns(job) for job in self._closed_jobs)
-        )
+        return float(sum(_depth(self.streams[job["stream"]]) * self._active_ns(job) for job in self._closed_jobs))
 
     @property
     def _writes_are_plain(self) -> bool:
         """Whether every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
+        if self.is_key_value:
+            return False
         plain = all(s["durability"]["kind"] == "none" and s["io_mode"] == "direct" for s in self.streams.values())
         return plain and self.file_system.get("kind") not in COPYING_FILE_SYSTEMS
 
@@ -408,7 +501,7 @@ class Evidence:
         first, exhausted = pacing["first_start_ns"], pacing["exhausted_ns"]
         late = (end - begin) if first is None else max(0, min(first, end) - begin)
         early = 0 if exhausted is None else max(0, end - exhausted)
-        return float(min(end - begin, late + early) * self.streams[job["stream"]]["queue_depth"])
+        return float(min(end - begin, late + early) * _depth(self.streams[job["stream"]]))
 
     def _foreign_interrupts(self, pinned: Json) -> float:
         own = sum(job["operations"] for job in self.jobs if self._cpu_of(job) == pinned["cpu"])
@@ -423,14 +516,21 @@ class Evidence:
         return {name: cost["ns_per_io"] for name, cost in streams.items() if cost}
 
     def _absorbed(self, device: Json) -> float | None:
-        """Bytes that a loop device answered from memory; other stacked devices pass on what they get."""
+        """Share of the bytes of a loop device that did not reach the device below it; others pass on all.
+
+        Unknown if that is not visible, and none with direct I/O (`dio`).
+        """
         moved = device["read_bytes"] + device["write_bytes"]
-        if device.get("kind") != "loop" or moved < 1 << 20:
+        lower = self._lower(device)
+        if device.get("kind") != "loop" or moved < 1 << 20 or not lower or device.get("loop_dio") == "1":
             return None
-        under = self._under(device)
-        lower = [other for other in self.devices if other.get("name") in under]
         passed = sum(min(device[kind], sum(other[kind] for other in lower)) for kind in ("read_bytes", "write_bytes"))
         return _ratio(moved - passed, moved)
+
+    def _lower(self, device: Json) -> list[Json]:
+        """The visible devices directly below a device, with what they did."""
+        under = self._under(device)
+        return [other for other in self.devices if other.get("name") in under]
 
     def _under(self, device: Json) -> list[str]:
         """Names of the devices that a device stands on: of a partition none, since its disk stands for it."""
@@ -443,6 +543,11 @@ class Evidence:
 
     def _bytes(self, operation: str) -> int:
         return sum(total.bytes for total in self.facts.totals if total.operation == operation)
+
+
+def _depth(stream: Json) -> int:
+    """I/Os in flight per job; a job of a key-value workload has one operation in flight."""
+    return int(stream.get("queue_depth", 1))
 
 
 def _busy(job: Json) -> float:

@@ -1,12 +1,12 @@
-"""The disk or the tool? From the facts of one run to a verdict, with the warnings that it rests on.
+"""Verdict on a run: what limited it, with the warnings behind that.
 
-    disk     nothing known stands between the disk and the figure
-    tool     the tool, or the processor under it, was the limit
-    cache    memory or the file system answered, and not the disk
-    unclear  something disturbed the run, or what answered cannot be told
+    device-limited   the device was the limit, as far as iosonde can observe
+    harness-limited  iosonde or its CPU was the limit
+    cache-served     the page cache or the file system served the I/O
+    undetermined     the run was disturbed, or the limit cannot be identified
 
-`judge` is a pure function. Each rule looks at one thing and says at most one warning; the verdict is that of the
-heaviest: `cache`, then `tool`, then `unclear`.
+`judge` is a pure function. Each rule checks one condition and returns at most one warning; the most severe decides:
+`cache-served`, then `harness-limited`, then `undetermined`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WEIGHT: tuple[Kind, ...] = ("cache-served", "harness-limited", "undetermined")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class RunWarning:
     """A warning with the numbers of a run."""
 
     code: str
@@ -49,31 +49,33 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What set the figures of a run, and why."""
+    """What limited a run, and why."""
 
     kind: Kind
     because: tuple[str, ...]
-    """Sentences, the heaviest first."""
-    warnings: tuple[Told, ...]
+    """Sentences, the most severe first."""
+    warnings: tuple[RunWarning, ...]
     evidence: dict[str, float | None]
 
 
-_ON_VIRTUAL_TIME = ("simulated", "ssd")
-"""Backends whose time is not the tool's."""
+ON_VIRTUAL_TIME = ("simulated", "ssd")
+"""Backends on a virtual clock."""
 
 
 def judge(facts: RunFacts) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = Evidence(facts)
-    told = tuple(_rules_for(evidence))
-    pointed = {warning.points_to for warning in told}
+    warnings = tuple(_rules_for(evidence))
+    pointed = {warning.points_to for warning in warnings}
     kind: Kind = next((each for each in _WEIGHT if each in pointed), "device-limited")
-    because = tuple(warning.message for warning in told if warning.points_to == kind) or (_praise(evidence),)
-    return Verdict(kind=kind, because=because, warnings=told, evidence=evidence.numbers())
+    because = tuple(warning.message for warning in warnings if warning.points_to == kind) or (
+        _reasons_for_device_limited(evidence),
+    )
+    return Verdict(kind=kind, because=because, warnings=warnings, evidence=evidence.numbers())
 
 
 def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
-    """Return the verdict on the median of some repeats: that of most of them, `unclear` where none has most."""
+    """Return the verdict on the median of some repeats: that of most of them, else `undetermined`."""
     counts = Counter(kinds).most_common()
     if not counts:
         return None
@@ -81,306 +83,334 @@ def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
     return kind if 2 * most > len(kinds) else "undetermined"
 
 
-def _rules_for(evidence: Evidence) -> Iterator[Told]:
-    """Where there is no device, nothing else is worth saying."""
+def _rules_for(evidence: Evidence) -> Iterator[RunWarning]:
+    """Apply every rule; without a device only its absence is a warning."""
     if evidence.backend == "null":
-        yield _told("null_backend", "the backend is `null`: every I/O completes at once, so the figures are the tool's")
-    elif evidence.backend not in _ON_VIRTUAL_TIME:
-        for rule in _RULES:
+        yield _warning("null_backend", "the backend is `null`: every I/O completes at once")
+    elif evidence.backend not in ON_VIRTUAL_TIME:
+        for rule in _KEY_VALUE_RULES if evidence.is_key_value else _RULES:
             found = rule(evidence)
             if found is not None:
                 yield found
 
 
-def _praise(evidence: Evidence) -> str:
-    if evidence.backend in _ON_VIRTUAL_TIME:
-        return "a simulated device on a virtual clock: the tool takes no time"
+def _reasons_for_device_limited(evidence: Evidence) -> str:
+    if evidence.backend in ON_VIRTUAL_TIME:
+        return "a simulated device on a virtual clock"
     parts = []
     if evidence.in_flight_share is not None:
         parts.append(f"I/Os were in flight {_percent(min(1.0, evidence.in_flight_share))} of the time")
     if evidence.core_utilisation is not None:
         parts.append(f"the busiest job used {_percent(evidence.core_utilisation)} of a core")
     if evidence.harness_share is not None:
-        parts.append(f"the harness itself takes {_percent(evidence.harness_share)} of its time")
-    return ", ".join(parts) or "nothing stands against it"
+        parts.append(f"harness overhead was {_percent(evidence.harness_share)} of its time")
+    return ", ".join(parts) or "no warnings"
 
 
-# The tool and its processor ----------------------------------------------------------------------------------------
+# Harness and CPU ----------------------------------------------------------------------------------------
 
 
-def _core_saturated(evidence: Evidence) -> Told | None:
+def _core_saturated(evidence: Evidence) -> RunWarning | None:
     taken = evidence.core_taken
     if taken is None or taken < limits.BUSY or evidence.is_polling:
         return None
     used, wait = evidence.core_utilisation or 0.0, evidence.cpu_wait_share or 0.0
-    waited = f", and waited for it {_percent(wait)}" if wait >= limits.SOME else ""
-    return _told("core_saturated", f"a job used its core {_percent(used)} of the time{waited}: nothing was left")
+    waited = f" and waited for it {_percent(wait)} of the time" if wait >= limits.SOME else ""
+    return _warning("core_saturated", f"a job used {_percent(used)} of its core{waited}")
 
 
-def _turnaround(evidence: Evidence) -> Told | None:
+def _turnaround(evidence: Evidence) -> RunWarning | None:
     share = evidence.turnaround_share
-    if share is None or share - (evidence.cpu_wait_share or 0.0) < limits.TOOL_SHARE:
+    if share is None or share - (evidence.cpu_wait_share or 0.0) < limits.HARNESS_SHARE:
         return None
     each = evidence.turnaround_ns_per_io or 0.0
     harness = evidence.harness_ns_per_io
-    rest = f", of which the harness alone takes {harness:.0f} ns" if harness is not None else ""
-    return _told(
+    rest = f", {harness:.0f} ns of it harness overhead" if harness is not None else ""
+    return _warning(
         "turnaround",
-        f"the queue was underfilled {_percent(share)} of the time while the next I/O was prepared "
-        f"({_time(each)} an I/O{rest})",
+        f"queue slots were free {_percent(share)} of the time between completion and submission "
+        f"({_time(each)} per I/O{rest})",
     )
 
 
-def _harness_cost(evidence: Evidence) -> Told | None:
+def _harness_cost(evidence: Evidence) -> RunWarning | None:
     share, cost = evidence.harness_share, evidence.harness_ns_per_io
     alone = all(stream["queue_depth"] == 1 for stream in evidence.streams.values())
-    if share is None or cost is None or not alone or share < limits.TOOL_SHARE:
+    if share is None or cost is None or not alone or share < limits.HARNESS_SHARE:
         return None
-    return _told("harness_cost", f"the harness takes {cost:.0f} ns of each I/O, {_percent(share)} of the time")
+    return _warning("harness_cost", f"harness overhead is {cost:.0f} ns per I/O, {_percent(share)} of the time")
 
 
-def _slow_clock(evidence: Evidence) -> Told | None:
+def _slow_clock(evidence: Evidence) -> RunWarning | None:
     share = evidence.clock_share
     if share is None or share < limits.CLOCK_SHARE:
         return None
     clock, cost = evidence.facts.engine.get("clock"), evidence.facts.engine["clock_read_ns"]
-    return _told("slow_clock", f"reading the clock (`{clock}`) takes {cost:.0f} ns, {_percent(share)} of the time")
+    return _warning("slow_clock", f"reading the clock (`{clock}`) takes {cost:.0f} ns, {_percent(share)} of the time")
 
 
-def _cpu_contention(evidence: Evidence) -> Told | None:
+def _engine_stalled(evidence: Evidence) -> RunWarning | None:
+    share, longest = evidence.stalled_share, evidence.longest_stall_ns
+    if share is None or longest is None or (share < limits.STALLED_SHARE and longest < limits.STALL_NS):
+        return None
+    return _warning(
+        "engine_stalled", f"the engine did not run {_percent(share)} of the time, for up to {_time(longest)} at once"
+    )
+
+
+def _device_stalled(evidence: Evidence) -> RunWarning | None:
+    stall = evidence.device_stall
+    if stall is None or _engine_stalled(evidence) is not None:
+        return None
+    waiting = f"had p99 {_time(stall.open_p99_ns)} or more" if stall.open_p99_ns else "queued requests meanwhile"
+    return _warning(
+        "device_stalled",
+        f"hardly any I/O completed for {_time(stall.length_ns)}; an open loop at the same rate would have {waiting}",
+    )
+
+
+def _cpu_contention(evidence: Evidence) -> RunWarning | None:
     wait, switches = evidence.cpu_wait_share, evidence.involuntary_switches_per_second or 0.0
     if wait is None and switches >= limits.SWITCHES_PER_SECOND:
-        return _told("cpu_contention", f"a job lost its CPU {switches:,.0f} times a second")
+        return _warning("cpu_contention", f"a job was preempted {switches:,.0f} times a second")
     if wait is None or wait < limits.WAIT_SHARE:
         return None
-    return _told(
+    return _warning(
         "cpu_contention",
         f"a job was ready to run and had no CPU {_percent(wait)} of the time ({switches:,.0f} involuntary context "
         "switches a second)",
     )
 
 
-def _late_counters(evidence: Evidence) -> Told | None:
+def _late_counters(evidence: Evidence) -> RunWarning | None:
     share = evidence.counted_share
     if share is None or share >= 1 - limits.SOME:
         return None
-    return _told(
+    return _warning(
         "late_counters",
-        f"the counters of process and devices cover {_percent(share)} of the measurement: the thread that reads them "
-        "had no CPU when it began",
+        f"counters of process and devices cover {_percent(share)} of the measurement: the thread that reads them "
+        "had no CPU at the start",
     )
 
 
-def _steal_time(evidence: Evidence) -> Told | None:
+def _steal_time(evidence: Evidence) -> RunWarning | None:
     share = evidence.steal_share
-    if share is None or share < limits.STEAL_SHARE or evidence.told["machine"]["steal_ns"] < limits.STEAL_NS:
+    if share is None or share < limits.STEAL_SHARE or evidence.observed["machine"]["steal_ns"] < limits.STEAL_NS:
         return None
-    return _told("steal_time", f"the hypervisor took {_percent(share)} of all CPUs' time")
+    return _warning("steal_time", f"the hypervisor stole {_percent(share)} of all CPU time")
 
 
-def _foreign_interrupts(evidence: Evidence) -> Told | None:
+def _foreign_interrupts(evidence: Evidence) -> RunWarning | None:
     rate = evidence.interrupts_per_second
     if rate is None or rate < limits.INTERRUPTS_PER_SECOND:
         return None
-    return _told(
-        "foreign_interrupts", f"a core with a job pinned to it served {rate:,.0f} interrupts a second of others"
-    )
+    return _warning("foreign_interrupts", f"a pinned core served {rate:,.0f} interrupts a second of other devices")
 
 
-def _cpu_governor(evidence: Evidence) -> Told | None:
+def _cpu_governor(evidence: Evidence) -> RunWarning | None:
     governor = (evidence.facts.environment.get("cpu") or {}).get("governor")
     if not governor or governor == "performance":
         return None
-    return _told("cpu_governor", f"the CPU frequency governor is `{governor}`: the processor's speed varies with load")
+    return _warning("cpu_governor", f"the CPU frequency governor is `{governor}`")
 
 
-# What answered -----------------------------------------------------------------------------------------------------
+# Page cache and file system ------------------------------------------------------------------------------------------
 
 
-def _memory_file_system(evidence: Evidence) -> Told | None:
+def _memory_file_system(evidence: Evidence) -> RunWarning | None:
     if not evidence.is_in_memory:
         return None
-    return _told("memory_file_system", f"the target lies in memory (`{evidence.file_system['kind']}`)")
+    return _warning("memory_file_system", f"the target is in memory (`{evidence.file_system['kind']}`)")
 
 
-def _reads_from_memory(evidence: Evidence) -> Told | None:
+def _reads_from_memory(evidence: Evidence) -> RunWarning | None:
     share = evidence.read_from_memory_share
     if evidence.is_in_memory or share is None or share < limits.SOME:
         return None
     before = evidence.cached_before_share
-    known = f"; {_percent(before)} of the span was cached before the first" if before is not None else ""
-    return _told(
+    known = f"; {_percent(before)} of the span was cached before the first I/O" if before is not None else ""
+    return _warning(
         "reads_from_memory", f"{_percent(share)} of the bytes read were served from the page cache{known}", share=share
     )
 
 
-def _writes_to_memory(evidence: Evidence) -> Told | None:
+def _writes_to_memory(evidence: Evidence) -> RunWarning | None:
     share = evidence.written_to_memory_share
     if evidence.is_in_memory or share is None or share < limits.SOME:
         return None
-    text = f"{_percent(share)} of the bytes written had not reached the device when the measurement ended"
-    return _told("writes_to_memory", text, share=share)
+    text = f"{_percent(share)} of the bytes written were still in the page cache when the measurement ended"
+    return _warning("writes_to_memory", text, share=share)
 
 
-def _cache_below(evidence: Evidence) -> Told | None:
+def _cache_below(evidence: Evidence) -> RunWarning | None:
     share = evidence.below_cache_share
     if share is None or share < limits.SOME:
         return None
-    text = f"the page cache under a loop device took {_percent(share)} of its bytes"
-    return _told("cache_below", text, share=share)
+    text = f"the page cache under a loop device served {_percent(share)} of its bytes"
+    return _warning("cache_below", text, share=share)
 
 
-def _unwritten_extents(evidence: Evidence) -> Told | None:
-    share = evidence.missing_share
-    if share is None or share < limits.MISSING_SHARE:
+def _cache_unknown(evidence: Evidence) -> RunWarning | None:
+    name = evidence.unchecked_loop
+    if name is None or not evidence.has_device_io:
         return None
-    return _told(
-        "unwritten_extents", f"{_percent(share)} of what is read was never written, or was punched", share=share
+    return _warning(
+        "cache_unknown", f"`{name}` has no direct I/O, and the device under its backing file is not visible"
     )
 
 
-def _no_block_device(evidence: Evidence) -> Told | None:
+def _unwritten_extents(evidence: Evidence) -> RunWarning | None:
+    share = evidence.missing_share
+    if share is None or share < limits.MISSING_SHARE:
+        return None
+    return _warning(
+        "unwritten_extents",
+        f"{_percent(share)} of the bytes under reads were never written, or were punched",
+        share=share,
+    )
+
+
+def _no_block_device(evidence: Evidence) -> RunWarning | None:
     kind = evidence.file_system.get("kind")
     if evidence.facts.target.get("devices") or evidence.is_in_memory or not kind:
         return None
-    return _told("no_block_device", f"no block device is visible under the file system `{kind}`")
+    return _warning("no_block_device", f"no block device is visible under the file system `{kind}`")
 
 
-def _span_fits_memory(evidence: Evidence) -> Told | None:
+def _span_fits_memory(evidence: Evidence) -> RunWarning | None:
     memory = evidence.facts.environment.get("memory") or {}
     limits_known = [size for name in ("total_bytes", "limit_bytes") if (size := memory.get(name))]
     if not evidence.is_buffered or not limits_known or evidence.addressed_bytes > min(limits_known):
         return None
-    return _told(
+    return _warning(
         "span_fits_memory",
-        f"the load goes through the page cache, and its {_bytes(evidence.addressed_bytes)} fit into "
-        f"{_bytes(min(limits_known))} of memory",
+        f"buffered I/O on {_bytes(evidence.addressed_bytes)}, which fit into {_bytes(min(limits_known))} of memory",
     )
 
 
-def _span_fits_device_cache(evidence: Evidence) -> Told | None:
+def _span_fits_device_cache(evidence: Evidence) -> RunWarning | None:
     passes = evidence.passes
     small = evidence.addressed_bytes <= limits.DEVICE_CACHE_BYTES
     if evidence.is_buffered or evidence.is_in_memory or not small or passes is None or passes < 2:
         return None
-    return _told(
+    return _warning(
         "span_fits_device_cache",
-        f"{_bytes(evidence.addressed_bytes)} were gone over {passes:,.0f} times: a device's own memory can hold them",
+        f"{_bytes(evidence.addressed_bytes)} were covered {passes:,.0f} times: they fit in a device's own cache",
     )
 
 
-def _copying_file_system(evidence: Evidence) -> Told | None:
+def _copying_file_system(evidence: Evidence) -> RunWarning | None:
     kind, options = evidence.file_system.get("kind"), evidence.file_system.get("options") or []
     shared = evidence.shared_share or 0.0
     if not evidence.writes:
         return None
     if kind in COPYING_FILE_SYSTEMS and "nodatacow" not in options:
-        return _told("copying_file_system", f"`{kind}` writes elsewhere than it reads: its own work is in the figures")
+        return _warning("copying_file_system", f"`{kind}` copies on write")
     if shared >= limits.MISSING_SHARE:
-        return _told("copying_file_system", f"{_percent(shared)} of the file is shared with others: a write is a copy")
+        return _warning(
+            "copying_file_system", f"{_percent(shared)} of the file is shared with other files: writes copy"
+        )
     return None
 
 
-def _compressing_file_system(evidence: Evidence) -> Told | None:
+def _compressing_file_system(evidence: Evidence) -> RunWarning | None:
     options = [str(option) for option in evidence.file_system.get("options") or []]
     named = next((option for option in options if option.startswith("compress") and not option.endswith("=no")), None)
     encoded = evidence.encoded_share or 0.0
     if named is None and not encoded:
         return None
-    why = f"it is mounted with `{named}`" if named else f"{_percent(encoded)} of what is read is stored encoded"
-    return _told("compressing_file_system", f"the file system compresses: {why}")
+    why = (
+        f"it is mounted with `{named}`" if named else f"{_percent(encoded)} of the bytes under reads are stored encoded"
+    )
+    return _warning("compressing_file_system", f"the file system compresses: {why}")
 
 
-def _compressible_data(evidence: Evidence) -> Told | None:
+def _compressible_data(evidence: Evidence) -> RunWarning | None:
     kinds = {stream["payload"]["kind"] for stream in evidence.streams.values() if is_reducible(stream["payload"])}
     if not evidence.writes or not kinds:
         return None
-    return _told("compressible_data", f"the payload written is `{'`, `'.join(sorted(kinds))}`")
+    return _warning("compressible_data", f"the payload written is `{'`, `'.join(sorted(kinds))}`")
 
 
 # The device ----------------------------------------------------------------------------------------------------------
 
 
-def _other_io(evidence: Evidence) -> Told | None:
+def _other_io(evidence: Evidence) -> RunWarning | None:
     share, size = evidence.other_bytes_share, evidence.other_bytes
     if share is None or size is None or share < limits.OTHER_SHARE or size < limits.OTHER_BYTES:
         return None
-    return _told(
-        "other_io", f"others moved {_bytes(size)} on the device during the run, {_percent(share)} of its bytes"
-    )
+    return _warning("other_io", f"other processes moved {_bytes(size)} on the device, {_percent(share)} of its bytes")
 
 
-def _throttled_device(evidence: Evidence) -> Told | None:
+def _throttled_device(evidence: Evidence) -> RunWarning | None:
     limited = [(device["name"], each) for device in evidence.facts.target.get("devices") or []
                for each in device.get("limits", [])]  # fmt: skip
     if not limited:
         return None
     name, limit = limited[0]
-    return _told("throttled_device", f"a cgroup limits `{name}`: `{limit}`")
+    return _warning("throttled_device", f"a control group limits `{name}`: `{limit}`")
 
 
-def _hot_device(evidence: Evidence) -> Told | None:
+def _hot_device(evidence: Evidence) -> RunWarning | None:
     hot = [(name, value) for name, value, most in evidence.temperatures if value >= (most or limits.HOT_CELSIUS)]
     if not hot:
         return None
     name, value = max(hot, key=lambda one: one[1])
-    return _told("hot_device", f"`{name}` has {value:.0f} °C")
+    return _warning("hot_device", f"`{name}` was at {value:.0f} °C")
 
 
-def _array_thread_saturated(evidence: Evidence) -> Told | None:
+def _array_thread_saturated(evidence: Evidence) -> RunWarning | None:
     share = evidence.array_thread_share
     if share is None or share < limits.BUSY:
         return None
     name = evidence.array_threads["array_thread"]
-    return _told(
-        "array_thread_saturated", f"`{name}` used {_percent(share)} of one core: what the array's own thread can do"
-    )
+    return _warning("array_thread_saturated", f"`{name}` used {_percent(share)} of one core")
 
 
-def _queue_too_short(evidence: Evidence) -> Told | None:
+def _queue_too_short(evidence: Evidence) -> RunWarning | None:
     places = [device["nr_requests"] * device.get("hardware_queues", 1)
               for device in evidence.top_devices if "nr_requests" in device]  # fmt: skip
     if not places or evidence.is_buffered or evidence.concurrency <= sum(places):
         return None
-    return _told(
+    return _warning(
         "queue_too_short",
-        f"{evidence.concurrency} I/Os were asked for, and the kernel lets the device have {sum(places)}",
+        f"{evidence.concurrency} I/Os in flight, the kernel's queue of the device has {sum(places)} slots",
     )
 
 
-def _one_hardware_queue(evidence: Evidence) -> Told | None:
+def _one_hardware_queue(evidence: Evidence) -> RunWarning | None:
     jobs = sum(stream["jobs"] for stream in evidence.streams.values())
     narrow = [d["name"] for d in evidence.top_devices if d.get("hardware_queues") == 1 and not d.get("rotational")]
     if not narrow or jobs < 2 or evidence.iops < limits.HIGH_IOPS:
         return None
-    return _told("one_hardware_queue", f"{jobs} jobs go through the one hardware queue of `{narrow[0]}`")
+    return _warning("one_hardware_queue", f"{jobs} jobs share the one hardware queue of `{narrow[0]}`")
 
 
-def _io_scheduler(evidence: Evidence) -> Told | None:
+def _io_scheduler(evidence: Evidence) -> RunWarning | None:
     found = [d for d in evidence.top_devices if d.get("scheduler", "none") != "none" and not d.get("rotational")]
     if not found or evidence.iops < limits.HIGH_IOPS:
         return None
-    return _told("io_scheduler", f"`{found[0]['name']}` has the I/O scheduler `{found[0]['scheduler']}`")
+    return _warning("io_scheduler", f"`{found[0]['name']}` has the I/O scheduler `{found[0]['scheduler']}`")
 
 
 # The run -------------------------------------------------------------------------------------------------------------
 
 
-def _short_run(evidence: Evidence) -> Told | None:
+def _short_run(evidence: Evidence) -> RunWarning | None:
     share = evidence.mean_latency_share
     if share is None or share * limits.LATENCIES_IN_A_RUN <= 1:
         return None
-    return _told("short_run", f"the measurement lasted {1 / share:.1f} times the mean latency")
+    return _warning("short_run", f"the measurement lasted only {1 / share:.1f} mean latencies")
 
 
-def _places_free(evidence: Evidence) -> Told | None:
+def _queue_underutilized(evidence: Evidence) -> RunWarning | None:
     share = evidence.unexplained_share
-    if share is None or share < limits.TOOL_SHARE + (evidence.mean_latency_share or 0.0):
+    if share is None or share < limits.HARNESS_SHARE + (evidence.mean_latency_share or 0.0):
         return None
-    return _told("places_free", f"the queue was underfilled {_percent(share)} of the time for no reason that is known")
+    return _warning("places_free", f"queue slots were free {_percent(share)} of the time for no known reason")
 
 
-def _short_for_tail(evidence: Evidence) -> Told | None:
+def _short_for_tail(evidence: Evidence) -> RunWarning | None:
     from iosonde.metrics.histogram import MILLION, PERCENTILES, SAMPLES_BEYOND
 
     name = evidence.facts.tail
@@ -390,19 +420,24 @@ def _short_for_tail(evidence: Evidence) -> Told | None:
     fewest = min((total.count for total in evidence.facts.totals if total.operation != "flush"), default=0)
     if fewest >= needed:
         return None
-    return _told("short_for_tail", f"{fewest:,} I/Os are too few for {name.replace('_', '.')}, which takes {needed:,}")
+    return _warning(
+        "short_for_tail", f"{fewest:,} I/Os are too few for {name.replace('_', '.')}, which requires {needed:,}"
+    )
 
 
-_RULES: tuple[Callable[[Evidence], Told | None], ...] = (
+_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _memory_file_system,
     _reads_from_memory,
     _writes_to_memory,
     _unwritten_extents,
     _cache_below,
+    _cache_unknown,
     _core_saturated,
     _turnaround,
     _harness_cost,
     _slow_clock,
+    _engine_stalled,
+    _device_stalled,
     _cpu_contention,
     _late_counters,
     _steal_time,
@@ -415,7 +450,7 @@ _RULES: tuple[Callable[[Evidence], Told | None], ...] = (
     _span_fits_device_cache,
     _no_block_device,
     _short_run,
-    _places_free,
+    _queue_underutilized,
     _span_fits_memory,
     _one_hardware_queue,
     _io_scheduler,
@@ -427,12 +462,33 @@ _RULES: tuple[Callable[[Evidence], Told | None], ...] = (
 )
 
 
-def _told(code: str, message: str, *, share: float | None = None) -> Told:
-    """A share of bytes below half makes a figure doubtful, not another's."""
+_KEY_VALUE_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
+    _memory_file_system,
+    _reads_from_memory,
+    _writes_to_memory,
+    _cache_below,
+    _cache_unknown,
+    _core_saturated,
+    _engine_stalled,
+    _cpu_contention,
+    _late_counters,
+    _steal_time,
+    _foreign_interrupts,
+    _other_io,
+    _throttled_device,
+    _hot_device,
+    _no_block_device,
+    _cpu_governor,
+)
+"""Rules that apply to a store, whose I/O is not iosonde's own."""
+
+
+def _warning(code: str, message: str, *, share: float | None = None) -> RunWarning:
+    """Return a warning; a share of bytes below half makes a run undetermined."""
     points_to = WARNINGS[code].points_to
     if share is not None and share < limits.MOST:
         points_to = "undetermined"
-    return Told(code=code, message=message, points_to=points_to)
+    return RunWarning(code=code, message=message, points_to=points_to)
 
 
 def _percent(share: float) -> str:

@@ -1,7 +1,7 @@
-"""Every warning that iosonde derives from the facts of a run: its name, when it is given, what to do.
+"""Every warning that iosonde derives from the facts of a run: its code, its rule, what to do.
 
-This is the one list: `verdict.py` gives no other, and docs/warnings.md is compared with it. Thresholds stand here,
-beside the words that state them.
+`verdict.py` returns no other warnings, and docs/warnings.md is compared with this list. Thresholds are here, beside the
+words that state them.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 PointsTo = Literal["harness-limited", "cache-served", "undetermined", "note"]
-"""What a warning makes of the verdict; a note leaves it."""
+"""The verdict that a warning leads to; a note leads to none."""
 
 BUSY = 0.95
-"""Of its time, a core that has nothing left."""
-TOOL_SHARE = 0.10
-"""Of the time of an I/O, what the tool may take before the figure is partly its own."""
+"""CPU utilization from which on a core is saturated."""
+HARNESS_SHARE = 0.10
+"""Share of the time of an I/O from which on the harness is a limit."""
 MOST = 0.5
 SOME = 0.10
-"""Of the bytes, what memory may answer before it shows; and what makes the figure memory's."""
+"""Shares of bytes served from the page cache: the smallest with a warning, and the one that decides the verdict."""
 WAIT_SHARE = 0.10
 STEAL_SHARE = 0.02
 STEAL_NS = 30_000_000
@@ -28,12 +28,15 @@ CLOCK_SHARE = 0.05
 OTHER_SHARE = 0.05
 OTHER_BYTES = 1 << 20
 MISSING_SHARE = 0.01
+STALLED_SHARE = 0.05
+STALL_NS = 100_000_000
+LATENCIES_IN_A_STALL = 20
 HIGH_IOPS = 50_000
-"""From here on the block layer's own work shows."""
+"""Rate from which on the work of the block layer is noticeable."""
 HOT_CELSIUS = 70.0
-"""Where a device does not say what it calls too hot."""
+"""Critical temperature of a device that reports none."""
 DEVICE_CACHE_BYTES = 64 << 20
-"""Every drive of today has at least so much memory, and none says how much."""
+"""Current drives have at least this much memory, and none reports how much."""
 LATENCIES_IN_A_RUN = 5
 
 
@@ -43,7 +46,7 @@ class WarningKind:
 
     code: str
     title: str
-    """What is the case, without the numbers of a run."""
+    """The condition, without the numbers of a run."""
     when: str
     """The rule, for docs/warnings.md."""
     hint: str
@@ -53,176 +56,200 @@ class WarningKind:
 _LIST = (
     WarningKind(
         code="core_saturated",
-        title="A job had no CPU time left: its core, not the disk, was the limit",
+        title="A job used all CPU time of its core: CPU-limited",
         when="a job's thread used and waited for its CPU 95 % of the time or more; in open loop only if it fell behind "
         "its schedule, and never with polling, which is always busy",
-        hint="use more `jobs`, larger blocks or a faster core; look at `cpu_ns_per_operation`",
+        hint="use more `jobs`, larger blocks or a faster core; see `cpu_ns_per_operation`",
         points_to="harness-limited",
     ),
     WarningKind(
         code="turnaround",
-        title="Submission overhead left the queue underfilled while preparing the next I/O",
-        when="the queue was underfilled 10 % of the time or more between finding a completion and submitting the "
-        "next I/O, waiting for a CPU not counted",
-        hint='a larger `queue_depth` or more `jobs` hide it; `payload = "zeros"` shows what filling blocks costs',
+        title="Submission overhead left the queue underfilled",
+        when="queue slots were free 10 % of the time or more between a completion and the next submission, "
+        "waiting for a CPU not counted",
+        hint='increase `queue_depth` or `jobs`; `payload = "zeros"` shows the cost of filling blocks',
         points_to="harness-limited",
     ),
     WarningKind(
         code="harness_cost",
-        title="What the harness itself costs is a noticeable part of each I/O",
+        title="Harness overhead is a noticeable part of each I/O",
         when="with one I/O in flight in each job, its cost on the null backend is 10 % of the job's time or more",
-        hint="with one I/O in flight this is latency that is not the disk's; compare with the null backend: "
-        "`iosonde io --target null:`",
+        hint="compare with the null backend: `iosonde io --target null:`",
         points_to="harness-limited",
     ),
     WarningKind(
         code="slow_clock",
         title="Reading the clock takes a noticeable part of each I/O",
         when="two readings for each I/O are 5 % of a job's time or more",
-        hint="let the kernel use the processor's counter (`clocksource=tsc`), if it is stable",
+        hint="use the CPU's time-stamp counter (`clocksource=tsc`), if it is stable",
         points_to="harness-limited",
     ),
     WarningKind(
         code="null_backend",
-        title="The null backend completes every I/O at once: the figures are the tool's own",
+        title="The null backend completes every I/O at once: no device is measured",
         when="the backend is `null`",
-        hint="name a directory as the target to measure a disk",
+        hint="name a directory as the target to measure a device",
         points_to="harness-limited",
     ),
     WarningKind(
         code="reads_from_memory",
-        title="Reads were served from the page cache and not by the disk",
-        when="the process asked devices for less than 90 % of the bytes that it read; below half it is memory's figure",
-        hint='read past the page cache with `io_mode = "direct"`, or make the `span` several times as large as memory',
+        title="Reads were served from the page cache",
+        when="the load reads through the page cache, and the process requested less than 90 % of these bytes "
+        "from devices; below half the run is cache-served",
+        hint='use `io_mode = "direct"`, or make the `span` several times the size of memory',
         points_to="cache-served",
     ),
     WarningKind(
         code="writes_to_memory",
-        title="Writes had not reached the disk when the measurement ended",
-        when="the device took less than 90 % of the bytes written during the measurement; from half missing on, the "
-        "figure is memory's",
-        hint='write with `io_mode = "direct"`, make them durable with `durability`, or run until write-back keeps up',
+        title="Writes were still in the page cache when the measurement ended",
+        when="the load writes through the page cache, and the device received less than 90 % of these bytes "
+        "during the measurement; from half missing on the run is cache-served",
+        hint='use `io_mode = "direct"` or `durability`, or run until write-back keeps up',
         points_to="cache-served",
     ),
     WarningKind(
         code="memory_file_system",
-        title="The target lies in memory: there is no disk under it",
+        title="The target is in memory",
         when="the file system is `tmpfs` or `ramfs`",
-        hint="name a directory on a disk",
+        hint="name a directory on a device",
         points_to="cache-served",
     ),
     WarningKind(
         code="unwritten_extents",
-        title="Part of what is read was never written: the file system answers without asking the disk",
-        when="1 % or more of the bytes under reads lie in holes or unwritten extents (FIEMAP), before or after the "
-        "run; from half on, the figure is not the disk's",
-        hint='let iosonde write them first with `layout = "missing"`; with trims in the mix, trim another span',
+        title="Reads of extents that were never written",
+        when="1 % or more of the bytes under reads are in holes or unwritten extents (FIEMAP), before or after"
+        " the run; from half on the run is cache-served",
+        hint='write them first with `layout = "missing"`; with trims in the mix, trim another span',
         points_to="cache-served",
     ),
     WarningKind(
         code="cache_below",
-        title="A loop device answered from the page cache of its backing file",
-        when="less than 90 % of what a loop device moved reached the device under it; below half it is memory's figure",
+        title="A loop device was served from the page cache of its backing file",
+        when="less than 90 % of the bytes of a loop device reached the visible device below it; below half the"
+        " run is cache-served",
         hint="attach it with `losetup --direct-io=on`",
         points_to="cache-served",
     ),
     WarningKind(
+        code="engine_stalled",
+        title="The engine did not run for part of the measurement",
+        when="its heartbeat was late for 5 % of the measurement or more, or once for 100 ms or more: stopped by a "
+        "signal, frozen, or without a CPU",
+        hint="latencies of that time are not the device's; repeat the run without suspending it, on an idle machine",
+        points_to="undetermined",
+    ),
+    WarningKind(
+        code="device_stalled",
+        title="The device stalled: closed-loop latencies hide the waiting of later requests",
+        when="closed loop; an I/O took 100 ms and 20 mean latencies or more, and half of the I/Os expected meanwhile "
+        "were missing",
+        hint="measure with an open loop (`arrival`, `rate`) to include the waiting time",
+        points_to="note",
+    ),
+    WarningKind(
+        code="cache_unknown",
+        title="Page cache under a loop device cannot be checked",
+        when="a loop device without direct I/O (`dio`) whose backing device is not visible",
+        hint="attach it with `losetup --direct-io=on`",
+        points_to="undetermined",
+    ),
+    WarningKind(
         code="cpu_contention",
-        title="Other work took the CPU from a job",
-        when="a job's thread was ready to run and had no CPU 10 % of the time or more; where the kernel does not "
-        "report it, the job lost its CPU 1,000 times a second or more",
-        hint="end other work, or give the jobs CPUs of their own with `cpus`",
+        title="Job threads waited for CPU",
+        when="a job's thread was ready to run and had no CPU 10 % of the time or more; where the kernel does "
+        "not report it, it was preempted 1,000 times a second or more",
+        hint="stop other work, or give the jobs CPUs of their own with `cpus`",
         points_to="undetermined",
     ),
     WarningKind(
         code="late_counters",
-        title="The kernel's counters were read late, so what was served from the page cache is not known",
+        title="Counters of the kernel were read late: page-cache hits are not known",
         when="less than 90 % of the measurement lies between the two readings of the counters of process and devices",
-        hint="leave a core to the thread that keeps time: fewer `jobs`, `cpus` for them, or an idle machine",
+        hint="leave a core to the supervising thread: fewer `jobs`, or `cpus` for them",
         points_to="undetermined",
     ),
     WarningKind(
         code="steal_time",
-        title="The hypervisor gave this machine's CPUs to others",
+        title="CPU time stolen by the hypervisor",
         when="2 % of all CPUs' time or more was stolen, and at least 30 ms",
-        hint="measure when the host is quiet, or on one whose CPUs are not shared",
+        hint="measure when the host is idle, or on one whose CPUs are not shared",
         points_to="undetermined",
     ),
     WarningKind(
         code="foreign_interrupts",
-        title="A core that a job is pinned to served interrupts of others",
+        title="A pinned core served interrupts of other devices",
         when="10,000 interrupts a second or more beyond three for each of its own I/Os",
         hint="pin the job elsewhere with `cpus`, or move the interrupts (`/proc/irq/*/smp_affinity`)",
         points_to="undetermined",
     ),
     WarningKind(
         code="other_io",
-        title="Others used the device at the same time",
+        title="Concurrent I/O from other processes",
         when="5 % or more of the bytes that the device moved, and at least 1 MiB, were not this run's; writes count "
         "only where each byte written is one on the device",
-        hint="end what else uses the device; `iotop` and `fatrace` show it",
+        hint="stop other users of the device; `iotop` and `fatrace` show them",
         points_to="undetermined",
     ),
     WarningKind(
         code="throttled_device",
-        title="A cgroup limits I/O on the device",
+        title="A control group limits I/O on the device",
         when="a limit of the process's control groups (`blkio.throttle.*`, `io.max`) names a device under the target",
-        hint="the figure is at most the limit; lift it, or measure from another control group",
+        hint="lift the limit, or measure from another control group",
         points_to="undetermined",
     ),
     WarningKind(
         code="hot_device",
-        title="The device is so hot that it may slow itself down",
-        when="before or after the run it had the temperature that it calls too hot, or 70 °C where it does not say",
-        hint="cool it, or let it rest between runs",
+        title="Device temperature may cause throttling",
+        when="before or after the run it had its own critical temperature, or 70 °C if it reports none",
+        hint="cool the device, or let it rest between runs",
         points_to="undetermined",
     ),
     WarningKind(
         code="queue_too_short",
-        title="More I/Os were asked for than the kernel lets a device have",
+        title="Queue depth exceeds the device's queue in the kernel",
         when="direct I/O with more in flight than `nr_requests` of the device times its hardware queues",
-        hint="what is beyond waits in the kernel; raise `/sys/block/DEVICE/queue/nr_requests`, or ask for fewer",
+        hint="raise `/sys/block/DEVICE/queue/nr_requests`, or use a smaller `queue_depth`",
         points_to="undetermined",
     ),
     WarningKind(
         code="span_fits_device_cache",
-        title="The device may have answered from its own memory",
-        when="direct I/O on no more than 64 MiB, gone over twice or more",
-        hint="make the `span` larger than any cache on the way: gigabytes",
+        title="The span fits in the device's own cache",
+        when="direct I/O on no more than 64 MiB, covered twice or more",
+        hint="make the `span` larger than any cache: gigabytes",
         points_to="undetermined",
     ),
     WarningKind(
         code="no_block_device",
-        title="No block device is visible under the target: what answered cannot be determined",
-        when="the target is a file on a network, FUSE or other file system without a block device of this machine",
-        hint="take the figure for what it is, the file system's; measure on the server to learn about its disks",
+        title="No block device visible under the target",
+        when="the target is a file on a network, FUSE or other file system without a block device on this machine",
+        hint="measure on the server to learn about its devices",
         points_to="undetermined",
     ),
     WarningKind(
         code="short_run",
-        title="The run is too short for its latency: begin and end weigh too much",
+        title="The run is too short for its latency",
         when="the measurement lasted less than 5 times the mean completion latency",
-        hint="give it time with a longer `duration`, or a larger `limit_bytes`",
+        hint="use a longer `duration`, or a larger `limit_bytes`",
         points_to="undetermined",
     ),
     WarningKind(
         code="places_free",
         title="Unexplained queue underutilization",
-        when="10 % of the time and one mean latency or more remain after I/Os in flight, turnaround, and the begin and "
-        "end of the load",
-        hint="look at the run over time; another engine, or a fault of this one, may be the reason",
+        when="10 % of the time and one mean latency or more remain after I/Os in flight, turnaround, and start"
+        " and end of the load",
+        hint="look at the run over time",
         points_to="undetermined",
     ),
     WarningKind(
         code="span_fits_memory",
-        title="Memory can hold all that is addressed",
+        title="The span fits in memory",
         when="buffered I/O on a span no larger than the machine's memory, or than its control group's",
-        hint="make the `span` several times as large as memory, or use direct I/O",
+        hint="make the `span` several times the size of memory, or use direct I/O",
         points_to="note",
     ),
     WarningKind(
         code="array_thread_saturated",
-        title="The array's own thread had no CPU time left: it, not the members, was the limit",
+        title="The array's kernel thread used all CPU time of a core",
         when="a kernel thread of the array (`md127_raid5`) used 95 % of a core or more",
         hint="the figure is the array's, not its members'; for RAID 4, 5 and 6 `group_thread_cnt` in "
         "`/sys/block/MD/md` gives the thread helpers, and several arrays have a thread each",
@@ -230,55 +257,55 @@ _LIST = (
     ),
     WarningKind(
         code="one_hardware_queue",
-        title="All jobs go through the one hardware queue of the device",
+        title="All jobs share one hardware queue",
         when="two or more jobs with 50,000 IOPS or more, on a device that does not rotate and has one hardware queue",
-        hint="more jobs may only wait for each other; the driver or the virtual machine sets the number of queues",
+        hint="the driver or the virtual machine sets the number of queues",
         points_to="note",
     ),
     WarningKind(
         code="io_scheduler",
-        title="An I/O scheduler stands between the load and a fast device",
+        title="A fast device has an I/O scheduler",
         when="50,000 IOPS or more, on a device that does not rotate and has a scheduler other than `none`",
         hint="compare with `echo none > /sys/block/DEVICE/queue/scheduler`",
         points_to="note",
     ),
     WarningKind(
         code="cpu_governor",
-        title="The processor's speed varies with load",
+        title="CPU frequency varies with load",
         when="the CPU frequency governor is not `performance`",
         hint="`cpupower frequency-set -g performance`",
         points_to="note",
     ),
     WarningKind(
         code="copying_file_system",
-        title="The file system writes elsewhere than it reads: its own work is in the figures",
+        title="The file system copies on write",
         when="writes on btrfs (without `nodatacow`), ZFS, bcachefs, NILFS or an overlay, or to a file of which 1 % or "
         "more is shared with others (reflinks)",
-        hint="for the disk alone measure on ext4 or XFS; on btrfs with `nodatacow`",
+        hint="for the device alone measure on ext4 or XFS; on btrfs with `nodatacow`",
         points_to="note",
     ),
     WarningKind(
         code="compressing_file_system",
-        title="The file system compresses: bytes of the load are not bytes on the disk",
+        title="The file system compresses data",
         when="a mount option says so (`compress`, `compress_algorithm`), or extents under the reads are stored encoded",
-        hint="mount it without, or measure elsewhere; the default payload cannot be compressed",
+        hint="mount it without compression; the default payload cannot be compressed",
         points_to="note",
     ),
     WarningKind(
         code="compressible_data",
-        title="What was written can be compressed or recognised by the device",
-        when="something is written that is zeros, compressible, or holds duplicates",
-        hint='a device that compresses, or treats zeros apart, is flattered; use `payload = "random"`',
+        title="Written data can be compressed or deduplicated by the device",
+        when="the load writes zeros, compressible data or duplicates",
+        hint='use `payload = "random"`',
         points_to="note",
     ),
     WarningKind(
         code="short_for_tail",
-        title="The run is too short for the percentile that the study asks of it",
-        when="fewer than ten I/Os lie beyond the farthest percentile that the study's questions and views name",
-        hint="give it time with a longer `duration`",
+        title="Too few I/Os for a percentile of the study",
+        when="fewer than ten I/Os lie beyond the highest percentile of the study's questions and views",
+        hint="use a longer `duration`",
         points_to="note",
     ),
 )
 
 WARNINGS: dict[str, WarningKind] = {kind.code: kind for kind in _LIST}
-"""Every warning by its code, those first that weigh most."""
+"""Every warning by its code."""
