@@ -59,7 +59,7 @@ class World:
 
 def world(rng: random.Random) -> World:
     """Random servers, service times and steps, or no law at all."""
-    sizes, depths = sorted(rng.sample(SIZES, rng.randint(1, 4))), sorted(rng.sample(DEPTHS, rng.randint(2, 5)))
+    sizes, depths = sorted(rng.sample(SIZES, rng.randint(1, 4))), sorted(rng.sample(DEPTHS, rng.randint(2, 4)))
     values: dict[str, dict[Cell, float]] = {"iops": {}, "bandwidth": {}, P99: {}, "concurrency": {}}
     values["completion_latency_ns_p50"] = {}
     lawless = rng.random() < 0.4
