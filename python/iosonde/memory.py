@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 SHARE = 0.75
 """Most of the memory that I/O buffers, or the tables of a simulated drive, may take."""
+
+
+def available_bytes() -> int:
+    """Memory that can be used without swapping, by the kernel's estimate."""
+    with Path("/proc/meminfo").open() as meminfo:
+        line = next(line for line in meminfo if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) * 1024
 
 
 def total_bytes() -> int:

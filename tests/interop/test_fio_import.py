@@ -324,7 +324,7 @@ def test_text_of_the_job_file_cannot_break_out_of_the_study(tmp_path: Path) -> N
         (
             "blokcsize=4k",
             snapshot("""\
-fio has no option `blokcsize`
+the option `blokcsize` is not known to iosonde (fio 3.42)
   in section `[job]`, line 3 of `job.fio`
 
 hint: did you mean `blocksize`?\
@@ -333,10 +333,10 @@ hint: did you mean `blocksize`?\
         (
             "frobnicate=1",
             snapshot("""\
-fio has no option `frobnicate`
+the option `frobnicate` is not known to iosonde (fio 3.42)
   in section `[job]`, line 3 of `job.fio`
 
-hint: docs/fio.md lists those that are known; remove the line if the load does not need it\
+hint: docs/fio.md lists the known options; remove the line if the load does not need it\
 """),
         ),
         (

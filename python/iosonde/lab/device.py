@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import psutil
-
+from iosonde import memory
 from iosonde.errors import LabError
 from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
 from iosonde.lab.limits import Limits
@@ -150,7 +149,7 @@ def _check(count: int, size_bytes: int) -> None:
             f"a device of the lab cannot have {format_bytes(size_bytes)}",
             hint=f"name 1MiB or more, in multiples of {SECTOR_BYTES} bytes",
         )
-    free = psutil.virtual_memory().available
+    free = memory.available_bytes()
     if count * size_bytes > free:
         raise LabError(
             f"no room for {count} x {format_bytes(size_bytes)}: the data of these devices is held in memory, and "

@@ -22,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self
 
-import psutil
-
+from iosonde import memory
 from iosonde.errors import LabError
 from iosonde.lab import accelerator
 from iosonde.lab.archive import archive
@@ -108,7 +107,7 @@ class Settings:
     def check_room(self) -> None:
         """Raise when this does not fit into memory, full drives included."""
         needed = self.memory_bytes + self.drives.count * self.drives.size_bytes
-        free = psutil.virtual_memory().available
+        free = memory.available_bytes()
         if needed > free:
             raise LabError(
                 f"no room for the lab's machine: it takes up to {format_bytes(needed)} of memory, its drives included, "

@@ -32,7 +32,7 @@ ENGINES: dict[str, Engine] = {
     **_each("mmap splice", "sync", "I/O is done by `pread` and `pwrite`"),
     **_each("null cpp_null", "null"),
     **_each(
-        "io_uring_cmd xnvme libblkio libcufile",
+        "io_uring_cmd xnvme libblkio libcufile libhipfile",
         "uring",
         "I/O goes through the file or block device by io_uring",
     ),
@@ -48,7 +48,7 @@ ENGINES: dict[str, Engine] = {
         None,
         "it does I/O over a network by a protocol of its own, and iosonde does it on files and devices",
     ),
-    **_each("cpuio exec", None, "it does no I/O"),
+    **_each("cpuio exec page_fault", None, "it does no I/O"),
     **_each(
         "filecreate filestat filedelete filexattr dircreate dirstat dirdelete ftruncate falloc e4defrag fileoperations",
         None,

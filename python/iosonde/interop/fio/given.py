@@ -112,7 +112,11 @@ def _known(setting: Setting) -> options.Option:
         guess = (
             f"did you mean `{near}`?"
             if near
-            else "docs/fio.md lists those that are known; remove the line if the load does not need it"
+            else "docs/fio.md lists the known options; remove the line if the load does not need it"
         )
-        raise StudyError(f"fio has no option `{setting.option}`", where=setting.where(), hint=guess)
+        raise StudyError(
+            f"the option `{setting.option}` is not known to iosonde (fio {options.VERSION})",
+            where=setting.where(),
+            hint=guess,
+        )
     return option

@@ -4,8 +4,7 @@ An option is `CARRIED` (a parameter of the study says the same, perhaps with a l
 would change what is done or measured, and the study cannot say it: every use is noted), `NEEDLESS` (it changes nothing
 that is measured, or what it asks for is done anyway: no note), or `SETTLED` (about reading the job file itself).
 
-The names are those of fio 3.33 with its engines, and of later ones where known. What is not here is a mistake in the
-job file, or too new.
+The names are those of fio 3.42 with its engines. What is not here is a mistake in the job file, or too new.
 """
 
 from __future__ import annotations
@@ -14,6 +13,9 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+VERSION = "3.42"
+"""The fio whose options these are."""
 
 
 class Fate(Enum):
@@ -156,10 +158,16 @@ OPTIONS: tuple[Option, ...] = (
         "test files are made before the measurement and removed after the study",
     ),
     *_needless("rate_cycle/ratecycle rate_ignore_thinktime", "the schedule is kept from one I/O to the next"),
-    *_needless("openfiles file_service_type", "a job has one file"),
-    *_needless("mem/iomem hugepage-size lockmem iomem_align", "buffers are aligned and in memory before the start"),
+    *_needless("openfiles file_service_type filetype", "a job has one file"),
+    *_needless("comm", "threads have names of iosonde's own"),
+    *_needless("softrandommap", "the map of covered blocks needs no allocation that can fail"),
+    *_needless("rwmixcycle", "the direction of each I/O is drawn by itself"),
     *_needless(
-        "verify_interval verify_offset verify_fatal verify_dump verify_async verify_async_cpus experimental_verify",
+        "mem/iomem hugepage-size lockmem iomem_align/mem_align", "buffers are aligned and in memory before the start"
+    ),
+    *_needless(
+        "verify_interval verify_offset verify_fatal verify_dump verify_async verify_async_cpus experimental_verify "
+        "verify_policy verifysort verifysort_nr",
         "every sector is sealed, every difference is reported with its position, and all are counted",
     ),
     *_needless("nonvectored userspace_reap", "it concerns the calls of fio alone"),
@@ -206,7 +214,7 @@ OPTIONS: tuple[Option, ...] = (
         "the load is the same without the check",
     ),
     *_dropped(
-        "end_fsync fsync_on_close",
+        "end_fsync end_syncfs fsync_on_close",
         "nothing is flushed at the end of a measurement",
         "what was written last may be in the cache when the time ends; `durability` flushes within the measurement",
     ),
@@ -221,14 +229,15 @@ OPTIONS: tuple[Option, ...] = (
         "they are random, and differ from write to write but for the duplicates",
     ),
     *_dropped(
-        "zonemode zonesize zonecapacity zonerange zoneskip read_beyond_wp max_open_zones job_max_open_zones "
+        "zonemode zonesize zonecapacity write_zone_remainder zonerange zoneskip read_beyond_wp max_open_zones "
+        "job_max_open_zones "
         "ignore_zone_limits zone_reset_threshold zone_reset_frequency recover_zbd_write_error",
         "zones are not known",
         "the whole `span` is addressed",
         off=("0", "none", "", "not_specified"),
     ),
     *_dropped(
-        "percentage_random bs_is_seq_rand rw_sequencer",
+        "percentage_random percentage_sequential bs_is_seq_rand rw_sequencer",
         "a stream is either random or sequential",
         "every I/O is as `rw` says",
         off=("100", "0", "sequential"),
@@ -279,7 +288,8 @@ OPTIONS: tuple[Option, ...] = (
         off=("native", "0"),
     ),
     *_dropped(
-        "nice prio prioclass prio_hint cmdprio cmdprio_percentage cmdprio_class cmdprio_bssplit cmdprio_hint log_prio",
+        "nice prio prioclass prio_hint/priohint cmdprio cmdprio_percentage cmdprio_class cmdprio_bssplit "
+        "cmdprio_hint log_prio",
         "I/Os have no priorities",
         "all are alike",
         off=("0",),
@@ -302,11 +312,20 @@ OPTIONS: tuple[Option, ...] = (
         "a run has the user and the group that start it",
         "it runs as you",
     ),
+    *_dropped(
+        "sprandom spr_op spr_num_regions spr_cs",
+        "preconditioning in one pass (`sprandom`) is not implemented",
+        "the device is measured as it is; `fill` and `precondition` prepare it",
+    ),
+    *_dropped("ramp_size", "the ramp is limited by `ramp_time`", "set `ramp_bytes` in the study"),
+    *_dropped("random_sequence_stride", "random offsets have no stride", "offsets follow `random_distribution`"),
     *_dropped("profile", "the study is made from options alone", "the profile is not applied"),
     *_dropped(
         "uncached nowait force_async hipri_percentage readfua writefua sg_write_mode stream_id cmd_type fdp fdp_pli "
-        "fdp_pli_select plids plid_select dataplacement dp_scheme md_per_io_size pi_act pi_chk apptag apptag_mask "
-        "num_range write_mode deac thp",
+        "fdp_pli_select plids plid_select dataplacement/data_placement dp_scheme md_per_io_size pi_act pi_chk "
+        "apptag apptag_mask "
+        "num_range write_mode deac thp cdb_len read_mode verify_mode verify_bytchk "
+        "libaio_vectored no_completion_thread",
         "reads and writes are plain ones",
         "they carry no such flag",
         off=("0", "write"),
@@ -318,7 +337,8 @@ OPTIONS: tuple[Option, ...] = (
         "http_host http_user http_pass http_s3_key http_s3_keyid http_s3_region http_s3_security_token "
         "http_s3_sse_customer_key http_s3_sse_customer_algorithm http_s3_storage_class http_mode http_verbose https "
         "http_swift_auth_token http_object_mode program arguments grace_time std_redirect cpuload cpuchunks "
-        "cpumode exit_on_io_done donorname inplace stat_type skip_bad gpu_dev_ids gpu_dev_id cuda_io xnvme_async "
+        "cpumode exit_on_io_done donorname inplace stat_type skip_bad gpu_dev_ids gpu_dev_id cuda_io rocm_io svcl "
+        "chunck_size single_instance initiator rbd_encryption_format rbd_encryption_passphrase xnvme_be xnvme_async "
         "xnvme_sync xnvme_admin xnvme_dev_nsid xnvme_dev_subnqn xnvme_mem xnvme_iovec libblkio_driver libblkio_path "
         "libblkio_pre_connect_props libblkio_num_entries libblkio_queue_size libblkio_pre_start_props "
         "libblkio_vectored libblkio_write_zeroes_on_trim libblkio_wait_mode libblkio_force_enable_completion_eventfd",
