@@ -13,7 +13,7 @@ STUDIES = sorted((ROOT / "python/iosonde/data/studies").glob("*.toml"))
 MODULES = sorted((ROOT / "python/iosonde").rglob("*.py"))
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", list(pages()), ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages(page: Path) -> None:
     assert [str(use) for use in uses(without_code(page.read_text()), page.name)] == []
 

@@ -67,7 +67,7 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 # Not carried over as it stood there (place, option: why; what happens instead):
 # - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study holds no paths; `--target` names the file or
 #   directory when it is run
-# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a job has one file; one range stands for the 2 files
+# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a job has one file; one range represents the 2 files
 # - everything.fio:6 [global] `iodepth=16`: `ioengine=sync` does one I/O at a time, in fio too; `queue_depth` is 1
 # - everything.fio:10 [global] `thinktime=200`: a stream has no pauses; each I/O follows the one before; for a lower
 #   rate give `arrival` and `rate`
@@ -488,11 +488,11 @@ def test_the_command_writes_a_new_file_and_says_what_is_missing(iosonde: Iosonde
     done = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.replace(str(study), "made.toml").replace(str(JOBS), "JOBS") == snapshot("""\
-`JOBS/phases.fio` is the study `phases`, in `made.toml`
+converted `JOBS/phases.fio` to the study `phases` in `made.toml`
 
-not carried over as it stood there (place, option: why; what happens instead):
-- phases.fio:6 [global] `filename=data`: a study holds no paths; `--target` names the file or
-  directory when it is run
+not carried over (place, option: reason; what happens instead):
+- phases.fio:6 [global] `filename=data`: a study holds no paths; `--target`
+  names the file or directory when it is run
 
 next: iosonde plan made.toml --target PATH
 """)
@@ -504,7 +504,7 @@ next: iosonde plan made.toml --target PATH
 def test_without_an_output_the_study_goes_to_standard_output(iosonde: Iosonde) -> None:
     done = iosonde("import", "fio", JOBS / "tuned.fio")
     assert tomllib.loads(done.stdout)["name"] == "tuned"
-    assert "everything in it is carried over" in done.stderr
+    assert "all options are carried over" in done.stderr
     nowhere = iosonde("import", "fio", JOBS / "tuned.fio", "--output", CHECKOUT / "none/there.toml")
     assert nowhere.returncode == 1 and "cannot write" in nowhere.stderr
 
