@@ -1,4 +1,4 @@
-"""Interval events become rows while a run goes on: three tables, as `results/schema.py` lays them down."""
+"""Rows of the tables in `results/schema.py`, built from interval events during a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iosonde.results.schema import HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAG
 
 
 class Collector:
-    """The intervals of one run. An event that lacks something is a KeyError, TypeError or ValueError."""
+    """The intervals of one run. An invalid event raises KeyError, TypeError or ValueError."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -24,7 +24,7 @@ class Collector:
         self._statistics: list[dict[str, Any]] = []
 
     def add(self, event: IntervalEvent) -> None:
-        """Take in one `interval` event."""
+        """Add an `interval` event."""
         place = {"run_id": self._run_id, "phase": event["phase"], "interval": event["index"]}
         timed = {**place, "begin_ns": event["begin_ns"], "end_ns": event["end_ns"]}
         for stream in event["streams"]:
@@ -99,10 +99,9 @@ def _histograms(operation: OperationInterval) -> Iterator[tuple[str, Histogram]]
 
 
 def _with_stalls(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Rows of 0 for what a stream does in other intervals but not in this one.
+    """Add rows of 0 for operations of a stream that did not complete in an interval.
 
-    Engines tell only what occurred. A second in which nothing completed is a fact too, the one that a time series must
-    not lose.
+    The engine reports only operations that completed, and a time series must show stalls.
     """
     occurred = intervals.filter(pl.col("operation").is_not_null())
     slots = intervals.select("run_id", "phase", "interval", "begin_ns", "end_ns", "stream", "backlog_max").unique()

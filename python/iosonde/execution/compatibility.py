@@ -1,8 +1,7 @@
-"""Whether an engine understands the specs that it is to be given, asked once and before anything is written.
+"""Check once, before anything is written, that the engine accepts the specs of a plan.
 
-The engine's own JSON schema (`iosonde-engine --schema`) decides: an engine built from other sources refuses a spec with
-a field that it does not know, or that lacks one that it needs, and would do so run by run. An engine that offers no
-schema is not asked; what it says in `hello` is checked at every run.
+The engine's own JSON schema (`iosonde-engine --schema`) decides: an engine of another version rejects unknown and
+missing fields, run by run. An engine without a schema is not checked here; the version in `hello` is checked in every run.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from iosonde import protocol
 from iosonde.errors import EngineError
 
 ANSWER_S = 10.0
-"""How long an engine may take to print its schema."""
+"""Timeout for printing the schema."""
 
 
 def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
-    """Raise `EngineError` if the engine says of itself that it cannot carry out one of these specs."""
+    """Raise `EngineError` if the engine's schema does not accept one of these specs."""
     schema = _schema(engine)
     if not schema:
         return
@@ -46,7 +45,7 @@ def _differs(engine: Path, how: str) -> EngineError:
 
 @functools.cache
 def _schema(engine: Path) -> dict[str, Any] | None:
-    """What the engine says that it understands; None where it does not say."""
+    """The engine's schema; None if it prints none."""
     try:
         asked = subprocess.run([engine, "--schema"], stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_S)
         answer = json.loads(asked.stdout)
@@ -56,9 +55,9 @@ def _schema(engine: Path) -> dict[str, Any] | None:
 
 
 def _mismatch(value: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any], path: str) -> str:
-    """The first field of a value that the schema does not know, or lacks; empty if there is none.
+    """The first unknown or missing field of a value; empty if there is none.
 
-    Names and kinds are compared, not numbers: what a spec asks for the engine judges when it gets it.
+    Names and kinds are compared, not numbers: the engine checks those when it gets the spec.
     """
     schema = _resolved(schema, definitions)
     variants = [_resolved(each, definitions) for each in schema.get("oneOf") or schema.get("anyOf") or ()]
@@ -91,7 +90,7 @@ def _mismatch_of_fields(
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value is what an alternative stands for: `null`, a word, or an object of its `kind`."""
+    """Whether a value matches an alternative: `null`, a word, or an object of its `kind`."""
     if "const" in schema:
         return bool(value == schema["const"])
     if "enum" in schema:
@@ -113,5 +112,5 @@ def _joined(path: str, name: str) -> str:
 
 
 def _named(path: str, value: Any) -> str:
-    """A place in the spec with what stands there."""
+    """A location in the spec with its value."""
     return f"{path}: {value['kind'] if isinstance(value, Mapping) and 'kind' in value else value}"

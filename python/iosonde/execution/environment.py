@@ -1,7 +1,6 @@
-"""Machine and software, as they were found: facts that decide how far a figure can be compared with another.
+"""Machine and software: facts that decide whether results can be compared.
 
-What cannot be read is null, never guessed. It is read once a session, because nothing here changes within one without
-being a reason to note it, and the state of the target is noted with every run.
+A fact that cannot be read is null. They are read once per session; the state of the target is recorded with every run.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def _software(engine: Path) -> dict[str, Any]:
 
 
 def _cpu_info() -> dict[str, str]:
-    """The first processor's entry, and what stands apart from any (`Model` on some ARM boards)."""
+    """The entry of the first processor, and fields outside of any entry (`Model` on some ARM boards)."""
     fields: dict[str, str] = {}
     for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
         name, separator, value = line.partition(":")

@@ -1,10 +1,9 @@
-"""What the harness itself costs for each I/O, measured on the null backend once for each machine, engine and shape.
+"""CPU cost of each I/O in the harness itself, calibrated on the null backend once per machine, engine and shape.
 
-A *shape* is what the cost depends on: how blocks are chosen, how many I/Os are in flight, whether operations and sizes
-are mixed. A study has a handful; each takes a fifteenth of a second, and is remembered in
-`$XDG_CACHE_HOME/iosonde/harness/`. The cost is CPU time and not real time, so that other work does not make it dearer.
-It is what choosing, timing and recording an I/O take; filling the blocks that are written is not in it. For buffered
-I/O the speed at which memory is copied stands beside it (`memory_copy.py`).
+A *shape* is what the cost depends on: access pattern, queue depth, mixed operations or sizes. A study has a few; each
+takes 60 ms and is cached in `$XDG_CACHE_HOME/iosonde/harness/`. CPU time does not depend on other load. It includes
+choosing, timing and recording an I/O, but not filling the blocks that are written. For buffered I/O the memory copy
+bandwidth is recorded as well (`memory_copy.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from iosonde.execution.timeouts import Timeouts
 DURATION_NS = 60_000_000
 INTERVAL_NS = 100_000_000
 DEPTHS = (1, 4, 16, 64)
-"""Queue depths that are told apart: the largest that a stream's own reaches stands for it."""
+"""Queue depths that are calibrated: a stream uses the largest one that does not exceed its own."""
 
 _VIRTUAL = ("null", "simulated", "ssd")
 """Backends without a device: there is nothing that the harness could take time from."""
@@ -53,14 +52,14 @@ class Harness:
         self._known: dict[str, Json | None] = {}
 
     def learn(self, specs: Iterable[Json]) -> None:
-        """Measure now whatever these specs need and nobody has measured, so that no run waits for it."""
+        """Measure the shapes of these specs that are not in the cache, so that no run waits for it."""
         for spec in specs:
             if self._stop.is_set():
                 return
             self.of(spec)
 
     def of(self, spec: Json) -> dict[str, Any] | None:
-        """What an I/O of each stream costs, for the record; None where there is no harness of ours to measure."""
+        """Cost of an I/O of each stream, for the record; None for other engines and for virtual backends."""
         workload = spec["workload"]
         if not self._is_ours or workload["kind"] != "block" or workload["backend"]["kind"] in _VIRTUAL:
             return None
@@ -70,7 +69,7 @@ class Harness:
         return {**self._who, "streams": costs, **self._copying(spec)}
 
     def _copying(self, spec: Json) -> dict[str, float]:
-        """What copying through the page cache can reach, where the load does that."""
+        """Upper bound of copying through the page cache, for buffered I/O."""
         speed = memory_copy.bytes_per_second(spec, str(self._who["cpu"]))
         return {} if speed is None else {"memory_copy_bytes_per_second": round(speed)}
 
@@ -111,7 +110,7 @@ class Harness:
         return None
 
     def _remember(self, shape: str, cost: Json) -> None:
-        """A cost that cannot be kept is measured again next time."""
+        """Write the cache; a cost that cannot be written is measured again next time."""
         path = self._path(shape)
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +124,7 @@ class Harness:
 
 
 def shape_of(stream: Json) -> str:
-    """What the cost of an I/O depends on, in words."""
+    """The shape of a stream, as text."""
     access = stream["access"]
     chosen = [access["kind"]]
     if access["kind"] == "random":

@@ -1,4 +1,4 @@
-"""From a study and a target to its result set, in one call."""
+"""Run a study on a target in one call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A wish to stop: set by a signal, seen at once by whoever waits for an engine.
+"""A request to stop, set by a signal or a time limit.
 
-It has a file descriptor, so that the wait for an engine's next event and the wait for Ctrl-C are one `select(2)` and
-nothing has to wake up in between to look.
+It has a file descriptor, so that one `select(2)` waits for the engine's next event and for Ctrl-C without polling.
 """
 
 from __future__ import annotations
@@ -22,35 +21,35 @@ class Stop:
     def __init__(self) -> None:
         self._is_set = False
         self.is_time_over = False
-        """Whether it is the time that was over: what is being measured is then kept, if it says anything."""
+        """Whether the time limit was the reason: a long run in progress is then kept."""
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def set(self) -> None:
-        """Wish to stop."""
+        """Request to stop."""
         self._is_set = True
         os.eventfd_write(self._event, 1)
 
     def time_is_over(self) -> None:
-        """Stop because the time given is over."""
+        """Stop because of the time limit."""
         self.is_time_over = not self._is_set
         self.set()
 
     def is_set(self) -> bool:
-        """Whether somebody wishes to stop."""
+        """Whether a stop was requested."""
         return self._is_set
 
     def fileno(self) -> int:
-        """What to wait for."""
+        """Readable once it is set."""
         return self._event
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._event)
 
 
 @contextmanager
 def after(seconds: float | None, stop: Stop) -> Iterator[None]:
-    """Stop when so much time is over; None: never."""
+    """Stop after a time limit; None: never."""
     timer = threading.Timer(seconds, stop.time_is_over) if seconds is not None else None
     if timer:
         timer.daemon = True

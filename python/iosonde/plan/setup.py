@@ -16,7 +16,7 @@ Fresh = Literal["study", "case", "run"]
 
 
 class Setup(Frozen):
-    """What stands between the user's target and the workload of a case, with everything decided (study/setup.py)."""
+    """Array, file system and mount between the user's target and the workload, fully resolved (study/setup.py)."""
 
     devices: int = 1
     """The first so many of the target's devices."""

@@ -184,7 +184,7 @@ def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: S
 
 
 def _check_fresh(setup: Setup | None, kind: str) -> None:
-    """What is prepared once must not be made anew before every run."""
+    """A target that is prepared once must not be created again before every run."""
     if setup and setup.fresh == "run" and kind == "rounds":
         raise StudyError(
             '`fresh = "run"` would undo before every round what the rounds build on',
@@ -224,7 +224,7 @@ def _parameters(workload: Workload, streams: Mapping[str, Any]) -> dict[str, Any
 
 
 def _level_text(workload: Workload, factor: str, level: Scalar | Level) -> str:
-    """A level as it stands in the name of a case."""
+    """A level as in the name of a case."""
     if isinstance(level, Level):
         return level.label.replace("/", "-")
     parameter = factor.rpartition(".")[2]

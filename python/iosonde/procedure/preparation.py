@@ -16,7 +16,7 @@ from iosonde.workload import block
 from iosonde.workload.block import BlockParameters
 
 STEP = "step"
-"""Level by which they are told apart."""
+"""Level with the name of the step."""
 
 PASSES = 2
 """How often preconditioning writes the range: SNIA's workload-independent preconditioning asks for twice."""

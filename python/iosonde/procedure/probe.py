@@ -36,7 +36,7 @@ def rounded(value: float) -> float:
 
 
 def level_text(level: Any) -> str:
-    """A number as it stands in the name of a case."""
+    """A number as in the name of a case."""
     if isinstance(level, float) and not level.is_integer():
         return f"{level:.6g}"
     return str(int(level) if isinstance(level, float) else level)

@@ -331,7 +331,7 @@ class _State:
         return observation is None and self.observations.session not in ("", self.session)
 
     def _survives(self) -> bool:
-        """On simulated storage no time passes while nobody looks."""
+        """On simulated storage no time passes between sessions."""
         assert self.case.procedure, "a case with rounds has a procedure"
         return bool(self.case.procedure.spec["workload"]["target"]["kind"] == "virtual")
 

@@ -18,7 +18,7 @@ from iosonde.study.model import ROUND, STAGE, Level, Part, Study
 from iosonde.workload.interface import Workload
 
 OF_RESULTS = ("operation", "stream")
-"""What views may separate by besides factors: each is told apart in the results."""
+"""What views may separate by besides factors, because results have it."""
 
 CONTROL = "control"
 """Name of the control case, and of its entry in a profile's `parts`."""
@@ -147,7 +147,7 @@ def check_levels(
 
 
 def _level_key(level: Any) -> Any:
-    """What tells a level from another: the label of a compound one, the value of a plain one."""
+    """Key of a level: the label of a compound one, the value of a plain one."""
     return level.label if isinstance(level, Level) else level
 
 

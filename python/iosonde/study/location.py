@@ -1,4 +1,4 @@
-"""Where something stands in a study file, for errors: `factors.queue_depth` of part `main`, line 12."""
+"""Locations in a study file, for errors: `factors.queue_depth` of part `main`, line 12."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFile:
-    """The text of a study, to say where in it something stands."""
+    """The text of a study, to find the line of a key."""
 
     name: str = ""
     """As the user called it; empty for a study that was not read from a file."""

@@ -65,11 +65,11 @@ class Search(_Strict):
 
 
 ROUND = "round"
-"""Level by which the rounds of a case are told apart: their number, from 1."""
+"""Level with the number of a round, from 1."""
 
 
 STAGE = "stage"
-"""Level by which the loads that follow the rounds are told apart: their label."""
+"""Level with the label of a stage after the rounds."""
 
 
 class Rounds(_Strict):

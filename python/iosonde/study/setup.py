@@ -1,4 +1,4 @@
-"""What stands between the user's target and the workload: an array, a file system, and how often they are made anew.
+"""Array and file system between the user's target and the workload, and how often they are created.
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
 `SetupParameters` is the one list of what a study may say, with its meaning; `Setup` (plan) is what it comes to
@@ -175,7 +175,7 @@ def _check(setup: Setup, available: int) -> None:
 
 
 def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
-    """What no single parameter tells: a condition, what is wrong when it holds, and what to do."""
+    """Rules for parameters that depend on each other: a condition, the error if it is true, and a hint."""
     level, count, fewest = setup.array, setup.devices, FEWEST_DEVICES[setup.array]
     breaks = setup.array_state in ("degraded", "rebuilding")
     survives = tolerated_failures(setup)

@@ -83,5 +83,5 @@ def _is_reloaded(streams: Mapping[str, KvParameters]) -> bool:
 
 
 def prepares(stream: KvParameters) -> bool:
-    """Never: a store's file system is made anew instead."""
+    """Never: a store's file system is created again instead."""
     return False

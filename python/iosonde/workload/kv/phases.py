@@ -1,4 +1,4 @@
-"""Loads on a key-value store by the names that db_bench and YCSB gave them, and what each stands for."""
+"""Loads on a key-value store by their names in db_bench and YCSB, with their parameters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOADS = ("load", "fillseq", "fillrandom", "filluniquerandom")
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What a phase stands for."""
+    """Parameters of a phase."""
 
     operations: str
     choice: str
@@ -91,4 +91,4 @@ PHASES: dict[Phase, Meaning] = {
     "ycsb_e": Meaning(operations="scan/95:insert/5", choice=_ZIPFIAN, text="short ranges"),
     "ycsb_f": Meaning(operations="read/50:read_modify_write/50", choice=_ZIPFIAN, text="read, modify, write"),
 }
-"""What each phase stands for."""
+"""Parameters of each phase."""
