@@ -1,7 +1,8 @@
 """Check once, before anything is written, that the engine accepts the specs of a plan.
 
 The engine's own JSON schema (`iosonde-engine --schema`) decides: an engine of another version rejects unknown and
-missing fields, run by run. An engine without a schema is not checked here; the version in `hello` is checked in every run.
+missing fields, run by run. An engine without a schema is not checked here; the version in `hello` is checked in every
+run.
 """
 
 from __future__ import annotations
