@@ -2,6 +2,7 @@
 
 use std::io;
 
+use iosonde_harness::CannotStart;
 use iosonde_protocol::{Failure, Operation};
 use iosonde_target::WrongTarget;
 
@@ -46,6 +47,17 @@ pub enum BlockError {
     /// An I/O of the load failed.
     #[error("{}", describe(.0))]
     Io(IoFailureText),
+    /// A thread could not be created.
+    #[error(transparent)]
+    CannotStart(#[from] CannotStart),
+    /// The journal of a file cannot be trusted.
+    #[error("the journal `{path}` of verification is damaged: {reason}")]
+    DamagedJournal {
+        /// The journal.
+        path: String,
+        /// What shows it.
+        reason: String,
+    },
     /// The machine cannot do it at this size.
     #[error("{message}")]
     Unsupported {
@@ -120,6 +132,14 @@ impl BlockError {
                 io_code(&io.failure),
                 format!("stream `{}`", io.stream),
                 io_hint(&io.failure).into(),
+            ),
+            BlockError::CannotStart(_) => ("unsupported", "starting the jobs".into(), CannotStart::HINT.into()),
+            BlockError::DamagedJournal { .. } => (
+                "damaged_journal",
+                "`verify`".into(),
+                "what the file must hold is no longer known, so nothing is said of it: write it anew with `layout = \
+                 \"always\"`, and find out what changed the journal"
+                    .into(),
             ),
             BlockError::Unsupported { hint, .. } => ("unsupported", String::new(), hint.clone()),
             BlockError::Internal(_) => (

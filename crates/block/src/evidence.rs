@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use iosonde_metrics::machine::Machine;
-use iosonde_protocol::{BlockWorkload, Evidence, ExtentEvidence, KernelTime, PageCacheEvidence, Stream, Target};
+use iosonde_protocol::{BlockWorkload, Evidence, ExtentEvidence, PageCacheEvidence, Stream, Target};
 use iosonde_target::{OFlags, Targets};
 
 use crate::residency::{self, Residency};
@@ -28,17 +27,11 @@ pub(crate) fn look(targets: &Targets, workload: &BlockWorkload) -> Look {
     }
 }
 
-/// What two looks at the target, and what was seen of machine and kernel meanwhile, amount to.
-pub(crate) fn evidence(before: &Look, after: &Look, machine: Machine, kernel: Option<KernelTime>) -> Evidence {
-    Evidence {
-        machine: machine.all,
-        pinned: machine.pinned,
-        cores: machine.cores,
-        kernel,
-        page_cache: before.page_cache.zip(after.page_cache).map(pages),
-        extents_before: before.extents,
-        extents_after: after.extents,
-    }
+/// Adds the state of the target before and after the run to what is known of the machine.
+pub(crate) fn add(evidence: &mut Evidence, before: &Look, after: &Look) {
+    evidence.page_cache = before.page_cache.zip(after.page_cache).map(pages);
+    evidence.extents_before = before.extents;
+    evidence.extents_after = after.extents;
 }
 
 fn pages(((addressed_bytes, before), (_, after)): ((u64, Residency), (u64, Residency))) -> PageCacheEvidence {

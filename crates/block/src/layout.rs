@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use iosonde_protocol::{Layout, LayoutResult, Payload, Target};
@@ -238,9 +239,11 @@ fn write_ranges(
         Ok(())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..WRITERS)
-            .map(|number| scope.spawn(move_ref(&writer, number)))
-            .collect();
+        // With fewer threads it takes longer; none at all is an error.
+        let mut threads = vec![Builder::new().spawn_scoped(scope, move_ref(&writer, 0))?];
+        threads.extend(
+            (1..WRITERS).filter_map(|number| Builder::new().spawn_scoped(scope, move_ref(&writer, number)).ok()),
+        );
         let mut reported = Instant::now();
         while threads.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(5));

@@ -262,7 +262,7 @@ impl Meter {
         Meter {
             interval_ns: workload.interval_ns,
             phase: if workload.ramp.duration_ns > 0 {
-                Phase::Warmup
+                Phase::Ramp
             } else {
                 Phase::Measure
             },
@@ -281,7 +281,7 @@ impl Meter {
         device: &Rc<RefCell<D>>,
         collector: &mut Collector,
     ) {
-        if self.phase == Phase::Warmup && now_ns >= measure_begin_ns {
+        if self.phase == Phase::Ramp && now_ns >= measure_begin_ns {
             self.end_intervals(measure_begin_ns, device, collector);
             self.note(device, collector);
             (self.phase, self.origin_ns, self.index) = (Phase::Measure, measure_begin_ns, 0);

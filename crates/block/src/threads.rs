@@ -2,13 +2,11 @@
 
 use std::os::fd::AsRawFd;
 
-use iosonde_harness::{Control, Gate, Recorder, Shared, Supervision, pin, supervise};
+use iosonde_harness::{Control, Gate, Recorder, Shared, Supervision, execute, pin};
 use iosonde_metrics::clock::Clock;
 use iosonde_metrics::device::DeviceWatch;
-use iosonde_metrics::usage;
 use iosonde_protocol::{
-    Backend, BackendInEffect, BlockWorkload, Durability, Event, Fallback, IoMode, LayoutResult, Outcome, RunResult,
-    Stream, Warning,
+    Backend, BackendInEffect, BlockWorkload, Durability, Event, Fallback, IoMode, RunResult, Stream, Warning,
 };
 use iosonde_target::Targets;
 
@@ -83,39 +81,13 @@ pub(crate) fn run(
         pinned_cpus: pinned_cpus(workload),
     };
     let before = evidence::look(targets, workload);
-    let supervised = supervise(supervision, jobs, control, emit);
-    let evidence = evidence::evidence(
-        &before,
-        &evidence::look(targets, workload),
-        supervised.machine,
-        supervised.kernel,
-    );
-    let (outcomes, backend) = gather(&run, supervised.jobs, &places)?;
-    let begin_ns = shared.measure_begin();
-    let end_ns = outcomes
-        .iter()
-        .map(|(_, _, outcome)| outcome.course.end_ns)
-        .max()
-        .unwrap_or(begin_ns);
-    Ok(RunResult {
-        outcome: if shared.is_stopped() {
-            Outcome::Stopped
-        } else {
-            Outcome::Complete
-        },
-        begin_ns: begin_ns.min(end_ns),
-        end_ns,
-        jobs: prepare::job_results(workload, &outcomes),
-        process: supervised.process,
-        peak_memory_bytes: usage::peak_memory_bytes(),
-        buffer_bytes,
-        devices: supervised.devices,
-        backend,
-        layout: LayoutResult::default(),
-        evidence: Some(evidence),
-        store: None,
-        verification: None,
-    })
+    let mut result = execute(supervision, jobs, control, emit, |returned| {
+        gather(&run, returned, &places)
+    })?;
+    let after = evidence::look(targets, workload);
+    evidence::add(result.evidence.get_or_insert_default(), &before, &after);
+    result.buffer_bytes = buffer_bytes;
+    Ok(result)
 }
 
 /// The CPUs that jobs are pinned to, each once.
@@ -170,12 +142,12 @@ struct Finished {
 /// What all jobs did, or the first failure among them.
 fn gather(
     run: &Run<'_>,
-    jobs: Vec<std::thread::Result<Returned>>,
+    returned: Vec<std::thread::Result<Returned>>,
     places: &[(usize, u32)],
-) -> Result<(Vec<prepare::JobOfStream>, BackendInEffect), BlockError> {
+) -> Result<iosonde_harness::Finished, BlockError> {
     let mut outcomes = Vec::new();
     let mut backend = BackendInEffect::default();
-    for (joined, (stream, job)) in jobs.into_iter().zip(places) {
+    for (joined, (stream, job)) in returned.into_iter().zip(places) {
         let joined = joined.map_err(|_| BlockError::Internal("a job's thread panicked".into()))??;
         let Some(finished) = joined else { continue };
         if let Some(failure) = finished.outcome.failure {
@@ -186,7 +158,11 @@ fn gather(
         merge_effects(&mut backend, finished.in_effect);
         outcomes.push((*stream, *job, finished.outcome));
     }
-    Ok((outcomes, backend))
+    Ok(iosonde_harness::Finished {
+        end_ns: outcomes.iter().map(|(_, _, outcome)| outcome.course.end_ns).max(),
+        jobs: prepare::job_results(run.workload, &outcomes),
+        backend,
+    })
 }
 
 fn open_files(targets: &Targets, workload: &BlockWorkload) -> Result<Vec<StreamFiles>, BlockError> {

@@ -167,13 +167,13 @@ fn limits_hold_to_the_byte_and_the_operation() {
     workload.streams[0].jobs = 3;
     workload.streams[0].limit_operations = Some(10_000);
     let (result, intervals) = run(&workload).unwrap();
-    let warmup: u64 = intervals
+    let ramp: u64 = intervals
         .iter()
-        .filter(|i| i.phase == Phase::Warmup)
+        .filter(|i| i.phase == Phase::Ramp)
         .map(|i| i.streams[0].operations[0].count)
         .sum();
     let measured: u64 = result.jobs.iter().map(|job| job.operations).sum();
-    assert_eq!(warmup + measured, 10_999);
+    assert_eq!(ramp + measured, 10_999);
     assert!(measured >= 10_000);
 }
 

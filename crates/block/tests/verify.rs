@@ -8,15 +8,18 @@ use std::path::{Path, PathBuf};
 
 use common::*;
 use iosonde_block::BlockError;
+use iosonde_block::verify::crc::Crc32c;
 use iosonde_block::verify::{Progress, check_target};
 use iosonde_protocol::*;
 use iosonde_target::Targets;
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 * MIB;
-/// Where the journal's header says that the run came to its end, and on which boot it ran (verify/journal.rs).
+/// Where the journal's header says that the run came to its end, and on which boot it ran, and its checksums
+/// (verify/journal.rs).
 const SETTLED_AT: u64 = 44;
 const BOOT_AT: u64 = 48;
+const HEADER_CRC_AT: usize = 508;
 const ENTRIES_AT: u64 = 4096;
 
 /// Half reads, half writes, each block of the file many times.
@@ -302,6 +305,15 @@ fn a_run_that_writes_without_verification_ends_what_is_known() {
 fn cut_power(directory: &tempfile::TempDir) {
     overwrite(&journal(directory), SETTLED_AT, &0_u32.to_le_bytes());
     overwrite(&journal(directory), BOOT_AT, &[b'x'; 36]);
+    correct_header(directory);
+}
+
+/// Gives the header the checksum that fits what it says.
+fn correct_header(directory: &tempfile::TempDir) {
+    let content = std::fs::read(journal(directory)).unwrap();
+    let mut crc = Crc32c::default();
+    crc.add(&content[..HEADER_CRC_AT]);
+    overwrite(&journal(directory), HEADER_CRC_AT as u64, &crc.value().to_le_bytes());
 }
 
 #[test]
@@ -372,10 +384,13 @@ fn after_a_power_cut_what_was_durable_must_be_there_and_what_was_not_need_not() 
 fn a_layout_that_was_killed_is_completed() {
     let directory = tempfile::tempdir().unwrap();
     run(&verified(&directory, VerifyWhen::After)).unwrap();
-    // As if the first write of some blocks had been submitted and nothing had come back.
+    // As if the first write of some blocks had been submitted, nothing had come back, and the process had been killed.
+    overwrite(&journal(&directory), SETTLED_AT, &0_u32.to_le_bytes());
+    correct_header(&directory);
     let in_flight: u64 = 1 | 1 << 32 | 1 << 46;
     for unit in 100..110 {
         overwrite(&journal(&directory), ENTRIES_AT + 16 * unit, &in_flight.to_le_bytes());
+        overwrite(&journal(&directory), ENTRIES_AT + 16 * unit + 8, &[0; 8]);
         overwrite(&data(&directory), unit * BLOCK, &[7; BLOCK as usize]);
     }
     let before = check(&data(&directory)).unwrap();
@@ -390,19 +405,99 @@ fn a_layout_that_was_killed_is_completed() {
 }
 
 #[test]
-fn a_journal_that_is_damaged_is_an_error_or_none_and_never_a_crash() {
+fn a_damaged_journal_is_reported_as_damaged_and_its_file_as_nothing() {
     let directory = tempfile::tempdir().unwrap();
     run(&verified(&directory, VerifyWhen::After)).unwrap();
     let whole = std::fs::read(journal(&directory)).unwrap();
-    for length in [0, 10, 4096, 5000] {
-        std::fs::write(journal(&directory), &whole[..length]).unwrap();
-        let failure = check(&data(&directory)).unwrap_err().to_failure();
-        assert!(!failure.message.is_empty());
-        let refused = run(&verified(&directory, VerifyWhen::After));
-        assert!(refused.is_err(), "the data is there, and what is known of it is not");
+    let with = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut content = whole.clone();
+        change(&mut content);
+        content
+    };
+    let flipped = |at: usize| with(&|content| content[at] ^= 1);
+    let cases = [
+        (with(&|content| content.truncate(10)), "its header has the CRC-32C"),
+        (with(&|content| content.truncate(4096)), "it is cut off after 4096 of"),
+        (with(&|content| content.truncate(5000)), "it is cut off after 5000 of"),
+        (with(&|content| content.push(b'x')), "1 bytes were appended to its"),
+        (
+            with(&|content| content.fill(0xff)),
+            "its header is not that of a journal",
+        ),
+        (
+            with(&|content| content[15] = b'1'),
+            "it was written by another version of iosonde",
+        ),
+        // The history: every sector seemed stale once.
+        (flipped(32), "its header has the CRC-32C"),
+        (flipped(24), "its header has the CRC-32C"),
+        (flipped(4096 + 16 * 7), "its entries have the CRC-32C"),
+        (flipped(4096 + 16 * 7 + 9), "its entries have the CRC-32C"),
+    ];
+    for (content, reason) in cases {
+        std::fs::write(journal(&directory), &content).unwrap();
+        for failure in [
+            check(&data(&directory)).unwrap_err().to_failure(),
+            run(&verified(&directory, VerifyWhen::After)).unwrap_err().to_failure(),
+        ] {
+            assert_eq!(failure.code, "damaged_journal", "{}", failure.message);
+            assert!(failure.message.contains(reason), "{}", failure.message);
+            assert!(!failure.hint.is_empty());
+        }
+        assert_eq!(
+            std::fs::read(journal(&directory)).unwrap(),
+            content,
+            "it is left as it is"
+        );
     }
-    std::fs::write(journal(&directory), vec![0xff; whole.len()]).unwrap();
-    assert!(check(&data(&directory)).is_err());
+}
+
+#[test]
+fn an_entry_that_no_killed_run_leaves_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    overwrite(&journal(&directory), SETTLED_AT, &0_u32.to_le_bytes());
+    correct_header(&directory);
+    assert!(check(&data(&directory)).unwrap().findings.is_empty());
+    overwrite(
+        &journal(&directory),
+        ENTRIES_AT + 16 * 5 + 8,
+        &1_000_000_u32.to_le_bytes(),
+    );
+    let failure = check(&data(&directory)).unwrap_err().to_failure();
+    assert_eq!(failure.code, "damaged_journal");
+    assert!(
+        failure.message.contains("its entry 5 is of more writes"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn a_damaged_journal_is_replaced_when_all_of_its_file_is_written_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut workload = verified(&directory, VerifyWhen::After);
+    run(&workload).unwrap();
+    overwrite(&journal(&directory), 32, &[0x55; 8]);
+    workload.layout = Layout::Always;
+    let verification = run(&workload).unwrap().0.verification.unwrap();
+    assert_eq!((verification.checked_bytes, verification.findings.len()), (SIZE, 0));
+}
+
+/// A file of that name that is no journal belongs to somebody.
+#[test]
+fn a_file_that_is_no_journal_is_never_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(journal(&directory), "minutes of the last meeting").unwrap();
+    let mut workload = verified(&directory, VerifyWhen::After);
+    for layout in [Layout::Missing, Layout::Always] {
+        workload.layout = layout;
+        assert_eq!(run(&workload).unwrap_err().to_failure().code, "damaged_journal");
+    }
+    assert_eq!(
+        std::fs::read(journal(&directory)).unwrap(),
+        b"minutes of the last meeting"
+    );
 }
 
 #[test]

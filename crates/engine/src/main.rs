@@ -11,6 +11,7 @@
 //! Exit status: 0 with a `result` (or `verification`) event, 1 with an `error` event, 2 for wrong arguments.
 
 mod input;
+mod memory;
 mod output;
 mod stores;
 
@@ -21,8 +22,8 @@ use clap::Parser;
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
-    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec,
-    VerificationResult, Workload,
+    Backend, BlockWorkload, Edge, Event, Failure, Hello, OLDEST_SPEC_VERSION, PROTOCOL_VERSION, Phase, PhaseEvent,
+    RunResult, Spec, VerificationResult, Workload,
 };
 use iosonde_target::{NamedIdentity, Targets};
 
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     if arguments.probe {
         return print(&probe());
     }
+    memory::report_exhaustion();
     let mut output = Output::new();
     let done = match &arguments.verify {
         Some(target) => verify(&arguments, target, &mut output).map(Event::Verification),
@@ -157,7 +159,7 @@ fn verify(arguments: &Arguments, target: &Path, output: &mut Output) -> Result<V
 }
 
 fn check_version(spec: &Spec) -> Result<(), Failure> {
-    if spec.protocol == PROTOCOL_VERSION {
+    if (OLDEST_SPEC_VERSION..=PROTOCOL_VERSION).contains(&spec.protocol) {
         return Ok(());
     }
     Err(Failure {

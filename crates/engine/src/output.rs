@@ -1,20 +1,23 @@
 //! Events on standard output, one line each.
 
-use std::io::{BufWriter, Stdout, Write, stdout};
+use std::io::{Stdout, Write, stdout};
 
 use iosonde_harness::Stopper;
 use iosonde_protocol::Event;
 
 /// Writes events. When nobody reads them any more, the run is stopped.
 pub(crate) struct Output {
-    stdout: BufWriter<Stdout>,
+    stdout: Stdout,
+    /// The event as text: composed in full before the first byte is written, so that no line is ever cut off.
+    line: Vec<u8>,
     stopper: Option<Stopper>,
 }
 
 impl Output {
     pub(crate) fn new() -> Output {
         Output {
-            stdout: BufWriter::new(stdout()),
+            stdout: stdout(),
+            line: Vec::new(),
             stopper: None,
         }
     }
@@ -25,9 +28,13 @@ impl Output {
     }
 
     pub(crate) fn emit(&mut self, event: Event) {
-        let written = serde_json::to_writer(&mut self.stdout, &event)
+        self.line.clear();
+        let written = serde_json::to_writer(&mut self.line, &event)
             .map_err(std::io::Error::from)
-            .and_then(|()| self.stdout.write_all(b"\n"))
+            .and_then(|()| {
+                self.line.push(b'\n');
+                self.stdout.write_all(&self.line)
+            })
             .and_then(|()| self.stdout.flush());
         if let (Err(_), Some(stopper)) = (written, &self.stopper) {
             stopper.stop();

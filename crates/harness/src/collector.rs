@@ -5,12 +5,16 @@
 //! stall is seen and not left out.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use iosonde_protocol::{DeviceUsage, Interval, Operation, OperationInterval, Phase, StreamInterval, Usage};
+use iosonde_protocol::{
+    DeviceUsage, EngineStalls, Interval, Operation, OperationInterval, Phase, StreamInterval, Usage,
+};
 
+use crate::heartbeat::Heartbeat;
 use crate::recorder::{Exchange, IntervalRecord, OperationRecord};
 
-/// Order of an interval in the run: warmup before measure, then by number.
+/// Order of an interval in the run: ramp before measure, then by number.
 type Key = (bool, u64);
 
 /// After every interval.
@@ -34,6 +38,7 @@ pub struct Collector {
     /// The last interval whose usage is known; every interval has one where somebody samples it.
     noted: Option<Key>,
     awaits_usage: bool,
+    heartbeat: Option<Heartbeat>,
     emitted: Option<Key>,
     interval_ns: u64,
 }
@@ -62,6 +67,7 @@ impl Collector {
             usage: BTreeMap::new(),
             noted: None,
             awaits_usage: false,
+            heartbeat: None,
             emitted: None,
             interval_ns,
         }
@@ -72,6 +78,19 @@ impl Collector {
     pub fn await_usage(mut self) -> Collector {
         self.awaits_usage = true;
         self
+    }
+
+    /// Add to each interval how long the engine did not run.
+    pub(crate) fn with_heartbeat(mut self, heartbeat: Heartbeat) -> Collector {
+        self.heartbeat = Some(heartbeat);
+        self
+    }
+
+    /// How long the engine did not run in a part of the run; nothing without a heartbeat.
+    pub(crate) fn stalls(&self, within: Range<u64>) -> EngineStalls {
+        self.heartbeat
+            .as_ref()
+            .map_or_else(EngineStalls::default, |heartbeat| heartbeat.stalls(within))
     }
 
     /// Adds a job of a stream; returns its number.
@@ -171,14 +190,17 @@ impl Collector {
     fn interval(&mut self, key: Key, pending: &Pending) -> Interval {
         let (process, devices) = self.usage.remove(&key).unwrap_or_default();
         let streams = pending.streams.iter().enumerate();
+        let stalls = self.stalls(pending.begin_ns..pending.end_ns);
         Interval {
-            phase: if key.0 { Phase::Measure } else { Phase::Warmup },
+            phase: if key.0 { Phase::Measure } else { Phase::Ramp },
             index: key.1,
             begin_ns: pending.begin_ns,
             end_ns: pending.end_ns,
             streams: streams.map(|(number, sum)| self.stream_interval(number, sum)).collect(),
             process,
             devices,
+            stalled_ns: stalls.stalled_ns,
+            stall_max_ns: stalls.longest_ns,
             store: BTreeMap::new(),
         }
     }

@@ -1,4 +1,4 @@
-//! The course of one job: warmup, measurement, the end of load, and what it may still issue.
+//! The course of one job: ramp, measurement, the end of load, and what it may still issue.
 //!
 //! Every job keeps its own course, from the same instants, so that no job asks another what time it is. What costs more
 //! than two comparisons happens only when an interval or a phase ends.
@@ -120,8 +120,8 @@ pub struct CoursePlan {
 /// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Load is applied, and recorded as warmup.
-    Warmup,
+    /// Load is applied, and recorded as ramp.
+    Ramp,
     /// Load is applied and measured.
     Measure,
     /// Nothing is issued or counted any more; what is in flight is awaited.
@@ -173,7 +173,7 @@ impl<'a> Course<'a> {
             plan,
             shared,
             recorder,
-            stage: Stage::Warmup,
+            stage: Stage::Ramp,
             seen_attention: 0,
             next_check_ns: 0,
             end_ns: u64::MAX,
@@ -194,7 +194,7 @@ impl<'a> Course<'a> {
         match self.plan.ramp {
             Some(budget) => {
                 self.budget = budget;
-                self.recorder.begin_phase(Phase::Warmup, begin_ns);
+                self.recorder.begin_phase(Phase::Ramp, begin_ns);
             }
             None => self.begin_measure(begin_ns),
         }
@@ -228,7 +228,7 @@ impl<'a> Course<'a> {
         if self.stage == Stage::Measure {
             self.outcome.pacing.exhausted_ns.get_or_insert(now_ns);
         }
-        if self.stage == Stage::Warmup || in_flight == 0 {
+        if self.stage == Stage::Ramp || in_flight == 0 {
             self.advance_slow(now_ns, in_flight);
         }
     }
@@ -361,13 +361,13 @@ impl<'a> Course<'a> {
     fn advance_slow(&mut self, now_ns: u64, in_flight: u64) {
         self.seen_attention = self.shared.attention.load(Ordering::Acquire);
         match self.stage {
-            Stage::Warmup => self.advance_warmup(now_ns, in_flight),
+            Stage::Ramp => self.advance_ramp(now_ns, in_flight),
             Stage::Measure => self.advance_measure(now_ns, in_flight),
             Stage::Drain => {}
         }
     }
 
-    fn advance_warmup(&mut self, now_ns: u64, in_flight: u64) {
+    fn advance_ramp(&mut self, now_ns: u64, in_flight: u64) {
         let measure_begin_ns = self.shared.measure_begin();
         if self.shared.is_stopped() {
             self.end_load(now_ns);

@@ -59,7 +59,7 @@ pub(crate) struct IntervalRecord {
 impl IntervalRecord {
     fn new() -> IntervalRecord {
         IntervalRecord {
-            phase: Phase::Warmup,
+            phase: Phase::Ramp,
             index: 0,
             begin_ns: 0,
             end_ns: 0,

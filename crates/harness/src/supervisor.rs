@@ -4,8 +4,9 @@
 //! could be seen. It never touches what the measuring loop writes, except through [`Shared`] and the exchanges.
 
 use std::cell::Cell;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -14,11 +15,12 @@ use iosonde_metrics::device::{self, DeviceWatch};
 use iosonde_metrics::kernel_threads;
 use iosonde_metrics::machine::{self, Machine};
 use iosonde_metrics::usage;
-use iosonde_protocol::{DeviceUsage, Event, KernelTime, Phase, Usage};
+use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, Usage};
 
 use crate::collector::Collector;
 use crate::control::Control;
 use crate::course::Shared;
+use crate::heartbeat::Heartbeat;
 use crate::recorder::{Exchange, Recorder};
 
 /// From the last thread's readiness to the first operation.
@@ -55,7 +57,7 @@ pub struct Supervision<'a> {
 }
 
 /// What a supervised run leaves.
-pub struct Supervised<T> {
+pub(crate) struct Supervised<T> {
     /// What each job returned, in their order.
     pub jobs: Vec<thread::Result<T>>,
     /// What the process used during the measurement.
@@ -66,20 +68,64 @@ pub struct Supervised<T> {
     pub machine: Machine,
     /// What the kernel's own threads used during the measurement.
     pub kernel: Option<KernelTime>,
+    /// How long the engine itself did not run during the measurement.
+    pub stalls: EngineStalls,
 }
 
 /// Where all jobs and the controller wait for one another.
-struct Doors {
-    ready: Barrier,
-    go: Barrier,
-    cancelled: AtomicBool,
+#[derive(Default)]
+struct StartLine {
+    state: Mutex<Start>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Start {
+    ready: usize,
+    go: bool,
+    cancelled: bool,
+}
+
+impl StartLine {
+    fn state(&self) -> MutexGuard<'_, Start> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a job: reports that it is ready, and waits for the start; false if the run was cancelled.
+    fn arrive(&self) -> bool {
+        let mut state = self.state();
+        state.ready += 1;
+        self.changed.notify_all();
+        while !state.go {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.cancelled
+    }
+
+    fn cancel(&self) {
+        self.state().cancelled = true;
+    }
+
+    /// For the controller: waits until so many jobs are ready.
+    fn await_jobs(&self, jobs: usize) {
+        let mut state = self.state();
+        while state.ready < jobs {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// For the controller: starts all jobs.
+    fn open(&self) {
+        self.state().go = true;
+        self.changed.notify_all();
+    }
 }
 
 /// Where a job waits for the others: it prepares, passes the gate, and loads.
 ///
 /// A job that returns or panics before it has passed cancels the run, so that nobody waits for it in vain.
 pub struct Gate<'a> {
-    doors: &'a Doors,
+    start: &'a StartLine,
     passed: Cell<bool>,
 }
 
@@ -87,14 +133,12 @@ impl Gate<'_> {
     /// Waits for all jobs; false if one of them could not prepare, and nobody starts.
     pub fn pass(&self) -> bool {
         self.passed.set(true);
-        self.doors.ready.wait();
-        self.doors.go.wait();
-        !self.doors.cancelled.load(Ordering::Acquire)
+        self.start.arrive()
     }
 
-    /// Tells the others that this job cannot start, and lets them pass.
+    /// Cancels the run for all jobs, because this one cannot start.
     pub fn cancel(&self) {
-        self.doors.cancelled.store(true, Ordering::Release);
+        self.start.cancel();
         self.pass();
     }
 }
@@ -110,41 +154,37 @@ impl Drop for Gate<'_> {
 /// Runs jobs, each in its own thread, from a common start to the last one's end; emits the intervals between.
 ///
 /// A job is a stream's number and a closure; the closure passes the gate once (or cancels it).
-pub fn supervise<'a, T: Send>(
+///
+/// # Errors
+/// When a thread cannot be created; no job has started then.
+pub(crate) fn supervise<'a, T: Send>(
     supervision: Supervision<'a>,
     jobs: Vec<(usize, Job<'a, T>)>,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
-) -> Supervised<T> {
+) -> io::Result<Supervised<T>> {
     interruptible_by_kick();
-    let doors = Doors {
-        ready: Barrier::new(jobs.len() + 1),
-        go: Barrier::new(jobs.len() + 1),
-        cancelled: AtomicBool::new(false),
-    };
+    let start = StartLine::default();
     let thread_ids: Vec<AtomicI32> = jobs.iter().map(|_| AtomicI32::new(0)).collect();
     let clock = supervision.clock;
-    let mut collector = Collector::new(supervision.streams.into_iter(), supervision.interval_ns).await_usage();
+    let mut collector = Collector::new(supervision.streams.into_iter(), supervision.interval_ns)
+        .await_usage()
+        .with_heartbeat(Heartbeat::start(clock)?);
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((stream, job), thread_id) in jobs.into_iter().zip(&thread_ids) {
             let exchange = Exchange::new();
             collector.add(stream, exchange.clone());
             let recorder = Recorder::new(exchange, supervision.interval_ns);
-            let (doors, ended) = (&doors, control.job_end_sender());
-            threads.push(scope.spawn(move || {
-                // SAFETY: gettid has no arguments and cannot fail.
-                thread_id.store(unsafe { libc::gettid() }, Ordering::Release);
-                wake_precisely();
-                let gate = Gate {
-                    doors,
-                    passed: Cell::new(false),
-                };
-                let returned = job(&gate, recorder);
-                drop(gate);
-                ended();
-                returned
-            }));
+            let body = thread_body(job, recorder, thread_id, &start, control.job_end_sender());
+            match thread::Builder::new().spawn_scoped(scope, body) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    start.cancel();
+                    start.open();
+                    return Err(error);
+                }
+            }
         }
         let sampler = Sampler::new(supervision.watch, supervision.pinned_cpus, clock);
         let mut controller = Controller {
@@ -159,20 +199,47 @@ pub fn supervise<'a, T: Send>(
             sampler,
             emit,
         };
-        doors.ready.wait();
+        start.await_jobs(threads.len());
         controller.start();
-        doors.go.wait();
+        start.open();
         controller.watch_over(&threads, control);
         let (process, devices, machine, kernel) = controller.sampler.since_measure_began();
+        let stalls = controller
+            .collector
+            .stalls(supervision.shared.measure_begin()..clock.now());
         let jobs = threads.into_iter().map(ScopedJoinHandle::join).collect();
-        Supervised {
+        Ok(Supervised {
             jobs,
             process,
             devices,
             machine,
             kernel,
-        }
+            stalls,
+        })
     })
+}
+
+/// What a job's thread does.
+fn thread_body<'a, T: Send + 'a>(
+    job: Job<'a, T>,
+    recorder: Recorder,
+    thread_id: &'a AtomicI32,
+    start: &'a StartLine,
+    finished: impl Fn() + Send + 'static,
+) -> impl FnOnce() -> T + Send + 'a {
+    move || {
+        // SAFETY: gettid has no arguments and cannot fail.
+        thread_id.store(unsafe { libc::gettid() }, Ordering::Release);
+        wake_precisely();
+        let gate = Gate {
+            start,
+            passed: Cell::new(false),
+        };
+        let returned = job(&gate, recorder);
+        drop(gate);
+        finished();
+        returned
+    }
 }
 
 /// A job's thread: it gets the gate to pass and the recorder to write to.
@@ -207,7 +274,7 @@ impl Sampler {
             clock,
             previous: Usage::default(),
             grid: Grid {
-                phase: Phase::Warmup,
+                phase: Phase::Ramp,
                 begin_ns: u64::MAX,
                 index: 0,
             },
@@ -272,11 +339,7 @@ impl Controller<'_, '_> {
         let begin_ns = self.clock.now() + LEAD_NS;
         self.shared.set_begin(begin_ns, begin_ns + self.ramp_ns);
         self.sampler.sample();
-        let first = if self.ramp_ns > 0 {
-            Phase::Warmup
-        } else {
-            Phase::Measure
-        };
+        let first = if self.ramp_ns > 0 { Phase::Ramp } else { Phase::Measure };
         self.sampler.begin_phase(first, begin_ns);
     }
 
@@ -327,10 +390,10 @@ impl Controller<'_, '_> {
             self.shared.set_measure_begin(now_ns);
         }
         let measure_begin_ns = self.shared.measure_begin();
-        if self.sampler.grid.phase == Phase::Warmup && now_ns >= measure_begin_ns {
+        if self.sampler.grid.phase == Phase::Ramp && now_ns >= measure_begin_ns {
             let (process, devices) = self.sampler.sample();
             let last = (measure_begin_ns - 1).saturating_sub(self.sampler.grid.begin_ns) / self.interval_ns;
-            self.collector.note_usage(Phase::Warmup, last, process, devices);
+            self.collector.note_usage(Phase::Ramp, last, process, devices);
             self.sampler.begin_phase(Phase::Measure, measure_begin_ns);
             self.sampler.measure_kernel = kernel_threads::snapshot();
         }
@@ -374,7 +437,7 @@ impl Controller<'_, '_> {
             .next_boundary_ns()
             .saturating_sub(now_ns)
             .saturating_add(BOUNDARY_SLACK_NS);
-        let in_ramp = self.sampler.grid.phase == Phase::Warmup;
+        let in_ramp = self.sampler.grid.phase == Phase::Ramp;
         let longest = if self.is_over(now_ns) {
             KICK_NS
         } else if in_ramp && self.ramp_may_end_early {
@@ -439,7 +502,7 @@ mod tests {
             (0, Box::new(|_, _| panic!("cannot prepare"))),
             (0, Box::new(|_, _| true)),
         ];
-        let supervised = supervise(supervision, jobs, &mut control, &mut |_| ());
+        let supervised = supervise(supervision, jobs, &mut control, &mut |_| ()).unwrap();
         let returned: Vec<_> = supervised.jobs.into_iter().map(Result::ok).collect();
         assert_eq!(returned, [Some(false), None, Some(true)]);
     }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
+use iosonde_harness::CannotStart;
 use iosonde_protocol::Failure;
 use iosonde_target::WrongTarget;
 
@@ -52,6 +53,12 @@ impl Code {
             Code::Store => "store_error",
             Code::Internal => "internal",
         }
+    }
+}
+
+impl From<CannotStart> for KvError {
+    fn from(error: CannotStart) -> KvError {
+        KvError::unsupported(error.to_string(), CannotStart::HINT).at("starting the jobs")
     }
 }
 

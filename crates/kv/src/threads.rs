@@ -3,14 +3,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use iosonde_harness::{
-    Budget, Control, Course, CourseOutcome, CoursePlan, Gate, Recorder, Shared, Supervision, pin, supervise,
+    Budget, Control, Course, CourseOutcome, CoursePlan, Finished, Gate, Recorder, Shared, Supervision, execute, pin,
 };
 use iosonde_load::{Arrivals, Rng};
 use iosonde_metrics::device::DeviceWatch;
-use iosonde_metrics::usage;
 use iosonde_protocol::{
-    Arrival, BackendInEffect, Event, Evidence, JobResult, KvOperation, KvStream, LayoutResult, Operation, Outcome,
-    RunResult, ScheduleResult, StoreCheck,
+    Arrival, BackendInEffect, Event, JobResult, KvOperation, KvStream, KvWorkload, Operation, RunResult,
+    ScheduleResult, StoreCheck,
 };
 
 use crate::Run;
@@ -76,53 +75,40 @@ pub(crate) fn run(
         watch,
         pinned_cpus: pinned_cpus(&workload.streams),
     };
-    let supervised = supervise(supervision, jobs, control, &mut |event| match event {
+    let mut with_statistics = |event| match event {
         Event::Interval(mut interval) => {
             interval.store = store.statistics();
             emit(Event::Interval(interval));
         }
         other => emit(other),
-    });
-    let ended = gather(&workload.streams, &seats, supervised.jobs)?;
-    let begin_ns = shared.measure_begin();
-    let end_ns = ended.iter().map(|ended| ended.course.end_ns).max().unwrap_or(begin_ns);
-    let result = RunResult {
-        outcome: if shared.is_stopped() {
-            Outcome::Stopped
-        } else {
-            Outcome::Complete
-        },
-        begin_ns: begin_ns.min(end_ns),
-        end_ns,
+    };
+    let (mut found, mut first_corrupted) = (Vec::new(), None);
+    let result = execute(supervision, jobs, control, &mut with_statistics, |returned| {
+        let ended = gather(&workload.streams, &seats, returned)?;
+        found = checks(&workload.streams, &seats, &ended);
+        first_corrupted = ended.iter().find_map(|ended| ended.first_corrupted);
+        Ok::<_, KvError>(finished(workload, &seats, &ended))
+    })?;
+    Ok(Measured {
+        result,
+        checks: found,
+        first_corrupted,
+    })
+}
+
+fn finished(workload: &KvWorkload, seats: &[Seat], ended: &[Ended]) -> Finished {
+    Finished {
+        end_ns: ended.iter().map(|ended| ended.course.end_ns).max(),
         jobs: seats
             .iter()
-            .zip(&ended)
+            .zip(ended)
             .map(|(seat, ended)| job_result(&workload.streams[seat.stream], seat, ended))
             .collect(),
-        process: supervised.process,
-        peak_memory_bytes: usage::peak_memory_bytes(),
-        buffer_bytes: 0,
-        devices: supervised.devices,
         backend: BackendInEffect {
             kind: workload.store.kind.name().into(),
             ..BackendInEffect::default()
         },
-        layout: LayoutResult::default(),
-        evidence: Some(Evidence {
-            machine: supervised.machine.all,
-            pinned: supervised.machine.pinned,
-            cores: supervised.machine.cores,
-            kernel: supervised.kernel,
-            ..Evidence::default()
-        }),
-        verification: None,
-        store: None,
-    };
-    Ok(Measured {
-        result,
-        checks: checks(&workload.streams, &seats, &ended),
-        first_corrupted: ended.iter().find_map(|ended| ended.first_corrupted),
-    })
+    }
 }
 
 /// A job's place in the run.

@@ -14,6 +14,7 @@ pub mod device;
 pub mod histogram;
 pub mod kernel_threads;
 pub mod machine;
+pub mod memory;
 mod pages;
 pub mod usage;
 

@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::histogram::BUCKETS;
+use crate::memory;
 
 /// The counts of a histogram, zero at first.
 pub(crate) struct Pages(NonNull<[u64; BUCKETS]>);
@@ -19,8 +20,7 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// Maps them.
     ///
-    /// # Panics
-    /// When the kernel has no address space left for 144 KiB.
+    /// Without 144 KiB of address space the program ends, see [`memory::exhausted`].
     pub(crate) fn zeroed() -> Pages {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -35,7 +35,9 @@ impl Pages {
                 0,
             )
         };
-        assert!(address != libc::MAP_FAILED, "no memory for a histogram");
+        if address == libc::MAP_FAILED {
+            memory::exhausted(size_of::<[u64; BUCKETS]>());
+        }
         Pages(NonNull::new(address.cast()).expect("a mapping is nowhere near address 0"))
     }
 }

@@ -15,7 +15,7 @@ pub enum Event {
     Hello(Hello),
     /// A phase began, goes on or ended.
     Phase(PhaseEvent),
-    /// What happened in one interval of `warmup` or `measure`.
+    /// What happened in one interval of `ramp` or `measure`.
     Interval(Interval),
     /// Something that may mislead a reader of the numbers.
     Warning(Warning),
@@ -57,7 +57,7 @@ pub enum Phase {
     /// The target is brought into a defined state.
     Precondition,
     /// Load is applied, not yet measured.
-    Warmup,
+    Ramp,
     /// The measurement.
     Measure,
     /// After it, the store does its background work.
@@ -108,6 +108,13 @@ pub struct Interval {
     pub process: Usage,
     /// What the watched block devices did since the previous interval.
     pub devices: Vec<DeviceUsage>,
+    /// Time in which the engine itself did not run though it was due to: stopped by a signal, or without a CPU. Latencies of
+    /// that time are not the target's.
+    #[serde(default)]
+    pub stalled_ns: u64,
+    /// The longest such time in the interval without a break.
+    #[serde(default)]
+    pub stall_max_ns: u64,
     /// Key-value workloads: the store's own statistics at the end of the interval, by its own names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub store: BTreeMap<String, u64>,
@@ -469,12 +476,27 @@ pub struct Evidence {
     /// The kernel's own threads during the measurement; null where none is to be seen.
     #[serde(default)]
     pub kernel: Option<KernelTime>,
+    /// Time in which the engine itself did not run; null on a virtual clock.
+    #[serde(default)]
+    pub stalls: Option<EngineStalls>,
     /// Pages of the target in memory; null where there is no file or device.
     pub page_cache: Option<PageCacheEvidence>,
     /// Extents under the reads before the first I/O; null where nothing is read or the file system does not tell.
     pub extents_before: Option<ExtentEvidence>,
     /// The same after the last I/O.
     pub extents_after: Option<ExtentEvidence>,
+}
+
+/// Time in which the engine itself did not run though it was due to: stopped by a signal, frozen, or without a CPU. A thread
+/// that sleeps for 5 ms at a time woke at least 5 ms late.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EngineStalls {
+    /// Sum, in nanoseconds.
+    pub stalled_ns: u64,
+    /// The longest, in nanoseconds.
+    pub longest_ns: u64,
+    /// Number.
+    pub count: u64,
 }
 
 /// Where CPU time went, from `/proc/stat` (proc(5)): everybody's, in units of the kernel's tick (10 ms).
@@ -602,7 +624,7 @@ pub struct LayoutResult {
 /// Why a run could not be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
-    /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `wrong_target`, `vanished`, `busy`, `unsupported`,
+    /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `wrong_target`, `damaged_journal`, `out_of_memory`, `vanished`, `busy`, `unsupported`,
     /// `foreign_data`, `library`, `map_full`, `store_error`, `internal`.
     pub code: String,
     /// What failed, on what.

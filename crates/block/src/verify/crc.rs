@@ -52,6 +52,28 @@ impl Crc {
     }
 }
 
+/// CRC-32C of bytes of any number, for journals.
+#[derive(Debug, Clone, Copy)]
+pub struct Crc32c(u32);
+
+impl Default for Crc32c {
+    fn default() -> Crc32c {
+        Crc32c(u32::MAX)
+    }
+}
+
+impl Crc32c {
+    /// Continues with more bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, table_step);
+    }
+
+    /// The checksum of all bytes.
+    pub fn value(self) -> u32 {
+        !self.0
+    }
+}
+
 /// Written out, because a closure would not have the instruction, and four variables stay in registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
@@ -97,8 +119,11 @@ fn words(sector: &Sector) -> &[[u8; 8]; WORDS] {
 
 /// One byte at a time.
 fn by_table(sector: &Sector) -> u32 {
-    let step = |sum: u32, byte: &u8| (sum >> 8) ^ TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize];
-    !sector[COVERED_FROM..].iter().fold(u32::MAX, step)
+    !sector[COVERED_FROM..].iter().fold(u32::MAX, table_step)
+}
+
+fn table_step(sum: u32, byte: &u8) -> u32 {
+    (sum >> 8) ^ TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize]
 }
 
 const TABLE: [u32; 256] = table();

@@ -18,13 +18,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use iosonde_target::{OFlags, Targets};
 
+use super::crc::Crc32c;
 use super::sector::Identity;
 use super::state::{UnitState, is_before};
+use crate::error::BlockError;
 
 /// The header's page; entries follow.
 const HEADER_BYTES: u64 = 4096;
 const ENTRY_BYTES: u64 = 16;
-const MAGIC: [u8; 16] = *b"iosonde verify 1";
+const MAGIC: [u8; 16] = *b"iosonde verify 2";
+/// What journals of every version begin with.
+const MAGIC_PREFIX: &[u8] = b"iosonde verify ";
 /// Where each field of the header lies.
 const UNIT_AT: u64 = 16;
 const UNITS_AT: u64 = 24;
@@ -33,6 +37,10 @@ const FILE_AT: u64 = 40;
 const SETTLED_AT: u64 = 44;
 const BOOT_AT: u64 = 48;
 const BOOT_BYTES: usize = 36;
+/// CRC-32C of the states of all entries; valid once the journal is settled.
+const ENTRIES_CRC_AT: u64 = 84;
+/// CRC-32C of the bytes before it. In the first sector, which reaches the medium whole or not at all.
+const HEADER_CRC_AT: u64 = 508;
 
 /// What is known of one unit.
 #[repr(C)]
@@ -78,6 +86,13 @@ impl Entry {
         }
     }
 
+    /// Whether writes could have led to it: none is durable or was read before it was submitted.
+    fn is_possible(&self) -> bool {
+        let issued = self.state().issued();
+        let is_submitted = |generation: u32| generation == 0 || (issued != 0 && !is_before(issued, generation));
+        is_submitted(self.durable()) && is_submitted(self.seen())
+    }
+
     /// The oldest generation that is durable; 0 if none is.
     pub(crate) fn durable(&self) -> u32 {
         self.durable.load(Ordering::Acquire)
@@ -104,6 +119,32 @@ impl Entry {
     }
 }
 
+/// Why a journal cannot be opened.
+#[derive(Debug)]
+pub(crate) enum JournalError {
+    /// The kernel's reason.
+    Io(io::Error),
+    /// It does not hold what was written to it.
+    Damaged(String),
+}
+
+impl From<io::Error> for JournalError {
+    fn from(error: io::Error) -> JournalError {
+        JournalError::Io(error)
+    }
+}
+
+impl JournalError {
+    /// With what was done and on which journal.
+    pub(crate) fn into_block(action: &'static str, path: &Path) -> impl FnOnce(JournalError) -> BlockError {
+        let path = path.display().to_string();
+        move |error| match error {
+            JournalError::Io(error) => BlockError::target(action, &path)(error),
+            JournalError::Damaged(reason) => BlockError::DamagedJournal { path, reason },
+        }
+    }
+}
+
 /// The journal of one file; see the module.
 pub(crate) struct Journal {
     file: File,
@@ -125,16 +166,21 @@ impl Journal {
 
     /// Opens the journal of a run that is to come: as it is, or with smaller units or more of them, or a new one.
     ///
-    /// The journal counts as unsettled from now on.
+    /// The journal counts as unsettled from now on. A damaged one is an error, unless all of its file is to be written and
+    /// `start_anew` says so.
     pub(crate) fn for_run(
         targets: &Targets,
         path: &Path,
         unit_bytes: u64,
         size_bytes: u64,
         new: Identity,
-    ) -> io::Result<Journal> {
+        start_anew: bool,
+    ) -> Result<Journal, JournalError> {
         let file = targets.open(path, OFlags::RDWR | OFlags::CREATE)?;
-        let found = Header::read(&file)?;
+        let found = match Journal::examine(&file) {
+            Err(JournalError::Damaged(_)) if start_anew && is_ours(&file)? => None,
+            other => other?,
+        };
         let (unit_bytes, identity) = match &found {
             Some(header) => (common_unit(header.unit_bytes, unit_bytes), header.identity),
             None => (unit_bytes, new),
@@ -146,6 +192,7 @@ impl Journal {
             identity,
             is_settled: false,
             boot: boot_id(),
+            entries_crc: 0,
         };
         match found {
             Some(found) if found.unit_bytes == unit_bytes => {
@@ -166,12 +213,12 @@ impl Journal {
     }
 
     /// Opens a journal to check its file; nothing if the file was not written under verification.
-    pub(crate) fn for_check(targets: &Targets, path: &Path) -> io::Result<Option<(Journal, Origin)>> {
+    pub(crate) fn for_check(targets: &Targets, path: &Path) -> Result<Option<(Journal, Origin)>, JournalError> {
         let file = match targets.open(path, OFlags::RDWR) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let Some(header) = Header::read(&file)? else {
+        let Some(header) = Journal::examine(&file)? else {
             return Ok(None);
         };
         let origin = match (header.is_settled, header.boot == boot_id()) {
@@ -189,9 +236,62 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
             // Anything else of that name is not ours to empty.
-            Ok(file) if Header::read(&file)?.is_some() => file.set_len(0),
+            Ok(file) if is_ours(&file)? => file.set_len(0),
             Ok(_) => Ok(()),
         }
+    }
+
+    /// The header of a journal whose every checksum matches; nothing if it is empty.
+    fn examine(file: &File) -> Result<Option<Header>, JournalError> {
+        let Some(header) = Header::read(file)? else {
+            return Ok(None);
+        };
+        let (length, expected) = (file.metadata()?.len(), header.journal_bytes());
+        if length < expected {
+            return Err(damaged(format!("it is cut off after {length} of {expected} bytes")));
+        }
+        if length > expected {
+            return Err(damaged(format!(
+                "{} bytes were appended to its {expected}",
+                length - expected
+            )));
+        }
+        let journal = Journal::map(file.try_clone()?, &header)?;
+        journal.check_entries(&header)?;
+        Ok(Some(header))
+    }
+
+    /// A settled journal has a checksum over all entries. One of a killed run has none, but its entries must be possible.
+    /// After a power cut even that need not hold: parts of an entry may be older than others.
+    fn check_entries(&self, header: &Header) -> Result<(), JournalError> {
+        if header.is_settled {
+            let found = self.entries_crc();
+            return match found == header.entries_crc {
+                true => Ok(()),
+                false => Err(damaged(format!(
+                    "its entries have the CRC-32C {found:08x}, which should be {:08x}",
+                    header.entries_crc
+                ))),
+            };
+        }
+        let is_same_boot = header.boot == boot_id();
+        let wrong = |entry: &Entry| is_same_boot && !entry.is_possible();
+        match self.entries().iter().position(wrong) {
+            Some(number) => Err(damaged(format!(
+                "its entry {number} is of more writes than were submitted"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Of what is known of each unit; what reads have seen changes later and is left out.
+    fn entries_crc(&self) -> u32 {
+        let mut crc = Crc32c::default();
+        for entry in self.entries() {
+            crc.add(&entry.state().0.to_le_bytes());
+            crc.add(&entry.durable().to_le_bytes());
+        }
+        crc.value()
     }
 
     fn map(file: File, header: &Header) -> io::Result<Journal> {
@@ -237,8 +337,19 @@ impl Journal {
             }
         }
         self.file.sync_data()?;
-        self.file.write_all_at(&1_u32.to_le_bytes(), SETTLED_AT)?;
+        let Some(mut header) = self.header()? else {
+            return Err(io::Error::other("somebody emptied it during the run"));
+        };
+        (header.is_settled, header.entries_crc) = (true, self.entries_crc());
+        header.write(&self.file)?;
         self.file.sync_data()
+    }
+
+    fn header(&self) -> io::Result<Option<Header>> {
+        Header::read(&self.file).map_err(|error| match error {
+            JournalError::Io(error) => error,
+            JournalError::Damaged(reason) => io::Error::other(reason),
+        })
     }
 
     /// All that was acknowledged has been made durable, and more writes will follow.
@@ -286,15 +397,23 @@ struct Header {
     identity: Identity,
     is_settled: bool,
     boot: [u8; BOOT_BYTES],
+    entries_crc: u32,
 }
 
 impl Header {
-    /// Nothing if the file is empty, cut off, or holds something else.
-    fn read(file: &File) -> io::Result<Option<Header>> {
+    /// Nothing if the file is empty, or if its creation was cut short (the header comes last).
+    fn read(file: &File) -> Result<Option<Header>, JournalError> {
         let mut page = [0; HEADER_BYTES as usize];
-        match file.read_exact_at(&mut page, 0) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            other => other?,
+        let length = file.metadata()?.len().min(HEADER_BYTES) as usize;
+        file.read_exact_at(&mut page[..length], 0)?;
+        if page.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        if !page.starts_with(&MAGIC) {
+            return Err(damaged(match page.starts_with(MAGIC_PREFIX) {
+                true => "it was written by another version of iosonde".into(),
+                false => "its header is not that of a journal".into(),
+            }));
         }
         let number = |at: u64| u64::from_le_bytes(*page[at as usize..].first_chunk().expect("it lies in the page"));
         let header = Header {
@@ -306,13 +425,16 @@ impl Header {
             },
             is_settled: number(SETTLED_AT) as u32 == 1,
             boot: *page[BOOT_AT as usize..].first_chunk().expect("it lies in the page"),
+            entries_crc: number(ENTRIES_CRC_AT) as u32,
         };
-        let is_whole = || file.metadata().map(|metadata| metadata.len() >= header.journal_bytes());
-        let is_ours = page.starts_with(&MAGIC)
-            && header.unit_bytes.is_multiple_of(512)
-            && (1..=u64::MAX / ENTRY_BYTES / 2).contains(&header.units)
-            && header.unit_bytes > 0;
-        Ok((is_ours && is_whole()?).then_some(header))
+        let stored = number(HEADER_CRC_AT) as u32;
+        let found = crc_of(&page[..HEADER_CRC_AT as usize]);
+        if found != stored {
+            return Err(damaged(format!(
+                "its header has the CRC-32C {found:08x}, which should be {stored:08x}"
+            )));
+        }
+        Ok(Some(header))
     }
 
     fn write(&self, file: &File) -> io::Result<()> {
@@ -325,6 +447,9 @@ impl Header {
         put(FILE_AT, &self.identity.file.to_le_bytes());
         put(SETTLED_AT, &u32::from(self.is_settled).to_le_bytes());
         put(BOOT_AT, &self.boot);
+        put(ENTRIES_CRC_AT, &self.entries_crc.to_le_bytes());
+        let crc = crc_of(&page[..HEADER_CRC_AT as usize]);
+        page[HEADER_CRC_AT as usize..][..4].copy_from_slice(&crc.to_le_bytes());
         file.write_all_at(&page, 0)
     }
 
@@ -336,6 +461,25 @@ impl Header {
     fn journal_bytes(&self) -> u64 {
         HEADER_BYTES + self.units * ENTRY_BYTES
     }
+}
+
+fn damaged(reason: String) -> JournalError {
+    JournalError::Damaged(reason)
+}
+
+/// Whether a file is a journal of any version, and not somebody else's file of that name.
+fn is_ours(file: &File) -> io::Result<bool> {
+    let mut start = [0; MAGIC_PREFIX.len()];
+    match file.read_exact_at(&mut start, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        other => other.map(|()| start == MAGIC_PREFIX),
+    }
+}
+
+fn crc_of(bytes: &[u8]) -> u32 {
+    let mut crc = Crc32c::default();
+    crc.add(bytes);
+    crc.value()
 }
 
 /// Units that serve both: the greatest common divisor.

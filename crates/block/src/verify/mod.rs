@@ -26,7 +26,7 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use iosonde_protocol::{BlockWorkload, Durability, Stream, VerificationResult, VerifyWhen, Warning};
+use iosonde_protocol::{BlockWorkload, Durability, Layout, Stream, VerificationResult, VerifyWhen, Warning};
 use iosonde_target::{OFlags, Targets};
 
 use crate::error::BlockError;
@@ -39,7 +39,7 @@ pub use pass::{Progress, check_target};
 pub use rehearsal::{Rehearsal, RehearsingJob};
 pub(crate) use state::IN_FLIGHT_MAX;
 
-use journal::{Origin, new_history};
+use journal::{JournalError, Origin, new_history};
 use sector::{Identity, SECTOR_BYTES};
 
 /// No unit is larger: layout writes that much at a time.
@@ -68,8 +68,15 @@ impl Session {
                 history,
                 file: number as u32,
             };
-            let opened = Journal::for_run(targets, &journal, unit_bytes, target::size_bytes(&workload.target), new);
-            let opened = opened.map_err(BlockError::target("keep a journal in", &journal.display().to_string()))?;
+            let opened = Journal::for_run(
+                targets,
+                &journal,
+                unit_bytes,
+                target::size_bytes(&workload.target),
+                new,
+                workload.layout == Layout::Always,
+            );
+            let opened = opened.map_err(JournalError::into_block("keep a journal in", &journal))?;
             Ok((path, opened))
         };
         Ok(Some(Session {

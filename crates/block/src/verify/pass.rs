@@ -6,12 +6,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use iosonde_protocol::VerificationResult;
 use iosonde_target::{OFlags, Targets, WrongTarget};
 
-use super::journal::{Entry, Journal, Origin};
+use super::journal::{Entry, Journal, JournalError, Origin};
 use super::judge::{Judge, Tally};
 use super::state::Allowed;
 use super::{UNIT_BYTES_MAX, job, result};
@@ -48,7 +49,7 @@ pub fn check_target(
     for (number, path) in paths.iter().enumerate() {
         let journal = Journal::path_of(path, journal_directory);
         let opened = Journal::for_check(targets, &journal);
-        let opened = opened.map_err(BlockError::target("read the journal", &journal.display().to_string()))?;
+        let opened = opened.map_err(JournalError::into_block("read the journal", &journal))?;
         let Some((journal, origin)) = opened else {
             continue;
         };
@@ -182,7 +183,9 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn run(&self, progress: &mut Progress<'_>) -> io::Result<()> {
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..READERS).map(|_| scope.spawn(|| self.read())).collect();
+            // With fewer threads it takes longer; none at all is an error.
+            let mut threads = vec![Builder::new().spawn_scoped(scope, || self.read())?];
+            threads.extend((1..READERS).filter_map(|_| Builder::new().spawn_scoped(scope, || self.read()).ok()));
             let mut told = Instant::now();
             while threads.iter().any(|thread| !thread.is_finished()) {
                 std::thread::sleep(LOOK_EVERY);

@@ -10,7 +10,7 @@ use iosonde_protocol::{
 use iosonde_target::Targets;
 
 use super::job::JobVerifier;
-use super::journal::{Journal, new_history};
+use super::journal::{Journal, JournalError, new_history};
 use super::sector::Identity;
 
 /// A journal in a directory, to which one job's writes and reads can be shown.
@@ -31,7 +31,11 @@ impl Rehearsal {
         };
         let path = directory.join("rehearsal.verify");
         Ok(Rehearsal {
-            journal: Journal::for_run(&Targets::default(), &path, block_bytes, blocks * block_bytes, new)?,
+            journal: Journal::for_run(&Targets::default(), &path, block_bytes, blocks * block_bytes, new, true)
+                .map_err(|error| match error {
+                    JournalError::Io(error) => error,
+                    JournalError::Damaged(reason) => io::Error::other(reason),
+                })?,
             block_bytes,
         })
     }

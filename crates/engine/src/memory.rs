@@ -1,0 +1,72 @@
+//! A run that finds no memory ends with an error event and not with an abort.
+//!
+//! Memory runs out in the middle of anything, so the event is composed without any, written past the buffer of standard
+//! output (which never holds part of a line: `output`), and the process ends. What a run has locked, mapped or claimed the kernel releases.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Cursor, Write};
+
+use iosonde_metrics::memory;
+
+/// The system's allocator; where that fails, the run ends.
+struct Reporting;
+
+#[global_allocator]
+static ALLOCATOR: Reporting = Reporting;
+
+// SAFETY: every call is the system allocator's; what is returned is its memory, never null.
+unsafe impl GlobalAlloc for Reporting {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of the trait, which is the system's too.
+        checked(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        checked(unsafe { System.realloc(pointer, layout, size) }, size)
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[inline]
+fn checked(pointer: *mut u8, bytes: usize) -> *mut u8 {
+    if pointer.is_null() {
+        memory::exhausted(bytes);
+    }
+    pointer
+}
+
+/// From now on a lack of memory ends the run with an event.
+pub(crate) fn report_exhaustion() {
+    memory::on_exhaustion(end_run);
+}
+
+fn end_run(bytes: usize) -> ! {
+    let mut text = Cursor::new([0_u8; 512]);
+    // The buffer is large enough, and a cursor does not fail before its end.
+    let _ = writeln!(
+        text,
+        "{{\"event\":\"error\",\"code\":\"out_of_memory\",\"message\":\"the engine could not allocate {bytes} bytes\",\
+         \"context\":\"\",\"hint\":\"raise the limit on memory (`ulimit -v`, the control group), or use fewer jobs, a smaller \
+         queue depth, smaller blocks or a smaller cache of the store\"}}"
+    );
+    let length = text.position() as usize;
+    // SAFETY: the text is valid for its length; both calls are safe at any instant. Handlers at exit could allocate.
+    unsafe {
+        libc::write(libc::STDOUT_FILENO, text.get_ref().as_ptr().cast(), length);
+        libc::_exit(1)
+    }
+}

@@ -1,0 +1,140 @@
+//! The engine in want of memory or CPU: it reports that, and does not die of it.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+fn spec(jobs: u32, queue_depth: u32, seconds: u64) -> Value {
+    json!({
+        "protocol": 2, "run_id": "test", "seed": 1,
+        "workload": {
+            "kind": "block", "target": {"kind": "virtual", "size_bytes": 1_048_576}, "backend": {"kind": "null"},
+            "layout": "never", "page_cache": "keep", "ramp": {"duration_ns": 0, "bytes": null},
+            "duration_ns": seconds * 1_000_000_000, "interval_ns": 500_000_000,
+            "streams": [{
+                "name": "main", "jobs": jobs, "queue_depth": queue_depth, "access": {"kind": "sequential"},
+                "mix": {"read_fraction": 1.0, "trim_fraction": 0.0}, "block_sizes": [{"bytes": 4096, "weight": 1.0}],
+                "span": {"offset_bytes": 0, "bytes": 1_048_576, "sharing": "shared"}, "io_mode": "direct",
+                "durability": {"kind": "none"}, "arrival": {"kind": "poisson", "rate": 20_000.0},
+                "payload": {"kind": "random"}, "limit_bytes": null, "limit_operations": null,
+            }],
+        },
+    })
+}
+
+fn start(command: &mut Command, spec: &Value) -> Child {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // An engine without memory may not live to read it.
+    let _ = write!(child.stdin.take().unwrap(), "{spec}");
+    child
+}
+
+fn engine() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_iosonde-engine"))
+}
+
+fn events(child: Child) -> (Vec<Value>, Option<i32>) {
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    (events, output.status.code())
+}
+
+#[test]
+fn without_memory_the_run_fails_with_a_reason() {
+    let mut reasons = Vec::new();
+    for mebibytes in [64_u64, 128, 192, 256, 384, 512, 768, 1024] {
+        let mut command = engine();
+        // SAFETY: the limit is set in the child, between fork and exec, with one system call.
+        unsafe {
+            command.pre_exec(move || {
+                let limit = libc::rlimit {
+                    rlim_cur: mebibytes << 20,
+                    rlim_max: mebibytes << 20,
+                };
+                match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        let (events, status) = events(start(&mut command, &spec(64, 1, 1)));
+        let last = events
+            .last()
+            .unwrap_or_else(|| panic!("{mebibytes} MiB: nothing but status {status:?}"));
+        if last["event"] == "error" {
+            assert_eq!(status, Some(1), "{mebibytes} MiB");
+            assert!(!last["hint"].as_str().unwrap().is_empty(), "{last}");
+            reasons.push(last["code"].as_str().unwrap().to_owned());
+        } else {
+            assert_eq!((&last["event"], status), (&json!("result"), Some(0)), "{mebibytes} MiB");
+        }
+    }
+    assert!(reasons.iter().any(|code| code == "out_of_memory"), "{reasons:?}");
+}
+
+fn signal(child: &Child, signal: i32) {
+    // SAFETY: the child is running and not reaped.
+    unsafe { libc::kill(child.id() as i32, signal) };
+}
+
+fn stalls(events: &[Value]) -> (u64, u64) {
+    let result = events.last().unwrap();
+    let stalls = &result["evidence"]["stalls"];
+    (
+        stalls["stalled_ns"].as_u64().unwrap(),
+        stalls["longest_ns"].as_u64().unwrap(),
+    )
+}
+
+#[test]
+fn an_engine_that_was_stopped_for_a_while_reports_how_long_and_in_which_intervals() {
+    for queue_depth in [1, 16] {
+        let child = start(&mut engine(), &spec(1, queue_depth, 4));
+        std::thread::sleep(Duration::from_millis(1000));
+        signal(&child, libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(2000));
+        signal(&child, libc::SIGCONT);
+        let (events, _) = events(child);
+        let (stalled_ns, longest_ns) = stalls(&events);
+        assert!((1_900_000_000..3_000_000_000).contains(&longest_ns), "{longest_ns}");
+        assert!(stalled_ns >= longest_ns);
+        let intervals: Vec<u64> = events
+            .iter()
+            .filter(|event| event["event"] == "interval")
+            .map(|interval| interval["stalled_ns"].as_u64().unwrap())
+            .collect();
+        let (whole, sum) = (
+            intervals
+                .iter()
+                .filter(|stalled_ns| **stalled_ns == 500_000_000)
+                .count(),
+            intervals.iter().sum::<u64>(),
+        );
+        assert!(whole >= 2, "{intervals:?}");
+        assert!(sum.abs_diff(stalled_ns) < 50_000_000, "{intervals:?} and {stalled_ns}");
+    }
+}
+
+#[test]
+fn an_engine_that_is_stopped_half_of_the_time_reports_about_half() {
+    let child = start(&mut engine(), &spec(1, 16, 3));
+    std::thread::sleep(Duration::from_millis(200));
+    for _ in 0..20 {
+        signal(&child, libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(50));
+        signal(&child, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (events, _) = events(child);
+    let (stalled_ns, _) = stalls(&events);
+    assert!(stalled_ns > 700_000_000, "{stalled_ns} of about 1 s");
+}

@@ -1,0 +1,20 @@
+//! What happens when there is no memory: by default the process aborts, as Rust programs do; a program may say why first.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::sync::OnceLock;
+
+static HANDLER: OnceLock<fn(usize) -> !> = OnceLock::new();
+
+/// Calls `handler` with the number of bytes that could not be had, instead of aborting. The first handler stays.
+pub fn on_exhaustion(handler: fn(usize) -> !) {
+    HANDLER.get_or_init(|| handler);
+}
+
+/// Ends the program, because so many bytes could not be had.
+#[cold]
+pub fn exhausted(bytes: usize) -> ! {
+    match HANDLER.get() {
+        Some(handler) => handler(bytes),
+        None => handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>())),
+    }
+}
