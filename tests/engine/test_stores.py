@@ -256,7 +256,7 @@ class TestLoads:
         told = carry_out(
             self.run(stream("r", "read"), duration_ns=200_000_000, ramp={"duration_ns": 200_000_000, "bytes": None})
         )
-        assert {interval["phase"] for interval in told.intervals} == {"warmup", "measure"}
+        assert {interval["phase"] for interval in told.intervals} == {"ramp", "measure"}
 
     def test_loading_ten_million_records_needs_no_memory_for_each(self) -> None:
         loaded = {**LOADED, "batch": 1000, "order": "random"}

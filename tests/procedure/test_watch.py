@@ -65,7 +65,7 @@ def test_leaving_is_told_and_the_run_goes_on_until_it_is_steady_again() -> None:
 
 
 def test_the_ramp_and_what_is_no_interval_do_not_count() -> None:
-    assert ends_after([*events(*[1000] * 9, phase="warmup"), {"event": "phase", "phase": "measure"}]) == (None, [])
+    assert ends_after([*events(*[1000] * 9, phase="ramp"), {"event": "phase", "phase": "measure"}]) == (None, [])
 
 
 def test_what_is_tracked_decides() -> None:

@@ -113,7 +113,7 @@ impl BlockError {
         }
     }
 
-    /// The event that tells of it.
+    /// The event that reports it.
     pub fn to_failure(&self) -> Failure {
         let (code, context, hint) = match self {
             BlockError::WrongTarget(wrong) => return wrong.to_failure(),

@@ -1,7 +1,7 @@
-//! What the target tells of reads that ask no device: pages in memory, extents that were never written.
+//! Facts about reads that reach no device: pages in memory, extents that were never written.
 //!
-//! It is looked at before the first I/O and after the last, never between. What cannot be told is left out: evidence never
-//! fails a run.
+//! The target is examined before the first I/O and after the last, never between. What the kernel does not report is left
+//! out: evidence never fails a run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,21 +14,21 @@ use crate::residency::{self, Residency};
 use crate::{extents, target};
 
 /// The target at one moment.
-pub(crate) struct Look {
+pub(crate) struct TargetState {
     page_cache: Option<(u64, Residency)>,
     extents: Option<ExtentEvidence>,
 }
 
-/// Looks at the target.
-pub(crate) fn look(targets: &Targets, workload: &BlockWorkload) -> Look {
-    Look {
+/// Examines the target.
+pub(crate) fn examine(targets: &Targets, workload: &BlockWorkload) -> TargetState {
+    TargetState {
         page_cache: page_cache(targets, workload),
         extents: extents_under_reads(targets, workload),
     }
 }
 
 /// Adds the state of the target before and after the run to what is known of the machine.
-pub(crate) fn add(evidence: &mut Evidence, before: &Look, after: &Look) {
+pub(crate) fn add(evidence: &mut Evidence, before: &TargetState, after: &TargetState) {
     evidence.page_cache = before.page_cache.zip(after.page_cache).map(pages);
     evidence.extents_before = before.extents;
     evidence.extents_after = after.extents;
@@ -54,7 +54,7 @@ fn page_cache(targets: &Targets, workload: &BlockWorkload) -> Option<(u64, Resid
     for (path, ranges) in addressed(workload, |_| true) {
         let file = targets.open(&path, OFlags::RDONLY).ok()?;
         for range in ranges {
-            let found = residency::look(&file, &range).ok()?;
+            let found = residency::query(&file, &range).ok()?;
             let (bytes, total) = sum.get_or_insert((
                 0,
                 Residency {
@@ -77,7 +77,7 @@ fn extents_under_reads(targets: &Targets, workload: &BlockWorkload) -> Option<Ex
     let mut sum: Option<ExtentEvidence> = None;
     for (path, ranges) in addressed(workload, |stream| stream.mix.read_fraction > 0.0) {
         let file = targets.open(&path, OFlags::RDONLY).ok()?;
-        let found = extents::look(&file, &ranges).ok()??;
+        let found = extents::examine(&file, &ranges).ok()??;
         let sum = sum.get_or_insert_with(ExtentEvidence::default);
         sum.addressed_bytes += found.addressed_bytes;
         sum.extents += found.extents;

@@ -25,8 +25,8 @@ pub(crate) fn written_ranges(file: &File, bytes: u64) -> io::Result<Vec<Range<u6
     }
 }
 
-/// What the ranges of a file lie in; `None` where the file system does not tell. Nothing is written back for it.
-pub(crate) fn look(file: &File, ranges: &[Range<u64>]) -> io::Result<Option<ExtentEvidence>> {
+/// What the ranges of a file lie in; `None` where the file system does not report it. Nothing is written back for it.
+pub(crate) fn examine(file: &File, ranges: &[Range<u64>]) -> io::Result<Option<ExtentEvidence>> {
     let mut found = ExtentEvidence::default();
     for range in ranges {
         let mut written_bytes = 0;
@@ -179,13 +179,15 @@ mod tests {
         fallocate(&file, 0, 4 * MIB, 2 * MIB);
         fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, MIB, MIB);
         file.set_len(8 * MIB).unwrap();
-        let Some(found) = look(&file, std::slice::from_ref(&(0..8 * MIB))).unwrap() else {
+        let Some(found) = examine(&file, std::slice::from_ref(&(0..8 * MIB))).unwrap() else {
             eprintln!("SKIPPED: this file system has no FIEMAP");
             return;
         };
         // Written: 0..1 and 2..4; punched 1..2, preallocated 4..6, never written 6..8.
         assert_eq!((found.addressed_bytes, found.missing_bytes), (8 * MIB, 5 * MIB));
-        let part = look(&file, &[MIB / 2..3 * MIB / 2, 3 * MIB..4 * MIB]).unwrap().unwrap();
+        let part = examine(&file, &[MIB / 2..3 * MIB / 2, 3 * MIB..4 * MIB])
+            .unwrap()
+            .unwrap();
         assert_eq!((part.addressed_bytes, part.missing_bytes), (2 * MIB, MIB / 2));
         let written: u64 = written_ranges(&file, 8 * MIB)
             .unwrap()

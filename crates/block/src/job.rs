@@ -1,11 +1,11 @@
-//! One job: a generator of I/Os, its slots, and its course through the run.
+//! One job: a generator of I/Os, its slots, and its phases through the run.
 //!
 //! The job knows nothing of threads or of how I/O is done. [`drive`] runs it against a backend in real time; the
 //! simulated device runs many of them in one thread. Nothing here allocates, locks, logs or formats after [`Job::begin`].
 
 use std::io;
 
-use iosonde_harness::{Course, CourseOutcome, CoursePlan, Recorder, Shared, Stage};
+use iosonde_harness::{JobPhases, JobTotals, PhasePlan, Recorder, Shared, Stage};
 use iosonde_load::{Arrivals, Generator, Io, Schedule};
 use iosonde_protocol::{Operation, ScheduleResult};
 
@@ -17,7 +17,7 @@ use crate::verify::{JobVerifier, Tally};
 /// How long I/Os in flight may take to come back after the end, before they are given up.
 const DRAIN_NS: u64 = 5_000_000_000;
 /// How often a job looks at the clock while it awaits its last I/Os.
-const DRAIN_LOOK_NS: u64 = 100_000_000;
+const DRAIN_POLL_NS: u64 = 100_000_000;
 
 /// Everything a job is made from.
 pub(crate) struct JobPlan {
@@ -29,7 +29,7 @@ pub(crate) struct JobPlan {
     pub queue_depth: u32,
     pub flush_every: Option<u64>,
     pub filler: Filler,
-    pub course: CoursePlan,
+    pub phases: PhasePlan,
 }
 
 /// An I/O that failed, which ends the run.
@@ -44,7 +44,7 @@ pub(crate) struct IoFailure {
 
 /// What a job amounts to when it is done.
 pub(crate) struct JobOutcome {
-    pub course: CourseOutcome,
+    pub phases: JobTotals,
     pub abandoned: u64,
     pub failure: Option<IoFailure>,
     pub schedule: Option<ScheduleResult>,
@@ -63,7 +63,7 @@ pub(crate) struct Job<'a> {
     plan: JobPlan,
     arena: Option<&'a Arena>,
     verifier: Option<JobVerifier<'a>>,
-    course: Course<'a>,
+    phases: JobPhases<'a>,
     slots: Vec<Slot>,
     /// Stack of free slots; beyond its length lie the slots issued last.
     free: Vec<u32>,
@@ -84,7 +84,7 @@ impl<'a> Job<'a> {
             bytes: 0,
         };
         Job {
-            course: Course::new(plan.course, shared, recorder),
+            phases: JobPhases::new(plan.phases, shared, recorder),
             arena,
             verifier: None,
             slots: vec![
@@ -113,13 +113,13 @@ impl<'a> Job<'a> {
 
     /// Begins the run, at the instant the controller has set.
     pub(crate) fn begin(&mut self) {
-        self.course.begin();
+        self.phases.begin();
     }
 
     /// Whether nothing is left to issue or await.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
-        self.course.stage() == Stage::Drain && self.in_flight() == 0
+        self.phases.stage() == Stage::Drain && self.in_flight() == 0
     }
 
     /// Starts what may start now: in closed loop as many as slots are free, in open loop what is due.
@@ -153,7 +153,7 @@ impl<'a> Job<'a> {
         if self.free_count == 0
             && let Some(schedule) = &mut self.schedule
         {
-            self.course.backlog(schedule.backlog(now_ns));
+            self.phases.backlog(schedule.backlog(now_ns));
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> Job<'a> {
     /// of them, as late as possible: preparing them is our time, not the target's.
     #[inline]
     fn started(&mut self, free_before: usize, found_ns: u64, start_ns: u64) {
-        self.course
+        self.phases
             .started((free_before - self.free_count) as u64, found_ns, start_ns);
         for &slot in &self.free[self.free_count..free_before] {
             let slot = &mut self.slots[slot as usize];
@@ -219,7 +219,7 @@ impl<'a> Job<'a> {
         self.verify(slot, &io);
         let response_ns = self.schedule.is_some().then(|| now_ns.saturating_sub(intended_ns));
         let completion_ns = now_ns.saturating_sub(start_ns);
-        self.course
+        self.phases
             .record(io.operation, u64::from(io.bytes), now_ns, completion_ns, response_ns);
     }
 
@@ -227,9 +227,9 @@ impl<'a> Job<'a> {
     #[inline]
     fn wait(&self, now_ns: u64) -> Wait {
         match &self.schedule {
-            _ if self.course.stage() == Stage::Drain => Wait::Idle(now_ns + DRAIN_LOOK_NS),
-            Some(schedule) if self.free_count > 0 && self.course.may_issue() => {
-                let check_ns = self.course.next_check_ns();
+            _ if self.phases.stage() == Stage::Drain => Wait::Idle(now_ns + DRAIN_POLL_NS),
+            Some(schedule) if self.free_count > 0 && self.phases.may_issue() => {
+                let check_ns = self.phases.next_check_ns();
                 if schedule.next_ns() <= check_ns {
                     Wait::Due(schedule.next_ns())
                 } else {
@@ -237,23 +237,23 @@ impl<'a> Job<'a> {
                 }
             }
             _ if self.in_flight() > 0 => Wait::One,
-            _ => Wait::Idle(self.course.idle_until(now_ns)),
+            _ => Wait::Idle(self.phases.idle_until(now_ns)),
         }
     }
 
     /// When the job next has something to do of its own accord, for whoever moves a virtual clock.
     pub(crate) fn next_instant(&self) -> u64 {
         match &self.schedule {
-            Some(schedule) if self.free_count > 0 && self.course.may_issue() => {
-                self.course.next_check_ns().min(schedule.next_ns())
+            Some(schedule) if self.free_count > 0 && self.phases.may_issue() => {
+                self.phases.next_check_ns().min(schedule.next_ns())
             }
-            _ => self.course.next_check_ns(),
+            _ => self.phases.next_check_ns(),
         }
     }
 
     /// What the job amounts to, with what its backend spent on watching the clock.
     pub(crate) fn into_outcome(mut self, spun_ns: u64) -> JobOutcome {
-        let end_ns = self.course.window().end.min(self.course.ended_ns());
+        let end_ns = self.phases.window().end.min(self.phases.ended_ns());
         let schedule = self
             .schedule
             .take()
@@ -263,13 +263,13 @@ impl<'a> Job<'a> {
             failure: self.failure,
             schedule,
             tally: self.verifier.map(JobVerifier::into_tally),
-            course: self.course.into_outcome(),
+            phases: self.phases.into_outcome(),
         }
     }
 
     /// Gives up I/Os in flight that did not come back in time after the end.
     fn gives_up(&self, now_ns: u64) -> bool {
-        self.course.stage() == Stage::Drain && now_ns >= self.course.ended_ns() + DRAIN_NS
+        self.phases.stage() == Stage::Drain && now_ns >= self.phases.ended_ns() + DRAIN_NS
     }
 
     fn in_flight(&self) -> u64 {
@@ -279,8 +279,8 @@ impl<'a> Job<'a> {
     /// An open loop begins with the stream's load, which need not be the run's begin.
     #[inline]
     fn begin_schedule(&mut self) {
-        if self.plan.arrivals.is_some() && self.course.may_issue() {
-            let begin_ns = self.course.window().start;
+        if self.plan.arrivals.is_some() && self.phases.may_issue() {
+            let begin_ns = self.phases.window().start;
             self.schedule = self
                 .plan
                 .arrivals
@@ -294,7 +294,7 @@ impl<'a> Job<'a> {
         self.schedule
             .as_ref()
             .is_none_or(|schedule| schedule.next_ns() <= now_ns)
-            && self.course.may_issue()
+            && self.phases.may_issue()
     }
 
     #[inline]
@@ -317,7 +317,7 @@ impl<'a> Job<'a> {
         self.skip = self.plan.lanes - 1;
         let io = self.plan.generator.next();
         self.writes_since_flush += u64::from(io.operation == Operation::Write);
-        self.course.take(u64::from(io.bytes));
+        self.phases.take(u64::from(io.bytes));
         io
     }
 
@@ -334,7 +334,7 @@ impl<'a> Job<'a> {
             bytes,
             result,
         });
-        self.course.end_load(now_ns);
+        self.phases.end_load(now_ns);
     }
 }
 
@@ -350,9 +350,9 @@ fn succeeded(io: &Io, result: i32) -> bool {
 /// One turn of the loop at an instant: count what came back, end what has ended, start what may start.
 #[inline]
 pub(crate) fn turn<B: Backend>(job: &mut Job<'_>, backend: &mut B, now_ns: u64) {
-    job.course.advance(now_ns, job.in_flight());
+    job.phases.advance(now_ns, job.in_flight());
     backend.reap(|slot, result| job.complete(slot, result, now_ns));
-    job.course.notice_exhaustion(now_ns, job.in_flight());
+    job.phases.notice_exhaustion(now_ns, job.in_flight());
     job.issue(backend, now_ns);
 }
 

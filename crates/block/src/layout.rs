@@ -31,7 +31,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 
 /// What layout needs of the run around it.
 pub(crate) struct Progress<'a> {
-    /// Told about once a second how many bytes were written.
+    /// Called about once a second how many bytes were written.
     pub report: &'a mut dyn FnMut(u64),
     /// Asked whether to stop.
     pub stopped: &'a dyn Fn() -> bool,

@@ -126,14 +126,14 @@ fn finish_verification(
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<VerificationResult, BlockError> {
-    let mut tell = |edge, bytes| emit(phase(Phase::Verify, edge, clock, bytes));
-    tell(Edge::Begin, 0);
+    let mut report = |edge, bytes| emit(phase(Phase::Verify, edge, clock, bytes));
+    report(Edge::Begin, 0);
     let mut progress = verify::Progress {
-        report: &mut |bytes| tell(Edge::Progress, bytes),
+        report: &mut |bytes| report(Edge::Progress, bytes),
         stopped: &mut || control.is_stopped(),
     };
     let result = session.finish(targets, &mut progress)?;
-    tell(Edge::End, result.checked_bytes);
+    report(Edge::End, result.checked_bytes);
     if let Some(warning) = verify::warning(&result) {
         emit(Event::Warning(warning));
     }
@@ -178,13 +178,13 @@ fn lay_out(
     if paths.is_empty() {
         return Ok(sum);
     }
-    let mut tell = |edge, bytes| emit(phase(Phase::Layout, edge, clock, bytes));
-    tell(Edge::Begin, 0);
+    let mut report = |edge, bytes| emit(phase(Phase::Layout, edge, clock, bytes));
+    report(Edge::Begin, 0);
     for path in &paths {
         let before = sum.written_bytes;
         let stopped = std::cell::RefCell::new(&mut *control);
         let mut progress = layout::Progress {
-            report: &mut |bytes| tell(Edge::Progress, before + bytes),
+            report: &mut |bytes| report(Edge::Progress, before + bytes),
             stopped: &|| stopped.borrow_mut().is_stopped(),
         };
         let plan = layout::Plan {
@@ -200,7 +200,7 @@ fn lay_out(
         sum.written_bytes += one.written_bytes;
         sum.kept_bytes += one.kept_bytes;
     }
-    tell(Edge::End, sum.written_bytes);
+    report(Edge::End, sum.written_bytes);
     Ok(sum)
 }
 

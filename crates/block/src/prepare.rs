@@ -1,6 +1,6 @@
 //! From streams to jobs: who does what, in which part of the target, within which limits.
 
-use iosonde_harness::{Budget, CoursePlan};
+use iosonde_harness::{Budget, PhasePlan};
 use iosonde_load::{Arrivals, Generator, regions};
 use iosonde_protocol::{
     Arrival, BlockWorkload, Durability, JobResult, Pacing, ScheduleResult, Sharing, Stream, Target, Usage,
@@ -13,7 +13,7 @@ use crate::payload::Filler;
 use crate::target;
 
 /// One job, or one lane of it where a backend can hold only one I/O (see [`plans`]).
-pub(crate) struct Seat {
+pub(crate) struct PlannedJob {
     pub stream: usize,
     pub job: u32,
     pub plan: JobPlan,
@@ -28,8 +28,8 @@ pub(crate) fn plans(
     seed: u64,
     begin_ns: u64,
     lanes_of: &dyn Fn(usize) -> u32,
-) -> Result<Vec<Seat>, BlockError> {
-    let mut seats = Vec::new();
+) -> Result<Vec<PlannedJob>, BlockError> {
+    let mut planned_jobs = Vec::new();
     for (number, stream) in workload.streams.iter().enumerate() {
         let regions = regions(stream, target::size_bytes(&workload.target)).map_err(in_stream(stream))?;
         let lanes = lanes_of(number);
@@ -45,7 +45,7 @@ pub(crate) fn plans(
                     lanes,
                 };
                 let plan = plan(workload, stream, &place, generator.clone(), seed, begin_ns);
-                seats.push(Seat {
+                planned_jobs.push(PlannedJob {
                     stream: number,
                     job,
                     plan,
@@ -53,7 +53,7 @@ pub(crate) fn plans(
             }
         }
     }
-    Ok(seats)
+    Ok(planned_jobs)
 }
 
 /// What a job, or one lane of it, did: its stream, its number there, and the outcome.
@@ -87,14 +87,14 @@ pub(crate) fn job_results(workload: &BlockWorkload, outcomes: &[JobOfStream]) ->
 }
 
 fn add(result: &mut JobResult, outcome: &JobOutcome) {
-    result.operations += outcome.course.operations;
-    result.bytes += outcome.course.bytes;
-    result.last_completion_ns = result.last_completion_ns.max(outcome.course.last_completion_ns);
+    result.operations += outcome.phases.operations;
+    result.bytes += outcome.phases.bytes;
+    result.last_completion_ns = result.last_completion_ns.max(outcome.phases.last_completion_ns);
     result.abandoned += outcome.abandoned;
     if let Some(part) = outcome.schedule {
         add_schedule(result.schedule.get_or_insert_default(), &part);
     }
-    let (sum, part) = (&mut result.usage, &outcome.course.usage);
+    let (sum, part) = (&mut result.usage, &outcome.phases.usage);
     sum.wall_ns = sum.wall_ns.max(part.wall_ns);
     sum.user_ns += part.user_ns;
     sum.system_ns += part.system_ns;
@@ -105,8 +105,8 @@ fn add(result: &mut JobResult, outcome: &JobOutcome) {
     sum.fs_inputs += part.fs_inputs;
     sum.fs_outputs += part.fs_outputs;
     result.pacing = Some(match result.pacing {
-        None => outcome.course.pacing,
-        Some(pacing) => together(&pacing, &outcome.course.pacing),
+        None => outcome.phases.pacing,
+        Some(pacing) => together(&pacing, &outcome.phases.pacing),
     });
 }
 
@@ -181,7 +181,7 @@ fn plan(
             seed,
             &[0xda7a, place.number as u64, thread],
         ),
-        course: CoursePlan {
+        phases: PhasePlan {
             ramp: has_ramp.then(|| Budget {
                 bytes: workload.ramp.bytes.map_or(u64::MAX, share),
                 ..Budget::UNLIMITED

@@ -17,12 +17,12 @@ const PIECE_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Residency {
     pub cached_bytes: u64,
-    /// Of which not yet written back; `None` where the kernel does not tell.
+    /// Of which not yet written back; `None` where the kernel does not report it.
     pub dirty_bytes: Option<u64>,
 }
 
 /// Asks the kernel. The range lies within the file, or its end does not count.
-pub(crate) fn look(file: &File, range: &Range<u64>) -> io::Result<Residency> {
+pub(crate) fn query(file: &File, range: &Range<u64>) -> io::Result<Residency> {
     match by_cachestat(file, range) {
         Err(error)
             if matches!(
@@ -150,8 +150,8 @@ mod tests {
     fn pages_that_were_read_are_in_memory_and_others_are_not() {
         let directory = tempfile::tempdir().unwrap();
         let file = partly_cached(&directory);
-        assert_eq!(look(&file, &(0..4 * MIB)).unwrap().cached_bytes, MIB);
-        assert_eq!(look(&file, &(0..3 * MIB)).unwrap().cached_bytes, 0);
+        assert_eq!(query(&file, &(0..4 * MIB)).unwrap().cached_bytes, MIB);
+        assert_eq!(query(&file, &(0..3 * MIB)).unwrap().cached_bytes, 0);
     }
 
     #[test]

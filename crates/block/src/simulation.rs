@@ -20,7 +20,7 @@ use crate::prepare;
 
 /// Events between two looks at whether somebody wants to stop; a new interval is looked at in any case, so that jobs
 /// never run out of empty records.
-const EVENTS_PER_LOOK: u32 = 4096;
+const EVENTS_PER_POLL: u32 = 4096;
 
 /// Carries the workload out on servers of known service time.
 pub(crate) fn run(
@@ -59,16 +59,21 @@ pub(crate) fn run_on<D: VirtualDevice>(
         .iter()
         .map(|stream| (stream.name.clone(), prepare::is_open_loop(stream)));
     let mut collector = Collector::new(streams, workload.interval_ns);
-    let mut seats = Vec::new();
-    for (number, seat) in prepare::plans(workload, seed, 0, &|_| 1)?.into_iter().enumerate() {
+    let mut planned_jobs = Vec::new();
+    for (number, planned) in prepare::plans(workload, seed, 0, &|_| 1)?.into_iter().enumerate() {
         let exchange = Exchange::new();
-        collector.add(seat.stream, exchange.clone());
-        let mut job = Job::new(seat.plan, &shared, None, Recorder::new(exchange, workload.interval_ns));
+        collector.add(planned.stream, exchange.clone());
+        let mut job = Job::new(
+            planned.plan,
+            &shared,
+            None,
+            Recorder::new(exchange, workload.interval_ns),
+        );
         job.begin();
-        let durable = workload.streams[seat.stream].durability == Durability::Dsync;
-        seats.push(Seat {
-            stream: seat.stream,
-            job_number: seat.job,
+        let durable = workload.streams[planned.stream].durability == Durability::Dsync;
+        planned_jobs.push(PlannedJob {
+            stream: planned.stream,
+            job_number: planned.job,
             job,
             port: VirtualPort::new(Rc::clone(&device), number, durable),
         });
@@ -79,10 +84,10 @@ pub(crate) fn run_on<D: VirtualDevice>(
         meter,
         device: Rc::clone(&device),
         shared: &shared,
-        instants: vec![0; seats.len()],
+        instants: vec![0; planned_jobs.len()],
         // Every job acts at the beginning.
-        acting: (0..seats.len()).collect(),
-        seats,
+        acting: (0..planned_jobs.len()).collect(),
+        planned_jobs,
         collector,
     }
     .run(control, emit, workload, &began);
@@ -90,7 +95,7 @@ pub(crate) fn run_on<D: VirtualDevice>(
     Ok((result, device.into_inner()))
 }
 
-struct Seat<'a, D> {
+struct PlannedJob<'a, D> {
     stream: usize,
     job_number: u32,
     job: Job<'a>,
@@ -103,7 +108,7 @@ const NEVER: u64 = u64::MAX;
 struct Simulation<'a, D> {
     device: Rc<RefCell<D>>,
     shared: &'a Shared,
-    seats: Vec<Seat<'a, D>>,
+    planned_jobs: Vec<PlannedJob<'a, D>>,
     /// When each job next acts of its own accord.
     instants: Vec<u64>,
     /// Jobs that act at the present instant.
@@ -120,7 +125,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
         workload: &BlockWorkload,
         began: &Usage,
     ) -> RunResult {
-        let (mut events, mut interval, mut running) = (0_u32, 0, self.seats.len());
+        let (mut events, mut interval, mut running) = (0_u32, 0, self.planned_jobs.len());
         loop {
             running -= self.act();
             if running == 0 {
@@ -129,7 +134,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             self.move_on();
             events += 1;
             let interval_now = self.device.borrow().now() / workload.interval_ns;
-            if interval_now != interval || events.is_multiple_of(EVENTS_PER_LOOK) {
+            if interval_now != interval || events.is_multiple_of(EVENTS_PER_POLL) {
                 interval = interval_now;
                 self.look(control, emit);
             }
@@ -143,23 +148,23 @@ impl<D: VirtualDevice> Simulation<'_, D> {
         let now_ns = self.device.borrow().now();
         self.meter
             .tick(now_ns, self.shared.measure_begin(), &self.device, &mut self.collector);
-        let mut ended = 0;
+        let mut finished = 0;
         for number in std::mem::take(&mut self.acting) {
-            if self.instants[number] == NEVER && self.seats[number].job.is_done() {
+            if self.instants[number] == NEVER && self.planned_jobs[number].job.is_done() {
                 continue;
             }
-            let seat = &mut self.seats[number];
-            turn(&mut seat.job, &mut seat.port, now_ns);
-            self.instants[number] = seat.job.next_instant();
-            if seat.job.is_done() {
+            let planned = &mut self.planned_jobs[number];
+            turn(&mut planned.job, &mut planned.port, now_ns);
+            self.instants[number] = planned.job.next_instant();
+            if planned.job.is_done() {
                 self.instants[number] = NEVER;
                 self.meter.note(&self.device, &mut self.collector);
-                self.collector.ended(number);
-                ended += 1;
+                self.collector.job_finished(number);
+                finished += 1;
             }
         }
         self.end_ramp_if_all_wait(now_ns);
-        ended
+        finished
     }
 
     /// Moves time to the next instant at which something is to be done, and finds out by whom.
@@ -169,7 +174,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
         let limit_ns = next_ns.max(device.now());
         device.advance(limit_ns);
         while let Some((job, slot, result)) = device.completed() {
-            self.seats[job].port.deliver(slot, result);
+            self.planned_jobs[job].port.deliver(slot, result);
             self.acting.push(job);
         }
         let now_ns = device.now();
@@ -187,11 +192,11 @@ impl<D: VirtualDevice> Simulation<'_, D> {
     }
 
     fn everybody_acts(&mut self) {
-        self.acting = (0..self.seats.len()).collect();
+        self.acting = (0..self.planned_jobs.len()).collect();
     }
 
     fn end_ramp_if_all_wait(&mut self, now_ns: u64) {
-        if self.shared.measure_begin() > now_ns && self.shared.waiting() as usize == self.seats.len() {
+        if self.shared.measure_begin() > now_ns && self.shared.waiting() as usize == self.planned_jobs.len() {
             self.shared.set_measure_begin(now_ns);
             self.instants
                 .iter_mut()
@@ -214,18 +219,18 @@ impl<D: VirtualDevice> Simulation<'_, D> {
     fn result(self, workload: &BlockWorkload, began: &Usage) -> RunResult {
         let begin_ns = self.shared.measure_begin();
         let backend = self
-            .seats
+            .planned_jobs
             .first()
-            .map_or_else(BackendInEffect::default, |seat| seat.port.in_effect());
+            .map_or_else(BackendInEffect::default, |planned| planned.port.in_effect());
         let stopped = self.shared.is_stopped();
         let outcomes: Vec<prepare::JobOfStream> = self
-            .seats
+            .planned_jobs
             .into_iter()
-            .map(|seat| (seat.stream, seat.job_number, seat.job.into_outcome(0)))
+            .map(|planned| (planned.stream, planned.job_number, planned.job.into_outcome(0)))
             .collect();
         let end_ns = outcomes
             .iter()
-            .map(|(_, _, outcome)| outcome.course.end_ns)
+            .map(|(_, _, outcome)| outcome.phases.end_ns)
             .max()
             .unwrap_or(begin_ns);
         RunResult {

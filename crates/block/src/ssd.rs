@@ -121,7 +121,7 @@ fn lay_out(workload: &BlockWorkload, storage: &mut Storage, emit: &mut dyn FnMut
     if workload.layout == Layout::Never {
         return LayoutResult::default();
     }
-    let mut tell = |edge, bytes| {
+    let mut report = |edge, bytes| {
         emit(Event::Phase(PhaseEvent {
             phase: Phase::Layout,
             edge,
@@ -129,9 +129,9 @@ fn lay_out(workload: &BlockWorkload, storage: &mut Storage, emit: &mut dyn FnMut
             bytes,
         }))
     };
-    tell(Edge::Begin, 0);
+    report(Edge::Begin, 0);
     let filled = storage.fill(target::size_bytes(&workload.target), workload.layout == Layout::Always);
-    tell(Edge::End, filled.written_bytes);
+    report(Edge::End, filled.written_bytes);
     LayoutResult {
         written_bytes: filled.written_bytes,
         kept_bytes: filled.kept_bytes,

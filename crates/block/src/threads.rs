@@ -15,7 +15,7 @@ use crate::buffer::{Arena, available_memory_bytes};
 use crate::error::{BlockError, IoFailureText};
 use crate::evidence;
 use crate::job::{Job, JobOutcome, JobPlan, drive};
-use crate::prepare::{self, Seat};
+use crate::prepare::{self, PlannedJob};
 use crate::target::{self, StreamFiles};
 use crate::verify::{JobVerifier, Session};
 
@@ -40,7 +40,7 @@ pub(crate) fn run(
     let transports = choose_transports(workload, &files, emit)?;
     check_memory(workload)?;
     // Schedules count from 0 and are moved to the real beginning once all threads are ready.
-    let seats = prepare::plans(workload, seed, 0, &|stream| transports[stream].lanes())?;
+    let planned_jobs = prepare::plans(workload, seed, 0, &|stream| transports[stream].lanes())?;
     let watch = DeviceWatch::open(&observe.block_devices).map_err(|error| {
         BlockError::invalid(
             error.to_string(),
@@ -48,9 +48,12 @@ pub(crate) fn run(
             "name devices as `major:minor`, as in `lsblk`",
         )
     })?;
-    let arenas = arenas(workload, &seats)?;
+    let arenas = arenas(workload, &planned_jobs)?;
     let buffer_bytes = arenas.iter().flatten().map(|arena| arena.bytes() as u64).sum();
-    let places: Vec<(usize, u32)> = seats.iter().map(|seat| (seat.stream, seat.job)).collect();
+    let places: Vec<(usize, u32)> = planned_jobs
+        .iter()
+        .map(|planned| (planned.stream, planned.job))
+        .collect();
     let shared = Shared::default();
     let run = Run {
         workload,
@@ -60,10 +63,10 @@ pub(crate) fn run(
         transports: &transports,
         verification,
     };
-    let jobs = seats
+    let jobs = planned_jobs
         .into_iter()
         .zip(arenas)
-        .map(|(seat, arena)| (seat.stream, run.job(seat, arena)))
+        .map(|(planned, arena)| (planned.stream, run.job(planned, arena)))
         .collect();
     let supervision = Supervision {
         clock,
@@ -80,11 +83,11 @@ pub(crate) fn run(
         watch,
         pinned_cpus: pinned_cpus(workload),
     };
-    let before = evidence::look(targets, workload);
+    let before = evidence::examine(targets, workload);
     let mut result = execute(supervision, jobs, control, emit, |returned| {
         gather(&run, returned, &places)
     })?;
-    let after = evidence::look(targets, workload);
+    let after = evidence::examine(targets, workload);
     evidence::add(result.evidence.get_or_insert_default(), &before, &after);
     result.buffer_bytes = buffer_bytes;
     Ok(result)
@@ -159,7 +162,7 @@ fn gather(
         outcomes.push((*stream, *job, finished.outcome));
     }
     Ok(iosonde_harness::Finished {
-        end_ns: outcomes.iter().map(|(_, _, outcome)| outcome.course.end_ns).max(),
+        end_ns: outcomes.iter().map(|(_, _, outcome)| outcome.phases.end_ns).max(),
         jobs: prepare::job_results(run.workload, &outcomes),
         backend,
     })
@@ -258,12 +261,13 @@ fn check_memory(workload: &BlockWorkload) -> Result<(), BlockError> {
 }
 
 /// Buffers for every job; none where nothing is moved.
-fn arenas(workload: &BlockWorkload, seats: &[Seat]) -> Result<Vec<Option<Arena>>, BlockError> {
+fn arenas(workload: &BlockWorkload, planned_jobs: &[PlannedJob]) -> Result<Vec<Option<Arena>>, BlockError> {
     if matches!(workload.backend, Backend::Null) {
-        return Ok(seats.iter().map(|_| None).collect());
+        return Ok(planned_jobs.iter().map(|_| None).collect());
     }
-    let arena = |seat: &Seat| Arena::new(seat.plan.queue_depth, seat.plan.course.largest_bytes).map(Some);
-    seats
+    let arena =
+        |planned: &PlannedJob| Arena::new(planned.plan.queue_depth, planned.plan.phases.largest_bytes).map(Some);
+    planned_jobs
         .iter()
         .map(arena)
         .collect::<std::io::Result<_>>()
@@ -291,23 +295,23 @@ fn merge_effects(sum: &mut BackendInEffect, part: BackendInEffect) {
 }
 
 impl<'a> Run<'a> {
-    fn verifier(self, seat: &Seat) -> Option<JobVerifier<'a>> {
+    fn verifier(self, planned: &PlannedJob) -> Option<JobVerifier<'a>> {
         let session = self.verification?;
-        let stream = &self.workload.streams[seat.stream];
-        let path = self.files[seat.stream].of_job(seat.job).1;
-        Some(session.of_job(path, stream, seat.plan.queue_depth))
+        let stream = &self.workload.streams[planned.stream];
+        let path = self.files[planned.stream].of_job(planned.job).1;
+        Some(session.of_job(path, stream, planned.plan.queue_depth))
     }
 
     /// A job's thread: prepares, waits for the others, runs the loop.
-    fn job(self, seat: Seat, arena: Option<Arena>) -> iosonde_harness::Job<'a, Returned> {
+    fn job(self, planned: PlannedJob, arena: Option<Arena>) -> iosonde_harness::Job<'a, Returned> {
         Box::new(move |gate, recorder| {
-            let stream = &self.workload.streams[seat.stream];
-            pin(&stream.cpus, seat.job);
-            let (files, transport) = (&self.files[seat.stream], &self.transports[seat.stream]);
+            let stream = &self.workload.streams[planned.stream];
+            pin(&stream.cpus, planned.job);
+            let (files, transport) = (&self.files[planned.stream], &self.transports[planned.stream]);
             let worker = Worker {
                 run: self,
-                verifier: self.verifier(&seat),
-                plan: seat.plan,
+                verifier: self.verifier(&planned),
+                plan: planned.plan,
                 arena: arena.as_ref(),
                 recorder,
                 gate,
@@ -319,11 +323,11 @@ impl<'a> Run<'a> {
                 }
                 (_, None) => worker.cancel("a job on real files has no buffers".into()),
                 (Transport::Sync { fallbacks, .. }, Some(arena)) => {
-                    let files = job_files(files, seat.job, arena, stream.spin_ns);
+                    let files = job_files(files, planned.job, arena, stream.spin_ns);
                     worker.work(&mut SyncBackend::new(self.clock, &files, fallbacks.clone()))
                 }
                 (Transport::Uring(features), Some(arena)) => {
-                    worker.work_on_ring(features, &job_files(files, seat.job, arena, stream.spin_ns))
+                    worker.work_on_ring(features, &job_files(files, planned.job, arena, stream.spin_ns))
                 }
             };
             leak_if_abandoned(&finished, arena);

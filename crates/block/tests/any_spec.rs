@@ -209,8 +209,7 @@ fn any_access() -> impl Strategy<Value = Access> {
             coverage: Coverage::EachOnce,
             distribution: Distribution::Uniform
         }),
-        mostly(&[0.07_f64, 0.28], &[0.0, -1.0, f64::NAN, 1e9])
-            .prop_map(|over_provisioning| Access::Aging { over_provisioning }),
+        mostly(&[0.07_f64, 0.28], &[0.0, -1.0, 1e9]).prop_map(|over_provisioning| Access::Aging { over_provisioning }),
         (coverage, any_distribution()).prop_map(|(coverage, distribution)| Access::Random { coverage, distribution }),
     ]
 }

@@ -416,7 +416,10 @@ fn a_damaged_journal_is_reported_as_damaged_and_its_file_as_nothing() {
     };
     let flipped = |at: usize| with(&|content| content[at] ^= 1);
     let cases = [
-        (with(&|content| content.truncate(10)), "its header has the CRC-32C"),
+        (
+            with(&|content| content.truncate(10)),
+            "its header is not that of a journal",
+        ),
         (with(&|content| content.truncate(4096)), "it is cut off after 4096 of"),
         (with(&|content| content.truncate(5000)), "it is cut off after 5000 of"),
         (with(&|content| content.push(b'x')), "1 bytes were appended to its"),

@@ -22,8 +22,8 @@ use clap::Parser;
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
-    Backend, BlockWorkload, Edge, Event, Failure, Hello, OLDEST_SPEC_VERSION, PROTOCOL_VERSION, Phase, PhaseEvent,
-    RunResult, Spec, VerificationResult, Workload,
+    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec,
+    VerificationResult, Workload,
 };
 use iosonde_target::{NamedIdentity, Targets};
 
@@ -139,7 +139,7 @@ fn verify(arguments: &Arguments, target: &Path, output: &mut Output) -> Result<V
     used.extend(journal_directory.map(PathBuf::from));
     let targets = targets(arguments, used)?;
     let clock = Clock::monotonic();
-    let mut tell = |edge, bytes| {
+    let mut report = |edge, bytes| {
         output.emit(Event::Phase(PhaseEvent {
             phase: Phase::Verify,
             edge,
@@ -147,19 +147,19 @@ fn verify(arguments: &Arguments, target: &Path, output: &mut Output) -> Result<V
             bytes,
         }))
     };
-    tell(Edge::Begin, 0);
+    report(Edge::Begin, 0);
     let mut progress = iosonde_block::verify::Progress {
-        report: &mut |bytes| tell(Edge::Progress, bytes),
+        report: &mut |bytes| report(Edge::Progress, bytes),
         stopped: &mut || false,
     };
     let checked = iosonde_block::verify::check_target(&targets, target, journal_directory, &mut progress);
     let result = checked.map_err(|error| error.to_failure())?;
-    tell(Edge::End, result.checked_bytes);
+    report(Edge::End, result.checked_bytes);
     Ok(result)
 }
 
 fn check_version(spec: &Spec) -> Result<(), Failure> {
-    if (OLDEST_SPEC_VERSION..=PROTOCOL_VERSION).contains(&spec.protocol) {
+    if spec.protocol == PROTOCOL_VERSION {
         return Ok(());
     }
     Err(Failure {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 fn spec(jobs: u32, queue_depth: u32, seconds: u64) -> Value {
     json!({
-        "protocol": 2, "run_id": "test", "seed": 1,
+        "protocol": 1, "run_id": "test", "seed": 1,
         "workload": {
             "kind": "block", "target": {"kind": "virtual", "size_bytes": 1_048_576}, "backend": {"kind": "null"},
             "layout": "never", "page_cache": "keep", "ramp": {"duration_ns": 0, "bytes": null},

@@ -114,7 +114,7 @@ impl Collector {
     }
 
     /// No more will come from this job.
-    pub fn ended(&mut self, number: usize) {
+    pub fn job_finished(&mut self, number: usize) {
         self.drain();
         self.sources[number].reached = Some(END);
     }
@@ -297,7 +297,7 @@ mod tests {
     fn a_job_that_has_ended_holds_nobody_up() {
         let (mut collector, mut recorders) = collector(2);
         recorders[0].end_phase(500);
-        collector.ended(0);
+        collector.job_finished(0);
         recorders[1].cross(3_000);
         collector.drain();
         assert_eq!(collector.ready().len(), 1, "the interval that both were in");
@@ -329,7 +329,7 @@ mod tests {
             collector.ready().is_empty(),
             "the job reached its limit, and the run goes on to its end"
         );
-        collector.ended(0);
+        collector.job_finished(0);
         collector.note_usage(Phase::Measure, 1, used(3), Vec::new());
         assert_eq!(collector.ready()[0].process.user_ns, 3);
     }

@@ -19,8 +19,8 @@ use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, Usag
 
 use crate::collector::Collector;
 use crate::control::Control;
-use crate::course::Shared;
 use crate::heartbeat::Heartbeat;
+use crate::phases::Shared;
 use crate::recorder::{Exchange, Recorder};
 
 /// From the last thread's readiness to the first operation.
@@ -28,9 +28,9 @@ const LEAD_NS: u64 = 500_000;
 /// How long after a boundary intervals are looked for: jobs hand them over with their next completion.
 const BOUNDARY_SLACK_NS: u64 = 500_000;
 /// The longest sleep.
-const LOOK_NS: u64 = 50_000_000;
+const POLL_NS: u64 = 50_000_000;
 /// The longest sleep while a ramp may end early.
-const LOOK_AT_RAMP_NS: u64 = 1_000_000;
+const RAMP_END_POLL_NS: u64 = 1_000_000;
 /// Threads blocked in the kernel past the end are interrupted this often.
 const KICK_NS: u64 = 20_000_000;
 
@@ -204,9 +204,7 @@ pub(crate) fn supervise<'a, T: Send>(
         start.open();
         controller.watch_over(&threads, control);
         let (process, devices, machine, kernel) = controller.sampler.since_measure_began();
-        let stalls = controller
-            .collector
-            .stalls(supervision.shared.measure_begin()..clock.now());
+        let stalls = controller.stalls();
         let jobs = threads.into_iter().map(ScopedJoinHandle::join).collect();
         Ok(Supervised {
             jobs,
@@ -345,19 +343,19 @@ impl Controller<'_, '_> {
 
     /// Until every thread has returned.
     fn watch_over<T>(&mut self, threads: &[ScopedJoinHandle<'_, T>], control: &mut Control) {
-        let mut ended = vec![false; threads.len()];
+        let mut finished = vec![false; threads.len()];
         let mut kicked_ns = 0;
         loop {
             let now_ns = self.clock.now();
             self.end_ramp(now_ns, threads.len());
             self.sample_boundaries(now_ns);
-            self.note_ended(threads, &mut ended);
-            let all_ended = ended.iter().all(|ended| *ended);
-            if all_ended {
+            self.note_finished(threads, &mut finished);
+            let all_finished = finished.iter().all(|finished| *finished);
+            if all_finished {
                 self.sample_now();
             }
             self.carry_out();
-            if all_ended {
+            if all_finished {
                 return;
             }
             if control.is_stopped() && !self.shared.is_stopped() {
@@ -365,23 +363,23 @@ impl Controller<'_, '_> {
             }
             if self.is_over(now_ns) && now_ns >= kicked_ns + KICK_NS {
                 kicked_ns = now_ns;
-                self.kick_all(&ended);
+                self.kick_all(&finished);
             }
             control.wait(Duration::from_nanos(self.nap_ns(self.clock.now())));
         }
     }
 
-    fn note_ended<T>(&mut self, threads: &[ScopedJoinHandle<'_, T>], ended: &mut [bool]) {
+    fn note_finished<T>(&mut self, threads: &[ScopedJoinHandle<'_, T>], finished: &mut [bool]) {
         for (number, thread) in threads.iter().enumerate() {
-            if !ended[number] && thread.is_finished() {
-                ended[number] = true;
-                self.collector.ended(number);
+            if !finished[number] && thread.is_finished() {
+                finished[number] = true;
+                self.collector.job_finished(number);
             }
         }
     }
 
-    fn kick_all(&self, ended: &[bool]) {
-        let running = self.thread_ids.iter().zip(ended).filter(|(_, ended)| !**ended);
+    fn kick_all(&self, finished: &[bool]) {
+        let running = self.thread_ids.iter().zip(finished).filter(|(_, finished)| !**finished);
         running.for_each(|(thread_id, _)| kick(thread_id.load(Ordering::Acquire)));
     }
 
@@ -426,6 +424,15 @@ impl Controller<'_, '_> {
         begin_ns.saturating_add((index + 1) * self.interval_ns)
     }
 
+    /// How long the engine did not run during the measurement.
+    fn stalls(&self) -> EngineStalls {
+        let begin_ns = self.shared.measure_begin();
+        let limit_ns = self
+            .duration_ns
+            .map_or(u64::MAX, |duration_ns| begin_ns.saturating_add(duration_ns));
+        self.collector.stalls(begin_ns..limit_ns.min(self.clock.now()))
+    }
+
     fn is_over(&self, now_ns: u64) -> bool {
         let begin_ns = self.shared.measure_begin();
         let end_ns = self.duration_ns.map(|duration_ns| begin_ns.saturating_add(duration_ns));
@@ -441,12 +448,12 @@ impl Controller<'_, '_> {
         let longest = if self.is_over(now_ns) {
             KICK_NS
         } else if in_ramp && self.ramp_may_end_early {
-            LOOK_AT_RAMP_NS
+            RAMP_END_POLL_NS
         } else if in_ramp {
             let left_ns = self.shared.measure_begin().saturating_sub(now_ns);
-            LOOK_NS.min(left_ns.max(LOOK_AT_RAMP_NS))
+            POLL_NS.min(left_ns.max(RAMP_END_POLL_NS))
         } else {
-            LOOK_NS
+            POLL_NS
         };
         to_boundary.min(longest)
     }

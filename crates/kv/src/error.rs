@@ -145,7 +145,7 @@ impl KvError {
         self
     }
 
-    /// The event that tells of it.
+    /// The event that reports it.
     pub fn to_failure(&self) -> Failure {
         Failure {
             code: self.code.name().into(),

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use iosonde_harness::{Course, CourseOutcome, Stage};
+use iosonde_harness::{JobPhases, JobTotals, Stage};
 use iosonde_load::{Rng, Schedule};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{KvOperation, KvStream, Operation, ScheduleResult};
@@ -57,7 +57,7 @@ pub(crate) struct JobPlan<'a> {
 pub(crate) struct Job<'a> {
     common: &'a Common<'a>,
     stream: &'a KvStream,
-    pub(crate) course: Course<'a>,
+    pub(crate) phases: JobPhases<'a>,
     session: Box<dyn Session + 'a>,
     chooser: Chooser,
     pace: Pace,
@@ -91,14 +91,14 @@ impl<'a> Job<'a> {
     pub(crate) fn new(
         plan: JobPlan<'a>,
         common: &'a Common<'a>,
-        course: Course<'a>,
+        phases: JobPhases<'a>,
         session: Box<dyn Session + 'a>,
     ) -> Job<'a> {
         let mut generations = plan.generations;
         Job {
             common,
             stream: plan.stream,
-            course,
+            phases,
             session,
             chooser: plan.chooser,
             pace: match plan.stream.rate_limit {
@@ -125,7 +125,7 @@ impl<'a> Job<'a> {
 
     /// Runs until the load ends: the measuring loop.
     pub(crate) fn drive(&mut self) -> Result<(), KvError> {
-        let begin_ns = self.course.begin();
+        let begin_ns = self.phases.begin();
         if let Some(arrivals) = self.arrivals.take() {
             self.pace = Pace::Open(Box::new(Schedule::new(arrivals, begin_ns)));
         }
@@ -134,16 +134,16 @@ impl<'a> Job<'a> {
             now_ns = wait_until(self.common.clock, begin_ns);
         }
         loop {
-            self.course.advance(now_ns, 0);
+            self.phases.advance(now_ns, 0);
             if self.stream.background && self.common.foreground.load(Ordering::Relaxed) == 0 {
-                self.course.end_load(now_ns);
+                self.phases.end_load(now_ns);
             }
-            if !self.course.may_issue() {
-                self.course.notice_exhaustion(now_ns, 0);
-                if self.course.stage() == Stage::Drain {
+            if !self.phases.may_issue() {
+                self.phases.notice_exhaustion(now_ns, 0);
+                if self.phases.stage() == Stage::Drain {
                     return Ok(());
                 }
-                now_ns = wait_until(self.common.clock, self.course.idle_until(now_ns));
+                now_ns = wait_until(self.common.clock, self.phases.idle_until(now_ns));
                 continue;
             }
             let due_ns = self.due_ns();
@@ -171,13 +171,13 @@ impl<'a> Job<'a> {
     }
 
     /// What the job did, and how it kept its schedule.
-    pub(crate) fn into_outcome(self) -> (CourseOutcome, Option<ScheduleResult>) {
-        let end_ns = self.course.ended_ns();
+    pub(crate) fn into_outcome(self) -> (JobTotals, Option<ScheduleResult>) {
+        let end_ns = self.phases.ended_ns();
         let schedule = match self.pace {
             Pace::Open(schedule) => Some(schedule.into_result(end_ns, self.spun_ns)),
             Pace::Closed | Pace::Limited { .. } => None,
         };
-        (self.course.into_outcome(), schedule)
+        (self.phases.into_outcome(), schedule)
     }
 
     /// One operation or batch; returns the instant of its completion.
@@ -185,7 +185,7 @@ impl<'a> Job<'a> {
     fn step(&mut self, now_ns: u64) -> Result<u64, KvError> {
         self.found_ns = now_ns;
         if self.stream.batch > 1 {
-            let records = u64::from(self.stream.batch).min(self.course.operations_left());
+            let records = u64::from(self.stream.batch).min(self.phases.operations_left());
             self.gather(records);
             return self.write(now_ns);
         }
@@ -370,13 +370,13 @@ impl<'a> Job<'a> {
             self.done(operation, self.batch.bytes, begin_ns, end_ns, intended_ns);
             return Ok(end_ns);
         }
-        self.course.take_batch(records, self.batch.bytes);
-        self.course.started(records, now_ns, begin_ns);
-        self.course.advance(end_ns, 0);
+        self.phases.take_batch(records, self.batch.bytes);
+        self.phases.started(records, now_ns, begin_ns);
+        self.phases.advance(end_ns, 0);
         for operation in [Operation::Write, Operation::Delete] {
             let (records, bytes) = self.batch.sum(operation);
             if records > 0 {
-                self.course
+                self.phases
                     .record_batch(operation, records, bytes, end_ns, end_ns.saturating_sub(begin_ns));
             }
         }
@@ -394,7 +394,7 @@ impl<'a> Job<'a> {
                 None
             }
             Pace::Open(schedule) => {
-                self.course.backlog(schedule.backlog(now_ns).saturating_sub(1));
+                self.phases.backlog(schedule.backlog(now_ns).saturating_sub(1));
                 Some(schedule.take())
             }
         }
@@ -406,12 +406,12 @@ impl<'a> Job<'a> {
         if let (Pace::Open(schedule), Some(intended_ns)) = (&mut self.pace, intended_ns) {
             schedule.note_start(intended_ns, begin_ns);
         }
-        self.course.started(1, self.found_ns, begin_ns);
-        self.course.take_batch(1, bytes);
+        self.phases.started(1, self.found_ns, begin_ns);
+        self.phases.take_batch(1, bytes);
         // It belongs to the interval in which it completed.
-        self.course.advance(end_ns, 0);
+        self.phases.advance(end_ns, 0);
         let response_ns = intended_ns.map(|intended_ns| end_ns.saturating_sub(intended_ns));
-        self.course
+        self.phases
             .record(operation, bytes, end_ns, end_ns.saturating_sub(begin_ns), response_ns);
     }
 }

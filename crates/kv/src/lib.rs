@@ -43,8 +43,8 @@ use crate::database::{Location, State};
 use crate::load::Loading;
 
 /// How often a settling store is looked at, and how often that is told.
-const SETTLE_LOOK: Duration = Duration::from_millis(20);
-const TELL_NS: u64 = 1_000_000_000;
+const SETTLE_POLL: Duration = Duration::from_millis(20);
+const REPORT_NS: u64 = 1_000_000_000;
 
 /// The build fact that says whether a store checks itself: `on` or `off`.
 pub const ASSERTIONS: &str = "assertions";
@@ -84,10 +84,10 @@ pub fn check(workload: &KvWorkload) -> Result<(), KvError> {
     check::check(workload)
 }
 
-/// Carries out a checked key-value workload and tells of it: phases, intervals, warnings. The caller tells the result.
+/// Carries out a checked key-value workload and emits its events: phases, intervals, warnings. The caller emits the result.
 ///
 /// # Errors
-/// When the store or the target cannot be used, or an operation fails. Events told before stay true.
+/// When the store or the target cannot be used, or an operation fails. Events emitted before stay true.
 pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, KvError> {
     let workload = run.workload;
     let demands = demands(run);
@@ -266,17 +266,17 @@ impl Stage<'_, '_> {
 
     fn load(&mut self, store: &dyn Store, loading: Loading) -> Result<(u64, bool), KvError> {
         let clock = self.run.clock;
-        self.tell(Phase::Layout, Edge::Begin, 0);
-        let mut told_ns = clock.now();
+        self.report(Phase::Layout, Edge::Begin, 0);
+        let mut reported_ns = clock.now();
         let (emit, control) = (&mut *self.emit, &mut *self.control);
         let loaded = load::load(store, &self.run.contents, loading, &mut |bytes| {
-            if clock.now() >= told_ns + TELL_NS {
-                told_ns = clock.now();
-                emit(phase_event(Phase::Layout, Edge::Progress, told_ns, bytes));
+            if clock.now() >= reported_ns + REPORT_NS {
+                reported_ns = clock.now();
+                emit(phase_event(Phase::Layout, Edge::Progress, reported_ns, bytes));
             }
             !control.is_stopped()
         })?;
-        self.tell(Phase::Layout, Edge::End, loaded.0);
+        self.report(Phase::Layout, Edge::End, loaded.0);
         Ok(loaded)
     }
 
@@ -291,7 +291,7 @@ impl Stage<'_, '_> {
         if !reopen && !transition.settle {
             return Ok((store, 0));
         }
-        self.tell(Phase::Precondition, Edge::Begin, 0);
+        self.report(Phase::Precondition, Edge::Begin, 0);
         let settle_ns = match transition.settle {
             true => self.settle(&*store, Phase::Precondition)?,
             false => 0,
@@ -303,7 +303,7 @@ impl Stage<'_, '_> {
             location.prepare_page_cache(transition.page_cache)?;
             store = self.open(location)?;
         }
-        self.tell(Phase::Precondition, Edge::End, 0);
+        self.report(Phase::Precondition, Edge::End, 0);
         Ok((store, settle_ns))
     }
 
@@ -311,24 +311,24 @@ impl Stage<'_, '_> {
     fn settle(&mut self, store: &dyn Store, phase: Phase) -> Result<u64, KvError> {
         let begin_ns = self.run.clock.now();
         if phase == Phase::Settle {
-            self.tell(phase, Edge::Begin, 0);
+            self.report(phase, Edge::Begin, 0);
         }
         store.flush().map_err(|error| error.at("settling"))?;
-        let mut told_ns = begin_ns;
+        let mut reported_ns = begin_ns;
         while store.is_busy() && !self.control.is_stopped() {
-            self.control.wait(SETTLE_LOOK);
-            if self.run.clock.now() >= told_ns + TELL_NS {
-                told_ns = self.run.clock.now();
-                self.tell(phase, Edge::Progress, 0);
+            self.control.wait(SETTLE_POLL);
+            if self.run.clock.now() >= reported_ns + REPORT_NS {
+                reported_ns = self.run.clock.now();
+                self.report(phase, Edge::Progress, 0);
             }
         }
         if phase == Phase::Settle {
-            self.tell(phase, Edge::End, 0);
+            self.report(phase, Edge::End, 0);
         }
         Ok(self.run.clock.now() - begin_ns)
     }
 
-    fn tell(&mut self, phase: Phase, edge: Edge, bytes: u64) {
+    fn report(&mut self, phase: Phase, edge: Edge, bytes: u64) {
         (self.emit)(phase_event(phase, edge, self.run.clock.now(), bytes));
     }
 

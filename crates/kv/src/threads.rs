@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use iosonde_harness::{
-    Budget, Control, Course, CourseOutcome, CoursePlan, Finished, Gate, Recorder, Shared, Supervision, execute, pin,
+    Budget, Control, Finished, Gate, JobPhases, JobTotals, PhasePlan, Recorder, Shared, Supervision, execute, pin,
 };
 use iosonde_load::{Arrivals, Rng};
 use iosonde_metrics::device::DeviceWatch;
@@ -42,8 +42,8 @@ pub(crate) fn run(
             "name devices as `major:minor`, as in `lsblk`",
         )
     })?;
-    let seats = seats(&workload.streams);
-    let inserters = seats.iter().filter(|seat| seat.inserter.is_some()).count();
+    let planned_jobs = planned_jobs(&workload.streams);
+    let inserters = planned_jobs.iter().filter(|planned| planned.inserter.is_some()).count();
     let inserts = Inserts::new(workload.records.count, inserters);
     let foreground = AtomicU32::new(foreground_jobs(&workload.streams));
     let common = Common {
@@ -53,13 +53,16 @@ pub(crate) fn run(
         foreground: &foreground,
     };
     let shared = Shared::default();
-    let crew = Crew {
+    let workers = Workers {
         run,
         store,
         common: &common,
         shared: &shared,
     };
-    let jobs = seats.iter().map(|seat| (seat.stream, crew.job(*seat))).collect();
+    let jobs = planned_jobs
+        .iter()
+        .map(|planned| (planned.stream, workers.job(*planned)))
+        .collect();
     let supervision = Supervision {
         clock: run.clock,
         shared: &shared,
@@ -84,10 +87,10 @@ pub(crate) fn run(
     };
     let (mut found, mut first_corrupted) = (Vec::new(), None);
     let result = execute(supervision, jobs, control, &mut with_statistics, |returned| {
-        let ended = gather(&workload.streams, &seats, returned)?;
-        found = checks(&workload.streams, &seats, &ended);
-        first_corrupted = ended.iter().find_map(|ended| ended.first_corrupted);
-        Ok::<_, KvError>(finished(workload, &seats, &ended))
+        let finished_jobs = gather(&workload.streams, &planned_jobs, returned)?;
+        found = checks(&workload.streams, &planned_jobs, &finished_jobs);
+        first_corrupted = finished_jobs.iter().find_map(|job| job.first_corrupted);
+        Ok::<_, KvError>(finished(workload, &planned_jobs, &finished_jobs))
     })?;
     Ok(Measured {
         result,
@@ -96,13 +99,13 @@ pub(crate) fn run(
     })
 }
 
-fn finished(workload: &KvWorkload, seats: &[Seat], ended: &[Ended]) -> Finished {
+fn finished(workload: &KvWorkload, planned_jobs: &[PlannedJob], finished_jobs: &[FinishedJob]) -> Finished {
     Finished {
-        end_ns: ended.iter().map(|ended| ended.course.end_ns).max(),
-        jobs: seats
+        end_ns: finished_jobs.iter().map(|job| job.phases.end_ns).max(),
+        jobs: planned_jobs
             .iter()
-            .zip(ended)
-            .map(|(seat, ended)| job_result(&workload.streams[seat.stream], seat, ended))
+            .zip(finished_jobs)
+            .map(|(planned, job)| job_result(&workload.streams[planned.stream], planned, job))
             .collect(),
         backend: BackendInEffect {
             kind: workload.store.kind.name().into(),
@@ -113,16 +116,16 @@ fn finished(workload: &KvWorkload, seats: &[Seat], ended: &[Ended]) -> Finished 
 
 /// A job's place in the run.
 #[derive(Debug, Clone, Copy)]
-struct Seat {
+struct PlannedJob {
     stream: usize,
     job: u32,
     /// Which of the inserting jobs it is.
     inserter: Option<usize>,
 }
 
-fn seats(streams: &[KvStream]) -> Vec<Seat> {
+fn planned_jobs(streams: &[KvStream]) -> Vec<PlannedJob> {
     let mut inserters = 0;
-    let mut seats = Vec::new();
+    let mut planned_jobs = Vec::new();
     for (number, stream) in streams.iter().enumerate() {
         let inserts = stream
             .operations
@@ -131,14 +134,14 @@ fn seats(streams: &[KvStream]) -> Vec<Seat> {
         for job in 0..stream.jobs {
             let inserter = inserts.then_some(inserters);
             inserters += usize::from(inserts);
-            seats.push(Seat {
+            planned_jobs.push(PlannedJob {
                 stream: number,
                 job,
                 inserter,
             });
         }
     }
-    seats
+    planned_jobs
 }
 
 fn foreground_jobs(streams: &[KvStream]) -> u32 {
@@ -173,32 +176,32 @@ fn pinned_cpus(streams: &[KvStream]) -> Vec<u32> {
 }
 
 /// What a job leaves.
-struct Ended {
-    course: CourseOutcome,
+struct FinishedJob {
+    phases: JobTotals,
     schedule: Option<ScheduleResult>,
     tallies: Tallies,
     first_corrupted: Option<u64>,
 }
 
 /// What a job's thread returns; nothing if it did not start because another could not, which then tells why.
-type Returned = Result<Option<Ended>, KvError>;
+type Returned = Result<Option<FinishedJob>, KvError>;
 
 /// What all jobs have in common.
 #[derive(Clone, Copy)]
-struct Crew<'a> {
+struct Workers<'a> {
     run: &'a Run<'a>,
     store: &'a dyn Store,
     common: &'a Common<'a>,
     shared: &'a Shared,
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Workers<'a> {
     /// A job's thread: prepares, waits for the others, runs the loop.
-    fn job(self, seat: Seat) -> iosonde_harness::Job<'a, Returned> {
+    fn job(self, planned: PlannedJob) -> iosonde_harness::Job<'a, Returned> {
         Box::new(move |gate, recorder| {
-            let stream = &self.run.workload.streams[seat.stream];
-            pin(&stream.cpus, seat.job);
-            let worked = self.work(seat, stream, gate, recorder);
+            let stream = &self.run.workload.streams[planned.stream];
+            pin(&stream.cpus, planned.job);
+            let worked = self.work(planned, stream, gate, recorder);
             if !stream.background {
                 self.common.foreground.fetch_sub(1, Ordering::Relaxed);
             }
@@ -209,7 +212,7 @@ impl<'a> Crew<'a> {
         })
     }
 
-    fn work(self, seat: Seat, stream: &'a KvStream, gate: &Gate, recorder: Recorder) -> Returned {
+    fn work(self, planned: PlannedJob, stream: &'a KvStream, gate: &Gate, recorder: Recorder) -> Returned {
         let session = match self.store.session() {
             Ok(session) => session,
             Err(error) => {
@@ -217,42 +220,42 @@ impl<'a> Crew<'a> {
                 return Err(error);
             }
         };
-        let course = Course::new(self.course_plan(stream, seat.job), self.shared, recorder);
-        let mut job = Job::new(self.plan(seat, stream), self.common, course, session);
+        let phases = JobPhases::new(self.phase_plan(stream, planned.job), self.shared, recorder);
+        let mut job = Job::new(self.plan(planned, stream), self.common, phases, session);
         if !gate.pass() {
             return Ok(None);
         }
         let driven = job.drive();
         if driven.is_err() {
-            job.course.end_load(self.run.clock.now());
+            job.phases.end_load(self.run.clock.now());
         }
         driven?;
         let (tallies, first_corrupted) = (job.tallies, job.first_corrupted);
-        let (course, schedule) = job.into_outcome();
-        Ok(Some(Ended {
-            course,
+        let (phases, schedule) = job.into_outcome();
+        Ok(Some(FinishedJob {
+            phases,
             schedule,
             tallies,
             first_corrupted,
         }))
     }
 
-    fn plan(self, seat: Seat, stream: &'a KvStream) -> JobPlan<'a> {
-        let (number, job, seed) = (seat.stream as u64, seat.job, self.run.seed);
+    fn plan(self, planned: PlannedJob, stream: &'a KvStream) -> JobPlan<'a> {
+        let (number, job, seed) = (planned.stream as u64, planned.job, self.run.seed);
         JobPlan {
             stream,
             chooser: Chooser::new(stream, number, job, self.run.workload.records.count, seed),
             schedule: Arrivals::new(&stream.arrival, stream.jobs, job, 0, seed, number),
-            inserter: seat.inserter,
+            inserter: planned.inserter,
             generations: Rng::new(seed, &[0x6e6, number, u64::from(job)]),
         }
     }
 
-    fn course_plan(self, stream: &KvStream, job: u32) -> CoursePlan {
+    fn phase_plan(self, stream: &KvStream, job: u32) -> PhasePlan {
         let (jobs, job) = (u64::from(stream.jobs), u64::from(job));
         let share = |total: u64| total / jobs + u64::from(job < total % jobs);
         let ramp = self.run.workload.ramp;
-        CoursePlan {
+        PhasePlan {
             ramp: (ramp.duration_ns > 0).then(|| Budget {
                 bytes: ramp.bytes.map_or(u64::MAX, share),
                 ..Budget::UNLIMITED
@@ -272,13 +275,13 @@ impl<'a> Crew<'a> {
 /// What all jobs did, or the first failure among them.
 fn gather(
     streams: &[KvStream],
-    seats: &[Seat],
+    planned_jobs: &[PlannedJob],
     jobs: Vec<std::thread::Result<Returned>>,
-) -> Result<Vec<Ended>, KvError> {
-    let mut ended = Vec::new();
-    for (joined, seat) in jobs.into_iter().zip(seats) {
+) -> Result<Vec<FinishedJob>, KvError> {
+    let mut finished_jobs = Vec::new();
+    for (joined, planned) in jobs.into_iter().zip(planned_jobs) {
         let panicked = |_| {
-            let name = &streams[seat.stream].name;
+            let name = &streams[planned.stream].name;
             KvError::new(
                 Code::Internal,
                 "a job's thread panicked",
@@ -286,31 +289,34 @@ fn gather(
             )
             .at(format!("stream `{name}`"))
         };
-        ended.extend(joined.map_err(panicked)??);
+        finished_jobs.extend(joined.map_err(panicked)??);
     }
-    Ok(ended)
+    Ok(finished_jobs)
 }
 
-fn job_result(stream: &KvStream, seat: &Seat, ended: &Ended) -> JobResult {
+fn job_result(stream: &KvStream, planned: &PlannedJob, finished_jobs: &FinishedJob) -> JobResult {
     JobResult {
         stream: stream.name.clone(),
-        job: seat.job,
-        operations: ended.course.operations,
-        bytes: ended.course.bytes,
-        last_completion_ns: ended.course.last_completion_ns,
-        usage: ended.course.usage,
+        job: planned.job,
+        operations: finished_jobs.phases.operations,
+        bytes: finished_jobs.phases.bytes,
+        last_completion_ns: finished_jobs.phases.last_completion_ns,
+        usage: finished_jobs.phases.usage,
         abandoned: 0,
-        schedule: ended.schedule,
-        pacing: Some(ended.course.pacing),
+        schedule: finished_jobs.schedule,
+        pacing: Some(finished_jobs.phases.pacing),
     }
 }
 
 /// Sums the tallies of each stream's jobs; operations that read nothing are left out.
-fn checks(streams: &[KvStream], seats: &[Seat], ended: &[Ended]) -> Vec<StoreCheck> {
+fn checks(streams: &[KvStream], planned_jobs: &[PlannedJob], finished_jobs: &[FinishedJob]) -> Vec<StoreCheck> {
     let mut checks = Vec::new();
     for (number, stream) in streams.iter().enumerate() {
         for operation in Operation::ALL {
-            let jobs = seats.iter().zip(ended).filter(|(seat, _)| seat.stream == number);
+            let jobs = planned_jobs
+                .iter()
+                .zip(finished_jobs)
+                .filter(|(planned, _)| planned.stream == number);
             let mut check = StoreCheck {
                 stream: stream.name.clone(),
                 operation,
@@ -318,8 +324,8 @@ fn checks(streams: &[KvStream], seats: &[Seat], ended: &[Ended]) -> Vec<StoreChe
                 missing: 0,
                 corrupted: 0,
             };
-            for (_, ended) in jobs {
-                let tally = ended.tallies[operation as usize];
+            for (_, job) in jobs {
+                let tally = job.tallies[operation as usize];
                 check.values += tally.values;
                 check.missing += tally.missing;
                 check.corrupted += tally.corrupted;

@@ -458,7 +458,7 @@ pub struct Pacing {
     pub exhausted_ns: Option<u64>,
     /// Time from finding a completion to submitting the next I/O in its place, summed over I/Os.
     pub turnaround_ns: u64,
-    /// Time in which its thread was ready to run and had no CPU; null where the kernel does not tell.
+    /// Time in which its thread was ready to run and had no CPU; null where the kernel does not report it.
     pub cpu_wait_ns: Option<u64>,
 }
 
@@ -473,7 +473,7 @@ pub struct Evidence {
     /// Every CPU, during the measurement.
     #[serde(default)]
     pub cores: Vec<CoreTime>,
-    /// The kernel's own threads during the measurement; null where none is to be seen.
+    /// The kernel's own threads during the measurement; null where none is visible.
     #[serde(default)]
     pub kernel: Option<KernelTime>,
     /// Time in which the engine itself did not run; null on a virtual clock.

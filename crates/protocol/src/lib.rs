@@ -18,13 +18,8 @@ pub use event::*;
 pub use kv::*;
 pub use spec::*;
 
-/// The version of the protocol that this crate describes.
-///
-/// 2: the phase before the measurement is called `ramp` in events (it was `warmup`).
-pub const PROTOCOL_VERSION: u32 = 2;
-
-/// The oldest version whose specs mean the same today.
-pub const OLDEST_SPEC_VERSION: u32 = 1;
+/// The version of the protocol that this crate describes. An engine refuses any other.
+pub const PROTOCOL_VERSION: u32 = 1;
 
 /// What may follow the spec on standard input: one JSON value a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]

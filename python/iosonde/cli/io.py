@@ -145,7 +145,7 @@ class _Intervals:
         if event["event"] == "interval":
             rates = Rates()
             rates.add(event)
-            ramp = "  (ramp)" if event["phase"] == "warmup" else ""
+            ramp = "  (ramp)" if event["phase"] == "ramp" else ""
             messages.info(f"{format_duration(event['end_ns']):>8}  {rates.text()}{ramp}")
 
     def run_ended(self, run: Run, record: Record) -> None:

@@ -117,7 +117,7 @@ class Conversation:
             return
         if event["event"] in ("result", "error"):
             self._deadline = time.monotonic() + self._timeouts.exit_s
-        elif event["event"] == "interval" or event.get("phase") in ("warmup", "measure"):
+        elif event["event"] == "interval" or event.get("phase") in ("ramp", "measure"):
             self._deadline = time.monotonic() + self._silence_s
         else:
             self._deadline = None

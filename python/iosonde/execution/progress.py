@@ -33,7 +33,7 @@ Print = Callable[[str], None]
 PHASES = {
     "layout": "writing test files",
     "precondition": "preconditioning",
-    "warmup": "ramp",
+    "ramp": "ramp",
     "measure": "measuring",
     "verify": "verifying data",
 }

@@ -117,7 +117,7 @@ RATES = ("iops", "ops_per_sec", "bandwidth")
 def interval_metrics(
     results: Results, *, run_ids: Sequence[str] | None = None, metrics: Sequence[str] = INTERVAL_METRICS
 ) -> pl.DataFrame:
-    """Return metrics of each interval of `warmup` and `measure`, for time series.
+    """Return metrics of each interval of `ramp` and `measure`, for time series.
 
     Columns: `result_set, run_id, case_id, part, repeat, order, control, phase, interval, begin_ns, end_ns, stream,
     operation, metric, value`. An interval in which nothing completed is there, with zeros: it is a stall. One shorter

@@ -53,6 +53,12 @@ class CpuTime(TypedDict):
 Edge: TypeAlias = Literal["begin", "progress", "end"]
 
 
+class EngineStalls(TypedDict):
+    count: int
+    longest_ns: int
+    stalled_ns: int
+
+
 class ExtentEvidence(TypedDict):
     addressed_bytes: int
     encoded_bytes: int
@@ -155,7 +161,7 @@ class PageCacheEvidence(TypedDict):
     source: str
 
 
-Phase: TypeAlias = Literal["layout", "precondition", "warmup", "measure", "settle", "verify"]
+Phase: TypeAlias = Literal["layout", "precondition", "ramp", "measure", "settle", "verify"]
 
 
 class PinnedCpu(TypedDict):
@@ -271,6 +277,7 @@ class Evidence(TypedDict):
     machine: NotRequired[CpuTime | None]
     page_cache: NotRequired[PageCacheEvidence | None]
     pinned: list[PinnedCpu]
+    stalls: NotRequired[EngineStalls | None]
 
 
 class JobResult(TypedDict):
@@ -292,6 +299,8 @@ class IntervalEvent(TypedDict):
     index: int
     phase: Phase
     process: Usage
+    stall_max_ns: NotRequired[int]
+    stalled_ns: NotRequired[int]
     store: NotRequired[dict[str, int]]
     streams: list[StreamInterval]
     event: Literal["interval"]

@@ -80,7 +80,7 @@ _RUN_ID = Column("run_id", TEXT, "Run: case number and repeat", lambda run: run.
 
 _PLACE = (
     _RUN_ID,
-    Column("phase", TEXT, "`warmup` or `measure`"),
+    Column("phase", TEXT, "`ramp` or `measure`"),
     Column("interval", U32, "Number of the interval in its phase, from 0"),
 )
 _BEGIN = Column("begin_ns", U64, "Start of the interval, ns since the run's time 0")

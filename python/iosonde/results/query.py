@@ -26,7 +26,7 @@ import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.results import frames, histogram
-from iosonde.results.columns import HISTOGRAMS, INTERVALS, STORE_STATISTICS, TABLES, USAGE, Table
+from iosonde.results.columns import HISTOGRAMS, INTERVALS, STORE_STATISTICS, TABLES, USAGE, Column, Table
 from iosonde.results.files import Directory
 from iosonde.results.reading import first_line
 
@@ -241,7 +241,7 @@ def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 def _select(name: str, table: Table, result_set: ResultSet, label: str, records: int | None) -> str:
     """Return one result set's part of a view; without records, the columns without rows."""
     columns = [f"{_quoted(label)} AS result_set"] if label else []
-    columns += [f'{each.computed} AS "{each.name}"' if each.computed else f'"{each.name}"' for each in table.columns]
+    columns += [f'{_expression(each)} AS "{each.name}"' for each in table.columns]
     paths = [f"{_path(records)}/{file}" for file in result_set.table_files(name)] if records is not None else []
     source = f"read_parquet([{', '.join(map(_quoted, paths))}])" if paths else _empty(table.schema)
     if paths and any(each.added for each in table.columns):
@@ -249,6 +249,13 @@ def _select(name: str, table: Table, result_set: ResultSet, label: str, records:
         found = f"read_parquet([{', '.join(map(_quoted, paths))}], union_by_name = true)"
         source = f"(SELECT * FROM {found} UNION ALL BY NAME SELECT * FROM {_empty(table.schema)})"
     return f"SELECT {', '.join(columns)} FROM {source}"
+
+
+def _expression(column: Column) -> str:
+    if column.name == "phase":
+        # Engines called the ramp `warmup` until November 2026.
+        return "CASE phase WHEN 'warmup' THEN 'ramp' ELSE phase END"
+    return column.computed or f'"{column.name}"'
 
 
 def _empty(schema: pl.Schema) -> str:

@@ -519,7 +519,7 @@ fn divide(file: &File, from: &Header, to: &Header) -> io::Result<()> {
     to.write(file)
 }
 
-/// What tells this boot of the machine from every other.
+/// Identifies this boot of the machine.
 fn boot_id() -> [u8; BOOT_BYTES] {
     let mut boot = [0; BOOT_BYTES];
     let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();

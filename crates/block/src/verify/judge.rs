@@ -1,4 +1,4 @@
-//! Tells what is wrong with a sector, and keeps count.
+//! Names what is wrong with a sector, and keeps count.
 //!
 //! | fault | what is found |
 //! |---|---|
@@ -16,7 +16,7 @@ use super::journal::{Entry, Journal};
 use super::sector::{self, Identity, SECTOR_BYTES, Seal, Sector};
 use super::state::{Allowed, is_before};
 
-/// Findings that are told in full; beyond that they are counted.
+/// Findings that are listed; beyond that they are counted.
 pub(crate) const FINDINGS_MAX: usize = 64;
 
 /// What was checked, and what was wrong.
@@ -65,7 +65,7 @@ impl Tally {
         for (sum, count) in self.faults.iter_mut().zip(other.faults) {
             *sum += count;
         }
-        other.suspects.into_iter().for_each(|suspect| self.tell(suspect));
+        other.suspects.into_iter().for_each(|suspect| self.add_suspect(suspect));
     }
 
     pub(crate) fn faults(&self) -> FaultCounts {
@@ -95,11 +95,11 @@ impl Tally {
 
     fn suspect(&mut self, suspect: Suspect) {
         self.faults[suspect.fault as usize] += 1;
-        self.tell(suspect);
+        self.add_suspect(suspect);
     }
 
     /// Each place once, however often it is read; neighbours with the same fault together.
-    fn tell(&mut self, suspect: Suspect) {
+    fn add_suspect(&mut self, suspect: Suspect) {
         let goes_on = |last: &Suspect| {
             last.allowed == suspect.allowed && last.end_bytes() == suspect.offset_bytes && last.is_alike(&suspect)
         };

@@ -22,12 +22,12 @@ use crate::error::BlockError;
 /// One read: whole units, and large enough for the full bandwidth at a small depth.
 const CHUNK_BYTES: u64 = UNIT_BYTES_MAX;
 const READERS: usize = 4;
-const TELL_EVERY: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_millis(5);
 
 /// What a pass needs of what is around it.
 pub struct Progress<'a> {
-    /// Told about once a second how many bytes were read so far.
+    /// Called about once a second how many bytes were read so far.
     pub report: &'a mut dyn FnMut(u64),
     /// Asked whether to stop.
     pub stopped: &'a mut dyn FnMut() -> bool,
@@ -186,14 +186,14 @@ impl Pass<'_> {
             // With fewer threads it takes longer; none at all is an error.
             let mut threads = vec![Builder::new().spawn_scoped(scope, || self.read())?];
             threads.extend((1..READERS).filter_map(|_| Builder::new().spawn_scoped(scope, || self.read()).ok()));
-            let mut told = Instant::now();
+            let mut reported = Instant::now();
             while threads.iter().any(|thread| !thread.is_finished()) {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_EVERY);
                 if (progress.stopped)() {
                     self.cancelled.store(true, Ordering::Relaxed);
                 }
-                if told.elapsed() >= TELL_EVERY {
-                    told = Instant::now();
+                if reported.elapsed() >= REPORT_EVERY {
+                    reported = Instant::now();
                     (progress.report)(self.read_bytes.load(Ordering::Relaxed));
                 }
             }

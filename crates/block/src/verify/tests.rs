@@ -260,16 +260,16 @@ fn carry_out(stream: Stream, seed: u64, lie: Option<Lie>) -> (Tally, Tally) {
     lay_out(journal, &device);
     let shared = Shared::default();
     shared.set_begin(0, 0);
-    let seats = prepare::plans(&workload, seed, 0, &|_| 1).unwrap();
-    let arenas: Vec<Arena> = seats
+    let planned_jobs = prepare::plans(&workload, seed, 0, &|_| 1).unwrap();
+    let arenas: Vec<Arena> = planned_jobs
         .iter()
-        .map(|seat| Arena::new(seat.plan.queue_depth, seat.plan.course.largest_bytes).unwrap())
+        .map(|planned| Arena::new(planned.plan.queue_depth, planned.plan.phases.largest_bytes).unwrap())
         .collect();
     let mut jobs = Vec::new();
-    for (seat, arena) in seats.into_iter().zip(&arenas) {
+    for (planned, arena) in planned_jobs.into_iter().zip(&arenas) {
         let recorder = Recorder::new(Exchange::new(), workload.interval_ns);
-        let verifier = session.of_job(&path, &workload.streams[0], seat.plan.queue_depth);
-        let mut job = Job::new(seat.plan, &shared, Some(arena), recorder).verified(Some(verifier));
+        let verifier = session.of_job(&path, &workload.streams[0], planned.plan.queue_depth);
+        let mut job = Job::new(planned.plan, &shared, Some(arena), recorder).verified(Some(verifier));
         job.begin();
         let port = Port {
             device: Rc::clone(&device),

@@ -1,6 +1,6 @@
-//! The course of one job: ramp, measurement, the end of load, and what it may still issue.
+//! The phases of one job: ramp, measurement, the end of load, and what it may still issue.
 //!
-//! Every job keeps its own course, from the same instants, so that no job asks another what time it is. What costs more
+//! Every job goes through its phases by itself, from the same instants, so that no job depends on another. What costs more
 //! than two comparisons happens only when an interval or a phase ends.
 
 use std::ops::Range;
@@ -11,10 +11,10 @@ use iosonde_protocol::{Active, Operation, Pacing, Phase, Usage};
 
 use crate::recorder::Recorder;
 
-/// How often a job looks whether the ramp has ended early.
-const RAMP_LOOK_NS: u64 = 200_000;
-/// The longest that a job without anything to do waits before it looks whether to stop.
-const IDLE_LOOK_NS: u64 = 100_000_000;
+/// How often a job checks whether the ramp has ended early.
+const RAMP_POLL_NS: u64 = 200_000;
+/// How long a job that has nothing to do waits at most before it checks whether to stop.
+const IDLE_POLL_NS: u64 = 100_000_000;
 
 /// What all jobs of a run read: written by the controller, rarely.
 pub struct Shared {
@@ -23,7 +23,7 @@ pub struct Shared {
     /// When the measurement begins; `u64::MAX` until it is known.
     measure_begin_ns: AtomicU64,
     stop: AtomicBool,
-    /// Changes whenever one of the above does, so that the loop has one value to look at.
+    /// Changes whenever one of the above does, so that the loop checks one value.
     attention: AtomicU32,
     /// Jobs that have issued their share of the ramp.
     waiting: AtomicU32,
@@ -102,9 +102,9 @@ impl Budget {
     }
 }
 
-/// What a job's course is made from.
+/// The limits of a job's phases.
 #[derive(Debug, Clone, Copy)]
-pub struct CoursePlan {
+pub struct PhasePlan {
     /// What may be issued during the ramp; none without a ramp.
     pub ramp: Option<Budget>,
     /// What may be issued during the measurement.
@@ -117,7 +117,7 @@ pub struct CoursePlan {
     pub largest_bytes: u64,
 }
 
-/// Where a job stands.
+/// The phase that a job is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Load is applied, and recorded as ramp.
@@ -130,7 +130,7 @@ pub enum Stage {
 
 /// What a job did in the measurement.
 #[derive(Debug, Clone, Default)]
-pub struct CourseOutcome {
+pub struct JobTotals {
     /// Operations completed.
     pub operations: u64,
     /// Bytes moved.
@@ -145,14 +145,14 @@ pub struct CourseOutcome {
     pub pacing: Pacing,
 }
 
-/// The course of one job; see the module.
-pub struct Course<'a> {
-    plan: CoursePlan,
+/// The phases of one job; see the module.
+pub struct JobPhases<'a> {
+    plan: PhasePlan,
     shared: &'a Shared,
     recorder: Recorder,
     stage: Stage,
     seen_attention: u32,
-    /// When [`Course::advance`] has something to do.
+    /// When [`JobPhases::advance`] has something to do.
     next_check_ns: u64,
     end_ns: u64,
     /// The part of the run in which load is applied.
@@ -163,13 +163,13 @@ pub struct Course<'a> {
     announced_waiting: bool,
     usage_begin: Usage,
     cpu_wait_begin_ns: Option<u64>,
-    outcome: CourseOutcome,
+    outcome: JobTotals,
 }
 
-impl<'a> Course<'a> {
-    /// A course that has not begun.
-    pub fn new(plan: CoursePlan, shared: &'a Shared, recorder: Recorder) -> Course<'a> {
-        Course {
+impl<'a> JobPhases<'a> {
+    /// The phases of a job that has not started.
+    pub fn new(plan: PhasePlan, shared: &'a Shared, recorder: Recorder) -> JobPhases<'a> {
+        JobPhases {
             plan,
             shared,
             recorder,
@@ -183,7 +183,7 @@ impl<'a> Course<'a> {
             announced_waiting: false,
             usage_begin: Usage::default(),
             cpu_wait_begin_ns: None,
-            outcome: CourseOutcome::default(),
+            outcome: JobTotals::default(),
         }
     }
 
@@ -201,13 +201,13 @@ impl<'a> Course<'a> {
         begin_ns
     }
 
-    /// Where the job stands.
+    /// The phase that the job is in.
     #[inline]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Takes note of the time: ends intervals and phases. Costs two comparisons when there is nothing to do.
+    /// Ends the intervals and phases that are over at this time. Costs two comparisons when there is nothing to do.
     #[inline]
     pub fn advance(&mut self, now_ns: u64, in_flight: u64) {
         if now_ns >= self.next_check_ns || self.shared.attention.load(Ordering::Relaxed) != self.seen_attention {
@@ -215,7 +215,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Like [`Course::advance`], for when the last operation of the budget may have come back.
+    /// Like [`JobPhases::advance`], for when the last operation of the budget may have come back.
     #[inline]
     pub fn notice_exhaustion(&mut self, now_ns: u64, in_flight: u64) {
         if self.exhausted() && self.is_open && self.stage != Stage::Drain {
@@ -315,14 +315,14 @@ impl<'a> Course<'a> {
         self.recorder.backlog(backlog);
     }
 
-    /// When the course next has something to do of its own accord.
+    /// When the next interval or phase ends.
     pub fn next_check_ns(&self) -> u64 {
         self.next_check_ns
     }
 
     /// When a job that has nothing to do should look again.
     pub fn idle_until(&self, now_ns: u64) -> u64 {
-        self.next_check_ns.min(now_ns + IDLE_LOOK_NS)
+        self.next_check_ns.min(now_ns + IDLE_POLL_NS)
     }
 
     /// The part of the run in which load is applied, as far as it is known: without a window of its own, all of it.
@@ -353,7 +353,7 @@ impl<'a> Course<'a> {
     }
 
     /// What the job did.
-    pub fn into_outcome(self) -> CourseOutcome {
+    pub fn into_outcome(self) -> JobTotals {
         self.outcome
     }
 
@@ -380,7 +380,7 @@ impl<'a> Course<'a> {
             self.announce_if_waiting();
             self.next_check_ns = self.recorder.boundary_ns().min(measure_begin_ns);
             if self.exhausted() || !self.is_open {
-                self.next_check_ns = self.next_check_ns.min(now_ns + RAMP_LOOK_NS);
+                self.next_check_ns = self.next_check_ns.min(now_ns + RAMP_POLL_NS);
             }
         }
     }
