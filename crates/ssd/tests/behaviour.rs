@@ -373,6 +373,10 @@ fn impossible_models_are_refused_with_what_would_be_right() {
     );
     assert!(refusal(&|model| model.capacity_bytes = 1 << 20).starts_with("blocks so large that there are only"));
     assert!(refusal(&|model| model.capacity_bytes = 1 << 44).starts_with("a capacity of 17592186044416 bytes"));
+}
+
+#[test]
+fn impossible_arrays_are_refused_with_what_would_be_right() {
     let array = |array: ArrayModel| {
         Storage::new(&flash(), &array, 1)
             .err()
