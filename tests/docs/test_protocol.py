@@ -84,6 +84,7 @@ def test_json_examples_are_valid(part: str) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.engine
 def test_every_event_has_an_example() -> None:
     shown = {json.loads(block.text)["event"] for block in blocks("json event")}
     assert shown == {variant["properties"]["event"]["const"] for variant in schema()["event"]["oneOf"]}
@@ -112,6 +113,7 @@ def histograms_in(value: Any) -> Iterator[dict[str, Any]]:
 # What it lists is what there is.
 
 
+@pytest.mark.engine
 def test_the_tables_list_every_type_field_and_value_and_no_other() -> None:
     assert documented() == in_schema()
 
@@ -158,6 +160,7 @@ def variant_of(variant: dict[str, Any]) -> tuple[str, set[str]]:
     return variant["properties"][tag]["const"], set(variant["properties"]) - {tag}
 
 
+@pytest.mark.engine
 def test_event_tables_are_headed_by_the_type_that_an_event_is() -> None:
     stated = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \| (?:first|a phase|what happened|something|last)", TEXT, re.M))
     variants = schema()["event"]["oneOf"]
@@ -170,6 +173,7 @@ def listed_under(head: str) -> set[str]:
     return {ticked(row.split("|")[1]).pop() for row in table[1].splitlines()}
 
 
+@pytest.mark.engine
 def test_all_failure_codes_are_listed() -> None:
     described = schema()["event"]["$defs"]["Failure"]["properties"]["code"]["description"]
     assert listed_under("failure") == ticked(described)
@@ -212,6 +216,7 @@ def test_the_formulas_are_those_of_the_code(value: int) -> None:
 # What it shows runs.
 
 
+@pytest.mark.engine
 @pytest.mark.engine
 def test_the_shell_commands_run(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(blocks("json spec")[0].text)
