@@ -12,7 +12,7 @@ from inline_snapshot import snapshot
 
 from iosonde.cli import COMMANDS
 
-HEAVY = ["altair", "duckdb", "jinja2", "numpy", "polars", "psutil", "rich", "scipy", "iosonde.results", "iosonde.study"]
+HEAVY = ["altair", "duckdb", "jinja2", "numpy", "polars", "rich", "scipy", "iosonde.results", "iosonde.study"]
 """typer itself looks for pydantic, so that one is not ours to avoid."""
 
 

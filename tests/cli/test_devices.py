@@ -8,7 +8,7 @@ from inline_snapshot import snapshot
 
 from iosonde.cli.devices import lines
 from iosonde.storage import block_stack
-from iosonde.storage.devices import Device, Standing
+from iosonde.storage.devices import Device, DevicePart
 
 
 def test_devices_shows_every_block_device_and_whether_it_may_be_written(iosonde: Iosonde) -> None:
@@ -54,11 +54,11 @@ def test_a_device_with_everything_is_readable() -> None:
             "temperature_celsius": 41.85,
             "under": ["sda"],
         },
-        standing=[
-            Standing(name="nvme0n1", size_bytes=10**12, signature="a gpt partition table"),
-            Standing(name="nvme0n1p1", size_bytes=1 << 30, is_swap=True, signature="swap"),
-            Standing(name="nvme0n1p2", size_bytes=1 << 38, holders=["md0", "dm-1"], signature="linux_raid_member"),
-            Standing(name="nvme0n1p3", size_bytes=1 << 30),
+        parts=[
+            DevicePart(name="nvme0n1", size_bytes=10**12, signature="a gpt partition table"),
+            DevicePart(name="nvme0n1p1", size_bytes=1 << 30, is_swap=True, signature="swap"),
+            DevicePart(name="nvme0n1p2", size_bytes=1 << 38, holders=["md0", "dm-1"], signature="linux_raid_member"),
+            DevicePart(name="nvme0n1p3", size_bytes=1 << 30),
         ],
     )
     assert "\n".join(lines(device)) == snapshot("""\
@@ -69,7 +69,7 @@ nvme0n1  931 GiB, FAST 9000, serial S1, firmware 1.0
   link         PCIe 8.0 GT/s PCIe x4 of 16.0 GT/s PCIe x4
   temperature  42 °C
   backed by    sda
-  in use       nvme0n1 (931 GiB) carries a gpt partition table
+  in use       nvme0n1 (931 GiB) contains a gpt partition table
   in use       nvme0n1p1 (1 GiB) is swap
   in use       nvme0n1p2 (256 GiB) is part of `md0`, is part of `dm-1`
   overwrite    no, `nvme0n1p1` is swap; `nvme0n1p2` is part of `md0`\

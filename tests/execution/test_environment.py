@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 from engines import FAKE
 
+from iosonde import memory
 from iosonde.execution import environment
 
 
@@ -16,6 +17,7 @@ def test_facts_agree_with_another_source() -> None:
     assert facts["cpu"]["threads"] == psutil.cpu_count()
     assert facts["cpu"]["cores"] == psutil.cpu_count(logical=False)
     assert facts["memory"]["total_bytes"] == psutil.virtual_memory().total
+    assert abs(memory.available_bytes() - psutil.virtual_memory().available) < facts["memory"]["total_bytes"] // 4
     assert facts["memory"]["swap_bytes"] == psutil.swap_memory().total
     assert facts["kernel"]["release"] == os.uname().release
     assert facts["kernel"]["clocksource"] in facts["kernel"]["clocksources"]

@@ -12,7 +12,7 @@ from loop_stacks import Loops
 from iosonde.errors import TargetError
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.storage import journal, open_target, prepare, put_back
+from iosonde.storage import journal, open_target, prepare, restore
 from iosonde.storage.purge import purge
 from iosonde.storage.workspace import provision
 
@@ -39,7 +39,7 @@ def test_a_directory_is_made_for_the_runs_and_removed_with_their_files(tmp_path:
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     provision(plan.runs[0].spec)
     (own / "main.0").write_text("x")
-    put_back(plan)
+    restore(plan)
     assert list(tmp_path.iterdir()) == []
     assert journal.entries() == []
 
@@ -48,7 +48,7 @@ def test_a_file_target_is_made_empty_and_removed(tmp_path: Path) -> None:
     plan = plan_on(tmp_path / "new")
     prepare(plan)
     assert (tmp_path / "new").stat().st_size == 0
-    put_back(plan)
+    restore(plan)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,8 +61,8 @@ def test_preparing_and_putting_back_may_be_repeated(tmp_path: Path) -> None:
     prepare(plan)
     provision(plan.runs[0].spec)
     assert (own / "data").read_text() == "laid out"
-    put_back(plan)
-    put_back(plan)
+    restore(plan)
+    restore(plan)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -71,7 +71,7 @@ def test_what_is_to_be_kept_stays_and_can_be_used_again(tmp_path: Path) -> None:
     plan = plan_on(target, keep=True)
     prepare(plan)
     target.write_bytes(b"x" * 4096)
-    put_back(plan)
+    restore(plan)
     assert target.stat().st_size == 4096
     again = plan_on(target, keep=True)
     prepare(again)
@@ -83,7 +83,7 @@ def test_a_file_that_appeared_meanwhile_is_neither_used_nor_removed(tmp_path: Pa
     (tmp_path / "new").write_text("precious")
     with pytest.raises(TargetError, match="iosonde did not create it"):
         prepare(plan)
-    put_back(plan)
+    restore(plan)
     assert (tmp_path / "new").read_text() == "precious"
 
 
@@ -91,7 +91,7 @@ def test_a_directory_that_vanished_is_forgotten(tmp_path: Path) -> None:
     plan = plan_on(tmp_path)
     prepare(plan)
     next(tmp_path.iterdir()).rmdir()
-    put_back(plan)
+    restore(plan)
     assert journal.entries() == []
 
 
@@ -170,7 +170,7 @@ def test_a_file_that_somebody_put_in_the_place_of_ours_is_neither_used_nor_remov
     with pytest.raises(TargetError, match="is not what iosonde created there"):
         provision(plan.runs[0].spec)
     with pytest.raises(TargetError, match="contains what iosonde did not create, which was not removed: `data`"):
-        put_back(plan)
+        restore(plan)
     assert (own / "data").read_text() == "precious"
 
 
@@ -193,7 +193,7 @@ def test_a_file_that_vanished_is_created_again(tmp_path: Path) -> None:
     (own,) = tmp_path.iterdir()
     (own / "data").unlink()
     provision(plan.runs[0].spec)
-    put_back(plan)
+    restore(plan)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -223,11 +223,11 @@ def test_a_file_of_ours_that_somebody_attached_to_a_loop_device_is_refused(tmp_p
             provision(plan.runs[0].spec)
     finally:
         loops.close()
-    put_back(plan)
+    restore(plan)
 
 
 def test_a_virtual_target_needs_nothing() -> None:
     plan = expand(parse(STUDY), open_target("null:1GiB"))
     prepare(plan)
-    put_back(plan)
+    restore(plan)
     assert journal.entries() == []

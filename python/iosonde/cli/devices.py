@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iosonde.cli.tables import AsJson, print_json
 
 if TYPE_CHECKING:
-    from iosonde.storage.devices import Device, Standing
+    from iosonde.storage.devices import Device, DevicePart
 
 
 def command(as_json: AsJson = False) -> None:
@@ -65,12 +65,12 @@ def lines(device: Device) -> Iterator[str]:
         yield f"  temperature  {facts['temperature_celsius']:.0f} °C"
     if facts.get("under"):
         yield f"  backed by    {', '.join(facts['under'])}"
-    for part in device.standing:
+    for part in device.parts:
         yield from _use_lines(part)
     yield f"  overwrite    {_verdict(device)}"
 
 
-def _use_lines(part: Standing) -> Iterator[str]:
+def _use_lines(part: DevicePart) -> Iterator[str]:
     from iosonde.units import format_bytes
 
     if part.uses:

@@ -26,7 +26,7 @@ from iosonde.plan import Plan, Run
 from iosonde.procedure.schedule import Schedule
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import Target, has_leftovers, open_target, prepare, put_back
+from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.admission import Admission
 from iosonde.storage.consent import NO_CONSENT, Consent
 from iosonde.storage.device_target import DeviceTarget
@@ -117,8 +117,8 @@ def _put_back(result_set: ResultSet) -> None:
     plan = result_set.plan
     if has_leftovers(plan):
         Admission.of(plan, result_set.directory).check_plan()
-        put_back(plan)
-    drive_state.put_back(plan, result_set.directory)
+        restore(plan)
+    drive_state.restore(plan, result_set.directory)
 
 
 class _Session:
@@ -240,9 +240,9 @@ def _prepared(result_set: ResultSet, target: Target, observer: Observer, stop: S
         try:
             equipment.setups.remove()
         finally:
-            put_back(plan)
+            restore(plan)
         if not Schedule(result_set, retry_failed=False).next_run():
-            drive_state.put_back(plan, result_set.directory)
+            drive_state.restore(plan, result_set.directory)
 
 
 def _wipe_for_stores(plan: Plan, target: Target) -> None:

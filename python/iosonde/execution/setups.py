@@ -151,7 +151,7 @@ class Setups:
         if run.spec["workload"].get("backend", {}).get("kind") != "ssd":
             return {}
         wanted = "\n".join(case.setup_key)
-        if is_fresh or drive_state.stands_on(self._directory) != wanted:
+        if is_fresh or drive_state.setup_of(self._directory) != wanted:
             drive_state.begin(self._directory, wanted)
             return {"simulated": True}
         return {"simulated": True, "kept_from_before": True}

@@ -5,7 +5,7 @@ from iosonde.storage.journal import Cleaned, cleanup, created, removed
 from iosonde.storage.opening import open_target
 from iosonde.storage.target import Target
 from iosonde.storage.virtual_target import VirtualTarget
-from iosonde.storage.workspace import has_leftovers, prepare, put_back
+from iosonde.storage.workspace import has_leftovers, prepare, restore
 
 __all__ = [
     "Cleaned",
@@ -18,6 +18,6 @@ __all__ = [
     "has_leftovers",
     "open_target",
     "prepare",
-    "put_back",
     "removed",
+    "restore",
 ]

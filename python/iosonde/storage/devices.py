@@ -13,7 +13,7 @@ from iosonde.tools import find
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class DevicePart:
     """The uses of a disk or of one of its partitions."""
 
     name: str
@@ -31,7 +31,7 @@ class Standing:
         clauses = [f"is mounted at `{point}`" for point in self.mounted_at]
         clauses += ["is swap"] if self.is_swap else []
         clauses += [f"is part of `{holder}`" for holder in self.holders]
-        return clauses or ([f"carries {self.signature}"] if self.signature else [])
+        return clauses or ([f"contains {self.signature}"] if self.signature else [])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Device:
     """As `block_stack.describe` has them."""
     model: str
     serial: str
-    standing: list[Standing]
+    parts: list[DevicePart]
     """The device itself, then its partitions."""
     refusals: list[str]
     """Why it must not be written; none if it may be."""
@@ -55,7 +55,7 @@ class Device:
     @property
     def directory(self) -> str | None:
         """A mounted directory on it, where files may be measured instead."""
-        return next((point for part in self.standing for point in part.mounted_at), None)
+        return next((point for part in self.parts for point in part.mounted_at), None)
 
 
 def devices() -> list[Device]:
@@ -79,13 +79,13 @@ def _device(number: str, kernel: Kernel) -> Device:
         facts=block_stack.describe(number),
         model=block_stack.model(number),
         serial=block_stack.serial(number),
-        standing=[_standing(each, kernel) for each in (number, *block_stack.partitions(number))],
+        parts=[_part(each, kernel) for each in (number, *block_stack.partitions(number))],
     )
 
 
-def _standing(number: str, kernel: Kernel) -> Standing:
+def _part(number: str, kernel: Kernel) -> DevicePart:
     name = block_stack.name_of(number)
-    return Standing(
+    return DevicePart(
         name=name,
         size_bytes=block_stack.size_bytes(number),
         mounted_at=list(dict.fromkeys(mount.point for mount in kernel.mounted.get(number, []))),

@@ -68,7 +68,7 @@ def has_leftovers(plan: Plan) -> bool:
     return any(journal.find(path) is not None for path in _things(plan))
 
 
-def put_back(plan: Plan) -> None:
+def restore(plan: Plan) -> None:
     """Remove what `prepare` and `provision` created, unless the plan keeps it; what is not ours stays."""
     for path in _things(plan):
         entry = journal.find(path)

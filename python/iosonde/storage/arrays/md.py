@@ -117,7 +117,7 @@ def undo(entry: journal.Entry) -> None:
     """Stop the array that carries our name, if it runs, and erase our superblocks; nothing else."""
     name, node = str(entry.facts["name"]), Path(entry.path)
     ours = [Path(each) for each in entry.facts["members"] if name_on(Path(each)) == name]
-    for running in _standing_on(ours):
+    for running in _arrays_of(ours):
         _stop(running)
     for member in ours:
         call("mdadm", "--zero-superblock", member)
@@ -198,7 +198,7 @@ def _runs(node: Path) -> bool:
     return _text(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
 
 
-def _standing_on(devices: Sequence[Path]) -> list[Path]:
+def _arrays_of(devices: Sequence[Path]) -> list[Path]:
     """The md arrays that run on any of these devices."""
     names = {device.resolve().name for device in devices}
     return [

@@ -37,7 +37,7 @@ def can_sanitize(device: Path) -> bool:
         return False
 
 
-def sanitize(device: Path, tell: Callable[[str], None], *, poll_s: float = 1.0) -> None:
+def sanitize(device: Path, report: Callable[[str], None], *, poll_s: float = 1.0) -> None:
     """Sanitize the drive and wait until it is done; `OSError` if it refuses or fails. All of it is lost.
 
     `tell` hears of every tenth of the way.
@@ -50,18 +50,18 @@ def sanitize(device: Path, tell: Callable[[str], None], *, poll_s: float = 1.0) 
         if not _is_alone(drive, controller):  # Looked at for the plan as well, which may be long ago.
             raise OSError(0, "the drive has other namespaces, which would be lost")
         drive.command(_SANITIZE, 0, cdw10=action | _ALLOW_EXIT, wait_ms=_ACCEPT_MS)
-        _await_end(drive, tell, poll_s)
+        _await_end(drive, report, poll_s)
         fcntl.ioctl(drive.descriptor, admin.FLUSH_BUFFERS)
 
 
-def _await_end(drive: admin.Drive, tell: Callable[[str], None], poll_s: float) -> None:
+def _await_end(drive: admin.Drive, report: Callable[[str], None], poll_s: float) -> None:
     deadline, told = time.monotonic() + _LONGEST_S, 0
     while (status := _status(drive)).state == "in progress":
         if time.monotonic() > deadline:
             raise OSError(0, f"the drive has sanitized itself for {_LONGEST_S // 3600} hours, and is not done")
         if (tenths := int(10 * status.progress)) > told:
             told = tenths
-            tell(f"the drive has sanitized {10 * tenths} % of itself")
+            report(f"the drive has sanitized {10 * tenths} % of itself")
         time.sleep(poll_s)
     if status.state != "done":
         with suppress(OSError):

@@ -19,7 +19,7 @@ from iosonde.storage import journal, own_directory
 DIRECTORY = "temporary-drive-state"
 """Its name in a result set."""
 
-FILES = ("state", "state.writing", "stands-on")
+FILES = ("state", "state.writing", "setup")
 """Names of the files in it, which the engine replaces."""
 
 
@@ -41,7 +41,7 @@ def prepare(plan: Plan, directory: Path) -> None:
     journal.add_files(path, dict.fromkeys(FILES, 0))
 
 
-def put_back(plan: Plan, directory: Path) -> None:
+def restore(plan: Plan, directory: Path) -> None:
     """Remove it after the last run."""
     path = directory / DIRECTORY
     if not _is_needed(plan) or not journal.is_ours(path):
@@ -55,19 +55,19 @@ def forget(directory: Path) -> None:
     (directory / DIRECTORY / "state").unlink(missing_ok=True)
 
 
-def stands_on(directory: Path) -> str | None:
+def setup_of(directory: Path) -> str | None:
     """The setup that the state belongs to (`begin`); None if there is none."""
     try:
-        return (directory / DIRECTORY / "stands-on").read_text()
+        return (directory / DIRECTORY / "setup").read_text()
     except FileNotFoundError:
         return None
 
 
-def begin(directory: Path, stands_on: str) -> None:
+def begin(directory: Path, setup: str) -> None:
     """Start with new drives of this setup. A kill in between leaves new drives without a setup."""
-    (directory / DIRECTORY / "stands-on").unlink(missing_ok=True)
+    (directory / DIRECTORY / "setup").unlink(missing_ok=True)
     forget(directory)
-    (directory / DIRECTORY / "stands-on").write_text(stands_on)
+    (directory / DIRECTORY / "setup").write_text(setup)
 
 
 def with_state(spec: dict[str, Any], directory: Path) -> dict[str, Any]:
