@@ -143,7 +143,7 @@ def test_a_device_is_measured_only_if_it_is_named_twice(disks: Callable[..., Dis
     disk = disks()
     text = refusal(tmp_path, disk, given=Consent())
     assert f"`{disk.path}` would be overwritten (32 MiB)" in text
-    assert f"say so: --destroy {disk.path}" in text
+    assert f"to overwrite it, add --destroy {disk.path}" in text
     records = execute(planned(disk), tmp_path / "set", consent=Consent(destroy=(disk.path,))).records()
     assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
     for record in records:
@@ -156,7 +156,7 @@ def test_what_it_holds_is_lost_only_if_its_size_is_repeated(disks: Callable[...,
     run("mkfs.ext4", "-q", "-L", "precious", disk.path)
     named = Consent(destroy=(disk.path,))
     text = refusal(tmp_path, disk, given=named)
-    assert f'`{disk.path}` holds ext4 "precious" on `{Path(disk.path).name}`, which would be lost' in text
+    assert f'`{disk.path}` contains ext4 "precious" on `{Path(disk.path).name}`, which would be lost' in text
     assert f"--confirm {32 * MIB}" in text
     assert "--confirm" in refusal(tmp_path, disk, given=Consent(destroy=(disk.path,), confirm=("31MiB", "serial")))
     assert "--destroy" in refusal(tmp_path, disk, given=Consent(confirm=("32MiB",)))
@@ -191,8 +191,8 @@ def test_a_plan_lists_every_byte_that_will_be_lost(
     (tmp_path / "study.toml").write_text(STUDY)
     before = disk.digest()
     text = iosonde("plan", tmp_path / "study.toml", "--target", disk.path).stdout
-    assert f"disk     {disk.path}: bytes 0 to {8 * MIB - 1} are lost (8 MiB of 32 MiB), and zeros go to bytes" in text
-    assert f"say      --destroy {disk.path}, to carry it out" in text
+    assert f"{disk.path}: bytes 0 to {8 * MIB - 1} are lost (8 MiB of 32 MiB), and zeros go to bytes" in text
+    assert f"requires  --destroy {disk.path}" in text
     assert disk.digest() == before
     assert "are lost (8 MiB of 32 MiB)" in planned(disk, devices="1").destroys[0].what
     assert [each.what for each in planned(disk, file_system="ext4").destroys] == [
@@ -482,7 +482,7 @@ def test_every_job_cannot_have_a_file_of_a_raw_device(disks: Callable[..., Disk]
 
 
 def test_direct_io_below_the_sectors_is_told(disks: Callable[..., Disk]) -> None:
-    with pytest.raises(TargetError, match="takes multiples of 4 KiB"):
+    with pytest.raises(TargetError, match="only of multiples of 4 KiB"):
         planned(disks(sector_bytes=4096), block_size="512")
 
 
@@ -559,9 +559,9 @@ def test_devices_says_which_may_be_used_and_why_not(
         text = iosonde("devices").stdout
     of = {block.split()[0]: block for block in text.split("\n\n") if block.strip()}
     names = [Path(disk.path).name for disk in (free, held, full)]
-    assert f"may be written: yes, with `--target {free.path} --destroy {free.path}`" in of[names[0]]
-    assert "may be written: no, " in of[names[1]] and "is mounted at" in of[names[1]]
-    assert f'--confirm {32 * MIB}`, for it holds ext4 "data" on' in of[names[2]]
+    assert f"overwrite    yes, with `--target {free.path} --destroy {free.path}`" in of[names[0]]
+    assert "overwrite    no, " in of[names[1]] and "is mounted at" in of[names[1]]
+    assert f'--confirm {32 * MIB}`; it contains ext4 "data" on' in of[names[2]]
 
 
 def test_records_of_raw_runs_name_no_inherited_claim(disks: Callable[..., Disk], tmp_path: Path) -> None:
@@ -596,7 +596,7 @@ def test_what_was_written_to_a_device_can_be_verified(
     assert [(record.outcome, record.failure) for record in results.records()] == [("complete", None)] * 2
     assert results.sql("SELECT DISTINCT verified_bytes, wrong_sectors FROM runs").rows() == [(8 * MIB, 0)]
     done = iosonde("verify", disk.path)
-    assert (done.returncode, "all is as it was written" in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, "no wrong sectors" in done.stdout) == (0, True), done.stderr
     disk.write(b"\xff" * 16, at=3 * MIB + 200)
     done = iosonde("verify", disk.path)
     assert done.returncode == 1

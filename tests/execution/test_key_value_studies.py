@@ -328,7 +328,7 @@ def test_a_raw_device_that_holds_foreign_data_is_taken_only_when_it_is_given_up(
         asked = ("run", file, "--target", device, "--destroy", device, "-o", tmp_path / "results")
         refused = iosonde(*asked, IOSONDE_ENGINE=str(real_engine()))
         assert refused.returncode != 0
-        assert "holds ext4" in refused.stderr and "--confirm" in refused.stderr
+        assert "contains ext4" in refused.stderr and "--confirm" in refused.stderr
         assert Path(tmp_path / "disk").read_bytes()[: 1 << 20] == before
         taken = iosonde(*asked, "--confirm", str(400 << 20), IOSONDE_ENGINE=str(real_engine()))
         assert taken.returncode == 0, taken.stderr

@@ -123,7 +123,7 @@ def test_a_kernel_without_md_is_told_before_anything_is_written(
 
 def test_only_root_can_make_arrays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(TargetError, match="only root can make"):
+    with pytest.raises(TargetError, match="only root can create"):
         planned(directory, "raid1", devices="2")
 
 

@@ -27,7 +27,7 @@ _OWN = OWN_DIRECTORY.pattern
 _PATHS = {
     "file": r"/.+",
     "directory": r"/.+",
-    CONTROL_GROUP: r"/sys/fs/cgroup/.+",
+    CONTROL_GROUP: rf"/.+/{_OWN}",
     "loop device": rf"/.+/{_OWN}-setup/[a-z]+(-[0-9]+)?",
     "setup": rf"{MOUNTS}/{_OWN}",
     "mount": rf"{MOUNTS}/{_OWN}/mounted",
