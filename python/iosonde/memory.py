@@ -19,9 +19,3 @@ def available_bytes() -> int:
 def total_bytes() -> int:
     """Physical memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def available_bytes() -> int:
-    """Memory that programs can take without swapping (`MemAvailable`, proc_meminfo(5))."""
-    lines = dict(line.partition(":")[::2] for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(lines["MemAvailable"].split()[0]) * 1024
