@@ -1,6 +1,6 @@
 """Mutates the files of a result set and reads it in every way: no traceback, and no write outside the set.
 
-    python tests/results/mutations.py [--mutations 10000] [--seed 1]
+    python tests/results/mutations.py [--mutations 10000] [--seed 1]     (Ctrl-C: stop and print the result so far)
 
 Half of the mutations are as a damaged disk makes them. In the other half the checksums are written anew, as somebody who
 edits on purpose would do, so that the content itself is what has to be refused.
@@ -19,6 +19,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -223,8 +224,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         fuzzer = Fuzzer(measured(Path(scratch) / "original"), Path(scratch) / "fuzz", chosen.seed)
         begin = time.monotonic()
-        while fuzzer.mutations < chosen.mutations:
-            fuzzer.step()
+        with suppress(KeyboardInterrupt):
+            while fuzzer.mutations < chosen.mutations:
+                fuzzer.step()
         for found in fuzzer.tracebacks[:20]:
             print(found)
         print(

@@ -196,7 +196,7 @@ def percentile_curves(results: Results) -> pl.DataFrame:
 
 
 def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -> pl.DataFrame:
-    """Turn one column a metric into one row a metric; a metric that cannot be said has no row."""
+    """Turn one column per metric into one row per metric; a metric without a value has no row."""
     return (
         table.select(*keys, *(pl.col(name).cast(pl.Float64) for name in metrics))
         .unpivot(index=keys, variable_name="metric", value_name="value")

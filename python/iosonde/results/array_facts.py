@@ -1,4 +1,4 @@
-"""What a record tells of the array under its run: members, size, and what bounds all of them together."""
+"""Facts about the array under a run: members, size, and the bandwidth limits that the members share."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def of(target: Json, evidence: Json) -> dict[str, Any]:
 
 
 def busiest_core_share(evidence: Json) -> float | None:
-    """Of the busiest core, the share of the measurement that it was not idle; None where not told."""
+    """Of the busiest core, the share of the measurement that it was not idle; None where not reported."""
     cores = [(each["busy_ns"], each["busy_ns"] + each["idle_ns"]) for each in evidence.get("cores") or []]
     return max((busy / passed for busy, passed in cores if passed), default=None)
 

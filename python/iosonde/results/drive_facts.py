@@ -1,4 +1,4 @@
-"""What a record tells of the drives under its run: what they were handed, and what they say reached their media."""
+"""Facts about the physical drives of a run: bytes sent to them, and bytes that they wrote to their media."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACKWARDS = "a counter of `{name}` went backwards during the run"
 
 
 def of(record: Record) -> dict[str, Any]:
-    """Return the columns of `runs` that are about drives: sums over all of them, or why one does not tell."""
+    """Return the columns of `runs` that are about drives: sums over all of them, or why one does not report it."""
     untold = next(filter(None, map(_untold, record.drives)), None)
     if untold or not record.drives:
         return {**dict.fromkeys(COLUMNS), "run_media_untold": untold}
@@ -34,7 +34,7 @@ def of(record: Record) -> dict[str, Any]:
 
 
 def _untold(drive: Json) -> str | None:
-    """Why nothing can be said of what a drive wrote to its media; nothing where it can."""
+    """Return why a drive's media writes are unknown; None where they are known."""
     for moment in ("begin", "end"):
         if "media" not in drive[moment]:
             return str(drive[moment]["untold"])

@@ -23,7 +23,7 @@ FORMATS = {
     "parquet": "(FORMAT parquet, COMPRESSION zstd)",
     "json": "(FORMAT json, ARRAY true)",
 }
-"""Formats, and how DuckDB's COPY is told to write them."""
+"""Formats, and the options of DuckDB's COPY that write them."""
 
 
 OF_RUNS = {"fio-json": "iosonde.interop.fio.json_plus", "hdr": "iosonde.interop.hdr.log"}

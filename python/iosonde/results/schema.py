@@ -142,7 +142,7 @@ class Record(BaseModel):
     max_rss_bytes, exit status."""
     target: dict[str, Any]
     """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
-    temperature where the device tells (storage/describe.py)."""
+    temperature where the device reports it (storage/describe.py)."""
     setup: dict[str, Any] = {}
     """Setup between target and workload (execution/setups.py): `asked` (the case's `Setup`), `on` (the target
     under it), when and for which run it was made, in how many seconds and by which commands, and what came of it;
@@ -164,8 +164,8 @@ class Record(BaseModel):
     """Key-value workloads: what each block device did from before the start until all was durable
     (execution/instruments/device_totals.py)."""
     drives: list[dict[str, Any]] = []
-    """What each drive under the target told of its media, wear and temperature before and after the run, or why it told
-    nothing, and what the kernel handed it meanwhile (execution/instruments/drive_counters.py)."""
+    """What each drive under the target reported of its media, wear and temperature before and after the run, or why it
+    reported nothing, and what the kernel handed it meanwhile (execution/instruments/drive_counters.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
 

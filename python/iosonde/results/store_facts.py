@@ -1,4 +1,4 @@
-"""What a record tells of a key-value store: its database, what came of the values read, its memory, and its devices."""
+"""Facts about a key-value store in a record: its database, the values read, its memory, and its devices."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def _writes(stream: Json) -> bool:
 
 
 def _stalled_ns(store: Json, *, at_most: int) -> int | None:
-    """Time for which RocksDB says that it held writes back, summed over threads; no other store tells.
+    """Return the time that RocksDB stalled writes, summed over threads; no other store reports it.
 
-    It counts a write when it lets it go, which may be long after the end: more than all writers' time cannot be.
+    It counts a write when its stall ends, which may be long after the end: so at most all writers' time.
     """
     begin, end = store.get("statistics_at_begin") or {}, store.get("statistics_at_end") or {}
     if STALLS not in end:
@@ -70,5 +70,5 @@ def _outermost(totals: Sequence[Json]) -> list[Json]:
 
     Of devices that stand on each other each counts the same bytes, so they are not added up.
     """
-    told = [each for each in totals if each.get("outermost")]
-    return told or sorted(totals, key=lambda each: each["read_bytes"] + each["write_bytes"])[-1:]
+    outermost = [each for each in totals if each.get("outermost")]
+    return outermost or sorted(totals, key=lambda each: each["read_bytes"] + each["write_bytes"])[-1:]
