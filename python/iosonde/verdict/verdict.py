@@ -162,7 +162,7 @@ def _device_stalled(evidence: Evidence) -> RunWarning | None:
     stall = evidence.device_stall
     if stall is None or _engine_stalled(evidence) is not None:
         return None
-    waiting = f"had p99 {_time(stall.open_p99_ns)} or more" if stall.open_p99_ns else "queued requests meanwhile"
+    waiting = f"had p99 {_time(stall.open_p99_ns)} or more" if stall.open_p99_ns else "queued requests in that time"
     return _warning(
         "device_stalled",
         f"hardly any I/O completed for {_time(stall.length_ns)}; an open loop at the same rate would have {waiting}",

@@ -141,7 +141,7 @@ _LIST = (
     WarningKind(
         code="device_stalled",
         title="The device stalled: closed-loop latencies hide the waiting of later requests",
-        when="closed loop; an I/O took 100 ms and 20 mean latencies or more, and half of the I/Os expected meanwhile "
+        when="closed loop; an I/O took 100 ms and 20 mean latencies or more, and half of those expected in that time "
         "were missing",
         hint="measure with an open loop (`arrival`, `rate`) to include the waiting time",
         points_to="note",
