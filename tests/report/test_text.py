@@ -70,9 +70,9 @@ This result set is incomplete: 12 of 13 runs are complete; 1 failed.
 To continue: iosonde resume DIR/set --retry-failed
 
 Answer
-● A single 4 KiB I/O among 70/30 reads and writes takes 67.1 µs (median, p99 173
-  µs).
-○ 70/30 reads and writes reach 329 k IOPS: 4 KiB, queue depth 64.
+○ 4 KiB 70/30 reads and writes: 329 k IOPS at queue depth 64; not saturated.
+● 4 KiB 70/30 reads and writes with one I/O in flight: median latency 67.1 µs
+  (95 % CI 64.2–70.5 µs), p99 173 µs.
 Trust: No run has a verdict; 1 of 13 runs failed or stopped.
 
 Summary
@@ -85,8 +85,8 @@ depth    IOPS
 
 Findings
 ● 1 of 13 runs failed.
-● Little's law holds in all 12 runs: rates and latencies agree with each other.
-● 1 of 4 cases have fewer than 3 repeats and so no interval.
+● Little's law holds in all 12 runs long enough to check.
+● 1 of 4 cases have fewer than 3 repeats, so no CI.
 ◐ The cores were busy all the time (3 runs).
 
 All cases
