@@ -159,7 +159,7 @@ def test_a_second_writer_is_told_who_writes(result_set: ResultSet) -> None:
         """\
 `DIR` is being written by process PID
 
-hint: wait until it exits, or stop it with Ctrl-C; `report` and `sql` can read it meanwhile\
+hint: wait until it exits, or stop it with Ctrl-C; `report` and `sql` can read it at any time\
 """
     )
     assert ResultSet.open(result_set.directory).records() == []
