@@ -50,7 +50,7 @@ def test_the_second_run_of_overwrites_loads_again_unless_it_carries_over(tmp_pat
     assert all("`c0001-r1` left" in message for message in warned)
 
 
-def run(name: str, path: Path, operation: str, *, store: str = "rocksdb", kind: str = "loaded") -> Any:
+def a_run(name: str, path: Path, operation: str, *, store: str = "rocksdb", kind: str = "loaded") -> Any:
     workload = {
         "kind": "kv",
         "store": {"kind": store},
@@ -71,15 +71,15 @@ def reloads(databases: Databases, each: Any, **parameters: Any) -> tuple[bool, s
 def test_a_run_after_writes_loads_again_and_reads_in_a_row_do_not(tmp_path: Path) -> None:
     databases, path = Databases(), tmp_path / "db"
     kinds = ["update", "read", "read", "read_modify_write", "update", "read"]
-    assert [reloads(databases, run(f"r{number}", path, kind))[0] for number, kind in enumerate(kinds)] == [
+    assert [reloads(databases, a_run(f"r{number}", path, kind))[0] for number, kind in enumerate(kinds)] == [
         *(False, True, False, False, True, True)
     ]
 
 
 def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path) -> None:
     databases, path = Databases(), tmp_path / "db"
-    assert reloads(databases, run("first", path, "update"), carry_over=True) == (False, "")
-    assert reloads(databases, run("second", path, "read"), carry_over=True) == (False, "first")
+    assert reloads(databases, a_run("first", path, "update"), carry_over=True) == (False, "")
+    assert reloads(databases, a_run("second", path, "read"), carry_over=True) == (False, "first")
     instrument = CarriedOverState(SimpleNamespace(carried_over="first"))  # type: ignore[arg-type]
     [warning] = instrument.stop(without_engine(Failure(code="", message=""))).warnings
     assert warning.code == "carried_over_state" and "`first` left" in warning.message
@@ -87,18 +87,18 @@ def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path)
 
 def test_a_run_that_loads_an_empty_database_leaves_it_loaded(tmp_path: Path) -> None:
     databases, path = Databases(), tmp_path / "db"
-    reloads(databases, run("load", path, "update", kind="empty"))
-    assert reloads(databases, run("read", path, "read")) == (False, "")
+    reloads(databases, a_run("load", path, "update", kind="empty"))
+    assert reloads(databases, a_run("read", path, "read")) == (False, "")
 
 
 def test_databases_do_not_affect_each_other_and_trees_keep_theirs(tmp_path: Path) -> None:
     databases = Databases()
-    reloads(databases, run("a", tmp_path / "a", "update"))
-    assert reloads(databases, run("b", tmp_path / "b", "read")) == (False, "")
-    reloads(databases, run("c", tmp_path / "c", "update", store="lmdb"))
-    assert reloads(databases, run("d", tmp_path / "c", "read", store="lmdb")) == (False, "")
+    reloads(databases, a_run("a", tmp_path / "a", "update"))
+    assert reloads(databases, a_run("b", tmp_path / "b", "read")) == (False, "")
+    reloads(databases, a_run("c", tmp_path / "c", "update", store="lmdb"))
+    assert reloads(databases, a_run("d", tmp_path / "c", "read", store="lmdb")) == (False, "")
 
 
 def test_a_database_of_an_earlier_session_counts_as_written(tmp_path: Path) -> None:
-    assert reloads(Databases(), run("a", tmp_path, "read"))[0]
-    assert reloads(Databases(), run("a", tmp_path, "read"), carry_over=True) == (False, EARLIER_SESSION)
+    assert reloads(Databases(), a_run("a", tmp_path, "read"))[0]
+    assert reloads(Databases(), a_run("a", tmp_path, "read"), carry_over=True) == (False, EARLIER_SESSION)

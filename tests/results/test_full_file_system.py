@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,12 @@ from plans import a_record, hand_plan, tables
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet
 
+pytestmark = [pytest.mark.system, pytest.mark.needs("root", "mount", "umount")]
+
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a file system")
     directory = tmp_path / "small"
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", directory], check=True)
