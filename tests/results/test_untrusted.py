@@ -151,6 +151,7 @@ def test_an_own_name_that_is_no_own_name_is_refused(own: str, target: Path, tmp_
         ResultSet.open(directory)
 
 
+@pytest.mark.engine
 def test_consent_for_a_device_is_required_again_on_resume(target: Path, tmp_path: Path) -> None:
     """Without `--destroy` nothing is written; here the device does not even exist."""
     plan = plan_on(target).model_copy(update={"target": "/dev/iosonde-no-such-device"})

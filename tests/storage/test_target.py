@@ -245,7 +245,7 @@ def test_blocks_smaller_than_the_device_takes_are_refused_for_direct_io_only(
     with pytest.raises(TargetError) as caught:
         target.check(0, [4096, 512], "direct")
     assert str(caught.value).replace(target.name, "DIR") == snapshot("""\
-direct I/O of 512 B cannot be done on `DIR`: it takes multiples of 4 KiB
+direct I/O of 512 B is not supported on `DIR`: it takes multiples of 4 KiB
   on the file system ext4 mounted at `DIR`
 
 hint: start at that with `--set block_size=4KiB,...`, or measure through the page cache with `--set io_mode=buffered`\
