@@ -19,6 +19,8 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 
+pytestmark = pytest.mark.engine
+
 STUDY = """
 name = "two-depths"
 title = "Two depths"

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.needs("disk")]
 
 NOISE = {
     # What other work on the machine does to a run is no fault of the rules.
-    *("cpu_contention", "steal_time", "other_io", "core_saturated", "turnaround"),
+    *("cpu_contention", "steal_time", "other_io", "core_saturated", "turnaround", "engine_stalled"),
     # What this machine is, as its record says.
     *("cpu_governor", "io_scheduler", "one_hardware_queue", "throttled_device", "hot_device"),
 }
@@ -147,7 +147,7 @@ def test_the_harness_is_weighed_against_a_job_of_one_io_at_a_time(
     measure: Measure, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No disk is fast enough for it here, so the scale is made finer."""
-    monkeypatch.setattr(warning_kinds, "TOOL_SHARE", 1e-5)
+    monkeypatch.setattr(warning_kinds, "HARNESS_SHARE", 1e-5)
     assert "harness_cost" in codes(measure(disk))
     assert "harness_cost" not in codes(measure(disk, queue_depth=4))
 

@@ -87,6 +87,8 @@ class OfferedRates(Finding):
 def find(runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Return one finding per part with open-loop cases."""
     shares = _medians(runs, "achieved_rate_fraction").rename({"median": "share"})
+    if shares.is_empty():
+        return
     keys = ["case_id", "part", "stream"]
     achieved = [_medians(runs, name) for name in ("iops", "ops_per_sec")]
     rates = pl.concat(achieved).unique(subset=keys, keep="first", maintain_order=True).rename({"median": "achieved"})

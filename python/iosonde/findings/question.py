@@ -31,6 +31,8 @@ class Question:
     outcomes: pl.DataFrame | None = None
     """The view `runs`, for facts besides metrics."""
     support: Support = field(default_factory=Support)
+    _cells: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Cells of each metric, filled on first use: one analysis reads them several times."""
 
     @cached_property
     def part(self) -> Part:
@@ -53,12 +55,18 @@ class Question:
 
     def cells(self, metric: str | None = None) -> pl.DataFrame:
         """Return the cells of the analysis' metric, or of another."""
+        wanted = metric or self.analysis.metric
+        if wanted not in self._cells:
+            self._cells[wanted] = self._cells_of(wanted)
+        return self._cells[wanted]
+
+    def _cells_of(self, metric: str) -> pl.DataFrame:
         if self._is_of_window:
             return window_cells(
                 self.part,
                 self.cases,
                 self.runs,
-                metric or self.analysis.metric,
+                metric,
                 factors=[self.analysis.over, *self.by],
                 where=self.analysis.where,
             )
@@ -66,7 +74,7 @@ class Question:
             self.runs,
             self.cases,
             part=self.part.name,
-            metric=metric or self.analysis.metric,
+            metric=metric,
             factors=[self.analysis.over, *self.by],
             where=self.analysis.where,
         )

@@ -64,6 +64,8 @@ class BesidePublished(Finding):
 
 def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Compare own values with published ones, over all devices that they were published for."""
+    if not study.references:
+        return
     summary = case_metrics(runs)
     for reference in study.references:
         joined = beside(published(reference), of_part(cases, reference), summary).drop_nulls("ratio")

@@ -23,6 +23,8 @@ SCOPE_KEYS = ("stream", "operation")
 
 def overall(metrics: pl.DataFrame) -> pl.DataFrame:
     """Keep each run's (or case's) rows for the whole load: its only stream, or stream `all`; operation `all`."""
+    if ALL not in metrics["stream"]:
+        return metrics.filter(pl.col("operation") == ALL)
     each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
     several = (pl.col("stream") == ALL).any().over(each)
     return metrics.filter((pl.col("operation") == ALL) & ((pl.col("stream") == ALL) | ~several))
