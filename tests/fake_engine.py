@@ -174,6 +174,8 @@ def misbehave_later(how: str, spec: dict) -> None:
         case "hang":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             say("phase", phase="measure", edge="begin", at_ns=now_ns(), bytes=0)
+            if marker := os.environ.get("FAKE_ENGINE_MARKER"):
+                Path(marker).touch()
             time.sleep(60)
         case "closed output":
             result(0)

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from command_line import Iosonde
 from engines import real_engine
+from typer.testing import CliRunner
 from vocabulary import pages
 
-from iosonde.cli import COMMANDS, manual
+from iosonde.cli import COMMANDS, app, manual
 from iosonde.data import shipped
 
 OPTIONS = {
@@ -58,30 +59,30 @@ def test_measurements_of_the_concepts_page_run(iosonde: Iosonde, tmp_path: Path)
         assert ("open loop" if "--rate" in words else "closed loop") in done.stdout
 
 
-def test_the_tutorial_runs(iosonde: Iosonde, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the simulated drive, with a part of its runs so that it takes seconds."""
+SMALL = (
+    "--repeats",
+    "1",
+    "--set",
+    "queue_depth=1",
+    "--set",
+    "span=64MiB",
+    "--set",
+    "duration=50ms",
+    "--set",
+    "ramp=10ms",
+)
+
+
+@pytest.mark.engine
+def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the simulated drive, with a part of its runs, and in this process: each of its own imports all libraries."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     sections = [words for page, words in commands() if page == "tutorial.md" and "/mnt/disk" not in words]
     for words in sections:
-        less = (
-            [
-                "--repeats",
-                "1",
-                "--set",
-                "queue_depth=1",
-                "--set",
-                "span=64MiB",
-                "--set",
-                "duration=50ms",
-                "--set",
-                "ramp=10ms",
-            ]
-            if words[0] == "run"
-            else []
-        )
         small = [word.replace("sim:pm963", "sim:pm963,capacity=1GiB") for word in words]
-        done = iosonde(*small, *less, IOSONDE_ENGINE=str(real_engine()))
-        assert done.returncode == 0, (words, done.stderr)
+        done = CliRunner().invoke(app, [*small, *(SMALL if words[0] == "run" else ())])
+        assert done.exit_code == 0, (words, done.output, done.exception)
     assert (tmp_path / "first/report.html").exists()
     assert (tmp_path / "first.md").exists()
     assert list((tmp_path / "first-csv").iterdir())

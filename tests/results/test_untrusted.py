@@ -113,6 +113,8 @@ def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, 
         {"backend": {"kind": "ssd", "state_path": "/tmp/victim"}},
         {"verify": {"when": "after", "journal_directory": "/etc"}},
         {"streams": [{"name": "../../victim", "jobs": 1}]},
+        {"streams": [{"name": "..", "jobs": 1}]},
+        {"streams": [{"name": "x" * 129, "jobs": 1}]},
         {"store": {"kind": "rocksdb", "library": "lib/evil.so", "options": {}}},
         {"store": {"kind": "rocksdb", "library": None, "options": {"db_log_dir": "/tmp/x"}}},
         {"store": "rocksdb"},
@@ -124,6 +126,13 @@ def test_other_paths_in_a_spec_are_refused(workload: dict[str, Any], target: Pat
     own = plan.runs[0].spec["workload"]["target"]
     with pytest.raises(TargetError, match="names what its own target does not give"):
         Admission.of(with_target(plan, own, **workload), tmp_path / "set").check_plan()
+
+
+def test_a_stream_with_spaces_in_its_name_passes(target: Path, tmp_path: Path) -> None:
+    plan = plan_on(target)
+    own = plan.runs[0].spec["workload"]["target"]
+    streams = [{**stream, "name": "open, poisson"} for stream in plan.runs[0].spec["workload"]["streams"]]
+    Admission.of(with_target(plan, own, streams=streams), tmp_path / "set").check_plan()
 
 
 def test_a_library_in_the_result_set_is_refused(target: Path, tmp_path: Path) -> None:

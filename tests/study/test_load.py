@@ -235,6 +235,7 @@ def test_a_name_that_refers_to_nothing_is_named_with_what_there_is() -> None:
         refusal("[profiles.standard]", "[profiles.standard.factors]\njobs = [1, 2]"),
         refusal('name = "together"', 'name = "grid"'),
         refusal('{ name = "reader" }', '{ name = "writer" }'),
+        refusal('{ name = "reader" }', '{ name = "../reader" }'),
     ] == snapshot(
         [
             """\
@@ -300,6 +301,12 @@ hint: each part has a name of its own, not `control`, without `/`\
             """\
 two streams are called `writer`
   at `parts[together].streams[writer]`, line 24 of `mine.toml`\
+""",
+            """\
+a stream cannot be called `../reader`
+  at `parts[together].streams[../reader]`, line 24 of `mine.toml`
+
+hint: files are named after streams: at most 128 bytes, no `/`, no `.` in front\
 """,
         ]
     )

@@ -16,6 +16,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan
+from iosonde.storage.file_names import is_file_name
 from iosonde.storage.journal_entry import OWN_DIRECTORY
 from iosonde.storage.opening import open_target
 from iosonde.storage.target import Target
@@ -64,7 +65,7 @@ class Admission:
         if named != expected:
             return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"
         names = [stream["name"] for stream in workload.get("streams", ())]
-        if any(not _NAME.fullmatch(name) for name in names):
+        if not all(map(is_file_name, names)):
             return "a stream's name cannot be part of a file name"
         if (workload.get("backend") or {}).get("state_path") is not None:
             return "the spec names a file for the state of a simulated drive"

@@ -12,6 +12,7 @@ from typing import Any
 from iosonde import workload as workloads
 from iosonde.data import reference_file
 from iosonde.errors import StudyError
+from iosonde.storage.file_names import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study.location import Keys, StudyFile
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study
@@ -82,6 +83,12 @@ def _check_part(part: Part, source: StudyFile, at: Keys, workload: Workload) -> 
     for index, stream in enumerate(part.streams):
         if stream.name in streams[:index]:
             raise StudyError(f"two streams are called `{stream.name}`", where=source.where(*at, "streams", index))
+        if not is_file_name(stream.name):
+            raise StudyError(
+                f"a stream cannot be called `{stream.name}`",
+                where=source.where(*at, "streams", index),
+                hint=f"files are named after streams: at most {MOST_BYTES} bytes, no `/`, no `.` in front",
+            )
         check_parameters(stream.set, source, (*at, "streams", index, "set"), workload=workload)
     for name, levels in part.factors.items():
         check_levels(name, levels, source, (*at, "factors", name), workload=workload, streams=streams)

@@ -19,6 +19,9 @@ from iosonde.units import compact_duration, compact_size, parse_duration
 UNKNOWN_SPAN_BYTES = 1 << 30
 """The range of a job whose size the job file leaves to the target."""
 
+_LONGEST_NAME = 100
+"""Characters of a name of a part or stream; files are named after it."""
+
 _ALIGNMENT = 1 << 20
 """Ranges begin at multiples of this, which any block size of direct I/O divides that can be used at all."""
 
@@ -64,7 +67,7 @@ def _title(group: Sequence[Job]) -> str:
 
 def _distinct(name: str, taken: set[str]) -> str:
     """A name that may stand in a study, in the names of its cases and of files."""
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "job"
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:_LONGEST_NAME] or "job"
     candidates = itertools.chain([plain], (f"{plain}-{number}" for number in itertools.count(2)))
     distinct = next(candidate for candidate in candidates if candidate not in taken)
     taken.add(distinct)
