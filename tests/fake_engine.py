@@ -199,7 +199,9 @@ def misbehave_later(how: str, spec: dict) -> None:
 
 
 def main() -> None:
-    assert sys.argv[1:] == ["--stop-at-eof"], sys.argv
+    stop_at_eof, *identities = sys.argv[1:]
+    assert stop_at_eof == "--stop-at-eof", sys.argv
+    assert all(each.startswith("--identity=") for each in identities), sys.argv
     # Byte by byte, so that what follows the spec stays in the pipe for select.
     line = b""
     while not line.endswith(b"\n"):
