@@ -1,6 +1,6 @@
 //! An open RocksDB, and one thread's access to it.
 //!
-//! Every call into C goes through the functions of [`Library`]. Each object is made, used and destroyed by the same library;
+//! Every call into C goes through the functions of [`RocksDb`]. Each object is made, used and destroyed by the same library;
 //! sessions borrow the database, so they end before it is closed.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use iosonde_kv::{ASSERTIONS, About, Code, KvError, Lent, Place, Session, Store};
 use iosonde_protocol::Direction;
 
 use crate::NAME;
-use crate::library::{Handle, Library};
+use crate::library::{Handle, RocksDb};
 use crate::settings::{Options, Settings};
 use crate::statistics;
 
@@ -24,7 +24,7 @@ const PERF_LEVEL_DISABLE: c_int = 1;
 
 /// An open database.
 pub(crate) struct Database {
-    library: Library,
+    library: RocksDb,
     settings: Settings,
     handle: Handle,
     /// Holds the statistics.
@@ -42,7 +42,7 @@ unsafe impl Send for Database {}
 unsafe impl Sync for Database {}
 
 impl Database {
-    pub(crate) fn open(library: &Library, settings: &Settings, place: &Place) -> Result<Database, KvError> {
+    pub(crate) fn open(library: &RocksDb, settings: &Settings, place: &Place) -> Result<Database, KvError> {
         let Place::Directory { path, log } = place else {
             return Err(KvError::new(
                 Code::Internal,

@@ -14,7 +14,7 @@ use iosonde_kv::{Demands, KvError, Opener, Place, Store};
 use serde_json::Value;
 
 use crate::database::Database;
-use crate::library::Library;
+use crate::library::RocksDb;
 use crate::settings::Settings;
 
 /// The store's name in messages.
@@ -24,7 +24,7 @@ const KEY_BYTES_MAX: u64 = 8 << 20;
 
 /// Opens RocksDB.
 pub struct RocksdbOpener {
-    library: Library,
+    library: RocksDb,
     settings: Settings,
 }
 
@@ -34,7 +34,7 @@ impl RocksdbOpener {
     /// # Errors
     /// When there is no usable library, or it does not take an option.
     pub fn new(library: Option<&str>, options: &BTreeMap<String, Value>) -> Result<RocksdbOpener, KvError> {
-        let library = Library::load(library)?;
+        let library = RocksDb::load(library)?;
         let settings = Settings::read(&library, options)?;
         Ok(RocksdbOpener { library, settings })
     }

@@ -4,10 +4,11 @@
 //! of `rocksdb/c.h` that have been there, unchanged, since RocksDB 6; the library is never unloaded, since RocksDB leaves
 //! threads and static objects behind.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::path::{Path, PathBuf};
 
 use iosonde_kv::{Code, KvError};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// What a study calls the RocksDB that is compiled in.
 const BUNDLED: &str = "bundled";
@@ -125,15 +126,15 @@ functions! {
 
 /// A RocksDB that can be called.
 #[derive(Clone)]
-pub(crate) struct Library {
+pub(crate) struct RocksDb {
     pub(crate) call: Functions,
     /// The file, or where else it comes from.
     pub(crate) file: PathBuf,
 }
 
-impl Library {
+impl RocksDb {
     /// The one that is named, or the newest that the system has.
-    pub(crate) fn load(named: Option<&str>) -> Result<Library, KvError> {
+    pub(crate) fn load(named: Option<&str>) -> Result<RocksDb, KvError> {
         match named {
             Some(BUNDLED) => bundled_library(),
             Some(name) => load_file(Path::new(name)),
@@ -167,17 +168,17 @@ impl Library {
 }
 
 #[cfg(feature = "bundled")]
-fn bundled_library() -> Result<Library, KvError> {
+fn bundled_library() -> Result<RocksDb, KvError> {
     // SAFETY: the addresses are those of the functions of these names, linked in from RocksDB itself.
     let call = unsafe { Functions::from_addresses(&bundled::addresses()) };
-    Ok(Library {
+    Ok(RocksDb {
         call,
         file: PathBuf::from(BUNDLED),
     })
 }
 
 #[cfg(not(feature = "bundled"))]
-fn bundled_library() -> Result<Library, KvError> {
+fn bundled_library() -> Result<RocksDb, KvError> {
     Err(KvError::new(
         Code::Library,
         "this engine was built without a RocksDB of its own",
@@ -185,32 +186,25 @@ fn bundled_library() -> Result<Library, KvError> {
     ))
 }
 
-fn load_file(path: &Path) -> Result<Library, KvError> {
+fn load_file(path: &Path) -> Result<RocksDb, KvError> {
     let name = path.display();
-    let c_path = CString::new(path.to_string_lossy().as_bytes()).map_err(|_| {
+    // SAFETY: loading runs the library's initialisers, which is what whoever names it asks for.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         KvError::new(
             Code::Library,
-            format!("a library's name has a zero byte: `{name}`"),
-            "correct the name",
+            format!("the library `{name}` cannot be loaded: {reason}"),
+            "install RocksDB (Debian and Ubuntu: `apt-get install librocksdb7.8` or another version), or name its `librocksdb.so`",
         )
     })?;
-    // SAFETY: the path is a C string. Loading runs the library's initialisers, which is what whoever names it asks for.
-    let handle = unsafe { libc::dlopen(c_path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if handle.is_null() {
-        return Err(KvError::new(
-            Code::Library,
-            format!("the library `{name}` cannot be loaded: {}", linker_error()),
-            "install RocksDB (Debian and Ubuntu: `apt-get install librocksdb7.8` or another version), or name its `librocksdb.so`",
-        ));
-    }
+    // SAFETY: only addresses are taken here; their types are stated below, where they become functions.
+    let address = |name: &&str| unsafe { library.get::<*mut c_void>(name.as_bytes()) }.map(|symbol| *symbol);
     let addresses: Vec<*mut c_void> = NAMES
         .iter()
-        .map(|name| {
-            let name = CString::new(*name).expect("names have no zero byte");
-            // SAFETY: the handle is valid and the name a C string.
-            unsafe { libc::dlsym(handle, name.as_ptr()) }
-        })
+        .map(|name| address(name).unwrap_or(std::ptr::null_mut()))
         .collect();
+    // RocksDB leaves threads and static objects behind, so the library stays loaded.
+    std::mem::forget(library);
     let missing: Vec<&str> = NAMES
         .iter()
         .zip(&addresses)
@@ -237,21 +231,10 @@ fn load_file(path: &Path) -> Result<Library, KvError> {
     }
     // SAFETY: the functions were found by their names in a library that has RocksDB's C interface.
     let call = unsafe { Functions::from_addresses(&addresses) };
-    Ok(Library {
+    Ok(RocksDb {
         call,
         file: file_of(addresses[0]).unwrap_or_else(|| path.to_owned()),
     })
-}
-
-fn linker_error() -> String {
-    // SAFETY: the call returns null or a C string that lasts until the next call from this thread.
-    unsafe {
-        let error = libc::dlerror();
-        if error.is_null() {
-            return "the linker does not say why".into();
-        }
-        CStr::from_ptr(error).to_string_lossy().into_owned()
-    }
 }
 
 /// The file that a function was loaded from, with links followed.
@@ -317,7 +300,7 @@ mod tests {
     }
 
     fn refused(named: &str) -> KvError {
-        let error = Library::load(Some(named)).err().expect("it cannot be used");
+        let error = RocksDb::load(Some(named)).err().expect("it cannot be used");
         assert_eq!(error.code, Code::Library);
         assert_eq!(error.context, "`store.library`");
         assert!(!error.hint.is_empty());

@@ -12,7 +12,7 @@ use iosonde_kv::{KvError, options};
 use serde_json::Value;
 
 use crate::NAME;
-use crate::library::{Handle, Library};
+use crate::library::{Handle, RocksDb};
 
 /// Of `BlockBasedTableOptions`, RocksDB 7.8.
 const TABLE: &[&str] = &[
@@ -204,7 +204,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Has RocksDB look at every option by itself.
-    pub(crate) fn read(library: &Library, given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+    pub(crate) fn read(library: &RocksDb, given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
         let mut settings = Settings {
             text: String::new(),
             beside: BTreeMap::new(),
@@ -270,13 +270,13 @@ impl Settings {
 
 /// Options of RocksDB, which free themselves.
 pub(crate) struct Options<'a> {
-    library: &'a Library,
+    library: &'a RocksDb,
     pub(crate) handle: Handle,
 }
 
 impl<'a> Options<'a> {
     /// RocksDB's defaults, changed by a text.
-    pub(crate) fn parse(library: &'a Library, text: &str) -> Result<Options<'a>, String> {
+    pub(crate) fn parse(library: &'a RocksDb, text: &str) -> Result<Options<'a>, String> {
         let text = CString::new(text).map_err(|_| "it has a zero byte".to_owned())?;
         // SAFETY: the objects were just made by this library; the text is a C string.
         unsafe {
@@ -308,7 +308,7 @@ fn nested(table: &[String]) -> String {
 }
 
 /// RocksDB's word on one option.
-fn judge(library: &Library, name: &str, value: &Value, text: &str) -> Result<(), KvError> {
+fn judge(library: &RocksDb, name: &str, value: &Value, text: &str) -> Result<(), KvError> {
     let Err(words) = Options::parse(library, text) else {
         return Ok(());
     };
