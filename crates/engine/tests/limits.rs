@@ -1,9 +1,9 @@
 //! The engine in want of memory or CPU: it reports that, and does not die of it.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -95,18 +95,47 @@ fn stalls(events: &[Value]) -> (u64, u64) {
     )
 }
 
+/// Sleep of the engine's heartbeat: the stop may begin this long before the detected stall.
+const BEAT_NS: u64 = 5_000_000;
+
+/// Runs a spec and stops the engine several times once it has measured an interval; returns its events and how long it
+/// was stopped. The durations are measured, because a busy machine prolongs every sleep.
+fn run_with_stops(spec: &Value, stops: u32, stop: Duration) -> (Vec<Value>, u64) {
+    let mut child = start(&mut engine(), spec);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next_event = || {
+        lines
+            .next()
+            .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap())
+    };
+    let mut events = Vec::new();
+    while events.last().is_none_or(|event: &Value| event["event"] != "interval") {
+        events.push(next_event().expect("an interval is reported before the end"));
+    }
+    let mut stopped_ns = 0;
+    for _ in 0..stops {
+        signal(&child, libc::SIGSTOP);
+        let began = Instant::now();
+        std::thread::sleep(stop);
+        stopped_ns += began.elapsed().as_nanos() as u64;
+        signal(&child, libc::SIGCONT);
+        std::thread::sleep(stop.min(Duration::from_millis(50)));
+    }
+    events.extend(std::iter::from_fn(next_event));
+    child.wait().unwrap();
+    (events, stopped_ns)
+}
+
 #[test]
 fn an_engine_that_was_stopped_for_a_while_reports_how_long_and_in_which_intervals() {
     for queue_depth in [1, 16] {
-        let child = start(&mut engine(), &spec(1, queue_depth, 4));
-        std::thread::sleep(Duration::from_millis(1000));
-        signal(&child, libc::SIGSTOP);
-        std::thread::sleep(Duration::from_millis(2000));
-        signal(&child, libc::SIGCONT);
-        let (events, _) = events(child);
+        let (events, stopped_ns) = run_with_stops(&spec(1, queue_depth, 4), 1, Duration::from_secs(2));
         let (stalled_ns, longest_ns) = stalls(&events);
-        assert!((1_900_000_000..3_000_000_000).contains(&longest_ns), "{longest_ns}");
-        assert!(stalled_ns >= longest_ns);
+        assert!(
+            longest_ns + 2 * BEAT_NS >= stopped_ns,
+            "{longest_ns} of {stopped_ns} ns"
+        );
+        assert!((longest_ns..=4_000_000_000).contains(&stalled_ns), "{stalled_ns}");
         let intervals: Vec<u64> = events
             .iter()
             .filter(|event| event["event"] == "interval")
@@ -120,21 +149,20 @@ fn an_engine_that_was_stopped_for_a_while_reports_how_long_and_in_which_interval
             intervals.iter().sum::<u64>(),
         );
         assert!(whole >= 2, "{intervals:?}");
-        assert!(sum.abs_diff(stalled_ns) < 50_000_000, "{intervals:?} and {stalled_ns}");
+        // A stall that is shorter than two beats at the end of an interval is not yet known when it is reported.
+        assert!(
+            sum.abs_diff(stalled_ns) <= 2 * BEAT_NS * intervals.len() as u64,
+            "{intervals:?} and {stalled_ns}"
+        );
     }
 }
 
 #[test]
-fn an_engine_that_is_stopped_half_of_the_time_reports_about_half() {
-    let child = start(&mut engine(), &spec(1, 16, 3));
-    std::thread::sleep(Duration::from_millis(200));
-    for _ in 0..20 {
-        signal(&child, libc::SIGSTOP);
-        std::thread::sleep(Duration::from_millis(50));
-        signal(&child, libc::SIGCONT);
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let (events, _) = events(child);
+fn short_stops_add_up() {
+    let (events, stopped_ns) = run_with_stops(&spec(1, 16, 3), 10, Duration::from_millis(50));
     let (stalled_ns, _) = stalls(&events);
-    assert!(stalled_ns > 700_000_000, "{stalled_ns} of about 1 s");
+    assert!(
+        stalled_ns as f64 > 0.8 * stopped_ns as f64,
+        "{stalled_ns} of {stopped_ns} ns"
+    );
 }
