@@ -116,19 +116,23 @@ pub fn run_telling(workload: &BlockWorkload, tell: &mut dyn FnMut(Event)) -> Res
     )
 }
 
+/// What the intervals of the measurement recorded for an operation.
+pub fn measured(intervals: &[Interval], operation: Operation) -> impl Iterator<Item = &OperationInterval> {
+    intervals
+        .iter()
+        .filter(|interval| interval.phase == Phase::Measure)
+        .flat_map(|interval| &interval.streams)
+        .flat_map(|stream| &stream.operations)
+        .filter(move |entry| entry.operation == operation)
+}
+
 /// Sum over the intervals of the measurement: (count, bytes, sum of completion latencies in ns) of an operation.
 pub fn totals(intervals: &[Interval], operation: Operation) -> (u64, u64, u64) {
-    let measured = intervals.iter().filter(|interval| interval.phase == Phase::Measure);
-    let operations = measured
-        .flat_map(|interval| &interval.streams)
-        .flat_map(|stream| &stream.operations);
-    operations
-        .filter(|entry| entry.operation == operation)
-        .fold((0, 0, 0), |(count, bytes, sum), entry| {
-            (
-                count + entry.count,
-                bytes + entry.bytes,
-                sum + entry.completion_latency.sum_ns,
-            )
-        })
+    measured(intervals, operation).fold((0, 0, 0), |(count, bytes, sum), entry| {
+        (
+            count + entry.count,
+            bytes + entry.bytes,
+            sum + entry.completion_latency.sum_ns,
+        )
+    })
 }
