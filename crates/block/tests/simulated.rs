@@ -304,6 +304,21 @@ fn a_target_that_cannot_keep_up_is_told_by_what_was_due_and_what_was_started() {
 }
 
 #[test]
+fn a_target_that_keeps_up_starts_everything_that_is_due_at_once() {
+    for arrival in [
+        Arrival::Poisson { rate: 50_000.0 },
+        Arrival::Constant { rate: 50_000.0 },
+    ] {
+        let (result, _) = run(&one_server(10_000, arrival.clone(), 3)).unwrap();
+        let schedule = result.jobs[0].schedule.unwrap();
+        assert_within(schedule.due as f64, 200_000.0, 0.01);
+        // An arrival at the very end of the measurement counts as due, but the load has ended by then.
+        assert!(schedule.due - schedule.started <= 1, "{arrival:?}: {schedule:?}");
+        assert_eq!(schedule.start_lag_ns_max, 0, "{arrival:?}");
+    }
+}
+
+#[test]
 fn load_and_pause_can_alternate() {
     let mut workload = simulated(Service::Constant);
     workload.ramp.duration_ns = 0;
