@@ -90,16 +90,18 @@ def _print_outcome(counts: Outcome, result_set: ResultSet, directory: Path) -> N
         messages.warning(f"error: {bad} of {total} runs failed; the results below are not representative")
     messages.info(f"{counts.complete} of {total} runs complete, in {directory}")
     if counts.unsupported:
-        messages.info(f"{counts.unsupported} unsupported combinations skipped (see report)")
+        messages.info(f"{_counted(counts.unsupported, 'unsupported combination')} skipped (see report)")
     if counts.refused:
-        messages.warning(f"{_runs(counts.refused)} refused because of a setting of the study. Correct it and run again")
+        refused = _counted(counts.refused, "run")
+        messages.warning(f"{refused} refused because of a setting of the study. Correct it and run again")
     if counts.failed:
-        messages.warning(f"{_runs(counts.failed)} failed. Repeat them with: iosonde resume {directory} --retry-failed")
+        failed = _counted(counts.failed, "run")
+        messages.warning(f"{failed} failed. Repeat them with: iosonde resume {directory} --retry-failed")
     warn_of_problems(result_set)
 
 
-def _runs(number: int) -> str:
-    return f"{number} run{'s' * (number != 1)}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _total(result_set: ResultSet) -> str:

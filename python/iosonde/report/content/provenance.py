@@ -147,10 +147,16 @@ def rerun(source: Source) -> str:
     return shlex.join(words)
 
 
-def resume(source: Source) -> str:
-    """Return the command that continues an incomplete result set."""
-    retry = ["--retry-failed"] if source.failed else []
-    return shlex.join(["iosonde", "resume", str(source.directory), *retry])
+def completion(source: Source) -> tuple[str, str]:
+    """Return the command that completes a result set, after the words that introduce it.
+
+    Runs that were refused because of a setting of the study would be refused again, so they are not retried.
+    """
+    retryable = [record for record in source.failed if not record.refused]
+    if source.failed and not (retryable or source.stopped or source.missing):
+        return "To run the corrected study", rerun(source)
+    retry = ["--retry-failed"] if retryable else []
+    return "To continue", shlex.join(["iosonde", "resume", str(source.directory), *retry])
 
 
 def devices_text(source: Source) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.report.charts import svg, theme
-from iosonde.report.content.provenance import headline, provenance, rerun, resume
+from iosonde.report.content.provenance import completion, headline, provenance, rerun
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.table import folded
 from iosonde.report.material.quantities import case_name
@@ -61,7 +61,7 @@ def render(report: Report) -> str:
         incomplete=incomplete,
         provenance=provenance,
         rerun=rerun,
-        resume=resume,
+        completion=completion,
     )
     return str(text).lstrip()
 

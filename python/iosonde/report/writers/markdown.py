@@ -11,7 +11,7 @@ from pathlib import Path
 
 from iosonde.report.charts.figure import Figure
 from iosonde.report.charts.files import save
-from iosonde.report.content.provenance import headline, provenance, rerun, resume
+from iosonde.report.content.provenance import completion, headline, provenance, rerun
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled, Section
 from iosonde.report.content.table import Cell, Table, folded
@@ -37,7 +37,8 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
         yield from ("", f"> **{report.simulated.capitalize()}:** {WARNING}.")
     for source in report.sources:
         if problem := incomplete(source):
-            yield from ("", f"> **This result set is incomplete.** {escape(problem)}. To continue: `{resume(source)}`")
+            words, command = completion(source)
+            yield from ("", f"> **This result set is incomplete.** {escape(problem)}. {words}: `{command}`")
     for chapter in report.chapters:
         yield from _answer(chapter, several)
         yield from _results(chapter, folder, several)

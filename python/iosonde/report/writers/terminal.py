@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from iosonde.report.content.provenance import headline, resume
+from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled
 from iosonde.report.content.table import SCOPE, VERDICT, Cell, Table, folded
@@ -49,7 +49,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None) -
 def _incomplete(source: Source, console: Console) -> None:
     if problem := incomplete(source):
         _wrapped(console, f"This result set is incomplete: {problem}.", style="bold yellow")
-        console.print(Text(f"To continue: {resume(source)}"), soft_wrap=True)
+        console.print(Text(": ".join(completion(source))), soft_wrap=True)
 
 
 def _answer(chapter: Chapter, console: Console) -> None:
