@@ -114,7 +114,7 @@ def test_the_report_finds_what_the_procedure_decided(tmp_path: Path) -> None:
     assert not [title for title in titles if "preparation" in title]
 
 
-def test_a_study_that_is_stopped_goes_on_with_a_target_prepared_anew(tmp_path: Path) -> None:
+def test_a_resumed_study_prepares_its_target_again_and_keeps_completed_rounds(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     plan = plan_of(str(tmp_path / "on"), settings={"fill": "50"})
     watcher = _StopAfter(5)
@@ -123,7 +123,7 @@ def test_a_study_that_is_stopped_goes_on_with_a_target_prepared_anew(tmp_path: P
     before = {record.run_id: record.ended_at for record in ResultSet.open(tmp_path / "set").records()}
     noted = _StopAfter(None)
     result_set = resume(tmp_path / "set", observer=noted)
-    assert any("prepared anew" in note for note in noted.notes)
+    assert any("the target is prepared again" in note for note in noted.notes)
     records = {record.run_id: record for record in result_set.records()}
     assert {run_id: records[run_id].ended_at for run_id in before} == before
     again = [record for record in result_set.records() if record.run_id not in before]

@@ -355,11 +355,11 @@ def test_blocks_that_direct_io_cannot_do_here_are_named_with_those_it_can(
     directory = loop_file_system(sector_bytes=4096).directory
     text = STUDY.replace("1GiB", "4MiB")
     assert refusal(text, directory) == snapshot("""\
-direct I/O of 512 B cannot be done on `DIR`: it takes multiples of 4 KiB
+direct I/O of 512 B is not supported on `DIR`: it takes multiples of 4 KiB
   on the file system ext4 mounted at `DIR`
   in case `grid/block_size=512B/queue_depth=1/operation=read`, by the parameter `block_size`
 
-hint: leave out what cannot be done: `--set block_size=4KiB`\
+hint: leave out unsupported values: `--set block_size=4KiB`\
 """)
     plan = plan_of(text, directory, settings={"block_size": "4KiB,1MiB"})
     assert {case.levels.get("block_size") for case in plan.cases} == {4096, None}
