@@ -40,7 +40,7 @@ def iosonde() -> Iosonde:
             [sys.executable, "-m", "iosonde", *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,  # For one that hangs: reports take a minute where other work has the CPU.
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "COLUMNS": "120", **environment},
             check=False,

@@ -37,11 +37,11 @@ def test_without_an_engine_nothing_can_run_and_the_exit_code_says_so(iosonde: Io
     assert "IOSONDE_ENGINE" in shown.stdout
 
 
-def test_an_engine_that_says_nothing_sensible_is_as_good_as_none(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_an_engine_without_a_version_does_not_respond(iosonde: Iosonde, tmp_path: Path) -> None:
     silent = tmp_path / "engine"
     silent.write_text("#!/bin/sh\necho hello\n")
     silent.chmod(0o755)
-    shown = iosonde("doctor", IOSONDE_ENGINE=str(silent))
+    shown = iosonde("doctor", IOSONDE_ENGINE=str(silent), COLUMNS="250")
     assert shown.returncode == 1
     assert "does not respond" in shown.stdout
 

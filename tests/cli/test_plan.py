@@ -120,7 +120,7 @@ hint: name a directory, or a file that does not exist yet
             """\
 error: `DIR/precious` exists already, and would be overwritten
 
-hint: name a file that does not exist yet, or the directory `DIR`: iosonde then makes its own file there
+hint: name a file that does not exist yet, or the directory `DIR`: iosonde then creates its own file there
 """,
             """\
 error: `null:1GiB` is too small: 1 GiB, and 2 GiB are needed

@@ -56,7 +56,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def iosonde(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "iosonde", *arguments], cwd=home, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "iosonde", *arguments], cwd=home, capture_output=True, text=True, timeout=300
     )
 
 
