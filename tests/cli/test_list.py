@@ -9,41 +9,41 @@ def test_list_shows_every_study_with_the_size_of_its_profiles(iosonde: Iosonde) 
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout == snapshot("""\
 One device
-  quick                           2 min  What this disk delivers, in two minutes
+  quick                           2 min  Two-minute overview of a disk
   davidovic2019-grid             44 min  Bandwidth over block size and queue depth
-  han2021-device                  9 min  One device under 64 threads with a file each
+  han2021-device                  9 min  Buffered and direct I/O with 64 threads and a file each
   jo2024-mixed                   13 min  IOPS and five-nines latency under a 70/30 mix
   master2010-iops                10 min  IOPS over threads
   master2010-surface             36 min  Bandwidth surface over block size and threads
 
 Latency under load
-  act                           ≤72 min  Aerospike's load: how many times it passes
+  act                           ≤72 min  Highest passing Aerospike ACT load
   latency-curve                  16 min  Response latency over offered load
-  write-stress                    9 min  Reads while writes saturate the target
+  write-stress                    9 min  Read latency under write saturation
 
 Sustained performance
-  idle-recovery                  ≤2.6 h  What a pause recovers
+  idle-recovery                  ≤2.6 h  Write performance recovery after idle time
   master2010-degradation         80 min  Performance after an hour of random writes
-  mixed-endurance                40 min  Five nines of a mixed load that does not end
-  snia-cross-stimulus-recovery    1.8 h  Sequential, then random, then sequential writes again
-  snia-host-idle-recovery        ≤1.8 h  Random writes with pauses between
+  mixed-endurance                40 min  Five-nines latency under a sustained 70/30 mix
+  snia-cross-stimulus-recovery    1.8 h  Recovery after switching between sequential and random writes
+  snia-host-idle-recovery        ≤1.8 h  Random writes with idle periods
   snia-iops                      ≤4.0 h  Random IOPS in steady state, by block size and mix
   snia-latency                  ≤43 min  Latency in steady state with one I/O in flight
   snia-throughput               ≤17 min  Sequential throughput in steady state
-  snia-write-saturation          65 min  Write saturation of a device that was purged
+  snia-write-saturation          65 min  Write saturation after a purge
 
 Arrays and file systems
-  array-degraded                 77 min  Arrays that lost a member [root, 4 devices]
-  davidovic2019-raid0            71 min  One, two and three drives in RAID 0 [root, 3 devices]
-  filesystems                    40 min  What a file system costs [root]
+  array-degraded                 77 min  Degraded and rebuilding arrays [root, 4 devices]
+  davidovic2019-raid0            71 min  RAID 0 scaling from one to three drives [root, 3 devices]
+  filesystems                    40 min  File system overhead [root]
   han2021-raid                   79 min  RAID levels compared with their expected throughput [root, 8 devices]
-  systems                        35 min  Two systems side by side
+  systems                        35 min  Comparison of two systems
 
 Databases
   han2021-dbbench                46 min  RocksDB: fills and reads with 64 write buffers [RocksDB]
-  log-device                     21 min  RocksDB's write-ahead log on a device of its own [RocksDB]
-  symas2018                      61 min  LMDB and RocksDB: loading, and reading while writing [root, RocksDB]
-  ycsb                           54 min  YCSB's six workloads on four stores [memory limit, RocksDB]
+  log-device                     21 min  RocksDB write-ahead log on a separate device [RocksDB]
+  symas2018                      61 min  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
+  ycsb                           54 min  YCSB workloads A to F on four stores [memory limit, RocksDB]
 
 Times are those of the profile `standard`. Details: iosonde show STUDY
 """)

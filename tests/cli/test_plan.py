@@ -18,7 +18,7 @@ def test_plan_shows_every_case_its_cost_and_what_is_made(iosonde: Iosonde, tmp_p
     shown = iosonde("plan", "quick", "--target", tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert anonymous(shown.stdout, tmp_path) == snapshot("""\
-What this disk delivers, in two minutes (quick, profile standard)
+Two-minute overview of a disk (quick, profile standard)
 on DIR
 
 sequential: Sequential, 1 MiB (4 cases x 3 runs of 2 s)

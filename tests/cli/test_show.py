@@ -10,7 +10,7 @@ def test_show_tells_question_factors_profiles_and_source(iosonde: Iosonde) -> No
     shown = iosonde("show", "han2021-device")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.replace(str(CHECKOUT), "CHECKOUT") == snapshot("""\
-One device under 64 threads with a file each (han2021-device)
+Buffered and direct I/O with 64 threads and a file each (han2021-device)
 
 Does the page cache help or hinder this device, and does it matter whether
 access is sequential or random?
