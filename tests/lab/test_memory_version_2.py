@@ -38,7 +38,7 @@ def test_a_limit_too_small_is_out_of_memory_and_swap_does_not_help(limits: dict[
     record = limits["too_little"]["record"]
     assert record["outcome"] == "failed"
     assert record["failure"]["code"] == "out_of_memory"
-    assert "1 MiB of memory are too little" in record["failure"]["message"]
+    assert "the memory limit of 1 MiB is too small" in record["failure"]["message"]
     assert "memory_limit" in record["failure"]["hint"]
     assert record["memory"]["oom_kills"] == 1
     assert limits["swapped_out"] == 0
@@ -59,5 +59,5 @@ def test_a_kill_in_the_middle_of_a_load_leaves_nothing_after_cleanup(limits: dic
 def test_a_group_that_processes_stand_in_has_no_room_for_a_limit(limits: dict[str, Any]) -> None:
     """As in a container: its kernel lets a group have processes or groups with controllers, and not both."""
     assert limits["occupied"]["what"].startswith(f"cannot limit memory to {LIMIT} bytes in `/sys/fs/cgroup/occupied/")
-    assert "processes of this container" in limits["occupied"]["hint"]
+    assert "run iosonde outside this container" in limits["occupied"]["hint"]
     assert limits["occupied"]["groups"] == [] and limits["occupied"]["journal"] == []
