@@ -59,7 +59,7 @@ def test_single_runs_decide_nothing() -> None:
     # Two cases are fewer than an interval over cases needs.
     assert found.choice == "unclear"
     [said] = sentences([found], NAMES)
-    assert "undecided; run both in one session" in said
+    assert "undecided; more repeats" in said
 
 
 def test_one_win_and_one_loss_within_a_workload_are_no_win() -> None:

@@ -181,7 +181,7 @@ def _advice(each: Recommendation, names: Mapping[str, str]) -> str:
         case "either":
             return "no difference above 5 %"
         case "unclear":
-            return "undecided; run both in one session with `--against`, or add result sets of other days"
+            return "undecided; more repeats, or a study with both systems as a factor, can decide it"
         case choice:
             why = {"rate": "higher rate", "tail": "same rate, shorter tail", "both": "higher rate and shorter tail"}
             other = names["baseline" if choice == "contender" else "contender"]
