@@ -218,6 +218,7 @@ def _case(
         levels=levels,
         parameters=parameters,
         cost=Cost(seconds=10, write_bytes=0),
+        device_state="not_applicable" if parameters["read_fraction"] == 1 else "preconditioned",
     )
 
 

@@ -205,7 +205,7 @@ def test_bars_hold_what_was_published_of_their_own_levels_and_far_ones_stay_visi
 def test_published_accounts_stand_below_the_case_they_match(tmp_path: Path) -> None:
     [chapter] = collect([_reading(tmp_path, kind="accounts", metrics=["iops"])]).chapters
     table = next(each for each in chapter.tables if each.title == "Reading")
-    assert table.heads == ["Load", "Whose", "IOPS"]
+    assert table.heads == ["Load", "Source", "IOPS"]
     assert [(row[0].text, row[1].text) for row in table.rows[:7]] == [
         ("readrandom", "measured"),
         *(("readrandom", f"raid{level}, published") for level in (0, 1, 10, 5, 6)),

@@ -7,7 +7,7 @@ import pytest
 from iosonde.findings.finding import TOPICS
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.content.sections import _VIEWS_OF_TOPIC, BESIDE
-from iosonde.report.content.table import Cell, Table, folded
+from iosonde.report.content.table import DEVICE_STATE, Cell, Table, folded
 from iosonde.results import ResultSet
 
 
@@ -59,3 +59,17 @@ def test_constant_columns_move_to_the_caption() -> None:
     assert short.heads == ["Depth", "Rate"]
     assert short.caption == "All. Loop: closed."
     assert [[cell.text for cell in row] for row in short.rows] == [["1", "a"], ["2", "b"]]
+
+
+def test_the_device_state_is_beside_the_values_of_cases_that_write(chapter: Chapter, whole: ResultSet) -> None:
+    cases = {case.case_id: case for case in whole.plan.cases}
+    states = {}
+    for table in chapter.case_tables:
+        ids = [key.partition("\n")[2] for key in table.keys]
+        writes = any(cases[case_id].parameters["read_fraction"] < 1 for case_id in ids)
+        assert (DEVICE_STATE in table.heads) == writes, "no column in tables of reads only"
+        if writes:
+            place = list(table.heads).index(DEVICE_STATE)
+            states |= {case_id: row[place].text for case_id, row in zip(ids, table.rows, strict=True)}
+    assert set(states.values()) == {"preconditioned", "-"}
+    assert all((text == "-") == (cases[case_id].parameters["read_fraction"] == 1) for case_id, text in states.items())

@@ -76,6 +76,7 @@ Answer
 Trust: No run has a verdict; 1 of 13 runs failed or stopped.
 
 Summary
+Device state: preconditioned.
 Queue
 depth    IOPS
 1      13.5 k

@@ -34,11 +34,11 @@ def accounts_table(view: View, material: Material) -> Table:
         rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
     rows += [("", [*row, *([Cell(text="")] if missing else [])]) for row in published]
     rows = _together(rows, of=len(factors))
-    labels = [*map(factor_title, factors), *(["Whose"] if named else [])]
+    labels = [*map(factor_title, factors), *(["Source"] if named else [])]
     heads = [*labels, *map(metric_title, view.metrics), *missing]
     return Table(
         title=view.title,
-        caption=view.caption or "Medians over repeats; below each its 95 % interval.",
+        caption=view.caption or "Medians over repeats, with 95 % confidence intervals.",
         heads=heads,
         labels=len(labels),
         rows=[row for _, row in rows],

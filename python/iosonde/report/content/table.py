@@ -14,6 +14,8 @@ LIMITED_BY = {
     "undetermined": "undetermined",
 }
 """Verdicts as they are written under this head."""
+DEVICE_STATE = "Device state"
+"""Head of the column with the state of the device that a case measured: fresh, preconditioned, steady, unknown."""
 SCOPE = "I/Os"
 """Head of the column that distinguishes a case's reads, its writes and both together."""
 

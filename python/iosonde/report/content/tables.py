@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.plan import PREPARATION, Case
-from iosonde.report.content.table import LIMITED_BY, SCOPE, VERDICT, Cell, Table
+from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, SCOPE, VERDICT, Cell, Table
 from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source, loop_text
 from iosonde.study.model import View
@@ -86,28 +86,33 @@ def cross_table(view: View, material: Material) -> Table:
     layout = Layout.of(view, found, material, surface=True)
     across = list(layout.series) or [metric_title(view.y)]
     down: dict[tuple[str, Any], dict[str, Cell]] = {}
+    cases: dict[tuple[str, Any], list[Case]] = {}
     for subject in found:
         median, low, high, _ = values.of(subject)
         interval = "" if low is None or high is None else f"{metric_text(view.y, low)} .. {metric_text(view.y, high)}"
         place = (layout.panel(subject.level, subject.source.label), subject.level(view.x))
         column = level_text(view.series or "", subject.level(view.series)) if layout.series else across[0]
+        cases.setdefault(place, []).append(subject.case)
         down.setdefault(place, {})[column] = Cell(text=metric_text(view.y, median), interval=interval, number=median)
     panelled = any(panel for panel, _ in down)
+    with_state = has_device_state(subject.case for subject in found)
     rows = [
         [
             *([Cell(text=panel)] if panelled else []),
             Cell(text=level_text(view.x or "", level), number=level if is_number(level) else None),
-            *(cells.get(column, Cell(text="-")) for column in across),
+            *([device_state_cell(cases[panel, level])] if with_state else []),
+            *(row.get(column, Cell(text="-")) for column in across),
         ]
-        for (panel, level), cells in down.items()
+        for (panel, level), row in down.items()
     ]
     title = metric_title_of(view.y, found)
     heads = [f"{factor_title(view.series or '')} {column}" if layout.series else column for column in across]
+    labels = [*([""] if panelled else []), factor_title(view.x or "case"), *([DEVICE_STATE] if with_state else [])]
     return Table(
         title=view.title,
-        caption=view.caption or f"{title}; below each its 95 % interval.",
-        heads=[*([""] if panelled else []), factor_title(view.x or "case"), *heads],
-        labels=2 if panelled else 1,
+        caption=view.caption or f"{title}, with 95 % confidence intervals.",
+        heads=labels + heads,
+        labels=len(labels),
         rows=rows,
     )
 
@@ -138,6 +143,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     ]
     scoped = len(lines) > len(cases)
     judged = any(case.case_id in source.verdicts for source, case in cases)
+    with_state = has_device_state(case for _, case in cases)
     rates = [name for name in RATES if any(name in metrics for _, _, _, metrics in lines)] or RATES[:2]
     latencies = [
         name
@@ -149,7 +155,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     for source, case, scope, metrics in lines:
         label = [Cell(text=source.label)] if several_sets else []
         levels = [_level_cell(name, case.levels.get(name)) for name in factors]
-        where = [Cell(text=scope)] if scoped else []
+        where = [*([Cell(text=scope)] if scoped else []), *([device_state_cell([case])] if with_state else [])]
         values = [_value_cell(name, metrics.get(name)) for name in (*rates, *latencies)]
         repeats = max((row["repeats"] for row in metrics.values()), default=0)
         loop = Cell(text=loops.get((source.label, case.case_id), "").removesuffix(" loop"))
@@ -161,6 +167,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
         *(["Result set"] if several_sets else []),
         *map(factor_title, factors),
         *([SCOPE] if scoped else []),
+        *([DEVICE_STATE] if with_state else []),
     ]
     title = next((p.title for p in material.study.parts if p.name == part and p.title), part)
     named = [*titles, *([VERDICT] if judged else [])]
@@ -181,7 +188,7 @@ def _title(title: str, part: str, material: Material) -> str:
 
 
 def _scopes(metrics: dict[tuple[str, str], dict[str, Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Return the rows of a case: as a whole, then by operation where there are several; an empty one for a hole."""
+    """Return the rows of a case: in total, then by operation if several; an empty one for a missing run."""
     if not metrics:
         return [("-", {})]
     streams = {stream for stream, _ in metrics}
@@ -193,6 +200,17 @@ def _scopes(metrics: dict[tuple[str, str], dict[str, Any]]) -> Iterable[tuple[st
         (operation if len(streams) == 1 else f"{stream}: {operation}", rows)
         for (stream, operation), rows in sorted(metrics.items(), key=lambda item: (item[0][0], item[0][1] != "all"))
     ]
+
+
+def has_device_state(cases: Iterable[Case]) -> bool:
+    """Return whether any of the cases writes to a device, so that its state affects the values."""
+    return any(case.device_state != "not_applicable" for case in cases)
+
+
+def device_state_cell(cases: Iterable[Case]) -> Cell:
+    """Name the device state of the cases of a row; a dash for cases that write nothing."""
+    states = dict.fromkeys(case.device_state for case in cases)
+    return Cell(text=", ".join("-" if state == "not_applicable" else state for state in states))
 
 
 def _verdict_cell(source: Source, case: Case) -> Cell:
