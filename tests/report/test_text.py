@@ -91,7 +91,7 @@ Findings
 ◐ The cores were busy all the time (3 runs).
 
 All cases
-Completion latency. Loop: closed.
+Completion latency. Device state: preconditioned. Loop: closed.
 Queue
 depth  Bandwidth    IOPS      p50     p99   p99.9
 1      55.1 MB/s  13.5 k  67.1 µs  173 µs  218 µs
