@@ -61,7 +61,8 @@ def carry_out(
     try:
         ready = equipment.setups.prepare(run, case)
     except TargetError as error:
-        return _not_started(run, case, number, equipment, error, code="setup" if case.setup else "target")
+        code = "vanished" if isinstance(error.__cause__, FileNotFoundError) else "setup" if case.setup else "target"
+        return _not_started(run, case, number, equipment, error, code=code)
     run = run.model_copy(update={"spec": ready.spec(run)})
     spec, carried_over = equipment.databases.prepare(run, case)
     run = run.model_copy(update={"spec": spec})
