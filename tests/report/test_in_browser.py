@@ -211,7 +211,7 @@ def test_a_table_is_sorted_and_filtered(page: Path, browser: Start) -> None:
     reader.run(f"{table}.closest('details').open = true")
     reader.run(f"[...{table}.querySelectorAll('.sort')].find((head) => head.textContent === 'IOPS').click()")
     column = (
-        f"[...{table}.tBodies[0].rows].filter((row) => !row.hidden).map((row) => Number(row.cells[4].dataset.number))"
+        f"[...{table}.tBodies[0].rows].filter((row) => !row.hidden).map((row) => Number(row.cells[5].dataset.number))"
     )
     rates = reader.run(f"return {column}")
     assert len(rates) == 32 and rates == sorted(rates)
