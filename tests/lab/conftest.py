@@ -60,7 +60,7 @@ def studies_said(machine_image: Image, tmp_path_factory: pytest.TempPathFactory)
         capture_output=True,
         text=True,
         env=environment,
-        timeout=900,
+        timeout=1700,
     )
     assert done.returncode == 0, done.stderr + done.stdout
     said: dict[str, Any] = json.loads((results / "said.json").read_text())
