@@ -39,7 +39,7 @@ def study_of(result_set: ResultSet) -> Study:
     return Study.model_validate(result_set.plan.study)
 
 
-def told(result_set: ResultSet) -> list[Finding]:
+def findings_of(result_set: ResultSet) -> list[Finding]:
     study = study_of(result_set)
     found = findings(
         study,
@@ -89,7 +89,7 @@ def recoveries(target: str, directory: Path) -> tuple[list[IdleRecovery], list[s
     fallen = [each.case_id for each in lasting_drops(Facts(result_set))]
     assert not any("stage" in case_id for case_id in fallen), "what a stage loses is told of the pass"
     found = idle_recoveries(study_of(result_set), result_set)
-    return found, [each.sentence for each in told(result_set)]
+    return found, [each.sentence for each in findings_of(result_set)]
 
 
 def test_a_drive_that_tidies_up_is_faster_after_pauses_until_its_free_blocks_are_used(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_device_without_a_memory_gets_nothing_from_pauses(tmp_path: Path) -> N
     found = idle_recoveries(study_of(result_set), result_set)
     assert [each.gain for each in found] == pytest.approx([1, 1], abs=0.02)
     assert all(each.decay and each.decay.back_s == 0 for each in found)
-    titles = [each.sentence for each in told(result_set)]
+    titles = [each.sentence for each in findings_of(result_set)]
     assert any(title.startswith("Idle pauses of 100 ms–9.5 s: write rate within 10 %") for title in titles)
 
 
@@ -161,23 +161,23 @@ def test_random_writes_degrade_and_sequential_ones_recover_once_all_was_written_
     assert random.first > 1.3 * random.level
     assert (again.earlier, again.after) == ("sequential", "sequential again")
     assert again.recovered_s and 0.3 < again.recovered_s < 4 and again.once == pytest.approx(again.level, rel=0.05)
-    titles = [each.sentence for each in told(result_set)]
+    titles = [each.sentence for each in findings_of(result_set)]
     assert any("`random` after `sequential`: degrades from" in title for title in titles)
     assert any("recovers to within 10 % of `sequential`" in title for title in titles)
-    cliffs = [each.sentence for each in told(result_set) if "write cliff" in each.sentence]
+    cliffs = [each.sentence for each in findings_of(result_set) if "write cliff" in each.sentence]
     assert not any("random" in title or "again" in title for title in cliffs), "what the stage before left is no cliff"
 
 
 def test_what_has_no_time_to_recover_is_said_not_to(tmp_path: Path) -> None:
     text = STIMULI.replace("LAST", "1s").replace('"4s"', '"40s"')
     result_set = carried_out(text, "sim:pm963,capacity=2GiB", tmp_path / "set")
-    assert any("does not recover within 1 s" in each.sentence for each in told(result_set))
+    assert any("does not recover within 1 s" in each.sentence for each in findings_of(result_set))
 
 
 def test_a_device_without_a_memory_loses_nothing_by_a_change(tmp_path: Path) -> None:
     text = STIMULI.replace("LAST", "2s").replace("1MiB", "4KiB").replace("8KiB", "4KiB")
     result_set = carried_out(text, "simulated:servers=1,write=100us,size=1GiB", tmp_path / "set")
-    titles = [each.sentence for each in told(result_set)]
+    titles = [each.sentence for each in findings_of(result_set)]
     assert any("from the first round" in title for title in titles)
     assert any("; within 10 % of" in title for title in titles)
 
@@ -200,5 +200,5 @@ def test_write_saturation_stops_after_four_capacities_and_is_drawn_over_them(tmp
     assert over.rows["x_text"][-1].endswith("times the active range")
     axis = over.panels[0].chart["encoding"]["x"] if "encoding" in over.panels[0].chart else str(over.panels[0].chart)
     assert "multiples of the active range of 256 MiB" in str(axis)
-    cliffs = [each.sentence for each in told(result_set) if "write cliff" in each.sentence]
+    cliffs = [each.sentence for each in findings_of(result_set) if "write cliff" in each.sentence]
     assert cliffs and "times the active range" in cliffs[0]

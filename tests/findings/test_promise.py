@@ -105,7 +105,7 @@ def question_of(results: ResultSet) -> Question:
     )  # fmt: skip
 
 
-def told(results: ResultSet) -> list[Finding]:
+def findings_of(results: ResultSet) -> list[Finding]:
     model = Study.model_validate(results.plan.study)
     found = findings(model, results.cases, run_metrics(results), runs=results.runs)
     return [finding for finding in found if finding.kind == "array efficiency"]
@@ -237,7 +237,7 @@ def test_capacity_is_promised_too(fabricated: ResultSet) -> None:
 
 
 def test_efficiencies_of_each_level_and_load(fabricated: ResultSet) -> None:
-    found = [each for each in told(fabricated) if isinstance(each, ArrayEfficiency)]
+    found = [each for each in findings_of(fabricated) if isinstance(each, ArrayEfficiency)]
     assert {(each.array, each.load, each.applies) for each in found} == {
         ("RAID 0", "", True),
         ("RAID 1", "writes", True),

@@ -123,11 +123,11 @@ class Conversation:
             self._deadline = None
 
     def should_end(self) -> bool:
-        """Whether the engine has to be told now to end its measurement."""
+        """Whether the engine must be asked now to stop measuring."""
         return self.was_enough and not (self._is_stopping or self.result or self.failure)
 
     def stopped(self, *, keeping: bool) -> None:
-        """The engine was told to stop; a measurement that is kept gets more time."""
+        """The engine was asked to stop; a measurement that is kept gets more time."""
         self._is_stopping = True
         self._deadline = time.monotonic() + (self._timeouts.end_s if keeping else self._timeouts.stop_s)
 

@@ -95,7 +95,7 @@ def drive(
     """Carry out one spec. `on_event` receives every event as it arrives; `stop` ends the run early.
 
     `on_start` receives the engine's process number before the engine gets its spec. `is_enough` is called after every
-    event; once it returns true the engine is told to end its measurement. The engine inherits the descriptors
+    event; once it returns true the engine is asked to stop measuring. The engine inherits the descriptors
     `inherited`, and refuses to open a path of `identities` that leads to anything else.
     """
     conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough)
