@@ -53,6 +53,22 @@ Settings = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run order and all random choices.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the test files.")]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="TARGET",
+        help="Compare with this target in the same session: runs on both alternate, pair by pair.",
+    ),
+]
+AgainstSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--against-set",
+        metavar="NAME=VALUE",
+        help="Compare with this setting in the same session, such as `io_mode=buffered` (repeatable).",
+    ),
+]
 Output = Annotated[
     str | None,
     typer.Option(
@@ -109,13 +125,13 @@ def read_time_limit(text: str | None) -> float | None:
     return seconds
 
 
-def read_settings(texts: list[str] | None) -> dict[str, str]:
+def read_settings(texts: list[str] | None, *, option: str = "--set") -> dict[str, str]:
     """`--set NAME=VALUE` as values by name."""
     settings = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise typer.BadParameter(f"`--set {text}` is not NAME=VALUE, such as `--set queue_depth=1,4,16`")
+            raise typer.BadParameter(f"`{option} {text}` is not NAME=VALUE, such as `{option} queue_depth=1,4,16`")
         settings[name.strip()] = value.strip()
     return settings
 
@@ -129,14 +145,24 @@ def make_plan(
     settings: list[str] | None,
     seed: int | None,
     keep: bool,
+    against: str | None = None,
+    against_settings: list[str] | None = None,
 ) -> Plan:
     """The plan for a command line."""
-    from iosonde.planning import expand, load
+    from iosonde.planning import Against, expand, load
     from iosonde.storage import open_target
 
-    values = read_settings(settings)
+    different = read_settings(against_settings, option="--against-set")
+    compared = against is not None or bool(different)
     return expand(
-        load(study), open_target(target), profile=profile, repeats=repeats, settings=values, seed=seed, keep=keep
+        load(study),
+        open_target(target),
+        profile=profile,
+        repeats=repeats,
+        settings=read_settings(settings),
+        seed=seed,
+        keep=keep,
+        against=Against(target=open_target(against) if against else None, settings=different) if compared else None,
     )
 
 

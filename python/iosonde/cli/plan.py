@@ -24,6 +24,8 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 def command(
     study: options.StudyName,
     target: options.TargetName,
+    against: options.Against = None,
+    against_settings: options.AgainstSettings = None,
     profile: options.Profile = "standard",
     repeats: options.Repeats = None,
     settings: options.Settings = None,
@@ -36,7 +38,15 @@ def command(
     Prints every case, the time, the bytes written, and everything that would be created or overwritten.
     """
     plan = options.make_plan(
-        study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=keep
+        study=study,
+        target=target,
+        profile=profile,
+        repeats=repeats,
+        settings=settings,
+        seed=seed,
+        keep=keep,
+        against=against,
+        against_settings=against_settings,
     )
     print(plan.model_dump_json(indent=2) if as_json else "\n".join(lines(plan)))
 
@@ -48,15 +58,22 @@ def lines(plan: Plan) -> Iterator[str]:
     study = Study.model_validate(plan.study)
     yield f"{study.title} ({plan.study_name}, profile {plan.profile})"
     yield f"on {plan.target}"
+    yield from arm_lines(plan)
     for part in study.parts:
         yield ""
-        yield from _part_lines(part, [case for case in plan.cases if case.part == part.name], plan)
+        yield from _part_lines(part, [case for case in plan.cases if case.part == part.name and case.arm != "b"], plan)
     yield from _control_lines(study, plan)
     yield ""
     yield from summary(plan)
     yield from _power_lines(plan)
     if plan.required_options:
         yield f"requires  {' '.join(plan.required_options)}"
+
+
+def arm_lines(plan: Plan) -> Iterator[str]:
+    """Both arms of a comparison; nothing without."""
+    for arm in plan.arms:
+        yield f"arm {arm.label}"
 
 
 def summary(plan: Plan) -> Iterator[str]:

@@ -12,6 +12,8 @@ from iosonde.cli.tables import AsJson
 def command(
     study: options.StudyName,
     target: options.TargetName,
+    against: options.Against = None,
+    against_settings: options.AgainstSettings = None,
     output: options.Output = None,
     profile: options.Profile = "standard",
     repeats: options.Repeats = None,
@@ -28,15 +30,23 @@ def command(
 
     Ctrl-C stops within a second and keeps completed runs; `iosonde resume` continues.
     """
-    from iosonde.cli.plan import summary
+    from iosonde.cli.plan import arm_lines, summary
     from iosonde.execution import default_directory, execute
     from iosonde.procedure.schedule import Remaining
 
     time_limit_s = options.read_time_limit(time_limit)
     plan = options.make_plan(
-        study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=keep
+        study=study,
+        target=target,
+        profile=profile,
+        repeats=repeats,
+        settings=settings,
+        seed=seed,
+        keep=keep,
+        against=against,
+        against_settings=against_settings,
     )
-    messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *summary(plan)]))
+    messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(plan), *summary(plan)]))
     directory = Path(output) if output else default_directory(plan.study_name)
     session.carry_out(
         Remaining.of(plan),

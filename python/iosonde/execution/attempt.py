@@ -30,7 +30,7 @@ class Equipment:
 
     plan: Plan
     directory: Path
-    """Of the result set."""
+    """Where simulated drives keep their state."""
     engine: Path
     setups: Setups
     harness: Harness

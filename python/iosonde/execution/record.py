@@ -28,6 +28,7 @@ def compose(
         "case_id": run.case_id,
         "part": run.part or case.part,
         "control": case.control,
+        "arm": case.arm,
         "device_state": "not_applicable" if run.part else case.device_state,
         "repeat": run.repeat,
         "order": run.order,

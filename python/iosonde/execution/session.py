@@ -7,8 +7,9 @@ created on the target, and discard the run in progress; `resume` continues, also
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from iosonde.errors import TargetError
@@ -60,8 +61,9 @@ def execute(
     """
     # A missing or older engine, and a device that may not be written, are reported before a directory is created.
     compatibility.check(find_engine(), plan.specs())
-    with open_target(plan.target).claimed(consent):
-        pass
+    with ExitStack() as claims:
+        for part in plan.by_target():
+            claims.enter_context(open_target(part.target).claimed(consent))
     result_set = ResultSet.create(directory, plan)
     return _carry_out(
         result_set, retry_failed=False, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
@@ -95,7 +97,8 @@ def _carry_out(
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         name = secrets.token_hex(4)
         schedule = Schedule(result_set, retry_failed=retry_failed, session=name)
-        remove_leftovers(result_set.plan)  # A device that a killed session has left in use would be refused.
+        for part in result_set.plan.by_target():
+            remove_leftovers(part)  # A device that a killed session has left in use would be refused.
         if not schedule.next_run():
             _put_back(result_set)
             return result_set
@@ -114,27 +117,50 @@ def _carry_out(
 
 def _put_back(result_set: ResultSet) -> None:
     """Remove what a session created that was killed after its last record."""
-    plan = result_set.plan
-    if has_leftovers(plan):
-        Admission.of(plan, result_set.directory).check_plan()
-        restore(plan)
-    drive_state.restore(plan, result_set.directory)
+    for plan in result_set.plan.by_target():
+        if has_leftovers(plan):
+            Admission.of(plan, result_set.directory).check_plan()
+            restore(plan)
+        _remove_drive_state(plan, result_set)
+
+
+def _drive_state_directory(plan: Plan, result_set: ResultSet) -> Path:
+    """Where simulated drives of the plan's target keep their state: those of arm `b` in a directory of their own."""
+    is_second = any(case.arm == "b" for case in plan.cases) and not any(case.arm == "a" for case in plan.cases)
+    return result_set.directory / "against" if is_second else result_set.directory
+
+
+def _remove_drive_state(plan: Plan, result_set: ResultSet) -> None:
+    directory = _drive_state_directory(plan, result_set)
+    drive_state.restore(plan, directory)
+    if directory != result_set.directory and directory.is_dir():
+        directory.rmdir()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rig:
+    """A target that is claimed and prepared, with what carries out runs on it."""
+
+    plan: Plan
+    """The runs on this target."""
+    admission: Admission
+    equipment: Equipment
 
 
 class _Session:
     """Carries out the runs of one `run` or `resume`."""
 
-    def __init__(self, result_set: ResultSet, observer: Observer, admission: Admission, equipment: Equipment) -> None:
+    def __init__(self, result_set: ResultSet, observer: Observer, stop: Stop, rigs: Sequence[_Rig]) -> None:
         self._result_set = result_set
-        self._admission = admission
         self._observer = observer
-        self._equipment = equipment
+        self._stop = stop
+        self._rigs = rigs
         self._restart = 0
         self._repeated_failure: tuple[str, int] = ("", 0)
 
     def carry_out_all(self, schedule: Schedule) -> None:
         """Run after run, until none is missing or the session is stopped."""
-        while not self._equipment.stop.is_set() and (run := schedule.next_run()):
+        while not self._stop.is_set() and (run := schedule.next_run()):
             if not self._carry_out(run):
                 return
 
@@ -142,16 +168,17 @@ class _Session:
         """Carry out one run and write its record; False if it was stopped and leaves none."""
         case = self._result_set.plan.case_of(run.run_id)
         assert case, f"`{run.run_id}` is of no case of the plan"
-        self._admission.check(run.run_id, case, run.spec)
+        rig = next(each for each in self._rigs if each.plan.case_of(run.run_id))
+        rig.admission.check(run.run_id, case, run.spec)
         self._observer.run_started(run, case)
         self._note_restart(run)
-        target = self._equipment.setups.base
+        target = rig.equipment.setups.base
         target.recheck()
         attempt = carry_out(
             run,
             case,
             self._result_set.next_attempt(run.run_id),
-            self._equipment,
+            rig.equipment,
             on_event=lambda event: self._observer.event(run, event),
         )
         if attempt is None:
@@ -200,28 +227,34 @@ class _Session:
 
 @contextmanager
 def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, consent: Consent) -> Iterator[_Session]:
-    """A session on a target that is prepared, and restored at the end in any case."""
-    admission = Admission.of(result_set.plan, result_set.directory)
-    admission.check_plan()
-    target = open_target(result_set.plan.target)
-    check_same_target(result_set, describe(target))
-    with (
-        target.claimed(consent, keep=result_set.plan.keep),
-        _prepared(result_set, target, observer, stop, name) as equipment,
-    ):
-        yield _Session(result_set, observer, admission, equipment)
+    """A session on targets that are claimed and prepared, and restored at the end in any case."""
+    plans = result_set.plan.by_target()
+    admissions = [Admission.of(plan, result_set.directory) for plan in plans]
+    for admission in admissions:
+        admission.check_plan()
+    with ExitStack() as stack:
+        rigs = []
+        for plan, admission in zip(plans, admissions, strict=True):
+            target = open_target(plan.target)
+            check_same_target(plan, result_set, describe(target))
+            stack.enter_context(target.claimed(consent, keep=plan.keep))
+            equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name))
+            rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))
+        yield _Session(result_set, observer, stop, rigs)
 
 
 @contextmanager
-def _prepared(result_set: ResultSet, target: Target, observer: Observer, stop: Stop, name: str) -> Iterator[Equipment]:
-    plan = result_set.plan
+def _prepared(
+    plan: Plan, result_set: ResultSet, target: Target, observer: Observer, stop: Stop, name: str
+) -> Iterator[Equipment]:
+    directory = _drive_state_directory(plan, result_set)
     engine = find_engine()
     facts = environment.capture(engine)
     equipment = Equipment(
         plan=plan,
-        directory=result_set.directory,
+        directory=directory,
         engine=engine,
-        setups=Setups(plan, target, result_set.directory),
+        setups=Setups(plan, target, directory),
         harness=Harness(engine=engine, environment=facts, stop=stop),
         databases=Databases(),
         environment=result_set.write_environment(facts),
@@ -233,7 +266,8 @@ def _prepared(result_set: ResultSet, target: Target, observer: Observer, stop: S
     try:
         prepare(plan)
         _wipe_for_stores(plan, target)
-        drive_state.prepare(plan, result_set.directory)
+        directory.mkdir(exist_ok=True)
+        drive_state.prepare(plan, directory)
         equipment.harness.learn(run.spec for run in plan.runs)
         yield equipment
     finally:
@@ -242,7 +276,7 @@ def _prepared(result_set: ResultSet, target: Target, observer: Observer, stop: S
         finally:
             restore(plan)
         if not Schedule(result_set, retry_failed=False).next_run():
-            drive_state.restore(plan, result_set.directory)
+            _remove_drive_state(plan, result_set)
 
 
 def _wipe_for_stores(plan: Plan, target: Target) -> None:

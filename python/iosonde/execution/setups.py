@@ -63,7 +63,7 @@ class Setups:
     """Creates and removes the setups of a plan, one at a time, on one target."""
 
     def __init__(self, plan: Plan, target: Target, directory: Path) -> None:
-        """`directory` is that of the result set, where simulated drives keep their state."""
+        """`directory` is where simulated drives keep their state."""
         self.base = target.called(plan.created_name)
         self._directory = directory
         self._is_needed = any(case.setup for case in plan.cases)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import Run
+from iosonde.plan import Plan, Run
 from iosonde.results.result_set import ResultSet
 from iosonde.storage import Target, open_target
 
@@ -25,15 +25,15 @@ def describe_log(run: Run) -> dict[str, Any]:
     return {"log": describe(open_target(str(Path(path).parents[1])))} if path else {}
 
 
-def check_same_target(result_set: ResultSet, now: dict[str, Any]) -> None:
+def check_same_target(plan: Plan, result_set: ResultSet, now: dict[str, Any]) -> None:
     """Raise `TargetError` if earlier records were made on another target: their results cannot be combined."""
-    for record in result_set.records():
+    for record in (each for each in result_set.records() if plan.case_of(each.run_id)):
         before = _identity(record.setup.get("on", record.target))
         changed = [name for name, value in _identity(now).items() if name in before and before[name] != value]
         if changed:
             name = changed[0]
             raise TargetError(
-                f"`{result_set.plan.target}` has changed: its {name} is {_identity(now)[name]}, and was "
+                f"`{plan.target}` has changed: its {name} is {_identity(now)[name]}, and was "
                 f"{before[name]} in run `{record.run_id}`",
                 where=f"in the result set `{result_set.directory}`",
                 hint="restore the former target, or start a new study with `iosonde run`",

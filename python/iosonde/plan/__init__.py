@@ -4,10 +4,10 @@ A `Plan` is what `iosonde plan` prints, `iosonde run` carries out and `plan.json
 so a run can be repeated by hand: `iosonde-engine < spec.json`.
 """
 
-from iosonde.plan.base import JsonObject, Scalar
+from iosonde.plan.base import ArmName, JsonObject, Scalar
 from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.plan.plan import Plan
+from iosonde.plan.plan import Arm, Plan
 from iosonde.plan.setup import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
 from iosonde.plan.target import OF_WHOLE_DEVICE, Capacity, Destroys, DeviceState, Purge
 
@@ -15,6 +15,8 @@ __all__ = [
     "ASSUMED_BYTES_PER_SECOND",
     "OF_WHOLE_DEVICE",
     "PREPARATION",
+    "Arm",
+    "ArmName",
     "ArrayKind",
     "ArrayLevel",
     "ArrayState",

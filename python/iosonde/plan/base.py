@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,10 @@ RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 OwnName = Annotated[str, Field(pattern=r"^(iosonde-[0-9a-f]{8})?$")]
 """Also the name of a directory on the target."""
+
+
+ArmName = Literal["", "a", "b"]
+"""Arm of an A/B comparison within one session; empty in any other study."""
 
 
 class Frozen(BaseModel):

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field
 
-from iosonde.plan.base import Frozen, JsonObject, RunId, Scalar
+from iosonde.plan.base import ArmName, Frozen, JsonObject, RunId, Scalar
 from iosonde.plan.cost import Cost
 from iosonde.plan.setup import Setup
 from iosonde.plan.target import DeviceState
@@ -58,6 +58,8 @@ class Case(Frozen):
     """None if the plan lists all its runs."""
     setup: Setup | None = None
     """Created on the target for it; None if it uses the target directly."""
+    arm: ArmName = ""
+    """Its arm; the `case_id` then starts with `a/` or `b/`."""
 
     @property
     def setup_key(self) -> tuple[str, ...]:

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from pydantic import AliasChoices, Field, model_validator
 
-from iosonde.plan.base import Frozen, JsonObject, OwnName
+from iosonde.plan.base import ArmName, Frozen, JsonObject, OwnName
 from iosonde.plan.case import Case, Run
 from iosonde.plan.cost import Cost
 from iosonde.plan.target import Destroys
 
 
+class Arm(Frozen):
+    """One of two systems that are measured alternately in one session."""
+
+    name: ArmName
+    label: str
+    """Name and difference, for a reader: `a: /srv/ssd1`, `b: io_mode=buffered`."""
+    target: str
+    settings: dict[str, str]
+    """`--set` and, of arm `b`, `--against-set`."""
+    study: JsonObject
+    """The study with profile and these settings applied."""
+    created_name: OwnName = ""
+    """Name of what is created on its target."""
+
+
 class Plan(Frozen):
-    """What a study will do on a target."""
+    """What a study will do on a target, or on both arms of a comparison."""
 
     format: int = 1
     study: JsonObject
@@ -36,6 +52,9 @@ class Plan(Frozen):
     """`--set` as given, so that the plan can be rerun."""
     keep: bool = False
     """Whether the test file is kept after the study (`--keep`)."""
+    arms: list[Arm] = Field(default=[])
+    """Arms `a` and `b` of a comparison within one session, whose runs alternate; empty in any other study. `study`,
+    `target` and `created_name` are those of arm `a`."""
     notes: list[str] = Field(default=[], exclude=True)
     """Notes for the user before it starts."""
     required_options: list[str] = Field(default=[], exclude=True)
@@ -47,6 +66,40 @@ class Plan(Frozen):
     def adaptive(self) -> list[Case]:
         """Cases whose runs a procedure decides."""
         return [case for case in self.cases if case.procedure]
+
+    def of_arm(self, name: ArmName) -> Plan:
+        """The plan of one arm by itself, with the case ids of a study without arms."""
+        (arm,) = (each for each in self.arms if each.name == name)
+        cases = [case for case in self.cases if case.arm == name]
+        short = {case.case_id: case.case_id.removeprefix(f"{name}/") for case in cases}
+        return self._with(
+            arms=[],
+            study=arm.study,
+            settings=arm.settings,
+            target=arm.target,
+            created_name=arm.created_name,
+            cases=[case.model_copy(update={"case_id": short[case.case_id], "arm": ""}) for case in cases],
+            runs=[run.model_copy(update={"case_id": short[run.case_id]}) for run in self.runs if run.case_id in short],
+        )
+
+    def by_target(self) -> list[Plan]:
+        """The plan split by target, because each target is claimed, prepared and restored by itself."""
+        if not self.arms:
+            return [self]
+        arms: dict[tuple[str, str], list[ArmName]] = {}
+        for arm in self.arms:
+            arms.setdefault((arm.target, arm.created_name), []).append(arm.name)
+        return [self._on(target, created, names) for (target, created), names in arms.items()]
+
+    def _on(self, target: str, created_name: str, arms: list[ArmName]) -> Plan:
+        cases = [case for case in self.cases if case.arm in arms]
+        known = {case.case_id for case in cases}
+        runs = [run for run in self.runs if run.case_id in known]
+        return self._with(arms=[], target=target, created_name=created_name, cases=cases, runs=runs)
+
+    def _with(self, **changes: Any) -> Plan:
+        """A changed copy; `model_copy` would keep the cached properties of the original."""
+        return Plan(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
 
     def specs(self) -> list[JsonObject]:
         """Every spec that is known beforehand, those that procedures start from included."""

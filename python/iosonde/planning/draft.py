@@ -90,7 +90,7 @@ def _draft(
     stages: SetupTargets[Any],
 ) -> Draft:
     workload = workloads.named(study.workload)
-    case_id = "/".join([part.name, *(f"{name}={_level_text(workload, name, level)}" for name, level in levels.items())])
+    case_id = "/".join([part.name, *(f"{name}={level_text(workload, name, level)}" for name, level in levels.items())])
     try:
         setup = settle_setup(whole_case(study, part, levels), devices=stages.base.device_count())
         target: Room = stages.on(setup)
@@ -223,7 +223,7 @@ def _parameters(workload: Workload, streams: Mapping[str, Any]) -> dict[str, Any
     return parameters
 
 
-def _level_text(workload: Workload, factor: str, level: Scalar | Level) -> str:
+def level_text(workload: Workload, factor: str, level: Scalar | Level) -> str:
     """A level as in the name of a case."""
     if isinstance(level, Level):
         return level.label.replace("/", "-")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.plan import Case, Plan, Procedure, Run
 from iosonde.planning import device_state
+from iosonde.planning.arms import Against, Side, paired_order, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
 from iosonde.planning.feasible import check_direct, check_memory, check_room
@@ -30,39 +31,64 @@ def expand(
     settings: Mapping[str, str] | None = None,
     seed: int | None = None,
     keep: bool = False,
+    against: Against | None = None,
 ) -> Plan:
-    """What the study will do on that target. Nothing is written, and what could not be done raises now."""
+    """Plan a study on a target, or an A/B comparison with `against`; nothing is written.
+
+    Raises an error for anything that the target or this machine cannot do.
+    """
     whole = effective(study, profile=profile, settings=settings or {})
     whole = whole.model_copy(update={"repeats": repeats or whole.repeats, "seed": whole.seed if seed is None else seed})
-    stages = SetupTargets(target)
-    drafts = drafts_of(whole, stages)
+    if against is None:
+        stages = SetupTargets(target)
+        sides = [Side(name="", study=whole, settings=settings or {}, stages=stages, drafts=drafts_of(whole, stages))]
+        order = run_order(whole, sides[0].drafts)
+    else:
+        sides = sides_of(study, whole, target, against, profile=profile, settings=settings or {})
+        order = paired_order(whole, sides[0].drafts, sides[1].drafts)
+    return _plan(whole, sides, order, profile=profile, keep=keep)
+
+
+def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profile: str, keep: bool) -> Plan:
+    drafts = [draft for side in sides for draft in side.drafts]
     check_memory(drafts, whole)
-    for group in beside_each_other(drafts):
-        place = stages.on(group[0].case.setup)
-        check_room(group, files_of(group), place)
-        check_direct(group, place)
-    order = run_order(whole, drafts)
-    runs = _runs(whole, order, stages)
-    cases = [_with_procedure(draft, whole, stages) for draft in drafts]
-    layout_bytes = laid_out_bytes(drafts, order)
+    stages_of = {draft.number: side.stages for side in sides for draft in side.drafts}
+    shared = {id(side.stages): side.stages for side in sides}
+    groups = [(each, [d for d in drafts if stages_of[d.number] is each]) for each in shared.values()]
+    for stages, group in groups:
+        _check_target(group, stages)
+    runs = _runs(whole, order, stages_of)
+    cases = [_with_procedure(draft, whole, stages_of[draft.number]) for draft in drafts]
+    layout_bytes = sum(
+        laid_out_bytes(group, [d for d in order if stages_of[d.number] is stages]) for stages, group in groups
+    )
+    targets = [stages.base for stages, _ in groups]
     return Plan(
         study=whole.model_dump(mode="json"),
         study_name=whole.name,
         profile=profile,
-        target=target.name,
+        target=sides[0].stages.base.name,
         seed=whole.seed,
         repeats=whole.repeats,
         cases=cases,
         runs=runs,
-        destroys=destroyed(drafts, stages, keep=keep),
+        destroys=[each for stages, group in groups for each in destroyed(group, stages, keep=keep)],
         layout_bytes=layout_bytes,
         cost=total_cost(drafts, cases, runs, layout_bytes),
-        settings=dict(settings or {}),
+        settings=dict(sides[0].settings),
         keep=keep,
-        notes=[*target.notes(), *device_state.notes(cases)],
-        required_options=target.asks(),
-        created_name=target.own,
+        arms=[side.arm(other) for side, other in (sides, sides[::-1])] if len(sides) == 2 else [],
+        notes=[*(note for target in targets for note in target.notes()), *device_state.notes(cases)],
+        required_options=[option for target in targets for option in target.asks()],
+        created_name=sides[0].stages.base.own,
     )
+
+
+def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target]) -> None:
+    for group in beside_each_other(drafts):
+        place = stages.on(group[0].case.setup)
+        check_room(group, files_of(group), place)
+        check_direct(group, place)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +141,13 @@ def _values(drafts: Sequence[Draft], parameter: str) -> Iterator[Any]:
                 yield value
 
 
-def _runs(study: Study, drafts: Sequence[Draft], stages: SetupTargets[Target]) -> list[Run]:
+def _runs(study: Study, drafts: Sequence[Draft], stages_of: Mapping[int, SetupTargets[Target]]) -> list[Run]:
     repeats: dict[int, int] = {}
     runs = []
     for order, draft in enumerate(drafts):
         repeat = repeats[draft.number] = repeats.get(draft.number, 0) + 1
         run_id = f"c{draft.number:04}-r{repeat}"
-        target = stages.on(draft.case.setup)
+        target = stages_of[draft.number].on(draft.case.setup)
         spec = draft.workload.resolve(
             draft.streams, target, seed=seed_of_run(study.seed, draft.case.case_id, repeat), run_id=run_id
         )

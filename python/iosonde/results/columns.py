@@ -137,6 +137,7 @@ RUNS = Table(
         Column("part", TEXT, "Part of the study", lambda run: run.record.part),
         Column("control", FLAG, "Whether it repeats the control case", lambda run: run.record.control),
         Column("device_state", TEXT, "Device state of its case", lambda run: run.record.device_state),
+        Column("arm", TEXT, "Arm of an A/B comparison: `a`, `b` or empty", lambda run: run.record.arm),
         Column("repeat", U32, "Number of the repeat, from 1", lambda run: run.record.repeat),
         Column("order", U32, "Position in the order of execution, from 0", lambda run: run.record.order),
         Column(

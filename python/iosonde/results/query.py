@@ -205,7 +205,11 @@ def labels(result_sets: Sequence[ResultSet]) -> list[str]:
         names = ["/".join(path.parts[-depth:]) for path in paths]
         if len(set(names)) == len(set(paths)):
             break
-    return names
+    alone = len(set(paths)) == 1
+    return [
+        name if not each.label else each.label if alone else f"{name} {each.label}"
+        for name, each in zip(names, result_sets, strict=True)
+    ]
 
 
 def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[ResultSet], names: Sequence[str]) -> None:

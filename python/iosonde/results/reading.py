@@ -34,7 +34,16 @@ from iosonde.results.schema import (
     Record,
 )
 
-OWN_NAMES = {"format.json", "plan.json", "lock", "environments", "records", "figures", "temporary-drive-state"}
+OWN_NAMES = {
+    "format.json",
+    "plan.json",
+    "lock",
+    "environments",
+    "records",
+    "figures",
+    "temporary-drive-state",
+    "against",
+}
 
 _ATTEMPT = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9_-]*)(?:\.a(?P<attempt>[0-9]{1,6}))?")
 
@@ -199,7 +208,7 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan) ->
     planned = plan.planned_case_id(run_id)
     assert case, "checked by the caller"
     own = record.case_id.removeprefix(f"{PREPARATION}/")
-    if own != planned if planned else not own.startswith(case.case_id):
+    if record.arm != case.arm or (own != planned if planned else not own.startswith(case.case_id)):
         raise _DamagedError(f"`{directory.path}` is of another case: `{record.case_id}`")
     with _naming(directory.path / "record.json"):
         frames.check(record)

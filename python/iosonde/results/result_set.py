@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.errors import ResultsError
-from iosonde.plan import Case, Plan, Run
+from iosonde.plan import Arm, Case, Plan, Run
 from iosonde.results import files, frames, known
 from iosonde.results.files import Directory
 from iosonde.results.reading import Contents, first_line, manifest, read_contents, read_plan, record_name
@@ -42,6 +42,8 @@ class ResultSet:
         """Use `create` or `open`."""
         self.directory = directory
         self.plan = plan
+        self.label = ""
+        """Name of the arm, where it is one of two (`arms`)."""
         self._writable: Directory | None = None
         self.memo: dict[Hashable, Any] = {}
         """Values that others derived from records, which never change; each chooses its own keys."""
@@ -193,7 +195,23 @@ class ResultSet:
     def only(self, run_ids: Collection[str]) -> ResultSet:
         """Return the same result set with only the records of these runs."""
         part = ResultSet(self.directory, self.plan)
+        part.label = self.label
         records = {run_id: self._contents.records[run_id] for run_id in run_ids}
+        part.__dict__["_contents"] = replace(self._contents, records=records)
+        return part
+
+    def arms(self) -> list[ResultSet]:
+        """Return both arms of a comparison within one session, each as a result set of its own; otherwise this one."""
+        return [self._arm(arm) for arm in self.plan.arms] or [self]
+
+    def _arm(self, arm: Arm) -> ResultSet:
+        part = ResultSet(self.directory, self.plan.of_arm(arm.name))
+        part.label = arm.label
+        records = {
+            run_id: record.model_copy(update={"case_id": record.case_id.removeprefix(f"{arm.name}/")})
+            for run_id, record in self._contents.records.items()
+            if record.arm == arm.name
+        }
         part.__dict__["_contents"] = replace(self._contents, records=records)
         return part
 

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from iosonde.plan import DeviceState
+from iosonde.plan import ArmName, DeviceState
 from iosonde.results import columns
 
 FORMAT: Literal[2] = 2
@@ -119,6 +119,8 @@ class Record(BaseModel):
     control: bool
     device_state: DeviceState = "unknown"
     """State of the device that the run measures, as far as the plan could bring it about."""
+    arm: ArmName = ""
+    """Arm of an A/B comparison within one session."""
     repeat: int
     order: int
     levels: dict[str, Any]

@@ -29,7 +29,7 @@ class RunContext:
     case: Case
     plan: Plan
     directory: Path
-    """Of the result set."""
+    """Where simulated drives keep their state."""
     ready: ReadyTarget
     target: dict[str, Any]
     """Description of the target before the run."""

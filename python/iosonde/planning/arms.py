@@ -1,0 +1,185 @@
+"""A/B comparison within one session: the cases of both arms, and an order in which they alternate.
+
+Both arms are measured close in time, pair by pair, so what changes slowly (temperature, fill level, neighbours) affects
+both alike and cancels in the ratio of a pair. The order within each pair is random.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.plan import Arm, ArmName
+from iosonde.planning.draft import Draft, drafts_of, level_text
+from iosonde.planning.setup_targets import SetupTargets
+from iosonde.study.effective import effective
+from iosonde.study.model import Study
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """What arm `b` differs in."""
+
+    target: Target | None = None
+    """None: the target of arm `a`."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """On top of the settings of arm `a`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One arm before its runs are ordered; a study without arms has one side."""
+
+    name: ArmName
+    study: Study
+    settings: Mapping[str, str]
+    stages: SetupTargets[Target]
+    drafts: Sequence[Draft]
+
+    def arm(self, other: Side) -> Arm:
+        """As the plan has it."""
+        target = self.stages.base
+        names = [name for name in {**self.settings, **other.settings} if self._value(name) != other._value(name)]
+        different = [f"{name}={self._value(name)}" for name in names]
+        where = [] if target is other.stages.base else [target.name]
+        return Arm(
+            name=self.name,
+            label=f"{self.name}: {', '.join([*where, *different]) or target.name}",
+            target=target.name,
+            settings=dict(self.settings),
+            study=self.study.model_dump(mode="json"),
+            created_name=target.own,
+        )
+
+    def _value(self, name: str) -> str:
+        """A setting of this arm as text: as given, or as the study has it in its first case."""
+        case = self.drafts[-1].case
+        found = case.parameters.get(name, case.levels.get(name))
+        return self.settings.get(name) or (level_text(self.drafts[-1].workload, name, found) if found else "default")
+
+
+def sides_of(
+    study: Study, whole: Study, target: Target, against: Against, *, profile: str, settings: Mapping[str, str]
+) -> list[Side]:
+    """Both arms of a comparison; `whole` is the effective study of arm `a`."""
+    other = target if against.target is None or against.target.name == target.name else against.target
+    _check_targets(target, other)
+    stages = SetupTargets(target)
+    combined = {**settings, **against.settings}
+    changed = effective(study, profile=profile, settings=combined)
+    changed = changed.model_copy(update={"repeats": whole.repeats, "seed": whole.seed})
+    other_stages = stages if other is target else SetupTargets(other)
+    first, second = drafts_of(whole, stages), drafts_of(changed, other_stages)
+    _check_pairs(first, second, whole)
+    first, second = _named(first, first, "a", 0), _named(second, first, "b", len(first))
+    if other is target:
+        first, second = _recreated(first, second)
+    return [
+        Side(name="a", study=whole, settings=settings, stages=stages, drafts=first),
+        Side(name="b", study=changed, settings=combined, stages=other_stages, drafts=second),
+    ]
+
+
+def paired_order(study: Study, first: Sequence[Draft], second: Sequence[Draft]) -> list[Draft]:
+    """Every pair once before any comes again, in another order each time; the control pair at even distances."""
+    pairs = list(zip(first, second, strict=True))
+    control = next((pair for pair in pairs if pair[0].case.control), None)
+    measured = [pair for pair in pairs if not pair[0].case.control]
+    ordered = [
+        pair if coin.random() < 0.5 else (pair[1], pair[0])
+        for repeat in range(study.repeats)
+        for coin in [random.Random(f"{study.seed}/{repeat}/arms")]
+        for pair in _shuffled(measured, study, repeat)
+    ]
+    blocks: list[tuple[Draft, Draft]] = ordered
+    if control and study.control:
+        blocks = [control]
+        for start in range(0, len(ordered), study.control.every):
+            blocks += [*ordered[start : start + study.control.every], control]
+    return [draft for pair in blocks for draft in pair]
+
+
+def _shuffled(pairs: Sequence[tuple[Draft, Draft]], study: Study, repeat: int) -> list[tuple[Draft, Draft]]:
+    ordered = list(pairs)
+    if study.shuffle:
+        random.Random(f"{study.seed}/{repeat}").shuffle(ordered)
+    return ordered
+
+
+def _named(drafts: Sequence[Draft], twins: Sequence[Draft], name: ArmName, offset: int) -> list[Draft]:
+    """Give the cases of an arm ids and run numbers of their own, and the levels of their twins in arm `a`."""
+    return [
+        replace(
+            draft,
+            number=draft.number + offset,
+            case=draft.case.model_copy(
+                update={
+                    "case_id": f"{name}/{twin.case.case_id.removeprefix('a/')}",
+                    "levels": twin.case.levels,
+                    "arm": name,
+                }
+            ),
+        )
+        for draft, twin in zip(drafts, twins, strict=True)
+    ]
+
+
+def _recreated(first: Sequence[Draft], second: Sequence[Draft]) -> tuple[list[Draft], list[Draft]]:
+    """Two different setups on one target take turns, so each is created for every run."""
+    pairs = list(_pairs_recreated(first, second))
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _pairs_recreated(first: Sequence[Draft], second: Sequence[Draft]) -> Iterator[tuple[Draft, Draft]]:
+    for pair in zip(first, second, strict=True):
+        if pair[0].case.setup == pair[1].case.setup:
+            yield pair
+        else:
+            yield _fresh(pair[0]), _fresh(pair[1])
+
+
+def _fresh(draft: Draft) -> Draft:
+    if draft.case.setup is None:
+        return draft
+    setup = draft.case.setup.model_copy(update={"fresh": "run"})
+    parameters = {**draft.case.parameters, **setup.model_dump()}
+    return replace(draft, case=draft.case.model_copy(update={"setup": setup, "parameters": parameters}))
+
+
+def _check_pairs(first: Sequence[Draft], second: Sequence[Draft], study: Study) -> None:
+    if any(draft.forecast for draft in (*first, *second)):
+        raise StudyError(
+            f"the study `{study.name}` cannot be interleaved: later runs of a part depend on earlier results",
+            where='a search, rounds until steady, a derived parameter, or `repeats = "until"`',
+            hint="run it once on each system, and compare the result sets with `iosonde compare`",
+        )
+    if [draft.case.part for draft in first] != [draft.case.part for draft in second]:
+        raise StudyError(
+            f"the arms have different cases: {len(first)} and {len(second)}",
+            where="by the settings of `--against-set`",
+            hint="for a factor of the study, name one level for each arm: `--set queue_depth=1 "
+            "--against-set queue_depth=8`",
+        )
+
+
+def _check_targets(target: Target, other: Target) -> None:
+    if target is other:
+        return
+    kinds = [each.kind in ("simulated", "null") for each in (target, other)]
+    if kinds[0] != kinds[1]:
+        raise TargetError(
+            f"`{target.name}` and `{other.name}` cannot be compared: one is simulated and one is measured",
+            hint="name two devices, or two simulated devices",
+        )
+    shared = set(target.numbers_by_name().values()) & set(other.numbers_by_name().values())
+    if shared:
+        raise TargetError(
+            f"`{target.name}` and `{other.name}` share the block device {sorted(shared)[0]}",
+            hint="name different devices, or leave out `--against` to compare two settings of one device",
+        )
