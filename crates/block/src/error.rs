@@ -168,7 +168,6 @@ fn describe(text: &IoFailureText) -> String {
         Operation::Read => "reading",
         Operation::Write => "writing",
         Operation::Trim => "trimming",
-        Operation::Delete | Operation::Scan | Operation::ReadModifyWrite => unreachable!("no block I/O"),
         Operation::Flush => {
             return format!(
                 "flushing `{}` failed: {}",
@@ -176,6 +175,7 @@ fn describe(text: &IoFailureText) -> String {
                 io::Error::from_raw_os_error(-result)
             );
         }
+        _ => unreachable!("no block I/O"),
     };
     let outcome = if result < 0 {
         format!("failed: {}", io::Error::from_raw_os_error(-result))

@@ -246,6 +246,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             layout: LayoutResult::default(),
             evidence: None,
             store: None,
+            oltp: None,
             verification: None,
         }
     }

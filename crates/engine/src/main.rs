@@ -105,6 +105,12 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
             output.emit(event)
         })
         .map_err(|error| error.to_failure()),
+        Workload::Tpcc(_) | Workload::Commit(_) => Err(Failure {
+            code: "unsupported".into(),
+            message: "this engine has no transactional workloads".into(),
+            context: "`workload.kind`".into(),
+            hint: "use a newer engine".into(),
+        }),
     }
 }
 
@@ -113,6 +119,7 @@ fn paths(workload: &Workload) -> Vec<PathBuf> {
     match workload {
         Workload::Block(workload) => iosonde_block::paths(workload),
         Workload::Kv(workload) => iosonde_kv::paths(workload),
+        Workload::Tpcc(_) | Workload::Commit(_) => Vec::new(),
     }
 }
 

@@ -202,6 +202,7 @@ impl Collector {
             stalled_ns: stalls.stalled_ns,
             stall_max_ns: stalls.longest_ns,
             store: BTreeMap::new(),
+            oltp: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::StoreResult;
+use crate::{ConsistencyResult, DurabilityResult, OltpCounters, OltpResult, StoreResult};
 
 /// One line on the engine's standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -19,6 +19,10 @@ pub enum Event {
     Interval(Interval),
     /// Something that may mislead a reader of the numbers.
     Warning(Warning),
+    /// `tpcc`: the consistency conditions were checked.
+    Consistency(ConsistencyResult),
+    /// `tpcc` and `commit`: acknowledged commits of an earlier run were looked up.
+    Durability(DurabilityResult),
     /// Last, if the run came to an end: what the whole of it amounts to.
     Result(Box<RunResult>),
     /// Last, if nothing was asked but to check a target (`--verify`): whether it holds what was written.
@@ -118,6 +122,10 @@ pub struct Interval {
     /// Key-value workloads: the store's own statistics at the end of the interval, by its own names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub store: BTreeMap<String, u64>,
+    /// `tpcc` and `commit`: what the clients had exchanged with the server since the load began, ramp included, when the
+    /// interval was reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oltp: Option<OltpCounters>,
 }
 
 /// One stream in one interval. An I/O belongs to the interval in which it completed.
@@ -149,11 +157,23 @@ pub enum Operation {
     Scan,
     /// Read a record and write it anew.
     ReadModifyWrite,
+    /// TPC-C new-order transaction.
+    NewOrder,
+    /// TPC-C payment transaction.
+    Payment,
+    /// TPC-C order-status transaction.
+    OrderStatus,
+    /// TPC-C delivery transaction.
+    Delivery,
+    /// TPC-C stock-level transaction.
+    StockLevel,
+    /// Transaction of the `commit` workload.
+    Commit,
 }
 
 impl Operation {
     /// Every operation, in the order of their discriminants.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 13] = [
         Operation::Read,
         Operation::Write,
         Operation::Trim,
@@ -161,6 +181,12 @@ impl Operation {
         Operation::Delete,
         Operation::Scan,
         Operation::ReadModifyWrite,
+        Operation::NewOrder,
+        Operation::Payment,
+        Operation::OrderStatus,
+        Operation::Delivery,
+        Operation::StockLevel,
+        Operation::Commit,
     ];
 }
 
@@ -317,6 +343,9 @@ pub struct RunResult {
     /// Key-value workloads: the store, its database, and what came of the values read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreResult>,
+    /// `tpcc` and `commit`: the server, loading, checks and transactions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oltp: Option<OltpResult>,
     /// Whether what was written came back; absent where it was not asked for.
     #[serde(default)]
     pub verification: Option<VerificationResult>,
@@ -625,7 +654,8 @@ pub struct LayoutResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `wrong_target`, `damaged_journal`, `out_of_memory`, `vanished`, `busy`, `unsupported`,
-    /// `foreign_data`, `library`, `map_full`, `store_error`, `internal`.
+    /// `foreign_data`, `library`, `map_full`, `store_error`, `connection_refused`, `authentication`, `connection_limit`,
+    /// `wrong_version`, `wrong_encoding`, `server_vanished`, `server_error`, `inconsistent`, `internal`.
     pub code: String,
     /// What failed, on what.
     pub message: String,

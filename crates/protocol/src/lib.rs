@@ -11,11 +11,13 @@
 mod drive;
 mod event;
 mod kv;
+mod oltp;
 mod spec;
 
 pub use drive::*;
 pub use event::*;
 pub use kv::*;
+pub use oltp::*;
 pub use spec::*;
 
 /// The version of the protocol that this crate describes. An engine refuses any other.

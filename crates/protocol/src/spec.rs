@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KvWorkload;
+use crate::{CommitWorkload, KvWorkload, TpccWorkload};
 use crate::drive::{ArrayModel, DriveModel};
 
 /// One run, completely described.
@@ -31,6 +31,10 @@ pub enum Workload {
     Block(BlockWorkload),
     /// Key-value operations on a store.
     Kv(KvWorkload),
+    /// TPC-C on a database server.
+    Tpcc(TpccWorkload),
+    /// Single-row durable commits on a database server.
+    Commit(CommitWorkload),
 }
 
 /// What to watch besides the load itself.

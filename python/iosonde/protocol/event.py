@@ -26,12 +26,28 @@ class WarningEvent(TypedDict):
     event: Literal["warning"]
 
 
+class DurabilityEvent(TypedDict):
+    acknowledged: int
+    first_lost: list[str]
+    lost: int
+    event: Literal["durability"]
+
+
 class ErrorEvent(TypedDict):
     code: str
     context: str
     hint: str
     message: str
     event: Literal["error"]
+
+
+class ConditionResult(TypedDict):
+    condition: str
+    number: int
+    violations: int
+
+
+ConsistencyMoment: TypeAlias = Literal["before", "after"]
 
 
 class CoreTime(TypedDict):
@@ -131,7 +147,39 @@ class MediaUsage(TypedDict):
     padded_bytes: int
 
 
-Operation: TypeAlias = Literal["read", "write", "trim", "flush", "delete", "scan", "read_modify_write"]
+class OltpCounters(TypedDict):
+    aborted_attempts: int
+    failed_transactions: int
+    received_bytes: int
+    round_trips: int
+    sent_bytes: int
+    statements: int
+
+
+class OltpLoad(TypedDict):
+    bytes: int
+    duration_ns: int
+    jobs: int
+    kept: bool
+    method: str
+    rows: int
+
+
+Operation: TypeAlias = Literal[
+    "read",
+    "write",
+    "trim",
+    "flush",
+    "delete",
+    "scan",
+    "read_modify_write",
+    "new_order",
+    "payment",
+    "order_status",
+    "delivery",
+    "stock_level",
+    "commit",
+]
 
 
 class OperationInterval(TypedDict):
@@ -178,6 +226,14 @@ class ScheduleResult(TypedDict):
     started: int
 
 
+class SqlServerAbout(TypedDict):
+    collation: str
+    encoding: str
+    isolation: str
+    product: str
+    version: str
+
+
 class StoreCheck(TypedDict):
     corrupted: int
     missing: int
@@ -213,6 +269,17 @@ class StreamInterval(TypedDict):
     stream: str
 
 
+class TransactionResult(TypedDict):
+    completed: int
+    deadlocks: int
+    failed: int
+    lock_timeouts: int
+    operation: Operation
+    rolled_back: int
+    serialization_failures: int
+    skipped_districts: int
+
+
 class Usage(TypedDict):
     fs_inputs: int
     fs_outputs: int
@@ -225,6 +292,12 @@ class Usage(TypedDict):
     wall_ns: int
 
 
+ConsistencyResult: TypeAlias = Any
+
+
+DurabilityResult: TypeAlias = Any
+
+
 VerificationResult: TypeAlias = Any
 
 
@@ -234,6 +307,13 @@ class PhaseEvent(TypedDict):
     edge: Edge
     phase: Phase
     event: Literal["phase"]
+
+
+class ConsistencyEvent(TypedDict):
+    conditions: list[ConditionResult]
+    duration_ns: int
+    moment: ConsistencyMoment
+    event: Literal["consistency"]
 
 
 class VerificationEvent(TypedDict):
@@ -292,11 +372,25 @@ class JobResult(TypedDict):
     usage: Usage
 
 
+class OltpResult(TypedDict):
+    acknowledged: NotRequired[int | None]
+    consistency: NotRequired[list[ConsistencyResult]]
+    constants: NotRequired[dict[str, int]]
+    counters: NotRequired[OltpCounters]
+    durability: NotRequired[DurabilityResult | None]
+    load: NotRequired[OltpLoad | None]
+    pipelining: bool
+    server: SqlServerAbout
+    server_vanished_ns: NotRequired[int | None]
+    transactions: NotRequired[list[TransactionResult]]
+
+
 class IntervalEvent(TypedDict):
     begin_ns: int
     devices: list[DeviceUsage]
     end_ns: int
     index: int
+    oltp: NotRequired[OltpCounters | None]
     phase: Phase
     process: Usage
     stall_max_ns: NotRequired[int]
@@ -315,6 +409,7 @@ class ResultEvent(TypedDict):
     evidence: NotRequired[Evidence | None]
     jobs: list[JobResult]
     layout: LayoutResult
+    oltp: NotRequired[OltpResult | None]
     outcome: Outcome
     peak_memory_bytes: int
     process: Usage
@@ -323,4 +418,14 @@ class ResultEvent(TypedDict):
     event: Literal["result"]
 
 
-Event: TypeAlias = HelloEvent | PhaseEvent | IntervalEvent | WarningEvent | ResultEvent | VerificationEvent | ErrorEvent
+Event: TypeAlias = (
+    HelloEvent
+    | PhaseEvent
+    | IntervalEvent
+    | WarningEvent
+    | ConsistencyEvent
+    | DurabilityEvent
+    | ResultEvent
+    | VerificationEvent
+    | ErrorEvent
+)

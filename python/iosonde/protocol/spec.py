@@ -21,6 +21,10 @@ class AgingAccess(TypedDict):
     over_provisioning: float
 
 
+class AcknowledgedLog(TypedDict):
+    directory: str
+
+
 class Active(TypedDict):
     begin_ns: int
     end_ns: NotRequired[int | None]
@@ -68,6 +72,9 @@ class BufferModel(TypedDict):
 
 
 Collection: TypeAlias = Literal["greedy", "least_recently_written"]
+
+
+CommitOperation: TypeAlias = Literal["insert", "update"]
 
 
 Coverage: TypeAlias = Literal["with_replacement", "each_once"]
@@ -118,6 +125,9 @@ class FlushDurability(TypedDict):
 Durability: TypeAlias = NoneDurability | DsyncDurability | FlushDurability
 
 
+HomeWarehouse: TypeAlias = Literal["fixed", "uniform"]
+
+
 class InterfaceModel(TypedDict):
     command_bytes: int
     half_duplex: bool
@@ -132,6 +142,9 @@ class InterfaceModel(TypedDict):
 
 
 IoMode: TypeAlias = Literal["direct", "buffered"]
+
+
+Isolation: TypeAlias = Literal["read_committed", "repeatable_read", "serializable"]
 
 
 class SequentialKvChoice(TypedDict):
@@ -194,6 +207,9 @@ class MediaModel(TypedDict):
     time_spread: float
 
 
+MissingDatabase: TypeAlias = Literal["create", "fail"]
+
+
 class Mix(TypedDict):
     read_fraction: float
     trim_fraction: float
@@ -236,6 +252,9 @@ class RateStep(TypedDict):
     rate: float
 
 
+ServerLoss: TypeAlias = Literal["fail", "end"]
+
+
 Service: TypeAlias = Literal["constant", "exponential"]
 
 
@@ -254,6 +273,23 @@ class Span(TypedDict):
     bytes: int
     offset_bytes: int
     sharing: Sharing
+
+
+class UnixSqlAddress(TypedDict):
+    kind: Literal["unix"]
+    path: str
+
+
+class TcpSqlAddress(TypedDict):
+    host: str
+    kind: Literal["tcp"]
+    port: int
+
+
+SqlAddress: TypeAlias = UnixSqlAddress | TcpSqlAddress
+
+
+SqlServerKind: TypeAlias = Literal["postgresql", "mariadb"]
 
 
 class Stall(TypedDict):
@@ -309,6 +345,34 @@ class VirtualTarget(TypedDict):
 
 
 Target: TypeAlias = FileTarget | FilePerJobTarget | DeviceTarget | VirtualTarget
+
+
+ThinkTime: TypeAlias = Literal["none", "standard"]
+
+
+class TpccCheck(TypedDict):
+    after: bool
+    before: bool
+
+
+class LoadedTpccDatabase(TypedDict):
+    jobs: int
+    kind: Literal["loaded"]
+    reload: bool
+
+
+class ExistingTpccDatabase(TypedDict):
+    kind: Literal["existing"]
+
+
+class ForeignTpccDatabase(TypedDict):
+    kind: Literal["foreign"]
+
+
+TpccDatabase: TypeAlias = LoadedTpccDatabase | ExistingTpccDatabase | ForeignTpccDatabase
+
+
+TransactionMix: TypeAlias = Literal["deck", "weighted"]
 
 
 class Transition(TypedDict):
@@ -379,6 +443,17 @@ class SimulatedBackend(TypedDict):
     write_service_ns: int
 
 
+class CommitMeasurement(TypedDict):
+    acknowledged: NotRequired[AcknowledgedLog | None]
+    arrival: Arrival
+    clients: int
+    cpus: NotRequired[list[int]]
+    duration_ns: int
+    interval_ns: int
+    ramp_ns: int
+    server_loss: ServerLoss
+
+
 class LoadedDatabase(TypedDict):
     batch: int
     kind: Literal["loaded"]
@@ -442,6 +517,16 @@ class Records(TypedDict):
     value_compression_ratio: float
 
 
+class SqlServer(TypedDict):
+    address: SqlAddress
+    connect_timeout_ns: int
+    database: str
+    kind: SqlServerKind
+    missing_database: MissingDatabase
+    user: str
+    version_min: NotRequired[str | None]
+
+
 class Store(TypedDict):
     kind: StoreKind
     library: NotRequired[str | None]
@@ -467,6 +552,23 @@ class Stream(TypedDict):
     spin_ns: NotRequired[int]
 
 
+class TpccMeasurement(TypedDict):
+    acknowledged: NotRequired[AcknowledgedLog | None]
+    arrival: Arrival
+    cpus: NotRequired[list[int]]
+    duration_ns: int
+    home: HomeWarehouse
+    interval_ns: int
+    isolation: Isolation
+    mix: TransactionMix
+    pipelining: bool
+    ramp_ns: int
+    retries: int
+    server_loss: ServerLoss
+    terminals: int
+    think: ThinkTime
+
+
 class Verification(TypedDict):
     journal_directory: NotRequired[str | None]
     when: VerifyWhen
@@ -484,6 +586,26 @@ class KvWorkload(TypedDict):
     streams: list[KvStream]
     target: StoreTarget
     transition: Transition
+
+
+class TpccWorkload(TypedDict):
+    check: TpccCheck
+    database: TpccDatabase
+    kind: Literal["tpcc"]
+    measurement: NotRequired[TpccMeasurement | None]
+    seed: int
+    server: SqlServer
+    verify_acknowledged: NotRequired[str | None]
+    warehouses: int
+
+
+class CommitWorkload(TypedDict):
+    kind: Literal["commit"]
+    measurement: NotRequired[CommitMeasurement | None]
+    operation: CommitOperation
+    payload_bytes: int
+    server: SqlServer
+    verify_acknowledged: NotRequired[str | None]
 
 
 class SsdBackend(TypedDict):
@@ -509,7 +631,7 @@ class BlockWorkload(TypedDict):
     verify: NotRequired[Verification | None]
 
 
-Workload: TypeAlias = BlockWorkload | KvWorkload
+Workload: TypeAlias = BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload
 
 
 class Spec(TypedDict):

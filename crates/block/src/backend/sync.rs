@@ -47,7 +47,7 @@ impl SyncBackend {
                     libc::fallocate(self.fd, mode, offset, bytes as libc::off_t) as isize
                 }
                 Operation::Flush => libc::fdatasync(self.fd) as isize,
-                Operation::Delete | Operation::Scan | Operation::ReadModifyWrite => unreachable!("no block I/O"),
+                _ => unreachable!("no block I/O"),
             }
         };
         if result < 0 {

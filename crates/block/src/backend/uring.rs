@@ -286,7 +286,7 @@ impl<'ring> UringBackend<'ring> {
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
             (Operation::Flush, _) => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
-            (Operation::Delete | Operation::Scan | Operation::ReadModifyWrite, _) => unreachable!("no block I/O"),
+            _ => unreachable!("no block I/O"),
         };
         entry.flags(self.flags).user_data(u64::from(slot))
     }
