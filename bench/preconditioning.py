@@ -52,7 +52,7 @@ interval = "100ms"
 name = "main"
 
 [parts.rounds]
-most = 0
+max_rounds = 0
 stages = [
   {{ label = "settling", set = {{ limit_bytes = "{settling}" }} }},
   {{ label = "measured", set = {{}} }},

@@ -25,7 +25,7 @@ limit_bytes = "1MiB"
 [[parts]]
 name = "main"
 factors.fill = {list(levels)}
-rounds.most = 1
+rounds.max_rounds = 1
 
 [profiles.standard]
 """)

@@ -106,7 +106,7 @@ def study_texts(path: Path) -> Iterator[str]:
                     "description",
                     "caption",
                     "rule",
-                    "beside_rule",
+                    "also_check_rule",
                 ):
                     yield each
                 else:

@@ -37,7 +37,7 @@ interval = "1h"
 name = "day"
 
 [parts.rounds]
-most = 6
+max_rounds = 6
 metric = "completion_latency_ns_max"
 range = 1e-6
 slope = 1e-6

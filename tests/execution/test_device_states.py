@@ -26,7 +26,7 @@ interval = "100ms"
 [[parts]]
 name = "main"
 [parts.rounds]
-most = 1
+max_rounds = 1
 [profiles.standard]
 repeats = 1
 """

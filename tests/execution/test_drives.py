@@ -126,8 +126,8 @@ def test_a_disk_that_tells_nothing_is_a_reason_in_the_record_and_in_the_report(d
     done = carried_out(tmp_path / "target", tmp_path / "results")
     reason = f"`{block_stack.name_of(disk)}` is no NVMe drive"
     [record] = done.records()
-    assert record.drives[0]["begin"] == record.drives[0]["end"] == {"untold": reason}
-    assert done.runs["run_media_untold"].to_list() == [reason]
+    assert record.drives[0]["begin"] == record.drives[0]["end"] == {"not_reported": reason}
+    assert done.runs["run_media_not_reported"].to_list() == [reason]
     assert amplification(done) == []
     assert findings(done)["Device write amplification is not known"] == reason
 

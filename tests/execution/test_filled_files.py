@@ -38,7 +38,7 @@ limit_bytes = "1MiB"
 [[parts]]
 name = "main"
 factors.fill = [50]
-rounds.most = 1
+rounds.max_rounds = 1
 
 [profiles.quick]
 """

@@ -308,7 +308,10 @@ def test_an_unsupported_combination_is_a_row_with_its_reason_and_no_failure_to_r
     assert "1 unsupported combination skipped (see report)" in result.stdout + result.stderr
     assert "retry-failed" not in result.stdout + result.stderr
     done = ResultSet.open(results)
-    assert [(record.outcome, record.cannot_be) for record in done.records()] == [("complete", False), ("failed", True)]
+    assert [(record.outcome, record.is_unsupported) for record in done.records()] == [
+        ("complete", False),
+        ("failed", True),
+    ]
     [chapter] = collect([done]).chapters
     table = next(table for table in chapter.tables if table.title == "Loads")
     assert table.heads[-1] == "Why not"

@@ -243,7 +243,7 @@ class LosesAMember:
         self.notes.append(text)
 
 
-@pytest.mark.parametrize("says", ["go_on", "stop"])
+@pytest.mark.parametrize("says", ["continue", "stop"])
 def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_does_as_it_says(
     directory: Path, tmp_path: Path, says: str
 ) -> None:

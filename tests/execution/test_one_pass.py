@@ -34,7 +34,7 @@ ramp = 0
 
 [[parts]]
 name = "main"
-rounds.most = 1
+rounds.max_rounds = 1
 
 [profiles.quick]
 """

@@ -72,7 +72,7 @@ interval = "100ms"
 name = "idle"
 
 [parts.rounds]
-most = 25
+max_rounds = 25
 stages = [
   { label = "short", set = { active = "0s-500ms every 600ms", duration = "3s" } },
   { label = "after short", set = { duration = "2s" } },
@@ -142,7 +142,7 @@ tracking = "bandwidth"
 name = "recovery"
 
 [parts.rounds]
-most = 0
+max_rounds = 0
 stages = [
   { label = "sequential", set = { access = "sequential", block_size = "1MiB", duration = "2s" } },
   { label = "random", set = { access = "random", block_size = "8KiB", duration = "4s" } },

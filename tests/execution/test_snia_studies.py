@@ -173,7 +173,7 @@ interval = "100ms"
 name = "main"
 
 [parts.rounds]
-most = 1
+max_rounds = 1
 stages = [
   { label = "too short", set = { active = "200ms-", duration = "2200ms" } },
   { label = "long", set = { active = "5s-", duration = "7s" } },

@@ -49,7 +49,7 @@ name = "rounds"
 factors.fill = [100, 50]
 
 [parts.rounds]
-most = 6
+max_rounds = 6
 factors.block_size = ["64KiB", "4KiB"]
 track = [{ block_size = "4KiB" }]
 

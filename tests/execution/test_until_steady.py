@@ -45,7 +45,7 @@ round_length = "1s"
 name = "main"
 
 [parts.rounds]
-most = 1
+max_rounds = 1
 until_steady = true
 hold = 3
 
@@ -88,7 +88,7 @@ def test_the_engine_runs_on_and_is_ended_once_it_is_steady(tmp_path: Path) -> No
     plan = plan_of("simulated:servers=1,write=100us,size=1GiB", duration="24h")
     result_set = execute(plan, tmp_path / "set", observer=listener)
     [record] = result_set.records()
-    assert (record.outcome, record.ended) == ("complete", "it was steady")
+    assert (record.outcome, record.end_reason) == ("complete", "steady")
     [course] = courses(Facts(result_set))
     assert course.steady.measured and (course.steady.measured.first, course.steady.measured.last) == (1, 5)
     assert 8 <= len(course.values) < 24 * 3600, "the engine on virtual time is some way ahead when it hears of it"
@@ -104,7 +104,7 @@ def test_the_study_says_what_steady_is_and_the_record_which_rule_was_applied(tmp
     loose = execute(plan_of(target, STUDY.replace("hold = 3", ""), **settings), tmp_path / "loose")
     missed = execute(plan_of(target, strict, **settings), tmp_path / "strict")
     [record], [other] = loose.records(), missed.records()
-    assert (record.ended, other.ended) == ("it was steady", "")
+    assert (record.end_reason, other.end_reason) == ("steady", "")
     said = [[each.parameters[f"rounds.{name}"] for name in ("window", "range", "slope")] for each in (record, other)]
     assert said == [[5, 0.2, 0.1], [3, 0.001, 0.001]]
     [course] = courses(Facts(missed))
@@ -125,7 +125,7 @@ def test_not_achieved_is_what_a_run_that_is_too_short_comes_to(tmp_path: Path) -
     result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", duration="4s"), tmp_path / "set")
     [found] = found_rounds(result_set)
     assert not found.reached and found.reason == "steady state was not achieved within the length of the run"
-    assert [record.ended for record in result_set.records()] == [""]
+    assert [record.end_reason for record in result_set.records()] == [""]
     assert any("no steady state" in title for title in titles(result_set))
 
 
@@ -169,7 +169,7 @@ def test_a_long_run_ends_with_what_it_has_when_the_time_given_is_over(tmp_path: 
         if not result_set.records():
             result_set = resume(tmp_path / "set", observer=listener, time_limit_s=limit_s)
     [record] = result_set.records()
-    assert (record.outcome, record.ended) == ("complete", "the time given was over")
+    assert (record.outcome, record.end_reason) == ("complete", "time_limit")
     [course] = courses(Facts(result_set))
     assert 0 < len(course.values) < 600
     assert not list((tmp_path / "on").iterdir()), "what was made is removed"
@@ -177,11 +177,13 @@ def test_a_long_run_ends_with_what_it_has_when_the_time_given_is_over(tmp_path: 
 
 def test_a_study_that_is_cut_says_so_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
-    text = SLOW.replace("most = 1", "most = 500")
+    text = SLOW.replace("max_rounds = 1", "max_rounds = 500")
     settings = {"span": "16MiB", "duration": "500ms", "round_length": "none", "purge": "overwrite"}
     listener = Listener()
     plan = plan_of(
-        str(tmp_path / "on"), text.replace("most = 500", "most = 500\nrange = 1e-9\nslope = 1e-9"), **settings
+        str(tmp_path / "on"),
+        text.replace("max_rounds = 500", "max_rounds = 500\nrange = 1e-9\nslope = 1e-9"),
+        **settings,
     )
     result_set = execute(plan, tmp_path / "set", observer=listener, time_limit_s=2)
     before: set[str] = set()
@@ -207,7 +209,7 @@ def test_the_command_takes_a_limit_of_time_and_refuses_nonsense(iosonde: Iosonde
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (STUDY.replace("most = 1", "most = 9"), "`until_steady` ends single runs by their own rounds"),
+        (STUDY.replace("max_rounds = 1", "max_rounds = 9"), "`until_steady` ends single runs by their own rounds"),
         (STUDY.replace('round_length = "1s"\n', ""), "`until_steady` needs a `round_length`"),
     ],
 )

@@ -33,7 +33,7 @@ def facts(*drives: dict[str, Any]) -> dict[str, Any]:
 def judged(*drives: dict[str, Any]) -> dict[str, Any]:
     none = {"simulated_media_write_bytes": None, "simulated_write_bytes": None}
     schema = {
-        "run_media_untold": pl.String,
+        "run_media_not_reported": pl.String,
         **dict.fromkeys((*drive_facts.COLUMNS, *none), pl.Int64),
     }
     return media.judged(pl.DataFrame([{**facts(*drives), **none}], schema=schema)).row(0, named=True)
@@ -41,7 +41,7 @@ def judged(*drives: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_media_take_what_all_drives_say_over_what_all_were_handed() -> None:
     row = judged(a_drive(written=2 * GIB), a_drive(written=4 * GIB))
-    assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_untold"]) == (6 * GIB, 2 * GIB, None)
+    assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_not_reported"]) == (6 * GIB, 2 * GIB, None)
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def test_the_media_take_what_all_drives_say_over_what_all_were_handed() -> None:
         (a_drive(written=0), media.STOOD_STILL),
         (a_drive(written=-1), "a counter of `nvme0n1` went backwards during the run"),
         (a_drive(units=-1), "a counter of `nvme0n1` went backwards during the run"),
-        (a_drive(end={"untold": "`nvme0n1` is gone"}), "`nvme0n1` is gone"),
-        (a_drive(begin={"untold": "`sda` is no NVMe drive"}), "`sda` is no NVMe drive"),
+        (a_drive(end={"not_reported": "`nvme0n1` is gone"}), "`nvme0n1` is gone"),
+        (a_drive(begin={"not_reported": "`sda` is no NVMe drive"}), "`sda` is no NVMe drive"),
     ],
 )
 def test_what_is_no_number_has_a_reason(drive: dict[str, Any], reason: str) -> None:
     row = judged(drive)
-    assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_untold"]) == (None, None, reason)
+    assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_not_reported"]) == (None, None, reason)
 
 
 def test_one_drive_that_does_not_tell_is_enough() -> None:
-    assert judged(a_drive(), a_drive(begin={"untold": "no"}))["media_untold"] == "no"
+    assert judged(a_drive(), a_drive(begin={"not_reported": "no"}))["media_not_reported"] == "no"
 
 
 def test_the_least_that_is_a_number_is() -> None:
@@ -73,4 +73,4 @@ def test_the_least_that_is_a_number_is() -> None:
 
 def test_without_a_drive_nothing_is_said_not_even_why() -> None:
     assert set(facts().values()) == {None}
-    assert judged()["media_untold"] is None
+    assert judged()["media_not_reported"] is None

@@ -55,7 +55,7 @@ search = { over = "rate", between = [1000, 4000], holds = "response_latency_ns_p
 
 [[parts]]
 name = "beside"
-search = { over = "rate", between = [4000, "20k"], holds = "iops > 1", beside = ["achieved_rate_fraction >= 0.99"] }
+search = { over = "rate", between = [4000, "20k"], holds = "iops > 1", also_check = ["achieved_rate_fraction >= 0.99"] }
 
 [[parts]]
 name = "rates"

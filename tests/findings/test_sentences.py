@@ -182,7 +182,7 @@ def test_arrays() -> None:
             )
         ),
         **{"array": "raid5", "array_kind": "md", "array_thread": "md127_raid5", "array_thread_utilisation": 0.98},
-        **{"devices": 4, "measured": 620e6, "promised": 1e9, "baseline": 500e6, "multiple": 2.0, "efficiency": 0.62},
+        **{"devices": 4, "measured": 620e6, "expected": 1e9, "baseline": 500e6, "multiple": 2.0, "efficiency": 0.62},
         **{"low": 0.6, "high": 0.64, "bound": None, "bound_by": None, "of_bound": None, "repeats": 5},
     }
     finding = ArrayEfficiency(

@@ -36,7 +36,7 @@ interval = "100ms"
 
 [[parts]]
 [parts.rounds]
-most = 1
+max_rounds = 1
 
 [[views]]
 kind = "accounts"

@@ -60,7 +60,7 @@ def test_it_counts_what_the_host_wrote_as_the_kernel_does(studies_said: dict[str
 
 def test_a_drive_without_a_log_of_its_media_is_no_number_but_a_reason(drive: dict[str, Any]) -> None:
     for [told] in drive["drives"]:
-        assert NO_SUCH_LOG in told["begin"]["untold"]
+        assert NO_SUCH_LOG in told["begin"]["not_reported"]
         assert "media" not in told["end"]
     [evidence] = [
         evidence for title, evidence in drive["findings"] if title == "Device write amplification is not known"

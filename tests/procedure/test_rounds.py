@@ -62,7 +62,7 @@ def rounds_of(runs: list[Run]) -> list[int]:
 
 
 def test_the_target_is_prepared_first_and_the_rounds_end_with_the_first_steady_window(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=25)
+    case = case_of(tmp_path, max_rounds=25)
     evidence = made(by_round(900, 500, 300, 110, 105, 100, 100, 95, 100, 100))
     runs = go_on(case, evidence)
     assert [run.levels.get("step") for run in runs[:3]] == ["purge", "precondition", None]
@@ -75,7 +75,7 @@ def test_the_target_is_prepared_first_and_the_rounds_end_with_the_first_steady_w
 
 
 def test_not_achieved_is_a_result(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=7)
+    case = case_of(tmp_path, max_rounds=7)
     evidence = made(lambda run: 1000 * 0.8 ** int(run.levels.get("round", 1)))
     assert rounds_of(go_on(case, evidence)) == [1, 2, 3, 4, 5, 6, 7]
     found = concluded(case, evidence)
@@ -90,7 +90,7 @@ def test_all_that_is_tracked_must_be_steady_in_the_same_window(tmp_path: Any) ->
         return 100 if number >= slow else 1000.0 / number
 
     factors = {"read_fraction": [1.0, 0.5, 0.0]}
-    case = case_of(tmp_path, most=30, factors=factors, track=[{"read_fraction": 0.5}, {"read_fraction": 0.0}])
+    case = case_of(tmp_path, max_rounds=30, factors=factors, track=[{"read_fraction": 0.5}, {"read_fraction": 0.0}])
     evidence = made(series)
     runs = go_on(case, evidence)
     assert [run.levels["read_fraction"] for run in runs[2:5]] == [1.0, 0.5, 0.0]
@@ -100,7 +100,7 @@ def test_all_that_is_tracked_must_be_steady_in_the_same_window(tmp_path: Any) ->
 
 
 def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=1, repeats=2)
+    case = case_of(tmp_path, max_rounds=1, repeats=2)
     evidence = made(by_round(100))
     runs = go_on(case, evidence)
     assert [(run.repeat, run.levels.get("step", "round")) for run in runs] == [
@@ -111,7 +111,7 @@ def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path
 
 
 def test_a_pause_destroys_the_state_which_is_made_anew_and_rounds_already_measured_count(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=8, window=5)
+    case = case_of(tmp_path, max_rounds=8, window=5)
     evidence = made(by_round(*(1000 * 0.8**n for n in range(8))))
     before = go_on(case, evidence, at_most=5)
     assert rounds_of(before) == [1, 2, 3]
@@ -126,7 +126,7 @@ def test_a_pause_destroys_the_state_which_is_made_anew_and_rounds_already_measur
 
 
 def test_a_pause_in_the_midst_of_preparation_begins_it_again(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=1)
+    case = case_of(tmp_path, max_rounds=1)
     evidence = made(by_round(100))
     assert [run.levels["step"] for run in go_on(case, evidence, at_most=1)] == ["purge"]
     for session in ("second", "third"):
@@ -139,7 +139,7 @@ def test_a_pause_in_the_midst_of_preparation_begins_it_again(tmp_path: Any) -> N
 
 
 def test_wherever_it_is_stopped_it_comes_to_its_end(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=6, factors={"block_size": ["64KiB", "4KiB"]})
+    case = case_of(tmp_path, max_rounds=6, factors={"block_size": ["64KiB", "4KiB"]})
     whole = len(go_on(case, made(by_round(100))))
     for stop in range(whole):
         evidence = made(by_round(100))
@@ -160,7 +160,7 @@ def test_on_a_simulated_target_a_pause_destroys_nothing() -> None:
             "question": "?",
             "repeats": 1,
             "measurement": {"span": "16MiB", "precondition": "128KiB"},
-            "parts": [{"name": "main", "rounds": {"most": 6}}],
+            "parts": [{"name": "main", "rounds": {"max_rounds": 6}}],
             "profiles": {"quick": {}},
         }
     )
@@ -172,7 +172,7 @@ def test_on_a_simulated_target_a_pause_destroys_nothing() -> None:
 
 
 def test_a_failed_step_or_round_ends_the_pass_and_says_why(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=6)
+    case = case_of(tmp_path, max_rounds=6)
     evidence = MadeUp(lambda run: Made(failure="no space left" if run.part else "", latency_ns=1.0))
     assert len(go_on(case, evidence)) == 1
     found = concluded(case, evidence)

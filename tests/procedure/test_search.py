@@ -99,7 +99,7 @@ def test_most_of_a_probes_runs_decide_or_all_and_no_more_are_taken_than_it_takes
     def moody(run: Run) -> Made:
         return Made(2 * MS if run.repeat == 2 or float(run.levels["rate"]) > 100 else 0.5 * MS)
 
-    most, runs = carry_out(search_case(repeats=3, agree="most"), moody)
+    most, runs = carry_out(search_case(repeats=3, agree="majority"), moody)
     assert most.value is not None and 100 / 1.05 <= most.value <= 100
     first = [run.repeat for run in runs if run.levels["rate"] == 1]
     assert first == [1, 2, 3]

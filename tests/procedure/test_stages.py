@@ -25,7 +25,7 @@ def stages_of(runs: list[Run]) -> list[Any]:
 
 def test_stages_follow_once_each_in_order_whether_steady_state_was_achieved_or_not(tmp_path: Any) -> None:
     for series, rounds in ((by_round(100), 5), (by_round(1000, 10, 1000, 10, 1000, 10, 1000), 6)):
-        case = case_of(tmp_path, most=6, stages=STAGES)
+        case = case_of(tmp_path, max_rounds=6, stages=STAGES)
         evidence = made(series)
         runs = go_on(case, evidence)
         assert [*map(str, stages_of(runs))] == ["random", "after a pause"]
@@ -35,7 +35,7 @@ def test_stages_follow_once_each_in_order_whether_steady_state_was_achieved_or_n
 
 
 def test_a_stage_changes_what_it_sets_and_nothing_else(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=1, stages=STAGES)
+    case = case_of(tmp_path, max_rounds=1, stages=STAGES)
     *_, measured, random, after = go_on(case, made(by_round(100)))
     (first,), (second,), (third,) = (run.spec["workload"]["streams"] for run in (measured, random, after))
     assert {name for name in first if first[name] != second[name]} == {"block_sizes"}
@@ -45,7 +45,7 @@ def test_a_stage_changes_what_it_sets_and_nothing_else(tmp_path: Any) -> None:
 
 
 def test_there_may_be_stages_without_rounds(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=0, stages=STAGES)
+    case = case_of(tmp_path, max_rounds=0, stages=STAGES)
     evidence = made(by_round(100))
     assert [run.levels.get("step") or run.levels["stage"] for run in go_on(case, evidence)] == [
         *("purge", "precondition", "random", "after a pause")
@@ -54,7 +54,7 @@ def test_there_may_be_stages_without_rounds(tmp_path: Any) -> None:
 
 
 def test_after_a_pause_everything_before_a_stage_is_done_again_as_preparation(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=2, stages=STAGES)
+    case = case_of(tmp_path, max_rounds=2, stages=STAGES)
     evidence = made(by_round(100))
     before = go_on(case, evidence, at_most=5)
     assert stages_of(before) == ["random"]
@@ -70,7 +70,7 @@ def test_after_a_pause_everything_before_a_stage_is_done_again_as_preparation(tm
 
 
 def test_wherever_it_is_stopped_each_stage_is_measured_once(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=2, stages=STAGES)
+    case = case_of(tmp_path, max_rounds=2, stages=STAGES)
     whole = len(go_on(case, made(by_round(100))))
     for stop in range(whole):
         evidence = made(by_round(100))
@@ -106,11 +106,11 @@ name = "main"
 @pytest.mark.parametrize(
     ("rounds", "message"),
     [
-        ("rounds.most = 0", "the part `main` has neither rounds nor stages"),
+        ("rounds.max_rounds = 0", "the part `main` has neither rounds nor stages"),
         ('rounds.stages = [{ label = "a", set = { span = "1MiB" } }]', "`span` cannot vary within a round or stage"),
         ('rounds.stages = [{ label = "a", set = {} }, { label = "a", set = {} }]', "has the level `a` twice"),
         ('rounds.stages = [{ label = "a", set = { blocksize = "4KiB" } }]', "there is no parameter `blocksize`"),
-        ('factors.stage = ["a"]\nrounds.most = 1', "there is no parameter `stage`"),
+        ('factors.stage = ["a"]\nrounds.max_rounds = 1', "there is no parameter `stage`"),
         (
             'rounds.factors.load = [{ label = "a", set = { jobs = 2 } }, { label = "b", set = { queue_depth = 2 } }]',
             "the level `b` of `load` sets other parameters than `a`",
@@ -138,10 +138,10 @@ def test_a_profile_and_the_user_may_choose_other_stages() -> None:
 
 
 def test_a_plan_counts_what_stages_take(tmp_path: Any) -> None:
-    case = case_of(tmp_path, most=3, stages=STAGES)
+    case = case_of(tmp_path, max_rounds=3, stages=STAGES)
     assert case.procedure
     assert case.cost.seconds == 12
     assert case.procedure.max_runs == 3 + 2 + 2 and case.procedure.preparing == 4
-    without = case_of(tmp_path, most=3).procedure
+    without = case_of(tmp_path, max_rounds=3).procedure
     assert without and case.procedure.preparation.seconds == pytest.approx(without.preparation.seconds + 12 + 22)
     assert case.procedure.text.endswith(", then 2 stages: random, after a pause")

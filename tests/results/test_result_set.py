@@ -201,7 +201,7 @@ hint: name another directory with `--output DIR`\
 
 def test_what_is_not_a_result_set_is_said_to_be_none(tmp_path: Path, result_set: ResultSet) -> None:
     texts = [refusal(lambda: ResultSet.open(tmp_path)), refusal(lambda: ResultSet.open(tmp_path / "none"))]
-    (result_set.directory / "format.json").write_text('{"format": 3}')
+    (result_set.directory / "format.json").write_text('{"format": 4}')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
     (result_set.directory / "format.json").write_text('{"for')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
@@ -231,7 +231,7 @@ hint: use the iosonde that wrote it, or a newer one\
 `DIR/set/format.json` is damaged
   Unterminated string starting at: line 1 column 2 (char 1)
 
-hint: if the other files are intact, restore it by writing `{"format": 2}`\
+hint: if the other files are intact, restore it by writing `{"format": 3}`\
 """,
             """\
 `DIR/set/plan.json` is damaged

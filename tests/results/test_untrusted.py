@@ -315,7 +315,7 @@ def test_a_result_set_of_format_1_is_read_and_upgraded(tmp_path: Path) -> None:
     assert len(result_set.records()) == 4
     with result_set.lock():
         pass
-    assert json.loads((directory / "format.json").read_text())["format"] == 2
+    assert json.loads((directory / "format.json").read_text())["format"] == 3
     assert len(ResultSet.open(directory).records()) == 4
 
 

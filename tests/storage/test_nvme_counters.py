@@ -33,7 +33,7 @@ def test_a_drive_with_the_extended_log_tells_all(ask: Ask) -> None:
     told = ask(FakeDrive({0x02: health(units_written=9), 0xC0: extended(written=7, read=5)}.get))
     assert told["data_units_written"] == 9
     assert told["media"] == {"log": "ocp", "written_bytes": 7, "read_bytes": 5, "step_bytes": 1}
-    assert "untold" not in told
+    assert "not_reported" not in told
 
 
 def test_without_it_the_logs_of_the_endurance_group_are_asked_for_by_its_number(ask: Ask) -> None:
@@ -53,18 +53,18 @@ def test_a_log_that_is_not_there_is_asked_for_once(ask: Ask) -> None:
     first, second = ask(drive), ask(drive)
     assert first == second
     assert first["percentage_used"] == 4
-    assert first["untold"] == "`nvme0n1` has no log page of what it writes to its media (OCP's C0h, 22h, 09h)"
+    assert first["not_reported"] == "`nvme0n1` has no log page of what it writes to its media (OCP's C0h, 22h, 09h)"
     assert [identifier for identifier, _ in drive.asked] == [0x02, 0xC0, 0x02]
 
 
 def test_a_page_of_the_vendor_s_own_is_told_of(ask: Ask) -> None:
     told = ask(FakeDrive({0x02: health(), 0xC0: extended(written=1, guid=bytes(16))}.get))
-    assert told["untold"] == "`nvme0n1`: its log page C0h is of the vendor's own kind, and not OCP's"
+    assert told["not_reported"] == "`nvme0n1`: its log page C0h is of the vendor's own kind, and not OCP's"
 
 
 def test_what_is_no_nvme_drive_or_not_to_be_opened_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert counters.now("loop0") == {"untold": "`loop0` is no NVMe drive"}
-    assert counters.now("nvme0n1p1") == {"untold": "`nvme0n1p1` is no NVMe drive"}
+    assert counters.now("loop0") == {"not_reported": "`loop0` is no NVMe drive"}
+    assert counters.now("nvme0n1p1") == {"not_reported": "`nvme0n1p1` is no NVMe drive"}
 
     @contextmanager
     def refused(_device: Path) -> Iterator[Drive]:
@@ -72,7 +72,7 @@ def test_what_is_no_nvme_drive_or_not_to_be_opened_says_so(monkeypatch: pytest.M
         yield
 
     monkeypatch.setattr(admin, "opened", refused)
-    assert counters.now("nvme0n1") == {"untold": "`nvme0n1` may not be asked for its log pages by this user"}
+    assert counters.now("nvme0n1") == {"not_reported": "`nvme0n1` may not be asked for its log pages by this user"}
 
 
 def test_a_drive_that_fails_is_no_drive_without_the_log(ask: Ask) -> None:
@@ -83,5 +83,5 @@ def test_a_drive_that_fails_is_no_drive_without_the_log(ask: Ask) -> None:
             return super().log_page(identifier, size_bytes, specific=specific)
 
     told = ask(Failing({0x02: health()}.get))
-    assert told == {"untold": "`nvme0n1`: the drive answered its command 0x02 with status 0x4006"}
+    assert told == {"not_reported": "`nvme0n1`: the drive answered its command 0x02 with status 0x4006"}
     assert counters._found == {}, "next time it may answer"

@@ -30,9 +30,9 @@ def refusal(**parameters: Any) -> str:
     return str(caught.value)
 
 
-def settled(target: str | Path = "null:1TiB", **parameters: Any) -> block.BlockParameters:
+def fitted(target: str | Path = "null:1TiB", **parameters: Any) -> block.BlockParameters:
     opened = open_target(str(target))
-    return block.settle({"main": block.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
+    return block.fit({"main": block.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
 
 
 def spec_of(**parameters: Any) -> dict[str, Any]:
@@ -318,22 +318,22 @@ def test_the_engine_knows_every_form_of_spec(schema: Draft202012Validator, tmp_p
 
 def test_a_virtual_target_decides_the_backend_and_a_parameter_its_device() -> None:
     target = "simulated:servers=4,read=50us"
-    simulated = settled(target, backend="uring", queue_depth=8, write_service="10us")
+    simulated = fitted(target, backend="uring", queue_depth=8, write_service="10us")
     assert (simulated.backend, simulated.servers, simulated.service) == ("simulated", 4, "constant")
     assert (simulated.read_service, simulated.write_service) == (50_000, 10_000)
-    assert settled(target, servers=2).servers == 2
-    assert settled("null:1GiB").layout == "never"
+    assert fitted(target, servers=2).servers == 2
+    assert fitted("null:1GiB").layout == "never"
 
 
 def test_a_share_of_the_room_becomes_bytes_and_is_divided_among_files(tmp_path: Path) -> None:
-    assert settled("null:1GiB", span="50%").span == 512 << 20
-    assert settled("null:1GiB", span="50%", files="per_job", jobs=4).span == 128 << 20
+    assert fitted("null:1GiB", span="50%").span == 512 << 20
+    assert fitted("null:1GiB", span="50%", files="per_job", jobs=4).span == 128 << 20
 
 
 def test_streams_that_run_together_agree_on_the_run() -> None:
     streams = {"reader": block.build({"duration": "1s"}), "writer": block.build({"duration": "2s"})}
     with pytest.raises(StudyError) as caught:
-        block.settle(streams, NULL, room_bytes=1 << 40)
+        block.fit(streams, NULL, room_bytes=1 << 40)
     assert str(caught.value) == snapshot("""\
 streams that run together differ in `duration`: `reader.duration` is `1000000000`, `writer.duration` is `2000000000`
 
@@ -343,7 +343,7 @@ hint: `duration` is set once for the whole run: set it in the measurement\
 
 def test_files_are_those_that_the_engine_makes(tmp_path: Path) -> None:
     def files(**parameters: Any) -> dict[str, int]:
-        return block.files({"main": settled(tmp_path, **parameters)})
+        return block.files({"main": fitted(tmp_path, **parameters)})
 
     assert files(span="1MiB", offset="1MiB") == {"data": 2 << 20}
     assert files(span="1MiB", jobs=2, files="per_job") == {"main.0": 1 << 20, "main.1": 1 << 20}
@@ -355,7 +355,7 @@ def test_files_are_those_that_the_engine_makes(tmp_path: Path) -> None:
 
 def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path) -> None:
     def written(**parameters: Any) -> int | None:
-        return block.cost({"main": settled(tmp_path, **parameters)}).write_bytes
+        return block.cost({"main": fitted(tmp_path, **parameters)}).write_bytes
 
     assert written(read_fraction=1) == 0
     assert written(read_fraction=0) is None
@@ -369,7 +369,7 @@ def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path
 
 def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: Path) -> None:
     def seconds(**parameters: Any) -> float:
-        return block.cost({"main": settled(tmp_path, **parameters)}).seconds
+        return block.cost({"main": fitted(tmp_path, **parameters)}).seconds
 
     assert seconds(ramp="2s", duration="10s") == 12
     assert seconds(ramp="0", duration="none", limit_bytes="500MB") == 1
@@ -428,7 +428,7 @@ def test_what_cannot_be_verified_is_refused(parameters: dict[str, Any], message:
 
 def test_verification_is_refused_on_a_target_that_keeps_nothing() -> None:
     with pytest.raises(StudyError) as caught:
-        settled("null:1GiB", verify="after")
+        fitted("null:1GiB", verify="after")
     assert "`null:` and `simulated:` keep none" in str(caught.value)
 
 

@@ -36,27 +36,27 @@ class FileSystem:
         return self._purges
 
 
-def settled(target: FileSystem, **parameters: Any) -> block.BlockParameters:
+def fitted(target: FileSystem, **parameters: Any) -> block.BlockParameters:
     built = block.build({"purge": "strongest", **parameters})
-    return block.settle({"main": built}, target, room_bytes=target.free_bytes())["main"]
+    return block.fit({"main": built}, target, room_bytes=target.free_bytes())["main"]
 
 
 def test_a_level_is_that_of_the_whole_file_system_with_what_others_store() -> None:
-    assert settled(FileSystem(), fill=30).span == 30 * GIB
-    assert settled(FileSystem(used=20), fill=30).span == 10 * GIB
-    assert settled(FileSystem(used=20, reserved=5), fill=95).span == 75 * GIB
-    assert settled(FileSystem(used=99), fill=50, capacity="1GiB").span == GIB // 2
+    assert fitted(FileSystem(), fill=30).span == 30 * GIB
+    assert fitted(FileSystem(used=20), fill=30).span == 10 * GIB
+    assert fitted(FileSystem(used=20, reserved=5), fill=95).span == 75 * GIB
+    assert fitted(FileSystem(used=99), fill=50, capacity="1GiB").span == GIB // 2
 
 
 def test_what_is_prepared_is_laid_out_by_nothing_else() -> None:
-    assert settled(FileSystem(), fill=30).layout == "never"
+    assert fitted(FileSystem(), fill=30).layout == "never"
 
 
 def test_the_means_of_the_purge_is_named() -> None:
-    assert settled(FileSystem(), fill=30).purge == "trim"
-    assert settled(FileSystem(purges=["overwrite"])).purge == "overwrite"
-    assert settled(FileSystem(), purge="overwrite").purge == "overwrite"
-    assert settled(FileSystem(purges=[])).purge == "unneeded"
+    assert fitted(FileSystem(), fill=30).purge == "trim"
+    assert fitted(FileSystem(purges=["overwrite"])).purge == "overwrite"
+    assert fitted(FileSystem(), purge="overwrite").purge == "overwrite"
+    assert fitted(FileSystem(purges=[])).purge == "unneeded"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_cannot_be_prepared_is_refused(
     target: FileSystem, parameters: dict[str, Any], message: str, hint: str
 ) -> None:
     with pytest.raises(StudyError) as raised:
-        settled(target, **parameters)
+        fitted(target, **parameters)
     assert message in raised.value.what
     assert hint in raised.value.hint
 

@@ -30,9 +30,9 @@ def refusal(**parameters: Any) -> str:
     return str(caught.value)
 
 
-def settled(target: str = "null:1TiB", **parameters: Any) -> kv.KvParameters:
+def fitted(target: str = "null:1TiB", **parameters: Any) -> kv.KvParameters:
     opened = open_target(target)
-    return kv.settle({"main": kv.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
+    return kv.fit({"main": kv.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
 
 
 def workload(target: str = "null:1TiB", **parameters: Any) -> dict[str, Any]:
@@ -148,12 +148,12 @@ def test_databases_that_differ_lie_in_directories_that_differ(directory: str) ->
 
 
 def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> None:
-    load = kv.cost({"main": settled(directory, phase="load", records="1M")})
+    load = kv.cost({"main": fitted(directory, phase="load", records="1M")})
     assert load.write_bytes == 10**6 * 116
-    assert kv.cost({"main": settled(directory, phase="readrandom")}).write_bytes == 0
-    assert kv.cost({"main": settled(directory, phase="overwrite")}).write_bytes is None
-    assert kv.layout({"main": settled(directory, phase="readrandom")}) == "missing"
-    assert kv.layout({"main": settled(directory, phase="load")}) == "never"
+    assert kv.cost({"main": fitted(directory, phase="readrandom")}).write_bytes == 0
+    assert kv.cost({"main": fitted(directory, phase="overwrite")}).write_bytes is None
+    assert kv.layout({"main": fitted(directory, phase="readrandom")}) == "missing"
+    assert kv.layout({"main": fitted(directory, phase="load")}) == "never"
 
 
 @pytest.mark.parametrize(
@@ -198,10 +198,10 @@ def test_streams_that_run_together_have_one_database(directory: str) -> None:
     target = open_target(directory)
     several = {"reader": kv.build({"phase": "readrandom"}), "writer": kv.build({"phase": "overwrite", "store": "redb"})}
     with pytest.raises(StudyError, match="streams that run together differ in `store`"):
-        kv.settle(several, target, room_bytes=target.free_bytes())
+        kv.fit(several, target, room_bytes=target.free_bytes())
     behind = {"writer": kv.build({"phase": "overwrite", "background": True})}
     with pytest.raises(StudyError, match="nothing ends the run"):
-        kv.settle(behind, target, room_bytes=target.free_bytes())
+        kv.fit(behind, target, room_bytes=target.free_bytes())
 
 
 def test_options_of_block_io_are_no_parameters_here() -> None:

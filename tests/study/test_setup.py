@@ -14,7 +14,7 @@ from iosonde.planning import expand, study_size
 from iosonde.planning.load import parse
 from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.study.setup import settle, tolerated_failures
+from iosonde.study.setup import resolve, tolerated_failures
 
 DRIVES = "sim:pm963*4,capacity=1GiB"
 
@@ -158,13 +158,13 @@ def test_levels_survive_what_their_redundancy_allows(level: Any, devices: int, k
 
 
 def test_what_is_left_open_is_decided() -> None:
-    assert settle({}, devices=4) is None
-    assert settle({"block_size": 4096}, devices=4) is None
-    degraded = settle({"array": "raid6", "array_state": "degraded"}, devices=6)
+    assert resolve({}, devices=4) is None
+    assert resolve({"block_size": 4096}, devices=4) is None
+    degraded = resolve({"array": "raid6", "array_state": "degraded"}, devices=6)
     assert degraded and (degraded.devices, degraded.failed_members) == (6, 1)
-    btrfs = settle({"array": "raid0", "array_kind": "btrfs"}, devices=2)
+    btrfs = resolve({"array": "raid0", "array_kind": "btrfs"}, devices=2)
     assert btrfs and (btrfs.file_system, btrfs.chunk) == ("btrfs", 64 << 10)
-    journal = settle({"file_system": "ext4", "journal": False}, devices=1)
+    journal = resolve({"file_system": "ext4", "journal": False}, devices=1)
     assert journal and journal.journal == "off"
 
 

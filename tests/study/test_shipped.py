@@ -170,7 +170,7 @@ def test_act_asks_for_aerospikes_load() -> None:
     assert (case.parameters["duration"], case.parameters["unaligned"]) == (24 * 3600 * 10**9, "round_up")
     rule = [f"records.completion_latency over {bound} in every 1h" for bound in ("1ms < 5%", "8ms < 1%", "64ms < 0.1%")]
     assert case.procedure.settings["holds"] == [*rule, "achieved_rate_fraction >= 0.99"]
-    assert case.procedure.settings["beside"] == [each.replace("completion", "response") for each in rule]
+    assert case.procedure.settings["also_check"] == [each.replace("completion", "response") for each in rule]
 
 
 def test_the_latency_curve_runs_from_10_to_110_percent_of_what_was_found() -> None:

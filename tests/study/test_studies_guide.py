@@ -13,7 +13,7 @@ from command_line import CHECKOUT, Iosonde
 from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.study.model import AnalysisKind, Found, Profile, Reference, Search, View, ViewKind
+from iosonde.study.model import AnalysisKind, Derived, Profile, Reference, Search, View, ViewKind
 from iosonde.study.setup import SetupParameters
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import block
@@ -69,7 +69,7 @@ def test_the_tables_of_views_and_analyses_are_complete() -> None:
 
 
 def test_every_key_that_a_reader_may_use_is_mentioned() -> None:
-    for model in (View, Reference, Profile, Search, Found):
+    for model in (View, Reference, Profile, Search, Derived):
         assert [name for name in model.model_fields if not re.search(rf"\b{name}\b", GUIDE)] == []
 
 

@@ -41,7 +41,7 @@ class Outcome:
 def outcome(result_set: ResultSet) -> Outcome:
     """Count the runs of a result set."""
     records = result_set.records()
-    unsupported = sum(record.cannot_be for record in records)
+    unsupported = sum(record.is_unsupported for record in records)
     refused = sum(record.refused for record in records)
     failed = sum(record.outcome == "failed" for record in records) - unsupported - refused
     complete = len(records) - failed - unsupported - refused

@@ -56,10 +56,10 @@ def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str
     if done.failure or not done.result or done.result["outcome"] != "stopped":
         return {}
     if done.was_enough:
-        return {"outcome": "complete", "ended": "it was steady"}
+        return {"outcome": "complete", "end_reason": "steady"}
     is_measured = done.intervals.filter(done.intervals["phase"] == "measure").height > 0
     if stop.is_time_over and context.parameters.get("round_length") and is_measured:
-        return {"outcome": "complete", "ended": "the time given was over"}
+        return {"outcome": "complete", "end_reason": "time_limit"}
     return {}
 
 

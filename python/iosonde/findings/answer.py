@@ -12,7 +12,7 @@ from iosonde.findings.drift import Drift, drift
 from iosonde.findings.finding import TOPICS, Finding, Topic
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
-from iosonde.results.schema import CANNOT_BE
+from iosonde.results.schema import UNSUPPORTED
 from iosonde.verdict.verdict import KINDS, Kind
 
 SENTENCES = 3
@@ -106,7 +106,7 @@ def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
     if outcomes is None:
         return Trust(verdicts={}, runs=metrics["run_id"].n_unique(), incomplete=0, single=single, drift=found)
     judged = outcomes["verdict"].drop_nulls()
-    possible = outcomes.filter(pl.col("failure").fill_null("") != CANNOT_BE)
+    possible = outcomes.filter(pl.col("failure").fill_null("") != UNSUPPORTED)
     return Trust(
         verdicts={kind: count for kind in KINDS if (count := int((judged == kind).sum()))},
         runs=len(possible),

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from iosonde.findings.array_performance import BOUND_WORDS
 from iosonde.findings.expected import PARITIES, level_words
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.loads import EVERYTHING, Loads, Row
-from iosonde.findings.promise import BOUND_WORDS
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
@@ -68,7 +68,7 @@ class ArrayEfficiency(Finding):
     def _evidence(self) -> str:
         row = self.lowest
         measured, expected, one = (
-            wording.value_text(self.metric, row[name]) for name in ("measured", "promised", "baseline")
+            wording.value_text(self.metric, row[name]) for name in ("measured", "expected", "baseline")
         )
         interval = "" if row["low"] is None else f" (95 % CI {wording.percent_range(row['low'], row['high'])})"
         which = "lowest of " + wording.counted(self.cells, "cell") + ", " if self.cells > 1 else ""
@@ -147,7 +147,7 @@ def why(row: Row) -> str:
         return thread
     if extra_reads:
         return extra_reads
-    if row["bound_by"] == "parallelism" and BUSY <= of_bound <= 1 / BUSY and row["bound"] < row["promised"]:
+    if row["bound_by"] == "parallelism" and BUSY <= of_bound <= 1 / BUSY and row["bound"] < row["expected"]:
         return f"this load keeps {_count(row['members_in_use'])} of {row['devices']} members busy at once"
     if row["bound_by"] in ("link", "pcie", "memory") and of_bound >= 0.8:
         return f"limited by {BOUND_WORDS[row['bound_by']]}"

@@ -167,7 +167,7 @@ def _convergence(part: Part, key: Mapping[str, Any], group: pl.DataFrame) -> Con
         first=end - criteria.window + 1 if end else None,
         last=end,
         case_ids=group["case_id"].unique(maintain_order=True).to_list(),
-        sought=rounds.most >= rounds.window,
+        sought=rounds.max_rounds >= rounds.window,
     )
 
 

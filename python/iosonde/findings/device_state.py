@@ -13,7 +13,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
 from iosonde.study.model import Study
 from iosonde.units import format_bytes
-from iosonde.workload.block.footprint import active_range_bytes
+from iosonde.workload.block.requirements import active_range_bytes
 
 NEARLY_ALL = 0.9
 """Share of the capacity that the active range must cover, and that must have been written, for a steady state."""

@@ -174,7 +174,7 @@ def _timed(results: ResultSet, run_ids: Sequence[str], stream: str, latency: str
     windows = _windows(record).values()
     begin, end = min(begin for begin, _ in windows), max(end for _, end in windows)
     table = interval_metrics(results, run_ids=run_ids, metrics=(f"{latency}_ns_mean", "operations"))
-    begins = {run["run_id"]: run["measure_begin_ns"] for run in results.runs.to_dicts()}
+    begins = {run["run_id"]: run["measure_start_ns"] for run in results.runs.to_dicts()}
     return (
         table.filter(pl.col("phase") == "measure", pl.col("stream") == stream, pl.col("operation") == ALL)
         .pivot(on="metric", index=["run_id", "interval", "begin_ns", "end_ns"], values="value")

@@ -54,7 +54,7 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "flatness": flatness.find,
     "peak": peak.find,
     "steady_state": steady.find,
-    "promise": array_efficiency.find,
+    "array_efficiency": array_efficiency.find,
 }
 
 ROUNDING = 0.005

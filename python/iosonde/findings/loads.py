@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.promise import LAYOUT, promises
+from iosonde.findings.array_performance import LAYOUT, array_performance
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.study.model import Level
@@ -65,7 +65,7 @@ class Loads:
         And with `array_thread`, the name of the kernel's thread that `array_thread_utilisation` is of.
         """
         question = self.question
-        found = promises(
+        found = array_performance(
             question.cells(),
             question.cases,
             factors=self.factors,

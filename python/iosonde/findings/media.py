@@ -84,7 +84,7 @@ def _unknown(outcomes: pl.DataFrame) -> Iterator[Finding]:
     none = pl.lit(None, dtype=pl.Int64)
     complete = outcomes.filter(pl.col("outcome") == "complete")
     judged = media.judged(complete.with_columns(simulated_media_write_bytes=none, simulated_write_bytes=none))
-    reasons = judged["media_untold"].drop_nulls().unique(maintain_order=True).to_list()
+    reasons = judged["media_not_reported"].drop_nulls().unique(maintain_order=True).to_list()
     if reasons:
         yield UnknownMedia(reasons=tuple(reasons), strength="strong")
 

@@ -14,7 +14,7 @@ from iosonde.findings.littles_law import littles_law
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
-from iosonde.results.schema import CANNOT_BE
+from iosonde.results.schema import UNSUPPORTED
 from iosonde.verdict.verdict import KINDS, MEANING, Kind
 from iosonde.verdict.warning_kinds import BUSY, WARNINGS
 
@@ -267,7 +267,7 @@ def _deciding(others: pl.DataFrame, warnings: pl.DataFrame | None) -> Mapping[st
 
 
 def _missing(outcomes: pl.DataFrame) -> Iterator[Finding]:
-    possible = outcomes.filter(pl.col("failure").fill_null("") != CANNOT_BE)
+    possible = outcomes.filter(pl.col("failure").fill_null("") != UNSUPPORTED)
     measured = possible.filter(pl.col("outcome") == "complete")["case_id"].unique().to_list()
     ended = possible.filter(pl.col("outcome") != "complete")
     for (outcome,), group in ended.group_by("outcome", maintain_order=True):

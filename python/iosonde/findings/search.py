@@ -145,17 +145,17 @@ def _no_boundary(case: Case, found: SearchConclusion) -> NoBoundary:
 
 
 def _also_met(case: Case, found: SearchConclusion) -> Iterator[Finding]:
-    if not found.beside:
+    if not found.also_check:
         return
     passed = [
         probe
         for probe in found.probes
-        if probe.runs and all(run.beside and all(each.holds for each in run.beside) for run in probe.runs)
+        if probe.runs and all(run.also_checked and all(each.holds for each in run.also_checked) for run in probe.runs)
     ]
     highest = max(passed, key=lambda probe: probe.value, default=None)
     yield AlsoMet(
         over=found.over,
-        conditions=found.beside_rule or " and ".join(map(_quoted, found.beside)),
+        conditions=found.also_check_rule or " and ".join(map(_quoted, found.also_check)),
         highest=highest.value if highest else None,
         levels=case.levels,
         probes=len(found.probes),

@@ -128,7 +128,7 @@ def changes(study: Study, courses: Sequence[Course], cases: pl.DataFrame) -> lis
     return [
         change
         for part in study.parts
-        if part.rounds and not part.rounds.most and _differ(part.rounds.stages)
+        if part.rounds and not part.rounds.max_rounds and _differ(part.rounds.stages)
         for repeat in dict.fromkeys(each.repeat for each in courses if each.part == part.name)
         for change in _of_pass(
             [each for each in courses if (each.part, each.repeat) == (part.name, repeat) and each.final],

@@ -240,7 +240,7 @@ def _background(loads: pl.DataFrame) -> Iterator[Finding]:
 
 def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
     measured = outcomes.filter(pl.col("stalled_ns") > 0).with_columns(
-        share=pl.col("stalled_ns") / pl.col("writing_jobs") / (pl.col("measure_end_ns") - pl.col("measure_begin_ns"))
+        share=pl.col("stalled_ns") / pl.col("writing_jobs") / (pl.col("measure_end_ns") - pl.col("measure_start_ns"))
     )
     stalled = measured.filter(pl.col("share") > STALLED).sort("share", descending=True, maintain_order=True)
     if len(stalled):
@@ -273,7 +273,7 @@ def _memory(outcomes: pl.DataFrame) -> Iterator[Finding]:
     if limited.is_empty():
         return
     read = limited.filter(pl.col("values_checked") > 0)
-    cached = (read["cached_bytes_at_begin"] / read["database_bytes"]).drop_nulls().to_list()
+    cached = (read["cached_bytes_at_start"] / read["database_bytes"]).drop_nulls().to_list()
     yield MemoryPressure(
         ratio=float((limited["database_bytes"] / limited["memory_limit_bytes"]).median()),  # type: ignore[arg-type]
         cached_share=max(cached, default=None),

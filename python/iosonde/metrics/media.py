@@ -36,7 +36,7 @@ DISAGREE = "drives and kernel disagree on what was written: the drives' counters
 
 
 def judged(runs: pl.DataFrame) -> pl.DataFrame:
-    """Add `media_write_bytes` and `media_taken_bytes` where their ratio is a number, and else `media_untold`.
+    """Add `media_write_bytes` and `media_taken_bytes` where their ratio is a number, and else `media_not_reported`.
 
     `runs` has the columns of `results.drive_facts`; of runs on simulated drives also `simulated_media_write_bytes` and
     `simulated_write_bytes`, which are exact.
@@ -52,7 +52,7 @@ def judged(runs: pl.DataFrame) -> pl.DataFrame:
     )
     reason = (
         pl.when(written.is_null())
-        .then("run_media_untold")
+        .then("run_media_not_reported")
         .when(taken < STEPS * pl.max_horizontal(step, pl.lit(DATA_UNIT_BYTES)))
         .then(pl.lit(TOO_LITTLE))
         .when((units * DATA_UNIT_BYTES - taken).abs() > AGREEMENT * taken)
@@ -62,7 +62,7 @@ def judged(runs: pl.DataFrame) -> pl.DataFrame:
     )
     told = written.is_not_null() & reason.is_null()
     return runs.with_columns(
-        media_untold=reason,
+        media_not_reported=reason,
         media_write_bytes=pl.when(told).then(written).otherwise("simulated_media_write_bytes"),
         media_taken_bytes=pl.when(told).then(taken).otherwise("simulated_write_bytes"),
     )

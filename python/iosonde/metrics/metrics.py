@@ -51,7 +51,7 @@ def run_metrics(results: Results) -> pl.DataFrame:
     table = (
         sums(counts, scopes)
         .join(store_accounts.accounts(_with_media(facts)), on=RUN_KEYS)
-        .with_columns(seconds=seconds_between("measure_begin_ns", "measure_end_ns"))
+        .with_columns(seconds=seconds_between("measure_start_ns", "measure_end_ns"))
         .join(latency_percentiles(scopes, facts.histograms(per="run")), on="scope", how="left")
         .join(iops_variation(facts), on=[*RUN_KEYS, *SCOPE_KEYS], how="left")
         .join(of_streams(facts, counts), on=[*RUN_KEYS, "stream"], how="left")

@@ -22,7 +22,7 @@ FACTS = (
         "values_checked",
         "values_missing",
         "values_corrupted",
-        "cached_bytes_at_begin",
+        "cached_bytes_at_start",
         "stalled_ns",
     ),
 )
@@ -160,13 +160,13 @@ LIST = (
         expression=pl.col("stalled_ns") / 1e9,
     ),
     Metric(
-        name="cached_percent_at_begin",
+        name="cached_percent_at_start",
         title="Database in memory, %",
         unit="",
         formula="100 x bytes of the database in the page cache when the measurement began / database_bytes",
         better="neither",
         kind="store",
-        expression=over(100 * pl.col("cached_bytes_at_begin"), "database_bytes"),
+        expression=over(100 * pl.col("cached_bytes_at_start"), "database_bytes"),
     ),
     Metric(
         name="values_checked",
@@ -198,7 +198,7 @@ LIST = (
 
 def accounts(runs: pl.DataFrame) -> pl.DataFrame:
     """Add the account of each run: of the whole process where it began with an empty database. Null of block I/O."""
-    whole, is_store = pl.col("began_empty").fill_null(value=False), pl.col("workload") == "kv"
+    whole, is_store = pl.col("started_empty").fill_null(value=False), pl.col("workload") == "kv"
     return runs.with_columns(
         pl.when(is_store)
         .then(pl.when(whole).then(f"child_{name}").otherwise(f"process_{name}"))
@@ -214,7 +214,7 @@ def over_the_run(table: pl.DataFrame) -> pl.DataFrame:
     file-system outputs. Of one that had to load it first nothing is said of writes: whose they are cannot be told.
     """
     told = pl.col("account_wall_ns").is_not_null() & pl.col("run_device_write_bytes").is_not_null()
-    whole = told & pl.col("began_empty").fill_null(value=False)
+    whole = told & pl.col("started_empty").fill_null(value=False)
     share = over("account_fs_outputs", "child_fs_outputs")
     of_measurement = pl.when(pl.col("database_kept")).then(pl.col("run_device_write_bytes") * share)
     return table.with_columns(

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.statistics import Estimate, Floats
 from iosonde.metrics.steady_state import Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
-from iosonde.workload.block.footprint import active_range_bytes
 from iosonde.workload.block.notation import active_window
+from iosonde.workload.block.requirements import active_range_bytes
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
 

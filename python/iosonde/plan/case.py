@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import AliasChoices, Field
+from pydantic import Field
 
 from iosonde.plan.base import ArmName, Frozen, JsonObject, RunId, Scalar
 from iosonde.plan.cost import Cost
@@ -18,8 +18,8 @@ class Procedure(Frozen):
     kind: str
     settings: JsonObject
     """Settings of the kind, resolved: everything that a decision depends on besides records."""
-    max_runs: int = Field(validation_alias=AliasChoices("max_runs", "most_runs"))
-    """Upper bound of its runs. Earlier plans call it `most_runs`."""
+    max_runs: int
+    """Upper bound of its runs."""
     text: str
     """Its steps and bounds, for a reader."""
     spec: JsonObject

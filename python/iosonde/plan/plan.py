@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import Field, model_validator
 
 from iosonde.plan.base import ArmName, Frozen, JsonObject, OwnName
 from iosonde.plan.case import Case, Run
@@ -59,8 +59,8 @@ class Plan(Frozen):
     """Notes for the user before it starts."""
     required_options: list[str] = Field(default=[], exclude=True)
     """Options without which it is not carried out; not kept, since they may contain serial numbers."""
-    created_name: OwnName = Field(default="", validation_alias=AliasChoices("created_name", "own"))
-    """Name of what is created on the target (`iosonde-XXXXXXXX`), where anything is. Earlier plans call it `own`."""
+    created_name: OwnName = ""
+    """Name of what is created on the target (`iosonde-XXXXXXXX`); empty if nothing is."""
 
     @property
     def adaptive(self) -> list[Case]:

@@ -1,4 +1,4 @@
-"""Cases with the streams that run in them, settled for what they run on."""
+"""Cases with the streams that run in them, fitted to what they run on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from iosonde.study.effective import read_level
 from iosonde.study.layers import streams_of, whole_case
 from iosonde.study.model import Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
-from iosonde.study.setup import settle as settle_setup
+from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload.interface import Room, Workload
 
@@ -92,13 +92,13 @@ def _draft(
     workload = workloads.named(study.workload)
     case_id = "/".join([part.name, *(f"{name}={level_text(workload, name, level)}" for name, level in levels.items())])
     try:
-        setup = settle_setup(whole_case(study, part, levels), devices=stages.base.device_count())
+        setup = resolve_setup(whole_case(study, part, levels), devices=stages.base.device_count())
         target: Room = stages.on(setup)
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study)
         _check_fresh(setup, kind)
         extremes, following = (
-            [_settled(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
+            [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
             for each in ((forecast.extremes, forecast.stages) if forecast else ([{}], []))
         )
     except IosondeError as error:
@@ -153,7 +153,7 @@ def _check_prepared(workload: Workload, streams: Mapping[str, Any], kind: str, c
     if kind != "rounds" and any(workload.prepares(stream) for stream in streams.values()):
         error = StudyError(
             "`purge`, `fill` and `precondition` are for parts with `rounds`",
-            hint="write `[parts.rounds]` with `most = 1` for a single run after each preparation",
+            hint="write `[parts.rounds]` with `max_rounds = 1` for a single run after each preparation",
         )
         raise in_case(error, case_id, study)
 
@@ -199,9 +199,9 @@ def _forecast(part: Part, study: Study) -> tuple[str, Forecast | None]:
     return kind, KINDS[kind].forecast(part, study) if kind else None
 
 
-def _settled(workload: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:
+def _fitted(workload: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:
     built = {name: workload.build(parameters) for name, parameters in streams.items()}
-    return workload.settle(built, target, room_bytes=room_bytes)
+    return workload.fit(built, target, room_bytes=room_bytes)
 
 
 def in_case(error: IosondeError, case_id: str, study: Study) -> IosondeError:

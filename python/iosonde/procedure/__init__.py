@@ -54,7 +54,7 @@ class Kind(Protocol):
         """The runs of the procedure, one after the other."""
 
 
-KINDS: Mapping[str, Kind] = {"found": derived, "rounds": rounds, "search": search}
+KINDS: Mapping[str, Kind] = {"derived": derived, "rounds": rounds, "search": search}
 """Every kind by its name, which is the key of a part in a study file."""
 
 

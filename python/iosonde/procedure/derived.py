@@ -11,7 +11,7 @@ from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import probe, rounded
-from iosonde.study.model import Found, Part, Study
+from iosonde.study.model import Derived, Part, Study
 from iosonde.workload import block
 
 INTERLEAVED = True
@@ -26,8 +26,8 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
     assert case.procedure, "a case with a derived parameter has a procedure"
     settings = case.procedure.settings
     parameters: JsonObject = {}
-    for name, source in settings["found"].items():
-        value = _found(case, source, observations)
+    for name, source in settings["derived"].items():
+        value = _derived(case, source, observations)
         if not value:
             reason = f"`{name}` comes from part `{source['part']}`, which has no result"
             return Conclusion(case_id=case.case_id, reached=False, reason=reason)
@@ -40,18 +40,18 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
 def forecast(part: Part, study: Study) -> Forecast:
     """Which parameters come from which part."""
     earlier = {each.name: each for each in itertools.takewhile(lambda each: each.name != part.name, study.parts)}
-    for name, source in part.found.items():
+    for name, source in part.derived.items():
         _check(name, source, part, earlier)
-    names = [f"{name} found by {source.part}" for name, source in part.found.items()]
-    whole = [name for name in part.found if name.rpartition(".")[2] in block.WHOLE_NUMBERS]
+    names = [f"{name} derived from {source.part}" for name, source in part.derived.items()]
+    whole = [name for name in part.derived if name.rpartition(".")[2] in block.WHOLE_NUMBERS]
     return Forecast(
         settings={
-            "found": {name: source.model_dump() for name, source in part.found.items()},
+            "derived": {name: source.model_dump() for name, source in part.derived.items()},
             "whole": whole,
             "repeats": study.repeats,
         },
-        extremes=[dict.fromkeys(part.found, PLACEHOLDER)],
-        decided=list(part.found),
+        extremes=[dict.fromkeys(part.derived, PLACEHOLDER)],
+        decided=list(part.derived),
         max_runs=study.repeats,
         rates_known=False,
         uncertain=False,
@@ -59,7 +59,7 @@ def forecast(part: Part, study: Study) -> Forecast:
     )
 
 
-def _check(name: str, source: Found, part: Part, earlier: Mapping[str, Part]) -> None:
+def _check(name: str, source: Derived, part: Part, earlier: Mapping[str, Part]) -> None:
     """Check that the parameter is a number, and that an earlier part can provide it."""
     if name.rpartition(".")[2] not in block.SCALABLE:
         listed = ", ".join(f"`{each}`" for each in block.SCALABLE)
@@ -76,7 +76,7 @@ def _check(name: str, source: Found, part: Part, earlier: Mapping[str, Part]) ->
         )
 
 
-def _found(case: Case, source: JsonObject, observations: Observations) -> float | None:
+def _derived(case: Case, source: JsonObject, observations: Observations) -> float | None:
     if source["metric"]:
         return observations.best(source["part"], source["metric"], case.levels)
     found = observations.conclusion(source["part"], case.levels)

@@ -98,7 +98,7 @@ class Settings:
     loads: Sequence[JsonObject]
     """Of each load within a round its `levels` and `parameters`, and whether it is `tracked`."""
     metric: str
-    most: int
+    max_rounds: int
     window: int
     range: float
     slope: float
@@ -118,17 +118,18 @@ def forecast(part: Part, study: Study) -> Forecast:
     """How many rounds of what there are at most."""
     settings = _settings(part, study)
     assert part.rounds, "a part with rounds"
-    most = settings.most * len(settings.loads)
+    most = settings.max_rounds * len(settings.loads)
     loads = f"{len(settings.loads)} loads" if len(settings.loads) > 1 else "1 load"
-    if not settings.most:
+    if not settings.max_rounds:
         text = "prepares the target"
-    elif settings.most < settings.window:
-        text = f"prepares the target, then measures {settings.most} round{'s' * (settings.most > 1)} of {loads}"
+    elif settings.max_rounds < settings.window:
+        count = f"{settings.max_rounds} round{'s' * (settings.max_rounds > 1)}"
+        text = f"prepares the target, then measures {count} of {loads}"
     else:
         text = (
             f"prepares the target, then measures rounds of {loads} until {settings.metric} is steady over "
             f"{settings.window} rounds (range {100 * settings.range:g} %, slope {100 * settings.slope:g} %), "
-            f"at most {settings.most}"
+            f"at most {settings.max_rounds}"
         )
     if settings.until_steady:
         held = f" and stays so for {settings.hold} rounds" if settings.hold else ""
@@ -138,12 +139,12 @@ def forecast(part: Part, study: Study) -> Forecast:
         text += f", then {stages} stage{'s' * (stages > 1)}: " + ", ".join(each.label for each in part.rounds.stages)
     return Forecast(
         settings=vars(settings),
-        extremes=[_written(combination) for combination in _combinations(part)] if settings.most else [{}],
+        extremes=[_written(combination) for combination in _combinations(part)] if settings.max_rounds else [{}],
         stages=[_written({STAGE: each}) for each in part.rounds.stages],
         decided=list(dict.fromkeys(name for load in settings.loads for name in load["parameters"])),
         max_runs=study.repeats * (most + stages + _STEPS),
         preparing=study.repeats * (stages + _STEPS),
-        uncertain=settings.most >= settings.window or settings.until_steady,
+        uncertain=settings.max_rounds >= settings.window or settings.until_steady,
         text=text,
     )
 
@@ -159,7 +160,7 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
     passes: list[Pass] = []
     for repeat in range(1, settings.repeats + 1):
         passes.append((yield from _pass(case, settings, observations, repeat)))
-    sought = settings.most >= settings.window
+    sought = settings.max_rounds >= settings.window
     return RoundsConclusion(
         case_id=case.case_id,
         reached=all(each.achieved if sought else not (each.failure or each.unsteady) for each in passes),
@@ -178,7 +179,7 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
     values: list[list[float]] = [[] for _ in tracked]
     number = unsteady = 0
     failure = yield from state.prepare()
-    while not failure and number < settings.most and not _steady_at(values, settings):
+    while not failure and number < settings.max_rounds and not _steady_at(values, settings):
         number += 1
         for place, load in enumerate(settings.loads, start=1):
             observation = yield from state.measure(number, place, load)
@@ -365,13 +366,13 @@ def _reason(settings: Settings, passes: Sequence[Pass]) -> str:
     failed = next((each.failure for each in passes if each.failure), "")
     if not failed and any(each.unsteady for each in passes):
         return "steady state was not achieved within the length of the run"
-    if failed or settings.most < settings.window:
+    if failed or settings.max_rounds < settings.window:
         return failed
     missed = sum(not each.achieved for each in passes)
     if not missed:
         return ""
     of = f" in {missed} of {len(passes)} passes" if len(passes) > 1 else ""
-    return f"steady state was not achieved within {settings.most} rounds{of}"
+    return f"steady state was not achieved within {settings.max_rounds} rounds{of}"
 
 
 def _settings(part: Part, study: Study) -> Settings:
@@ -381,7 +382,7 @@ def _settings(part: Part, study: Study) -> Settings:
     if rounds.until_steady and rounds.sought:
         raise StudyError(
             "`until_steady` ends single runs by their own rounds, and here rounds are runs of their own",
-            hint="set `most = 1`, and the length of the rounds by `round_length`",
+            hint="set `max_rounds = 1`, and the length of the rounds by `round_length`",
         )
     for name in rounds.factors:
         if name == ROUND or name.rpartition(".")[2] in FIXED:
@@ -392,7 +393,7 @@ def _settings(part: Part, study: Study) -> Settings:
     _check_metric(rounds.metric)
     loads: list[JsonObject] = [
         {"levels": _levels(combination), "parameters": _parameters(combination)}
-        for combination in (_combinations(part) if rounds.most else [])
+        for combination in (_combinations(part) if rounds.max_rounds else [])
     ]
     tracks = [_read_track(track, rounds.factors) for track in rounds.track] or [{}]
     for load in loads:
@@ -404,7 +405,7 @@ def _settings(part: Part, study: Study) -> Settings:
     return Settings(
         loads=loads,
         metric=rounds.metric,
-        most=rounds.most,
+        max_rounds=rounds.max_rounds,
         window=rounds.window,
         range=rounds.range,
         slope=rounds.slope,

@@ -37,7 +37,7 @@ class Judged:
     """One run of a probe."""
 
     conditions: Sequence[Judgement]
-    beside: Sequence[Judgement]
+    also_checked: Sequence[Judgement]
     failure: str = ""
 
     @property
@@ -68,8 +68,8 @@ class SearchConclusion(Conclusion):
     conditions: Sequence[str]
     rule: str
     """What the conditions are called together; empty if they have no name."""
-    beside: Sequence[str]
-    beside_rule: str
+    also_check: Sequence[str]
+    also_check_rule: str
     fails_at: float | None
     """The lowest value that was seen not to hold, if any was."""
     lowest: float
@@ -84,8 +84,8 @@ class Settings:
     over: str
     holds: Sequence[str]
     rule: str
-    beside: Sequence[str]
-    beside_rule: str
+    also_check: Sequence[str]
+    also_check_rule: str
     lowest: float
     highest: float
     start: float
@@ -93,16 +93,16 @@ class Settings:
     whole: bool
     """Whether only whole numbers are values."""
     repeats: int
-    agree: Literal["most", "all"]
+    agree: Literal["majority", "all"]
     streams: Sequence[str]
 
     def conditions(self) -> list[Condition]:
         """What must hold."""
         return [parse(text, streams=self.streams) for text in self.holds]
 
-    def besides(self) -> list[Condition]:
+    def also_checks(self) -> list[Condition]:
         """What is judged as well."""
-        return [parse(text, streams=self.streams) for text in self.beside]
+        return [parse(text, streams=self.streams) for text in self.also_check]
 
     def most_probes(self) -> int:
         """Values that are tried at most."""
@@ -194,10 +194,10 @@ def _try(case: Case, settings: Settings, number: int, value: float) -> Generator
 
 def _judge(settings: Settings, observation: Observation) -> Judged:
     if observation.failure:
-        return Judged(conditions=(), beside=(), failure=observation.failure)
+        return Judged(conditions=(), also_checked=(), failure=observation.failure)
     return Judged(
         conditions=[condition.judge(observation) for condition in settings.conditions()],
-        beside=[condition.judge(observation) for condition in settings.besides()],
+        also_checked=[condition.judge(observation) for condition in settings.also_checks()],
     )
 
 
@@ -230,8 +230,8 @@ def _conclusion(case: Case, settings: Settings, probes: Sequence[Probe], bracket
         over=settings.over,
         conditions=[str(condition) for condition in settings.conditions()],
         rule=settings.rule,
-        beside=[str(condition) for condition in settings.besides()],
-        beside_rule=settings.beside_rule,
+        also_check=[str(condition) for condition in settings.also_checks()],
+        also_check_rule=settings.also_check_rule,
         fails_at=bracket.fails,
         lowest=settings.lowest,
         highest=settings.highest,
@@ -271,8 +271,8 @@ def _settings(part: Part, study: Study) -> Settings:
         over=search.over,
         holds=[search.holds] if isinstance(search.holds, str) else list(search.holds),
         rule=search.rule,
-        beside=list(search.beside),
-        beside_rule=search.beside_rule,
+        also_check=list(search.also_check),
+        also_check_rule=search.also_check_rule,
         lowest=lowest,
         highest=highest,
         start=start,
@@ -284,7 +284,7 @@ def _settings(part: Part, study: Study) -> Settings:
     )
     if not settings.holds:
         raise StudyError("a search needs a condition", hint='such as `holds = "response_latency_ns_p99_9 <= 1ms"`')
-    settings.conditions(), settings.besides()
+    settings.conditions(), settings.also_checks()
     return settings
 
 

@@ -149,7 +149,7 @@ RUNS = Table(
         Column("started_at", TEXT, "Start of the engine, ISO 8601", lambda run: run.record.started_at),
         Column("ended_at", TEXT, "Exit of the engine, ISO 8601", lambda run: run.record.ended_at),
         Column(
-            "measure_begin_ns",
+            "measure_start_ns",
             U64,
             "Start of the measurement, ns since the run's time 0",
             lambda run: run.result.get("begin_ns"),
@@ -325,10 +325,10 @@ RUNS = Table(
         Column("workload", TEXT, "`block` or `kv`", lambda run: run.store["workload"]),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
         Column(
-            "began_empty",
+            "started_empty",
             FLAG,
             "Whether the run started with an empty database; null for block I/O",
-            lambda run: run.store["began_empty"],
+            lambda run: run.store["started_empty"],
         ),
         Column(
             "database_kept",
@@ -349,10 +349,10 @@ RUNS = Table(
             lambda run: run.store["record_bytes"],
         ),
         Column(
-            "cached_bytes_at_begin",
+            "cached_bytes_at_start",
             U64,
             "Bytes of the database in the page cache at measurement start (cachestat)",
-            lambda run: run.store["cached_bytes_at_begin"],
+            lambda run: run.store["cached_bytes_at_start"],
         ),
         Column("cached_bytes_at_end", U64, "The same at measurement end", lambda run: run.store["cached_bytes_at_end"]),
         Column("settle_ns", U64, "Time to settle before the measurement, ns", lambda run: run.store["settle_ns"]),
@@ -446,10 +446,10 @@ RUNS = Table(
             lambda run: run.drives["run_media_step_bytes"],
         ),
         Column(
-            "run_media_untold",
+            "run_media_not_reported",
             TEXT,
             "Why media writes are not reported; null where they are",
-            lambda run: run.drives["run_media_untold"],
+            lambda run: run.drives["run_media_not_reported"],
         ),
     ),
 )

@@ -23,13 +23,13 @@ def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about drives: sums over all of them, or why one does not report it."""
     untold = next(filter(None, map(_untold, record.drives)), None)
     if untold or not record.drives:
-        return {**dict.fromkeys(COLUMNS), "run_media_untold": untold}
+        return {**dict.fromkeys(COLUMNS), "run_media_not_reported": untold}
     return {
         "run_drive_write_bytes": sum(drive["write_bytes"] for drive in record.drives),
         "run_drive_units_written": _sum(record.drives, "data_units_written"),
         "run_media_write_bytes": _sum([_media(drive) for drive in record.drives], "written_bytes"),
         "run_media_step_bytes": max(drive["end"]["media"]["step_bytes"] for drive in record.drives),
-        "run_media_untold": None,
+        "run_media_not_reported": None,
     }
 
 
@@ -37,7 +37,7 @@ def _untold(drive: Json) -> str | None:
     """Return why a drive's media writes are unknown; None where they are known."""
     for moment in ("begin", "end"):
         if "media" not in drive[moment]:
-            return str(drive[moment]["untold"])
+            return str(drive[moment]["not_reported"])
     if "write_bytes" not in drive:
         return f"the kernel does not count what `{drive['name']}` is handed"
     if _grown(drive, "data_units_written") < 0 or _grown(_media(drive), "written_bytes") < 0:

@@ -28,6 +28,7 @@ from iosonde.errors import ResultsError
 from iosonde.results import frames, histogram
 from iosonde.results.columns import HISTOGRAMS, INTERVALS, STORE_STATISTICS, TABLES, USAGE, Column, Table
 from iosonde.results.files import Directory
+from iosonde.results.former_names import RAMP
 from iosonde.results.reading import first_line
 
 if TYPE_CHECKING:
@@ -257,8 +258,7 @@ def _select(name: str, table: Table, result_set: ResultSet, label: str, records:
 
 def _expression(column: Column) -> str:
     if column.name == "phase":
-        # Engines called the ramp `warmup` until November 2026.
-        return "CASE phase WHEN 'warmup' THEN 'ramp' ELSE phase END"
+        return f"CASE phase WHEN '{RAMP}' THEN 'ramp' ELSE phase END"
     return column.computed or f'"{column.name}"'
 
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from iosonde.errors import ResultsError
 from iosonde.plan import PREPARATION, Plan
-from iosonde.results import frames
+from iosonde.results import former_names, frames
 from iosonde.results.files import Directory
 from iosonde.results.schema import (
     ADDED,
@@ -95,7 +95,7 @@ def read_plan(path: Path) -> Plan:
             content = directory.read("plan.json")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise _DamagedError("its SHA-256 is not the one in `format.json`")
-        return Plan.model_validate_json(content)
+        return Plan.model_validate(former_names.plan(json.loads(content)))
     except Exception as error:
         is_modified = isinstance(error, _DamagedError)
         raise ResultsError(
@@ -125,7 +125,7 @@ def _read_format(path: Path) -> dict[str, Any]:
         ) from error
     if found not in READABLE:
         raise ResultsError(
-            f"`{path}` has format {found}, this iosonde reads formats {' and '.join(map(str, READABLE))}",
+            f"`{path}` has format {found}, this iosonde reads formats {READABLE[0]} to {READABLE[-1]}",
             hint="use the iosonde that wrote it, or a newer one",
         )
     return dict(facts)
@@ -221,7 +221,7 @@ def _record_of(directory: Directory, sums: Mapping[str, str] | None, run_id: str
         content = directory.read("record.json")
         if sums is not None and hashlib.sha256(content).hexdigest() != sums.get("record.json"):
             raise _DamagedError(f"`{file}` was modified after it was written: its SHA-256 differs from the manifest")
-        record = Record.model_validate_json(content)
+        record = Record.model_validate(former_names.record(json.loads(content)))
     if (record.run_id, record.attempt) != (run_id, attempt):
         raise _DamagedError(f"`{file}` is of another run: `{record.run_id}`, attempt {record.attempt}")
     if sums is None and record.format >= WITH_MANIFEST:

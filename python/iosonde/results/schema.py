@@ -1,7 +1,7 @@
 """The layout of a result set on disk.
 
     DIR/
-      format.json                     {"format": 2, "plan_sha256": ...}
+      format.json                     {"format": 3, "plan_sha256": ...}
       plan.json                       the Plan, written before the first run
       environments/HASH.json          machine and software, once per state; HASH is of the content
       records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
@@ -15,25 +15,26 @@
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
 afterwards. Names that begin with `.tmp-` are not part of the set.
 
-Format 1 has no `SHA256SUMS` and no `plan_sha256`, and other names for verdicts. Records of both formats may be in one
-set: `resume` upgrades `format.json`, and leaves records as they are.
+Format 1 has no `SHA256SUMS` and no `plan_sha256`; formats 1 and 2 have other names for some keys and values
+(`former_names.py`). A set may contain records of several formats: `resume` upgrades `format.json`, and leaves plan and
+records as they are.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict
 
 from iosonde.plan import ArmName, DeviceState
 from iosonde.results import columns
 
-FORMAT: Literal[2] = 2
+FORMAT: Literal[3] = 3
 
 WITH_MANIFEST = 2
 """Records from this format on have a manifest."""
 
-READABLE = (1, 2)
+READABLE = (1, 2, 3)
 """Formats that this version reads."""
 
 MANIFEST = "SHA256SUMS"
@@ -62,15 +63,6 @@ class RecordWarning(BaseModel):
     hint: str = ""
 
 
-VERDICTS_OF_FORMAT_1 = {
-    "disk": "device-limited",
-    "tool": "harness-limited",
-    "cache": "cache-served",
-    "unclear": "undetermined",
-}
-"""Names of the verdicts in records of format 1."""
-
-
 class RecordVerdict(BaseModel):
     """What limited a run, and the numbers behind that (verdict/verdict.py)."""
 
@@ -80,11 +72,6 @@ class RecordVerdict(BaseModel):
     """Sentences, the heaviest first."""
     evidence: dict[str, float | None]
     """Numbers by name (verdict/evidence.py); null where they are not known."""
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _renamed(cls, kind: Any) -> Any:
-        return VERDICTS_OF_FORMAT_1.get(kind, kind) if isinstance(kind, str) else kind
 
 
 class Failure(BaseModel):
@@ -99,8 +86,8 @@ class Failure(BaseModel):
     hint: str = ""
 
 
-CANNOT_BE = "unsupported"
-"""Code of the failure of a run that asks for what store or target cannot do, however often it is repeated."""
+UNSUPPORTED = "unsupported"
+"""Failure code of a combination that store or target do not support: repeating the run cannot help."""
 
 
 REFUSED = "invalid_spec"
@@ -111,7 +98,7 @@ class Record(BaseModel):
     """One run: what was asked, what happened, on what. Facts only."""
 
     model_config = ConfigDict(frozen=True)
-    format: Literal[1, 2] = FORMAT
+    format: Literal[1, 2, 3] = FORMAT
     run_id: str
     attempt: int
     case_id: str
@@ -131,8 +118,8 @@ class Record(BaseModel):
     ended_at: str
     outcome: Literal["complete", "stopped", "failed"]
     failure: Failure | None
-    ended: str = ""
-    """Why iosonde ended the measurement before its own end: it was steady, or the time given was over."""
+    end_reason: Literal["", "steady", "time_limit"] = ""
+    """Why iosonde stopped the measurement before its planned end; empty if it did not."""
     engine: dict[str, Any]
     """The engine's `hello`, as it came; empty when it never spoke."""
     phases: list[dict[str, Any]]
@@ -177,6 +164,6 @@ class Record(BaseModel):
         return self.failure is not None and self.failure.code == REFUSED
 
     @property
-    def cannot_be(self) -> bool:
-        """Whether it asked for what cannot be done: a row with its reason, and nothing to repeat."""
-        return self.failure is not None and self.failure.code == CANNOT_BE
+    def is_unsupported(self) -> bool:
+        """Whether it was an unsupported combination: a row with its reason, and nothing to repeat."""
+        return self.failure is not None and self.failure.code == UNSUPPORTED

@@ -25,11 +25,11 @@ def of(record: Record) -> dict[str, Any]:
     return {
         "workload": workload["kind"],
         "store_version": store.get("version"),
-        "began_empty": workload.get("database", {}).get("kind") == "empty" if workload["kind"] == "kv" else None,
+        "started_empty": workload.get("database", {}).get("kind") == "empty" if workload["kind"] == "kv" else None,
         "database_kept": store.get("kept"),
         "database_bytes": store.get("database_bytes"),
         "record_bytes": store.get("record_bytes"),
-        "cached_bytes_at_begin": store.get("cached_bytes_at_begin"),
+        "cached_bytes_at_start": store.get("cached_bytes_at_begin"),
         "cached_bytes_at_end": store.get("cached_bytes_at_end"),
         "settle_ns": store.get("settle_ns"),
         "settle_at_end_ns": store.get("settle_at_end_ns"),

@@ -100,7 +100,7 @@ def _check_part(part: Part, source: StudyFile, at: Keys, workload: Workload) -> 
 
 def _check_procedures(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
     """What a procedure decides is a parameter, and no factor."""
-    decided = [("found", name) for name in part.found] + ([("search", part.search.over)] if part.search else [])
+    decided = [("derived", name) for name in part.derived] + ([("search", part.search.over)] if part.search else [])
     for name, levels in part.rounds.factors.items() if part.rounds else ():
         streams = [stream.name for stream in part.streams]
         check_levels(name, levels, source, (*at, "rounds", "factors", name), workload=workload, streams=streams)
@@ -126,7 +126,7 @@ def _check_stages(part: Part, source: StudyFile, at: Keys, workload: Workload) -
         check_levels(
             STAGE, list(part.rounds.stages), source, (*at, "rounds", "stages"), workload=workload, streams=streams
         )
-    elif part.rounds.most == 0:
+    elif part.rounds.max_rounds == 0:
         raise StudyError(
             f"the part `{part.name}` has neither rounds nor stages",
             where=source.where(*at, "rounds"),

@@ -95,8 +95,8 @@ def _with_bounds(part: Part, profile: Profile) -> Part:
     changes: dict[str, Any] = {}
     if part.search and profile.precision is not None:
         changes["search"] = part.search.model_copy(update={"precision": profile.precision})
-    if part.rounds and part.rounds.most and profile.most_rounds is not None:
-        changes["rounds"] = part.rounds.model_copy(update={"most": profile.most_rounds})
+    if part.rounds and part.rounds.max_rounds and profile.max_rounds is not None:
+        changes["rounds"] = part.rounds.model_copy(update={"max_rounds": profile.max_rounds})
     return part.model_copy(update=changes)
 
 

@@ -56,11 +56,11 @@ class Search(_Strict):
     """The value to begin with; the lowest if not given."""
     precision: float = Field(default=0.05, ge=0.001, le=1)
     """The search ends when what holds and what fails are no further apart than this share of what holds."""
-    agree: Literal["most", "all"] = "most"
+    agree: Literal["majority", "all"] = "majority"
     """In how many of a probe's runs the conditions must hold."""
-    beside: list[str] = Field(default_factory=list)
+    also_check: list[str] = Field(default_factory=list)
     """Further conditions that are judged at every probe but decide nothing."""
-    beside_rule: str = ""
+    also_check_rule: str = ""
     """What those are called together."""
 
 
@@ -81,7 +81,7 @@ class Rounds(_Strict):
     """Loads that must be steady, each by its levels; empty: all of them."""
     metric: str = "iops"
     """What must be steady: the tracking variable."""
-    most: int = Field(default=25, ge=0, le=10_000)
+    max_rounds: int = Field(default=25, ge=0, le=10_000)
     """After so many rounds steady state is not achieved. 0: no rounds, only `stages`."""
     window: int = Field(default=5, ge=2, le=1000)
     """Rounds that are judged together."""
@@ -99,7 +99,7 @@ class Rounds(_Strict):
     @property
     def sought(self) -> bool:
         """Whether there can be enough rounds for a window at all."""
-        return self.most >= self.window
+        return self.max_rounds >= self.window
 
     @property
     def criteria(self) -> dict[str, float]:
@@ -107,7 +107,7 @@ class Rounds(_Strict):
         return {"rounds.window": self.window, "rounds.range": self.range, "rounds.slope": self.slope}
 
 
-class Found(_Strict):
+class Derived(_Strict):
     """Where a parameter's value comes from that an earlier part finds out."""
 
     part: str
@@ -132,7 +132,7 @@ class Part(_Strict):
     """Combinations of levels that are left out."""
     search: Search | None = None
     """Each case is a search."""
-    found: dict[str, Found] = Field(default_factory=dict)
+    derived: dict[str, Derived] = Field(default_factory=dict)
     """Parameters whose values an earlier part finds out."""
     rounds: Rounds | None = None
     """Each case is prepared, and then measured in rounds until it is steady."""
@@ -159,7 +159,7 @@ class Profile(_Strict):
     """The same for single parts, by name."""
     factors: dict[str, list[Scalar | Level]] = Field(default_factory=dict)
     """Levels that this profile uses for a factor instead (fewer points of the same axis)."""
-    most_rounds: int | None = Field(default=None, ge=1, le=10_000)
+    max_rounds: int | None = Field(default=None, ge=1, le=10_000)
     """The most rounds of all parts instead of their own."""
     precision: float | None = Field(default=None, ge=0.001, le=1)
     """Precision of all searches instead of their own."""
@@ -255,7 +255,14 @@ class Reference(_Strict):
 
 
 AnalysisKind = Literal[
-    "saturation", "gain_per_doubling", "asymmetry", "tail_growth", "flatness", "peak", "steady_state", "promise"
+    "saturation",
+    "gain_per_doubling",
+    "asymmetry",
+    "tail_growth",
+    "flatness",
+    "peak",
+    "steady_state",
+    "array_efficiency",
 ]
 
 
@@ -286,7 +293,7 @@ class Study(_Strict):
     workload: Name = "block"
     """What the parameters are those of."""
     repeats: int = Field(default=3, ge=1, le=1000)
-    on_member_failure: Literal["go_on", "stop"] = "go_on"
+    on_member_failure: Literal["continue", "stop"] = "continue"
     """What happens when a member of an array fails during a run: it goes on degraded, or stops after that run."""
     shuffle: bool = True
     """Runs in a seeded random order, repeats spread over the study."""

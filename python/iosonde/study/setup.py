@@ -123,7 +123,7 @@ def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if not is_setup(name)}
 
 
-def settle(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
+def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     """What the parameters of a case say of its setup, on a target of so many devices; None if they say nothing."""
     written = {name: read_value(name, value) for name, value in parameters.items() if name in NAMES}
     given = SetupParameters.model_construct(**written)

@@ -61,23 +61,23 @@ class Workload(Protocol):
     def build(self, parameters: Mapping[str, Any]) -> Any:
         """A stream's parameters as written, with defaults, checked each by itself and together."""
 
-    def settle(self, streams: Streams, target: Room, *, room_bytes: int) -> Mapping[str, Any]:
+    def fit(self, streams: Streams, target: Room, *, room_bytes: int) -> Mapping[str, Any]:
         """The parameters with what the target decides."""
 
     def resolve(self, streams: Streams, target: Target, *, seed: int, run_id: str) -> JsonObject:
         """The engine's spec."""
 
     def cost(self, streams: Streams) -> Cost:
-        """Time and bytes written at most, without layout; streams must be settled."""
+        """Time and bytes written at most, without layout; streams must be fitted to the target."""
 
     def files(self, streams: Streams) -> dict[str, int]:
-        """What a run keeps on disk, by name, with sizes; streams must be settled."""
+        """What a run keeps on disk, by name, with sizes; streams must be fitted to the target."""
 
     def room_by(self, files: int) -> str:
         """A clause that names the parameters which decide how much room so many files need."""
 
     def addressed_bytes(self, streams: Streams) -> int:
-        """Bytes of the target that the run needs; streams must be settled."""
+        """Bytes of the target that the run needs; streams must be fitted to the target."""
 
     def buffer_bytes(self, streams: Streams) -> int:
         """Memory that the run takes at once for its I/O."""

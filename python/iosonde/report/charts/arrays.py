@@ -87,7 +87,7 @@ def _curves(found: ArrayRates) -> Sketch | None:
     if found.quantities or len({row["devices"] for row in found.rows}) < 2:
         return None
     metric = found.analysis.metric
-    scale = metric_scale(metric, max(max(row["measured"], row["promised"]) for row in found.rows))
+    scale = metric_scale(metric, max(max(row["measured"], row["expected"]) for row in found.rows))
     x = factor_axis("devices", [row["devices"] for row in found.rows], categories=False)
     rows = [drawn for row in found.rows for drawn in _curve_rows(found, row, scale, x)]
     frame = Frame(
@@ -106,9 +106,9 @@ def _curves(found: ArrayRates) -> Sketch | None:
 def _curve_rows(found: ArrayRates, row: Mapping[str, Any], scale: Scale, x: Axis) -> Iterator[Row]:
     metric = found.analysis.metric
     panel = f"{level_name(row)} · {'writing' if row['writes_only'] else 'reading'}"
-    ends = [None if row[end] is None else row[end] * row["promised"] for end in ("low", "high")]
+    ends = [None if row[end] is None else row[end] * row["expected"] for end in ("low", "high")]
     for role, value, (low, high) in (
-        (EXPECTED, row["promised"], (None, None)),
+        (EXPECTED, row["expected"], (None, None)),
         (MEASURED, row["measured"], ends),
     ):
         yield {

@@ -20,7 +20,7 @@ from iosonde.report.material.result_sets import Material
 from iosonde.report.material.subjects import Subject, metric_title_of
 from iosonde.study.model import ROUND, STAGE, View
 from iosonde.units import format_bytes
-from iosonde.workload.block.footprint import active_range_bytes
+from iosonde.workload.block.requirements import active_range_bytes
 
 RUNS_TO_DRAW = 60
 

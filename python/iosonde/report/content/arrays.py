@@ -41,7 +41,7 @@ def _table(found: ArrayRates) -> Table:
 
 
 def _table_row(row: Mapping[str, Any], factors: Sequence[str], metric: str) -> list[Cell]:
-    from iosonde.findings.promise import BOUND_WORDS
+    from iosonde.findings.array_performance import BOUND_WORDS
 
     def rate(name: str) -> Cell:
         return Cell(text=metric_text(metric, row[name]), number=row[name])
@@ -52,7 +52,7 @@ def _table_row(row: Mapping[str, Any], factors: Sequence[str], metric: str) -> l
     return [
         Cell(text=array_name(row)),
         *(Cell(text=level_text(name, row[name])) for name in factors),
-        *(rate(name) for name in ("measured", "baseline", "promised")),
+        *(rate(name) for name in ("measured", "baseline", "expected")),
         _percent(row["efficiency"], row["low"], row["high"]),
         _percent(row["overhead"], None, None),
         Cell(text=f"{row['speedup']:.2f}", interval=_ends(row, "{:.2f}"), number=row["speedup"]),
@@ -68,7 +68,7 @@ def _table_row(row: Mapping[str, Any], factors: Sequence[str], metric: str) -> l
         _percent(row["array_thread_utilisation"], None, None),
         _percent(row["busiest_core_utilisation"], None, None),
         _bytes(row["capacity"]),
-        _bytes(row["promised_capacity"]),
+        _bytes(row["expected_capacity"]),
     ]
 
 

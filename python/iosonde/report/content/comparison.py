@@ -105,7 +105,7 @@ def method(table: pl.DataFrame, material: Material) -> list[str]:
 
 def _workload(case: Case) -> str:
     """Name what a case has in common with others that only quantities and layouts tell from it."""
-    from iosonde.findings.promise import LAYOUT
+    from iosonde.findings.array_performance import LAYOUT
     from iosonde.metrics.wording import load_words, phrase
 
     text = {name: level for name, level in case.levels.items() if isinstance(level, str) and name not in LAYOUT}

@@ -311,7 +311,7 @@ def _missing(source: Source) -> list[MissingRun]:
             source=source.label,
             run_id=record.run_id,
             case_id=record.case_id,
-            kind="unsupported" if record.cannot_be else "failed" if record.outcome == "failed" else "stopped",
+            kind="unsupported" if record.is_unsupported else "failed" if record.outcome == "failed" else "stopped",
             why=record.failure.message if record.failure else "stopped early",
             hint=record.failure.hint if record.failure else "`iosonde resume` measures it again",
         )

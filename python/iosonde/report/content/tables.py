@@ -48,13 +48,13 @@ def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Ta
     rows, keys = [], []
     for probe in sorted(found.probes, key=lambda probe: probe.value):
         for number, run in enumerate(probe.runs):
-            unmeasured: list[Judgement | None] = [None] * (len(found.conditions) + len(found.beside))
-            judged = [*run.conditions, *run.beside] or unmeasured
+            unmeasured: list[Judgement | None] = [None] * (len(found.conditions) + len(found.also_check))
+            judged = [*run.conditions, *run.also_checked] or unmeasured
             first = Cell(text=f"{probe.value:,.6g}" if not number else "", number=probe.value)
             verdict = VERDICTS[probe.verdict] if not number else ""
             rows.append([first, Cell(text=verdict), *(Cell(text=_judged(each)) for each in judged)])
             keys.append(f"{source.label}\n{probe.case_id}")
-    beside = [f"beside: {condition}" for condition in found.beside]
+    beside = [f"beside: {condition}" for condition in found.also_check]
     label = f"{source.label}: " if named else ""
     return Table(
         title=f"{label}Search of the highest {factor_title(found.over).lower()}: {found.case_id}",

@@ -59,7 +59,7 @@ class ArrayRates:
 def array_rates(material: Material) -> Iterator[ArrayRates]:
     """Yield every question about promises that has an answer."""
     for analysis in material.study.analysis:
-        if analysis.kind == "promise":
+        if analysis.kind == "array_efficiency":
             for source in material.sources:
                 found = ArrayRates(source=source, analysis=analysis, material=material)
                 if found.rows:

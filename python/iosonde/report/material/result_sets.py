@@ -73,12 +73,12 @@ class Source:
     @property
     def failed(self) -> list[Record]:
         """Runs that ended without a result, and might not have."""
-        return [record for record in self.records if record.outcome == "failed" and not record.cannot_be]
+        return [record for record in self.records if record.outcome == "failed" and not record.is_unsupported]
 
     @property
     def impossible(self) -> list[Record]:
         """Runs of what cannot be done."""
-        return [record for record in self.records if record.cannot_be]
+        return [record for record in self.records if record.is_unsupported]
 
     def complete_of(self, workload: str) -> list[Record]:
         """Runs of a kind of workload that came to their end, the control left out."""

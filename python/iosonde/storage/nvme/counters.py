@@ -41,17 +41,17 @@ _LOGS = (
 def now(name: str) -> dict[str, Any]:
     """Counters of the drive of that name, such as `nvme0n1`: `Health`, and `media` with the name of its log.
 
-    What it does not tell is missing, and `untold` says why there is no `media`.
+    What it does not tell is missing, and `not_reported` says why there is no `media`.
     """
     try:
         with admin.opened(Path("/dev", name)) as drive:
             told = asdict(logs.health(drive.log_page(_HEALTH, logs.PAGE_BYTES)))
             log = _log_of(name, drive)
             if isinstance(log, str):
-                return {**told, "untold": log}
+                return {**told, "not_reported": log}
             return {**told, "media": {"log": log.name, **asdict(_media(drive, log))}}
     except (OSError, logs.LogError) as error:
-        return {"untold": _reason(name, error)}
+        return {"not_reported": _reason(name, error)}
 
 
 _found: dict[str, _Log | str] = {}

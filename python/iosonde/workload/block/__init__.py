@@ -1,7 +1,7 @@
 """Block I/O: a workload as `workload.interface.Workload` has it.
 
 One file each: what a study may set (`parameters`), how values are written (`notation`), what must fit together
-(`rules`), what the target decides (`settling`), the engine's spec (`spec`), what a run needs (`footprint`) and takes
+(`rules`), what the target decides (`fitting`), the engine's spec (`spec`), what a run needs (`requirements`) and takes
 (`cost`).
 """
 
@@ -15,9 +15,17 @@ from pydantic import BaseModel
 from iosonde.workload import reading
 from iosonde.workload.block.cost import cost
 from iosonde.workload.block.fields import DURATIONS, SCALABLE, SHOWN, SIZES, WHOLE_NUMBERS
-from iosonde.workload.block.footprint import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
+from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.block.settling import settle
+from iosonde.workload.block.requirements import (
+    addressed_bytes,
+    buffer_bytes,
+    files,
+    layout,
+    must_align,
+    prepares,
+    room_by,
+)
 from iosonde.workload.block.spec import prepare, resolve, vary
 
 __all__ = [
@@ -35,6 +43,7 @@ __all__ = [
     "build",
     "cost",
     "files",
+    "fit",
     "layout",
     "must_align",
     "prepare",
@@ -42,7 +51,6 @@ __all__ = [
     "read_value",
     "resolve",
     "room_by",
-    "settle",
     "vary",
 ]
 

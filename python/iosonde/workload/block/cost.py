@@ -16,7 +16,7 @@ SIGMAS = 8
 
 
 def cost(streams: Mapping[str, BlockParameters]) -> Cost:
-    """Time and bytes written at most, without layout; streams must be settled."""
+    """Time and bytes written at most, without layout; streams must be fitted to the target."""
     whole = next(iter(streams.values()))
     written = [_write_limit(stream) for stream in streams.values() if stream.writes]
     return Cost(

@@ -155,7 +155,7 @@ class BlockFields(BaseModel):
         description="`aging`: spare room of the drive as a fraction of its capacity; simulated drives know their own.",
     )
     ramp: DurationOrZero = Field(
-        2 * 10**9, description="Load before the measurement, so that it begins in a settled state; at most so long."
+        2 * 10**9, description="Load before the measurement, so that it starts in a stable state; an upper bound."
     )
     ramp_bytes: Size | None = Field(None, description="Bytes each stream issues at most during the ramp.")
     duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
@@ -229,19 +229,19 @@ class BlockFields(BaseModel):
 
     @property
     def active_range_bytes(self) -> int:
-        """Bytes that its jobs address together, once it is settled: what SNIA calls the active range."""
+        """Bytes that its jobs address together, once it is fitted to a target: what SNIA calls the active range."""
         return int(self.span) * (self.jobs if self.files == "per_job" else 1)
 
     @property
     def byte_limit(self) -> int | None:
-        """Bytes that it issues at most in the measurement, once it is settled; None without such a limit."""
+        """Bytes that it issues at most in the measurement, once it is fitted to a target; None without such a limit."""
         if self.limit_spans is None:
             return self.limit_bytes
         return max(round(self.limit_spans * self.active_range_bytes), self.jobs * self.largest_block)
 
     @property
     def extent_bytes(self) -> int:
-        """Bytes of the file or drive that its jobs address together, once it is settled."""
+        """Bytes of the file or drive that its jobs address together, once it is fitted to a target."""
         return int(self.span) * (self.jobs if self.has_files_on_drive else 1)
 
 

@@ -1,4 +1,4 @@
-"""The engine's spec of block I/O, from settled parameters or from another spec."""
+"""The engine's spec of block I/O, from fitted parameters or from another spec."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from iosonde import protocol
 from iosonde.plan import JsonObject
 from iosonde.storage.workspace import journal_directory
-from iosonde.workload.block.footprint import addressed_bytes, begins
+from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.block.settling import settle
+from iosonde.workload.block.requirements import addressed_bytes, begins
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -28,7 +28,7 @@ HOW = (
 
 def resolve(streams: Mapping[str, BlockParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec."""
-    streams = settle(streams, target, room_bytes=target.free_bytes())
+    streams = fit(streams, target, room_bytes=target.free_bytes())
     is_virtual = next(iter(streams.values())).is_virtual
     devices = [] if is_virtual else target.block_devices()
     backend = _backend(next(iter(streams.values())), target.backend())
@@ -132,7 +132,7 @@ def _backend(whole: BlockParameters, given: JsonObject | None) -> spec.Backend:
                 "write_service_ns": whole.write_service,
                 "service": whole.service,
             }
-            return cast("spec.SimulatedBackend", simulated)  # The target sets them (`settling.py`).
+            return cast("spec.SimulatedBackend", simulated)  # The target sets them (`fitting.py`).
         case "sync":
             return {"kind": "sync"}
         case _:
@@ -182,7 +182,7 @@ def _access(stream: BlockParameters) -> spec.Access:
             distribution = _distribution(stream.distribution)
             return {"kind": "random", "coverage": stream.coverage, "distribution": distribution}
         case "aging":
-            assert stream.over_provisioning is not None, "aging is settled with it"
+            assert stream.over_provisioning is not None, "aging is fitted with it"
             return {"kind": "aging", "over_provisioning": stream.over_provisioning}
         case "sequential":
             return {"kind": "sequential"}

@@ -1,8 +1,8 @@
 """Key-value stores: a workload as `workload.interface.Workload` has it.
 
 One file each: what a study may set (`parameters`, with the loads by name in `phases`), how values are written
-(`notation`), what must fit together (`rules`), what phases and the target decide (`settling`), the engine's spec
-(`spec`), what a run needs (`footprint`) and takes (`cost`).
+(`notation`), what must fit together (`rules`), what phases and the target decide (`fitting`), the engine's spec
+(`spec`), what a run needs (`requirements`) and takes (`cost`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from iosonde.workload import reading
 from iosonde.workload.kv.cost import cost
 from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES, STORES
-from iosonde.workload.kv.footprint import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
+from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.settling import settle
+from iosonde.workload.kv.requirements import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
 from iosonde.workload.kv.spec import resolve
 
 __all__ = [
@@ -34,13 +34,13 @@ __all__ = [
     "build",
     "cost",
     "files",
+    "fit",
     "layout",
     "must_align",
     "prepares",
     "read_value",
     "resolve",
     "room_by",
-    "settle",
 ]
 
 TITLE = "key-value stores"

@@ -14,7 +14,7 @@ ASSUMED_OPERATIONS_PER_SECOND = 50_000
 
 
 def cost(streams: Mapping[str, KvParameters]) -> Cost:
-    """Time and bytes written at most, without layout; streams must be settled."""
+    """Time and bytes written at most, without layout; streams must be fitted to the target."""
     whole = next(iter(streams.values()))
     written = [_written(stream) for stream in streams.values()]
     return Cost(

@@ -124,7 +124,7 @@ class KvFields(BaseModel):
     log_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
         None, description="RocksDB: directory on a second target for the log, named with `--set log_target=DIRECTORY`."
     )
-    ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it begins in a settled state.")
+    ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it starts in a stable state.")
     duration: Annotated[
         int | Literal["phase"] | None,
         BeforeValidator(lambda value: value if value == "phase" else parse_duration_or_none(value)),

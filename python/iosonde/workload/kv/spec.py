@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
-from iosonde.workload.kv.footprint import addressed_bytes, identity
+from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import operations_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.settling import settle
+from iosonde.workload.kv.requirements import addressed_bytes, identity
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -25,7 +25,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         from iosonde.storage import control_group
 
         control_group.hierarchy()
-    streams = settle(streams, target, room_bytes=target.free_bytes())
+    streams = fit(streams, target, room_bytes=target.free_bytes())
     whole = next(iter(streams.values()))
     # Only here: what a study would take can be said without a second target.
     if whole.log == "apart" and whole.store == "rocksdb" and whole.log_target is None:

@@ -15,7 +15,7 @@ from iosonde.workload.reading import check_agreement
 DEFAULT_DURATION_NS = 10 * 10**9
 
 
-def settle(streams: Mapping[str, KvParameters], target: Room, *, room_bytes: int) -> dict[str, KvParameters]:
+def fit(streams: Mapping[str, KvParameters], target: Room, *, room_bytes: int) -> dict[str, KvParameters]:
     """The parameters with what the phases and the target decide."""
     backend = (target.backend() or {"kind": ""})["kind"]
     if backend not in ("", "null"):
@@ -24,12 +24,12 @@ def settle(streams: Mapping[str, KvParameters], target: Room, *, room_bytes: int
             hint="name a directory as the target; `null:` measures what the harness itself costs",
         )
     is_virtual = backend == "null"
-    settled = {name: _by_phase(stream, is_virtual=is_virtual) for name, stream in streams.items()}
-    settled = _one_database(settled)
-    check_agreement(settled, WHOLE_WORKLOAD)
-    if all(stream.background for stream in settled.values()):
+    fitted = {name: _by_phase(stream, is_virtual=is_virtual) for name, stream in streams.items()}
+    fitted = _one_database(fitted)
+    check_agreement(fitted, WHOLE_WORKLOAD)
+    if all(stream.background for stream in fitted.values()):
         raise StudyError("every stream is in the background, so nothing ends the run", hint="leave out `background`")
-    return settled
+    return fitted
 
 
 def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:

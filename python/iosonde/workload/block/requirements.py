@@ -1,4 +1,4 @@
-"""What a run of block I/O needs of its target and of memory; streams must be settled."""
+"""What a run of block I/O needs of its target and of memory; streams must be fitted to the target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iosonde.workload.interface import Layout
 
 
 def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
-    """The files that a run keeps on disk, by name, with their sizes; streams must be settled."""
+    """The files that a run keeps on disk, by name, with their sizes; streams must be fitted to the target."""
     if next(iter(streams.values())).is_virtual:
         return {}
     whole, size_bytes = next(iter(streams.values())), addressed_bytes(streams)
@@ -31,13 +31,13 @@ def room_by(files: int) -> str:
 
 
 def addressed_bytes(streams: Mapping[str, BlockParameters]) -> int:
-    """Where the last span ends; streams must be settled."""
+    """Where the last span ends; streams must be fitted to the target."""
     begin = begins(streams)
     return max(begin[name] + stream.offset + stream.extent_bytes for name, stream in streams.items())
 
 
 def active_range_bytes(parameters: Mapping[str, Any]) -> int | None:
-    """What the load of a settled case addresses, by its parameters; None where streams have spans of their own."""
+    """What the load of a planned case addresses, by its parameters; None where streams have spans of their own."""
     if not isinstance(parameters.get("span"), int):
         return None
     named = {name: parameters[name] for name in ("span", "jobs", "files") if parameters.get(name) is not None}

@@ -43,7 +43,7 @@ _SCHEMA: dict[str, Any] = {
     "measured": pl.Float64,
     "baseline": pl.Float64,
     "multiple": pl.Float64,
-    "promised": pl.Float64,
+    "expected": pl.Float64,
     "efficiency": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
@@ -59,7 +59,7 @@ _SCHEMA: dict[str, Any] = {
     "needed_bytes": pl.Float64,
     "members_in_use": pl.Float64,
     "capacity": pl.Float64,
-    "promised_capacity": pl.Float64,
+    "expected_capacity": pl.Float64,
     "repeats": pl.Int64,
     "case_id": pl.String,
     "baseline_case_id": pl.String,
@@ -126,7 +126,7 @@ class Setting:
         )
 
 
-def promises(
+def array_performance(
     cells: pl.DataFrame,
     cases: pl.DataFrame,
     *,
@@ -193,7 +193,7 @@ def _row(
         "measured": measured,
         "baseline": baseline,
         "multiple": multiple,
-        "promised": multiple * baseline,
+        "expected": multiple * baseline,
         "efficiency": efficiency.value,
         "low": efficiency.low,
         "high": efficiency.high,
@@ -209,7 +209,7 @@ def _row(
         "needed_bytes": work.bytes if work and setting.read_fraction in (0, 1) else None,
         "members_in_use": members,
         "capacity": known.get("target_bytes"),
-        "promised_capacity": None if one is None else model.capacity * one,
+        "expected_capacity": None if one is None else model.capacity * one,
         "repeats": min(len(values), len(base)),
         "case_id": row["case_id"],
         "baseline_case_id": single_id,

@@ -10,23 +10,23 @@ from iosonde.plan import Capacity
 from iosonde.units import MIB, compact_size, format_bytes
 from iosonde.workload.block import rules
 from iosonde.workload.block.fields import WHOLE_WORKLOAD
-from iosonde.workload.block.footprint import prepares
 from iosonde.workload.block.notation import mix_of
 from iosonde.workload.block.parameters import BlockParameters
+from iosonde.workload.block.requirements import prepares
 from iosonde.workload.interface import Room
 from iosonde.workload.reading import check_agreement
 
 DEFAULT_SERVICE_NS = 100_000
 
 
-def settle(streams: Mapping[str, BlockParameters], target: Room, *, room_bytes: int) -> dict[str, BlockParameters]:
+def fit(streams: Mapping[str, BlockParameters], target: Room, *, room_bytes: int) -> dict[str, BlockParameters]:
     """The parameters with what the target decides: the backend, and bytes for a share of the room."""
     check_agreement(streams, WHOLE_WORKLOAD)
     jobs = sum(stream.jobs for stream in streams.values())
-    return {name: _settled(stream, target, room_bytes, jobs) for name, stream in streams.items()}
+    return {name: _fitted(stream, target, room_bytes, jobs) for name, stream in streams.items()}
 
 
-def _settled(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -> BlockParameters:
+def _fitted(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -> BlockParameters:
     changes: dict[str, Any] = {}
     forced = target.backend()
     if forced:
@@ -50,11 +50,11 @@ def _settled(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) 
     changes |= _prepared(stream, target, room_bytes, own_capacity=room_bytes if backend == "ssd" else stream.capacity)
     if "aging" in (stream.access, stream.precondition_access) and not stream.over_provisioning:
         changes["over_provisioning"] = _over_provisioning(target)
-    settled = stream.model_copy(update=changes)
-    problem = rules.problem(settled)
+    fitted = stream.model_copy(update=changes)
+    problem = rules.problem(fitted)
     if problem:
         raise StudyError(problem)
-    return settled
+    return fitted
 
 
 def _simulated(stream: BlockParameters, target: Mapping[str, Any]) -> dict[str, Any]:

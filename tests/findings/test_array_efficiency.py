@@ -12,10 +12,10 @@ from fabricate import Array, result_set
 from hand_made import results, study
 
 from iosonde.findings.array_efficiency import ArrayEfficiency, why
+from iosonde.findings.array_performance import array_performance
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.loads import Loads
-from iosonde.findings.promise import promises
 from iosonde.findings.question import Question
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
@@ -47,7 +47,7 @@ def a_study(**factors: Any) -> dict[str, Any]:
             }
         ],
         "profiles": {"quick": {}},
-        "analysis": [{"kind": "promise", "over": "devices", "by": ["array", "operation"]}],
+        "analysis": [{"kind": "array_efficiency", "over": "devices", "by": ["array", "operation"]}],
     }
 
 
@@ -93,7 +93,7 @@ def array(parameters: dict[str, Any]) -> Array | None:
 
 @pytest.fixture(scope="module")
 def fabricated(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
-    directory = tmp_path_factory.mktemp("promise") / "results"
+    directory = tmp_path_factory.mktemp("arrays") / "results"
     facts = a_study()
     return result_set(directory, facts, repeats=5, seconds=1, performance=performance, array=array)
 
@@ -133,7 +133,7 @@ def test_efficiency_is_measured_over_promised_with_its_interval(fabricated: Resu
         assert found["low"] <= found["efficiency"] <= found["high"]
         assert found["overhead"] == pytest.approx(1 - found["efficiency"])
         assert found["speedup"] == pytest.approx(found["efficiency"] * multiple)
-        assert found["promised"] == pytest.approx(multiple * found["baseline"])
+        assert found["expected"] == pytest.approx(multiple * found["baseline"])
 
 
 def test_single_devices_are_no_arrays(fabricated: ResultSet) -> None:
@@ -171,7 +171,7 @@ def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: Any) ->
     cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **LOAD)
     outcomes = cases.select("case_id").with_columns(pl.lit(value).alias(name) for name, value in facts.items())
     factors = {"array": ["single", "raid0"], "devices": [1, 4]}
-    asked = study(factors, [{"kind": "promise", "over": "devices", "by": ["array"]}])
+    asked = study(factors, [{"kind": "array_efficiency", "over": "devices", "by": ["array"]}])
     question = Question(study=asked, analysis=asked.analysis[0], cases=cases, runs=runs, outcomes=outcomes)
     return Loads(question).answers()
 
@@ -181,7 +181,7 @@ ONE_IN_FLIGHT = {("single", 1): [100.0] * 3, ("raid0", 4): [98.0] * 3}
 
 def test_one_io_in_flight_keeps_one_member_busy_whatever_the_level_promises() -> None:
     (found,) = answers_by_hand(ONE_IN_FLIGHT)
-    assert (found["promised"], found["bound"], found["bound_by"]) == (400, 100, "parallelism")
+    assert (found["expected"], found["bound"], found["bound_by"]) == (400, 100, "parallelism")
     assert why(found) == "this load keeps 1 of 4 members busy at once"
 
 
@@ -227,13 +227,13 @@ def test_the_name_of_the_thread_comes_from_the_runs() -> None:
 def test_without_one_device_nothing_is_promised() -> None:
     cases, runs = results(["array", "devices"], {"bandwidth": {("raid0", 4): [98.0] * 3}}, jobs=1, **LOAD)
     cells = runs.group_by("case_id").agg(values=pl.col("value")).join(cases, on="case_id")
-    assert promises(cells, cases, factors=[]).is_empty()
+    assert array_performance(cells, cases, factors=[]).is_empty()
 
 
 def test_capacity_is_promised_too(fabricated: ResultSet) -> None:
     answers = Loads(question_of(fabricated)).answers()
     found = row(answers, "raid5", 8, "read")
-    assert found["capacity"] == found["promised_capacity"] == 7 * 480e9
+    assert found["capacity"] == found["expected_capacity"] == 7 * 480e9
 
 
 def test_efficiencies_of_each_level_and_load(fabricated: ResultSet) -> None:
@@ -257,7 +257,8 @@ def test_above_the_model_it_does_not_apply_and_the_reason_is_named() -> None:
     values = {("single", 1): [100.0] * 3, ("raid5", 4): [700.0] * 3}
     cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **{**LOAD, "read_fraction": 0.0})
     asked = study(
-        {"array": ["single", "raid5"], "devices": [1, 4]}, [{"kind": "promise", "over": "devices", "by": ["array"]}]
+        {"array": ["single", "raid5"], "devices": [1, 4]},
+        [{"kind": "array_efficiency", "over": "devices", "by": ["array"]}],
     )
     [finding] = [each for each in findings(asked, cases, runs) if isinstance(each, ArrayEfficiency)]
     assert not finding.applies
