@@ -223,7 +223,7 @@ hint: name the directory that `iosonde run` printed\
 hint: name the directory that `iosonde run` printed\
 """,
             """\
-`DIR/set` has format 3, this iosonde reads formats 1 and 2
+`DIR/set` has format 4, this iosonde reads formats 1 to 3
 
 hint: use the iosonde that wrote it, or a newer one\
 """,

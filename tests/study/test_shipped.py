@@ -178,7 +178,7 @@ def test_the_latency_curve_runs_from_10_to_110_percent_of_what_was_found() -> No
     assert {(load,) for load in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1)} == levels(
         plan.adaptive, "load"
     )
-    assert {case.procedure.text for case in plan.adaptive if case.procedure} == {"rate found by maximum"}
+    assert {case.procedure.text for case in plan.adaptive if case.procedure} == {"rate derived from maximum"}
     assert parameters([case for case in plan.cases if case.part == "maximum"], "arrival") == {"closed"}
 
 
