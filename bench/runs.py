@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from iosonde import protocol
 from iosonde.metrics.histogram import percentiles
 
 SECOND_NS = 10**9
@@ -101,7 +102,7 @@ def block_spec(
         "interval_ns": SECOND_NS,
         "streams": streams,
     }
-    return {"protocol": 1, "run_id": "bench", "seed": 1, "workload": workload}
+    return {"protocol": protocol.VERSION, "run_id": "bench", "seed": 1, "workload": workload}
 
 
 def random_stream(span_bytes: int, *, queue_depth: int, io_mode: str = "direct", jobs: int = 1) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from iosonde import protocol
 from iosonde.metrics.histogram import percentiles
 from iosonde.storage import open_target
 from iosonde.storage.simulated.target import SimulatedDriveTarget
@@ -129,7 +130,7 @@ def spec_of(
         "interval_ns": SECOND_NS,
         "streams": [stream],
     }
-    return {"protocol": 1, "run_id": "bench", "seed": seed, "workload": workload}
+    return {"protocol": protocol.VERSION, "run_id": "bench", "seed": seed, "workload": workload}
 
 
 def run(engine: Path, spec: dict[str, Any]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def usage() -> dict[str, int]:
     return {name: 1 for name in (*names, "minor_faults", "major_faults", "fs_inputs", "fs_outputs")}
 
 
-def hello(protocol: int = 1) -> None:
+def hello(protocol: int) -> None:
     say(
         "hello",
         protocol=protocol,
@@ -135,10 +135,10 @@ def misbehave(how: str, spec: dict) -> None:
             result(0)
         case "slow start":
             time.sleep(0.5)
-            hello()
+            hello(spec["protocol"])
             measure(spec, streams=[stream(1)])
         case _:
-            hello()
+            hello(spec["protocol"])
             misbehave_later(how, spec)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from iosonde import protocol
 from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results.histogram import bucket_of
 from iosonde.results.reading import manifest
@@ -46,7 +47,13 @@ def null_spec(run_id: str, *, target: dict[str, Any] | None = None, **workload: 
         "interval_ns": 100_000_000,
         **workload,
     }
-    return {"protocol": 1, "run_id": run_id, "seed": 1, "workload": block, "observe": {"block_devices": []}}
+    return {
+        "protocol": protocol.VERSION,
+        "run_id": run_id,
+        "seed": 1,
+        "workload": block,
+        "observe": {"block_devices": []},
+    }
 
 
 def hand_plan(

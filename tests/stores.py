@@ -12,6 +12,8 @@ from typing import Any
 
 from engines import real_engine
 
+from iosonde import protocol
+
 Spec = dict[str, Any]
 
 SEQUENTIAL = {"kind": "sequential"}
@@ -72,7 +74,7 @@ def spec(store: str, target: Path | Spec, *streams: Spec, count: int = 2000, **c
         "settle_at_end": False,
         **changes,
     }
-    return {"protocol": 1, "run_id": "test", "seed": 1, "workload": workload}
+    return {"protocol": protocol.VERSION, "run_id": "test", "seed": 1, "workload": workload}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from engines import real_engine
 
+from iosonde import protocol
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
@@ -74,7 +75,7 @@ def engine(path: Path, *, backend: dict[str, Any] = URING, **stream: Any) -> Eng
     }
     devices = open_target(str(path.parent)).block_devices()[:1]
     spec = {
-        "protocol": 1,
+        "protocol": protocol.VERSION,
         "run_id": "witnessed",
         "seed": 1,
         "workload": workload,

@@ -14,6 +14,7 @@ import pytest
 import stores
 from engines import real_engine
 
+from iosonde import protocol
 from iosonde.storage.loop_devices import LoopDevice
 
 BYTES = 4 << 20
@@ -64,7 +65,7 @@ def block_run(path: Path) -> dict[str, Any]:
         "interval_ns": 100_000_000,
         "streams": [stream],
     }
-    return {"protocol": 1, "run_id": "test", "seed": 1, "workload": workload}
+    return {"protocol": protocol.VERSION, "run_id": "test", "seed": 1, "workload": workload}
 
 
 def store_run(path: Path) -> dict[str, Any]:

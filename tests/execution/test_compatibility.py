@@ -12,11 +12,14 @@ import pytest
 from engines import FAKE, real_engine
 from inline_snapshot import snapshot
 
+import iosonde
 from iosonde.data import shipped
 from iosonde.errors import EngineError, IosondeError
 from iosonde.execution import compatibility, execute, resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
+from iosonde.protocol import VERSION
+from iosonde.results.result_set import ResultSet
 from iosonde.storage import open_target
 
 
@@ -86,6 +89,19 @@ def test_a_study_that_was_begun_is_not_resumed_with_an_older_engine(
     assert len(begun.missing_runs(retry_failed=False)) == left
 
 
+def test_a_plan_for_another_protocol_is_not_resumed_but_still_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    plan = short_plan()
+    runs = [run.model_copy(update={"spec": {**run.spec, "protocol": 1}}) for run in plan.runs]
+    older = plan.model_copy(update={"runs": runs})
+    ResultSet.create(tmp_path / "results", older)
+    with pytest.raises(EngineError, match="its specs follow protocol 1, and this version uses"):
+        resume(tmp_path / "results")
+    assert iosonde.load(tmp_path / "results").plan.runs[0].spec["protocol"] == 1
+
+
 def lacks_a_backend(schema: dict[str, Any]) -> None:
     backends = schema["spec"]["$defs"]["Backend"]["oneOf"]
     backends[:] = [each for each in backends if each["properties"]["kind"]["const"] != "null"]
@@ -99,7 +115,7 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda schema: schema.update(protocol=2), "it speaks protocol 2, iosonde speaks 1"),
+        (lambda schema: schema.update(protocol=99), f"it speaks protocol 99, iosonde speaks {VERSION}"),
         (lambda schema: schema["spec"]["required"].append("zones"), "it needs `zones`, which is not said"),
         (without_active, "it does not know `workload.streams[0].active`"),
         (lacks_a_backend, "it does not know `workload.backend: null`"),

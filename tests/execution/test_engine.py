@@ -16,6 +16,7 @@ from iosonde.errors import EngineError
 from iosonde.execution.engine import EngineRun, drive, find_engine
 from iosonde.execution.stop import Stop
 from iosonde.execution.timeouts import Timeouts
+from iosonde.protocol import VERSION
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
 
 FAKE = Path(__file__).parents[1] / "fake_engine.py"
@@ -120,7 +121,7 @@ def test_nonsense_is_shown(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
         {
             "garbage": "expected value at line 1 column 1",
             "malformed interval": "missing field 'index'",
-            "wrong protocol": "its protocol is 99, that of iosonde is 1",
+            "wrong protocol": f"its protocol is 99, that of iosonde is {VERSION}",
         }
     )
 

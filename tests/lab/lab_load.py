@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iosonde import protocol
+
 URING = {
     "kind": "uring",
     "registered_files": False,
@@ -78,7 +80,7 @@ def measure(
         "streams": [stream],
         "verify": verify,
     }
-    spec = {"protocol": 1, "run_id": "lab", "seed": 1, "workload": workload}
+    spec = {"protocol": protocol.VERSION, "run_id": "lab", "seed": 1, "workload": workload}
     return _measured(drive(engine, spec))
 
 

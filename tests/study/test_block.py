@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from jsonschema import Draft202012Validator
 
+from iosonde import protocol
 from iosonde.errors import StudyError
 from iosonde.storage import open_target
 from iosonde.units import compact_size
@@ -245,7 +246,7 @@ def test_forms_of_text_and_of_toml_mean_the_same() -> None:
 def test_a_spec_has_every_default_written_out() -> None:
     assert spec_of() == snapshot(
         {
-            "protocol": 1,
+            "protocol": protocol.VERSION,
             "run_id": "c0001-r1",
             "seed": 7,
             "workload": {

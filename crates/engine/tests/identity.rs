@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use iosonde_protocol::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -56,7 +57,7 @@ fn identity(path: &Path) -> String {
 /// Writes all of the target once, after writing all of it as layout.
 fn block_spec(target: Value) -> Value {
     json!({
-        "protocol": 1, "run_id": "test", "seed": 1,
+        "protocol": PROTOCOL_VERSION, "run_id": "test", "seed": 1,
         "workload": {
             "kind": "block", "target": target, "backend": {"kind": "sync"}, "layout": "always", "page_cache": "drop",
             "ramp": {"duration_ns": 0, "bytes": null}, "duration_ns": null, "interval_ns": 100_000_000,
@@ -78,7 +79,7 @@ fn file_spec(path: &Path) -> Value {
 
 fn kv_spec(store: &str, target: Value) -> Value {
     json!({
-        "protocol": 1, "run_id": "test", "seed": 1,
+        "protocol": PROTOCOL_VERSION, "run_id": "test", "seed": 1,
         "workload": {
             "kind": "kv", "target": target, "store": {"kind": store, "library": null, "options": {}},
             "records": {"count": 1000, "seed": 1, "key_bytes": {"kind": "fixed", "bytes": 16},

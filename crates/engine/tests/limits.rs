@@ -5,11 +5,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use iosonde_protocol::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 
 fn spec(jobs: u32, queue_depth: u32, seconds: u64) -> Value {
     json!({
-        "protocol": 1, "run_id": "test", "seed": 1,
+        "protocol": PROTOCOL_VERSION, "run_id": "test", "seed": 1,
         "workload": {
             "kind": "block", "target": {"kind": "virtual", "size_bytes": 1_048_576}, "backend": {"kind": "null"},
             "layout": "never", "page_cache": "keep", "ramp": {"duration_ns": 0, "bytes": null},

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use iosonde_protocol::PROTOCOL_VERSION;
 use serde_json::{Value, json};
 
 fn engine() -> Command {
@@ -18,7 +19,7 @@ fn engine() -> Command {
 
 fn spec(target: Value, backend: Value, seconds: u64) -> Value {
     json!({
-        "protocol": 1, "run_id": "test", "seed": 1,
+        "protocol": PROTOCOL_VERSION, "run_id": "test", "seed": 1,
         "workload": {
             "kind": "block", "target": target, "backend": backend, "layout": "missing", "page_cache": "keep",
             "ramp": {"duration_ns": 0, "bytes": null}, "duration_ns": seconds * 1_000_000_000, "interval_ns": 100_000_000,
@@ -31,6 +32,11 @@ fn spec(target: Value, backend: Value, seconds: u64) -> Value {
             }],
         },
     })
+}
+
+fn with_protocol(mut spec: Value, version: u32) -> Value {
+    spec["protocol"] = version.into();
+    spec
 }
 
 fn null_spec(seconds: u64) -> Value {
@@ -131,16 +137,13 @@ fn the_death_of_the_parent_ends_the_run_when_asked_to() {
 fn what_is_not_a_spec_is_an_error_event_with_a_hint() {
     for (input, told) in [
         ("", "EOF"),
-        ("{\"protocol\": 1}", "missing field"),
+        ("{\"protocol\": 2}", "missing field"),
         ("not json", "expected"),
         (
             &null_spec(1).to_string().replace("queue_depth", "queue_deep"),
             "unknown field `queue_deep`",
         ),
-        (
-            &null_spec(1).to_string().replace("\"protocol\":1", "\"protocol\":99"),
-            "protocol 99",
-        ),
+        (&with_protocol(null_spec(1), 99).to_string(), "protocol 99"),
     ] {
         let (events, status) = run(engine(), input);
         assert_eq!(status, Some(1), "{input}");
@@ -229,7 +232,7 @@ fn forbid_io_uring() -> std::io::Result<()> {
 fn the_schema_describes_what_the_program_says() {
     let output = engine().arg("--schema").output().unwrap();
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(schema["protocol"], 1);
+    assert_eq!(schema["protocol"], PROTOCOL_VERSION);
     for part in ["spec", "event", "command"] {
         assert!(schema[part].is_object(), "{part}");
     }

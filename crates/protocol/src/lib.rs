@@ -21,7 +21,7 @@ pub use oltp::*;
 pub use spec::*;
 
 /// The version of the protocol that this crate describes. An engine refuses any other.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// What may follow the spec on standard input: one JSON value a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]

@@ -23,6 +23,8 @@ ANSWER_S = 10.0
 
 def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
     """Raise `EngineError` if the engine's schema does not accept one of these specs."""
+    specs = list(specs)
+    _check_plan(specs)
     schema = _schema(engine)
     if not schema:
         return
@@ -33,6 +35,18 @@ def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
         problem = _mismatch(spec, schema["spec"], definitions, "")
         if problem:
             raise _differs(engine, problem)
+
+
+def _check_plan(specs: Iterable[Mapping[str, Any]]) -> None:
+    """Raise `EngineError` if the plan was made for another protocol: its specs may have another meaning today."""
+    for version in {spec.get("protocol") for spec in specs} - {protocol.VERSION}:
+        raise EngineError(
+            f"the plan was created by another version of iosonde: its specs follow protocol {version}, and this "
+            f"version uses {protocol.VERSION}",
+            where="found before anything was written",
+            hint="resume it with the version that created it, or run the study again; `report`, `sql`, `compare` and "
+            "`export` read its records with any version",
+        )
 
 
 def _differs(engine: Path, how: str) -> EngineError:
