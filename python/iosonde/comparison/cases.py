@@ -19,6 +19,7 @@ from scipy.stats import false_discovery_control
 from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, spread
 from iosonde.comparison.variance import SessionVariance, session_effects
 from iosonde.metrics.registry import METRICS
+from iosonde.metrics.scopes import of_same_repeats
 
 FALSE_DISCOVERIES = 0.05
 MARGIN = 0.05
@@ -172,7 +173,8 @@ def _median(sessions: Sessions) -> float:
 
 def _sessions(runs: pl.DataFrame, metrics: Sequence[str]) -> dict[tuple[str, ...], Sessions]:
     """Return the logarithms of each cell's repeats, by session; values of zero have no ratio."""
-    chosen = runs.filter(~pl.col("control"), pl.col("metric").is_in(metrics), pl.col("value") > 0)
+    comparable = of_same_repeats(runs.filter(~pl.col("control")), across_result_sets=True)
+    chosen = comparable.filter(pl.col("metric").is_in(metrics), pl.col("value") > 0)
     grouped = chosen.group_by(*KEYS, "result_set", maintain_order=True).agg(pl.col("value").log())
     found: dict[tuple[str, ...], list[np.ndarray[Any, np.dtype[np.float64]]]] = {}
     for row in grouped.iter_rows(named=True):

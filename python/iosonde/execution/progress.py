@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.plan import Case, Run
     from iosonde.procedure.schedule import Remaining
-    from iosonde.protocol.event import Event, IntervalEvent
+    from iosonde.protocol.event import Event, IntervalEvent, StreamInterval
     from iosonde.results.schema import Record
 
 Print = Callable[[str], None]
@@ -60,14 +60,14 @@ def _total_text(ahead: Remaining) -> str:
 
 
 class Rates:
-    """IOPS, bandwidth and p99 latency over intervals, all streams and operations together."""
+    """IOPS, bandwidth and p99 latency of each stream over intervals, its operations together."""
 
     def __init__(self, run: Run | None = None) -> None:
         is_store = run is not None and run.spec["workload"]["kind"] == "kv"
         self._rate = "ops/s" if is_store else "IOPS"
-        self._count = self._bytes = self._end_ns = 0
+        self._end_ns = 0
         self._begin_ns: int | None = None
-        self._histograms: list[pl.DataFrame] = []
+        self._streams: dict[str, _Sums] = {}
 
     def add(self, event: IntervalEvent) -> None:
         """Add one `interval` event."""
@@ -75,15 +75,32 @@ class Rates:
         self._begin_ns = event["begin_ns"] if self._begin_ns is None else min(self._begin_ns, event["begin_ns"])
         self._end_ns = max(self._end_ns, event["end_ns"])
         for stream in event["streams"]:
-            for operation in stream["operations"]:
-                self._count += operation["count"]
-                self._bytes += operation["bytes"]
-                latency = operation["response_latency"] or operation["completion_latency"]
-                self._histograms.append(_frame(latency["buckets"]))
+            self._streams.setdefault(stream["stream"], _Sums(self._rate)).add(stream)
 
     def text(self) -> str:
-        """The values in one line; latency in open loop counts from the intended start."""
+        """The values in one line, streams one after the other; latency in open loop counts from the intended start."""
         seconds = max(self._end_ns - (self._begin_ns or 0), 1) / 1e9
+        streams = self._streams or {"": _Sums(self._rate)}
+        named = len(streams) > 1
+        return " | ".join(f"{name}: " * named + sums.text(seconds) for name, sums in streams.items())
+
+
+class _Sums:
+    """What one stream did."""
+
+    def __init__(self, rate: str) -> None:
+        self._rate = rate
+        self._count = self._bytes = 0
+        self._histograms: list[pl.DataFrame] = []
+
+    def add(self, stream: StreamInterval) -> None:
+        for operation in stream["operations"]:
+            self._count += operation["count"]
+            self._bytes += operation["bytes"]
+            latency = operation["response_latency"] or operation["completion_latency"]
+            self._histograms.append(_frame(latency["buckets"]))
+
+    def text(self, seconds: float) -> str:
         found = percentiles(pl.concat([_frame([]), *self._histograms]), by=["all"], parts={"p99": 990_000})
         p99 = found["p99"].item() if found.height else None
         return "  ".join(

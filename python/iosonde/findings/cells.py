@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.errors import StudyError
-from iosonde.metrics.scopes import ALL, overall
+from iosonde.metrics.scopes import ALL, of_same_repeats, overall
 from iosonde.metrics.statistics import Floats
 from iosonde.study.model import ROUND, STAGE
 
@@ -40,7 +40,13 @@ def cells(
     of_part = under_own_names(cases.filter(pl.col("part") == part))
     apart = separated_by_results(of_part, names)
     levels = of_part.select("case_id", *(name for name in names if name not in apart))
-    measured = runs.filter(pl.col("part") == part, ~pl.col("control"), pl.col("metric") == metric, pl.col("value") > 0)
+    measured = of_same_repeats(
+        runs.filter(
+            pl.col("part") == part,
+            ~pl.col("control"),
+            pl.col("metric").str.contains("_latency_ns_") | (pl.col("metric") == metric),
+        )
+    ).filter(pl.col("metric") == metric, pl.col("value") > 0)
     chosen = in_scope(measured, apart).select("case_id", "repeat", "value", *apart)
     joined = levels.join(chosen, on="case_id", maintain_order="left_right")
     matching = [pl.col(name) == _level(name, level, joined.schema[name]) for name, level in wanted.items()]

@@ -13,13 +13,26 @@ from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, s
 def derived(table: pl.DataFrame) -> pl.DataFrame:
     """Add every metric of a run's scope."""
     whole = store_accounts.over_the_run(_at_their_scope(table))
-    return derived_counts(whole).with_columns(
+    metrics = derived_counts(whole).with_columns(
         **{
             name: metric.expression
             for name, metric in METRICS.items()
             if metric.expression is not None and not metric.per_interval
         }
     )
+    return _without_sums_over_streams(metrics)
+
+
+OF_ONE_LOAD = ("rate", "latency", "concurrency", "spread")
+"""Kinds of metrics that say nothing of readers and a writer together."""
+
+
+def _without_sums_over_streams(table: pl.DataFrame) -> pl.DataFrame:
+    """Drop rates and latencies of all streams of a key-value run together: reads are not added to writes."""
+    together = (pl.col("workload") == "kv") & (pl.col("stream") == ALL)
+    several = together & (pl.col("stream") != ALL).any().over(RUN_KEYS)
+    names = [name for name, metric in METRICS.items() if metric.kind in OF_ONE_LOAD and name in table.columns]
+    return table.with_columns(pl.when(~several).then(name).alias(name) for name in names)
 
 
 def derived_counts(table: pl.DataFrame) -> pl.DataFrame:

@@ -19,7 +19,9 @@ from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import (
     RUN_KEYS,
     SCOPE_KEYS,
+    each_load,
     latency_percentiles,
+    of_same_repeats,
     of_usual_length,
     overall,
     scopes_of,
@@ -42,8 +44,9 @@ def run_metrics(results: Results) -> pl.DataFrame:
 
     Columns: `result_set, run_id, case_id, part, repeat, order, control, stream, operation, metric, value`. `operation`
     is `read`, `write`, `trim`, `flush`, or `all` for the first three together; `stream` is `all` for all streams
-    together where there are several. What cannot be said of a scope (a percentile without samples, CPU time of a single
-    operation) has no row. `results` is a `ResultSet`, several of them, or a connection with their views.
+    together where there are several; streams on a key-value store have no rate or latency together. What cannot be said
+    of a scope (a percentile without samples, CPU time of a single operation) has no row. `results` is a `ResultSet`,
+    several of them, or a connection with their views.
     """
     facts = Facts(results)
     counts = facts.counts(per="run")
@@ -71,15 +74,20 @@ def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
 
     Columns: `result_set, case_id, part, control, stream, operation, metric, median, low, high, method, repeats,
     minimum, maximum`. `low` and `high` are the 95 % confidence interval of the median by `method`
-    (docs/statistics.md); null with fewer than three repeats.
+    (docs/statistics.md); null with fewer than three repeats. A percentile has a row only where every repeat has enough
+    samples for it.
     """
     keys = ("result_set", "case_id", "part", "control", *SCOPE_KEYS, "metric")
-    summary = runs.group_by(keys, maintain_order=True).agg(
-        pl.col("value").sort_by("order"),
-        median=pl.col("value").median(),
-        repeats=pl.len(),
-        minimum=pl.col("value").min(),
-        maximum=pl.col("value").max(),
+    summary = (
+        of_same_repeats(runs)
+        .group_by(keys, maintain_order=True)
+        .agg(
+            pl.col("value").sort_by("order"),
+            median=pl.col("value").median(),
+            repeats=pl.len(),
+            minimum=pl.col("value").min(),
+            maximum=pl.col("value").max(),
+        )
     )
     correlations = _correlations(runs)
     intervals = pl.concat(
@@ -95,9 +103,14 @@ def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _correlations(runs: pl.DataFrame) -> dict[str, float]:
-    """Return the correlation of consecutive repeats in each result set, from the rate of the whole load."""
-    rates = overall(runs).filter(pl.col("metric").is_in(("iops", "ops_per_sec")), ~pl.col("control"))
-    repeats = rates.group_by("result_set", "case_id").agg(pl.col("value").sort_by("order"))
+    """Return the correlation of consecutive repeats in each result set, from rates of whole loads or streams."""
+    rates = pl.concat(
+        [
+            overall(runs).filter(pl.col("metric") == "iops", ~pl.col("control")),
+            each_load(runs).filter(pl.col("metric") == "ops_per_sec", ~pl.col("control")),
+        ]
+    )
+    repeats = rates.group_by("result_set", "case_id", "stream").agg(pl.col("value").sort_by("order"))
     return {
         str(name): repeat_correlation([values.to_numpy() for values in group["value"]])
         for (name,), group in repeats.group_by("result_set")

@@ -30,6 +30,39 @@ def overall(metrics: pl.DataFrame) -> pl.DataFrame:
     return metrics.filter((pl.col("operation") == ALL) & ((pl.col("stream") == ALL) | ~several))
 
 
+def each_load(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Keep the rows for each load: the only stream of a case, or every one of several; operation `all`.
+
+    Streams that run together do different things, such as readers beside a writer, so their sum is no rate of a load.
+    """
+    return metrics.filter((pl.col("operation") == ALL) & (~_has_several_streams(metrics) | (pl.col("stream") != ALL)))
+
+
+def _has_several_streams(metrics: pl.DataFrame) -> pl.Expr:
+    """Whether a row's run, or its case, has rows for all streams together beside those of its streams."""
+    each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
+    return (pl.col("stream") == ALL).any().over(each) & (pl.col("stream") != ALL).any().over(each)
+
+
+def of_same_repeats(runs: pl.DataFrame, *, across_result_sets: bool = False) -> pl.DataFrame:
+    """Drop percentiles that some repeat of a case has too few samples for, so that all of a row's are of one sample.
+
+    Otherwise the median p99.9, of the repeats with the most samples, could be below the median p99, of all repeats.
+    Repeats are those in one result set, or `across_result_sets` those of all together.
+    """
+    if runs.is_empty():
+        return runs
+    scope = [
+        "case_id",
+        *SCOPE_KEYS,
+        *(["result_set"] if "result_set" in runs.columns and not across_result_sets else []),
+    ]
+    is_percentile = pl.col("metric").str.contains(r"_latency_ns_p[0-9_]+$")
+    latency = pl.col("metric").str.extract(r"^([a-z]+)_latency_ns_").fill_null("")
+    repeats = pl.len().over([*scope, "metric"])
+    return runs.filter(~is_percentile | (repeats == repeats.max().over([*scope, latency])))
+
+
 def scopes_of(counts: pl.DataFrame, *, keys: Sequence[str]) -> pl.DataFrame:
     """Return which rows of `counts` make up which scope: `scope, *keys, stream, operation, member`."""
     own = counts.select(*keys, *SCOPE_KEYS, "member")

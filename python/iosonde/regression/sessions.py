@@ -1,7 +1,8 @@
 """Result sets reduced to one value per cell and session.
 
-A cell is one case and one metric: the rate (`ops_per_sec` or `iops`) and the 99th percentile of latency, which is the
-response latency where the loop is open. Values are natural logarithms, so that differences are ratios.
+A cell is one load (a case, or a stream of a case with several) and one metric: the rate (`ops_per_sec` or `iops`) and
+the 99th percentile of latency, which is the response latency where the loop is open. Values are natural logarithms, so
+that differences are ratios.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metrics import run_metrics
-from iosonde.metrics.scopes import overall
+from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.results import ResultSet
 
 RATES = ("ops_per_sec", "iops")
@@ -24,7 +25,7 @@ LATENCIES = ("response_latency_ns_p99", "completion_latency_ns_p99")
 
 Better = Literal["higher", "lower"]
 CellKey = tuple[str, str]
-"""Case and metric."""
+"""Case, with its stream where it has several, and metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,22 +59,34 @@ def better(metric: str) -> Better:
 def session_of(result_set: ResultSet, name: str) -> Session:
     """Reduce a result set to its session values."""
     verdicts = {record.run_id: record.verdict.kind if record.verdict else "" for record in result_set.records()}
+    runs = run_metrics(result_set)
+    parameters = {case.case_id: case.parameters for case in result_set.known_cases() if not case.control}
+    loads = _named_loads(runs).filter(~pl.col("control")).select("case_id", "load").unique()
     return Session(
         name=name,
-        values=session_values(run_metrics(result_set), verdicts),
-        parameters={case.case_id: case.parameters for case in result_set.known_cases() if not case.control},
+        values=session_values(runs, verdicts),
+        parameters={**parameters, **{load: parameters[case_id] for case_id, load in loads.iter_rows()}},
     )
+
+
+def _named_loads(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of each load with its name, `load`: the case, and its stream where the case has several."""
+    loads = each_load(runs)
+    several = pl.col("stream").n_unique().over("case_id") > 1
+    name = pl.when(several).then(pl.format("{} ({})", "case_id", "stream")).otherwise("case_id")
+    return loads.with_columns(load=name)
 
 
 def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[CellKey, SessionValue]:
     """Return the value of each cell from run metrics, control runs excluded."""
-    chosen = overall(runs).filter(~pl.col("control"), pl.col("metric").is_in((*RATES, *LATENCIES)), pl.col("value") > 0)
+    comparable = _named_loads(of_same_repeats(runs.filter(~pl.col("control"))))
+    chosen = comparable.filter(pl.col("metric").is_in((*RATES, *LATENCIES)), pl.col("value") > 0)
     compared = _first_of(chosen, RATES).vstack(_first_of(chosen, LATENCIES))
-    grouped = compared.group_by("case_id", "metric", maintain_order=True).agg(
+    grouped = compared.group_by("load", "metric", maintain_order=True).agg(
         pl.col("value").log().alias("logs"), pl.col("run_id")
     )
     return {
-        (row["case_id"], row["metric"]): _session_value(row["logs"], row["run_id"], verdicts)
+        (row["load"], row["metric"]): _session_value(row["logs"], row["run_id"], verdicts)
         for row in grouped.iter_rows(named=True)
     }
 
@@ -81,7 +94,7 @@ def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[Cell
 def _first_of(runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     """Keep, of each case, the rows of the first of the metrics that it has."""
     rank = pl.col("metric").replace_strict({metric: place for place, metric in enumerate(metrics)}, default=None)
-    return runs.filter(rank.is_not_null()).filter(rank == rank.min().over("case_id"))
+    return runs.filter(rank.is_not_null()).filter(rank == rank.min().over("load"))
 
 
 def _session_value(logs: Sequence[float], run_ids: Iterable[str], verdicts: Mapping[str, str]) -> SessionValue:

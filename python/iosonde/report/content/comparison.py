@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, compare
 from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
-from iosonde.metrics.scopes import overall
+from iosonde.metrics.scopes import each_load
 from iosonde.plan import Case
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
@@ -21,12 +21,14 @@ VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 
 
 def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFrame:
-    """Return `comparison.cases.compare` of the two result sets of a study, of each case's whole load.
+    """Return `comparison.cases.compare` of the two result sets of a study, of each load.
+
+    Streams of a case are compared each by itself, not added up.
 
     Where all I/Os of a case have one size, its bandwidth and IOPS move together, and IOPS are left out.
     """
     baseline, contender = _two(material)
-    runs = overall(material.run_metrics)
+    runs = each_load(material.run_metrics)
     table = compare(
         runs.filter(pl.col("result_set") == baseline.label),
         runs.filter(pl.col("result_set") == contender.label),
@@ -64,7 +66,7 @@ def recommendations(material: Material) -> list[str]:
     from iosonde.comparison.recommendation import recommend, sentences
 
     baseline, contender = _two(material)
-    runs = overall(material.run_metrics)
+    runs = each_load(material.run_metrics)
     found = recommend(
         runs.filter(pl.col("result_set") == baseline.label),
         runs.filter(pl.col("result_set") == contender.label),
@@ -121,11 +123,13 @@ def as_table(table: pl.DataFrame, material: Material) -> Table:
     """Write the pairs as a table of the report."""
     baseline, contender = _two(material)
     names = {case.case_id: case_name(case) for case in baseline.cases}
+    streams = table.group_by("case_id").agg(pl.col("stream").n_unique())
+    several = set(streams.filter(pl.col("stream") > 1)["case_id"])
     parts = len(material.study.parts) > 1
     rows = [
         [
             *([Cell(text=row["part"])] if parts else []),
-            Cell(text=names[row["case_id"]]),
+            Cell(text=names[row["case_id"]] + (f" ({row['stream']})" if row["case_id"] in several else "")),
             Cell(text=metric_title(row["metric"])),
             Cell(text=metric_text(row["metric"], row["baseline"]), number=row["baseline"]),
             Cell(text=metric_text(row["metric"], row["contender"]), number=row["contender"]),

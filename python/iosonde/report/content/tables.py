@@ -188,18 +188,23 @@ def _title(title: str, part: str, material: Material) -> str:
 
 
 def _scopes(metrics: dict[tuple[str, str], dict[str, Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Return the rows of a case: in total, then by operation if several; an empty one for a missing run."""
+    """Return the rows of a case: each stream in total, then by operation if several; an empty one for a missing run.
+
+    Streams are not added up: a sum of readers and writers is no rate of either.
+    """
     if not metrics:
         return [("-", {})]
-    streams = {stream for stream, _ in metrics}
-    alone = {scope: rows for scope, rows in metrics.items() if scope[1] != "all"}
-    if len(alone) <= 1:
-        (scope, rows), *_ = (alone or metrics).items()
-        return [(scope[1], rows)]
-    return [
-        (operation if len(streams) == 1 else f"{stream}: {operation}", rows)
-        for (stream, operation), rows in sorted(metrics.items(), key=lambda item: (item[0][0], item[0][1] != "all"))
-    ]
+    streams = sorted({stream for stream, _ in metrics})
+    if len(streams) > 1:
+        streams = [stream for stream in streams if stream != "all"]
+    rows = []
+    for stream in streams:
+        own = {operation: found for (of, operation), found in metrics.items() if of == stream}
+        alone = {operation: found for operation, found in own.items() if operation != "all"}
+        shown = own if len(alone) > 1 else alone or own
+        for operation in sorted(shown, key=lambda operation: (operation != "all", operation)):
+            rows.append((operation if len(streams) == 1 else f"{stream}: {operation}", shown[operation]))
+    return rows
 
 
 def has_device_state(cases: Iterable[Case]) -> bool:
