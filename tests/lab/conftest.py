@@ -16,7 +16,8 @@ from lab_guest import Report, run_guest
 
 from iosonde.lab import Limits
 from iosonde.lab.image import Image, image
-from iosonde.lab.machine import Drives, Settings
+from iosonde.lab.machine import Settings
+from iosonde.lab.qemu import Drives
 
 
 @pytest.fixture(scope="session")

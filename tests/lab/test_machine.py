@@ -19,7 +19,8 @@ from iosonde.errors import LabError
 from iosonde.lab import Limits, accelerator, bound_process
 from iosonde.lab.archive import archive
 from iosonde.lab.image import Image, image
-from iosonde.lab.machine import Drives, Machine, Settings
+from iosonde.lab.machine import Machine, Settings
+from iosonde.lab.qemu import Drives
 
 GUEST = """
 echo "drives $IOSONDE_LAB_DEVICES"
@@ -162,7 +163,7 @@ def test_without_kvm_the_guest_is_emulated(
     machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accelerator, "_KVM", tmp_path / "kvm")
-    assert accelerator.best(machine_image) == "tcg"
+    assert accelerator.best_accelerator(machine_image) == "tcg"
 
 
 @pytest.mark.parametrize(

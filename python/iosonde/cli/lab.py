@@ -95,7 +95,8 @@ def run(
     """
     from iosonde.errors import LabError
     from iosonde.lab.image import image
-    from iosonde.lab.machine import Drives, Machine, Settings
+    from iosonde.lab.machine import Machine, Settings
+    from iosonde.lab.qemu import Drives
 
     if not results.is_dir():
         raise LabError(f"`{results}` is not a directory", hint="create it, or name another directory with `--results`")

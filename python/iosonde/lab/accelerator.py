@@ -11,24 +11,17 @@ import select
 import tempfile
 import time
 from pathlib import Path
-from typing import Literal
 
 from iosonde.lab.archive import archive
 from iosonde.lab.bound_process import end
 from iosonde.lab.image import Image
-
-Accelerator = Literal["kvm", "tcg"]
-
-OPTIONS: dict[Accelerator, tuple[str, ...]] = {
-    "kvm": ("-accel", "kvm", "-cpu", "host"),
-    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
-}
+from iosonde.lab.qemu import Accelerator, Drives, qemu_command, start_qemu
 
 _KVM = Path("/dev/kvm")
 _TRIAL_S = 10
 
 
-def best(image: Image) -> Accelerator:
+def best_accelerator(image: Image) -> Accelerator:
     """KVM if a guest starts with it, else TCG. The answer is kept beside the image."""
     if not os.access(_KVM, os.R_OK | os.W_OK):
         return "tcg"
@@ -43,8 +36,6 @@ def best(image: Image) -> Accelerator:
 
 def _starts(image: Image) -> bool:
     """Whether a guest under KVM says goodbye in time."""
-    from iosonde.lab.machine import Drives, qemu_command, start_qemu
-
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as initrd, tempfile.TemporaryFile() as complaint:
         initrd.write(image.initrd.read_bytes() + archive("job", {"settings": "DRIVES=none\n"}))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import selectors
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,72 +19,23 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 from iosonde import memory
 from iosonde.errors import LabError
-from iosonde.lab import accelerator
+from iosonde.lab.accelerator import best_accelerator
 from iosonde.lab.archive import archive
-from iosonde.lab.bound_process import end, find_tool, require_root, start_bound
+from iosonde.lab.bound_process import end, require_root
 from iosonde.lab.image import Image
-from iosonde.lab.limits import Limits
+from iosonde.lab.qemu import STREAMS, Drives, Stream, qemu_command, start_qemu
 from iosonde.lab.shared_folder import SharedFolder, read_only_root, read_write
 from iosonde.storage.mounts import mount_of
 from iosonde.units import format_bytes
 
-Stream = Literal["console", "out", "err"]
-STREAMS: tuple[Stream, ...] = ("console", "out", "err")
-"""The guest's serial ports: the kernel and `lab/init`; standard output and error of the command."""
-
-MOST_DRIVES = 16
-_STAGE = "/sys"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_SCRIPT = f"""
-size=$1 count=$2
-shift 2
-mount -t tmpfs -o mode=700 iosonde-lab {_STAGE}
-while [ "$count" -gt 0 ]; do
-  count=$((count - 1))
-  truncate -s "$size" "{_STAGE}/drive$count"
-done
-exec "$@"
-"""
 _EXIT = "iosonde-lab: exit "
 _READY = "iosonde-lab: ready"
 _SAYS = "iosonde-lab: "
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drives:
-    """NVMe drives, each with limits of its own; their data is in memory."""
-
-    count: int = 8
-    size_bytes: int = 256 << 20
-    limits: Limits = field(default_factory=Limits)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.count <= MOST_DRIVES:
-            raise LabError(f"the lab's machine cannot have {self.count} drives", hint=f"name 0 to {MOST_DRIVES}")
-        if self.size_bytes < 1 << 20 or self.size_bytes % 512:
-            raise LabError(
-                f"a drive of the lab cannot have {format_bytes(self.size_bytes)}",
-                hint="name 1MiB or more, in multiples of 512 bytes",
-            )
-
-    def options(self) -> list[str]:
-        """QEMU's options."""
-        return [option for number in range(self.count) for option in self._drive(number)]
-
-    def _drive(self, number: int) -> list[str]:
-        return [
-            *("-object", self.limits.throttle_group(f"limits{number}")),
-            "-blockdev",
-            f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
-            *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number}"),
-            "-blockdev",
-            f"driver=throttle,throttle-group=limits{number},file=raw{number},node-name=throttled{number}",
-            *("-device", f"nvme,id=nvme{number},serial=IOSONDE-LAB-{number},drive=throttled{number}"),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +87,7 @@ class Machine:
         self.settings.check_room()
         self.exit_code: int | None = None
         self.is_ready = False
-        self.accelerator = accelerator.best(image)
+        self.accelerator = best_accelerator(image)
         self._console = b""
         self._stack = ExitStack()
         self._image = image
@@ -267,48 +217,6 @@ class Machine:
 
 class _NotStartedError(LabError):
     """The guest did not get as far as the command."""
-
-
-def start_qemu(
-    command: Sequence[str], descriptors: Sequence[int], *, drives: Drives, stderr: int
-) -> subprocess.Popen[bytes]:
-    """Start QEMU with its drives on a file system that it alone sees."""
-    return start_bound(
-        _SCRIPT, str(drives.size_bytes), str(drives.count), *command, stderr=stderr, pass_fds=descriptors
-    )
-
-
-def qemu_command(
-    image: Image,
-    initrd: int,
-    accelerated: accelerator.Accelerator,
-    ports: Mapping[Stream, int],
-    options: Sequence[str],
-    *,
-    cpus: int,
-    memory: int,
-) -> list[str]:
-    """QEMU's command line; `initrd` and `ports` are descriptors to pass on."""
-    serial = [
-        option
-        for stream in STREAMS
-        if stream in ports
-        for option in (
-            *("-chardev", f"file,id={stream},path=/dev/fd/{ports[stream]}"),
-            *("-serial", f"chardev:{stream}"),
-        )
-    ]
-    return [
-        find_tool("qemu-system-x86_64"),
-        *("-machine", "q35", *accelerator.OPTIONS[accelerated]),
-        *("-smp", str(cpus), "-m", str(memory >> 20), "-nodefaults", "-no-reboot", "-display", "none"),
-        *("-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory"),
-        *("-kernel", str(image.kernel), "-initrd", f"/dev/fd/{initrd}"),
-        # Emulated, the processor's counter looks unstable, and every look at the clock would leave the guest.
-        *("-append", "console=ttyS0 panic=-1 loglevel=3 tsc=reliable"),
-        *serial,
-        *options,
-    ]
 
 
 def mount_points_of_programs() -> list[Path]:

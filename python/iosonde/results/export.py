@@ -5,18 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import duckdb
 
 from iosonde.errors import ResultsError
 from iosonde.results import files
 from iosonde.results.columns import TABLES
-from iosonde.results.query import add_metrics, connect, metric_tables
+from iosonde.results.query import Source, add_metrics, connect, metric_tables
 from iosonde.results.reading import first_line
-
-if TYPE_CHECKING:
-    from iosonde.results.result_set import ResultSet
 
 FORMATS = {
     "csv": "(FORMAT csv, HEADER true)",
@@ -30,7 +26,7 @@ OF_RUNS = {"fio-json": "iosonde.interop.fio.json_plus", "hdr": "iosonde.interop.
 """Formats of other tools with one file a run, and what makes them: a module with `files(result_set)` and `WHAT`."""
 
 
-def export(result_set: ResultSet, format: str, directory: Path) -> list[Path]:
+def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     """Write every table, or every run, into a new or empty directory; returns the files."""
     if format not in FORMATS and format not in OF_RUNS:
         known = ", ".join(f"`{name}`" for name in (*FORMATS, *OF_RUNS))
@@ -45,7 +41,7 @@ def export(result_set: ResultSet, format: str, directory: Path) -> list[Path]:
     return [*written, readme]
 
 
-def _tables(result_set: ResultSet, format: str, directory: Path) -> tuple[list[Path], str]:
+def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
     with connect(result_set, writable=directory.absolute()) as connection:
         add_metrics(connection, [result_set], [""])
@@ -64,7 +60,7 @@ def _tables(result_set: ResultSet, format: str, directory: Path) -> tuple[list[P
     return written, describe(result_set, format, columns)
 
 
-def _runs(result_set: ResultSet, format: str, directory: Path) -> tuple[list[Path], str]:
+def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
     module = importlib.import_module(OF_RUNS[format])
     written = []
     for name, content in module.files(result_set):
@@ -74,7 +70,7 @@ def _runs(result_set: ResultSet, format: str, directory: Path) -> tuple[list[Pat
     return written, "\n".join(_about_runs(result_set, module.WHAT, module.SUFFIX, names)) + "\n"
 
 
-def _about_runs(result_set: ResultSet, what: str, suffix: str, names: set[str]) -> Iterator[str]:
+def _about_runs(result_set: Source, what: str, suffix: str, names: set[str]) -> Iterator[str]:
     yield from _origin(result_set)
     yield from ("", f"{what}. docs/fio.md of iosonde explains them.", "", "| file | case | |", "|---|---|---|")
     for record in result_set.records():
@@ -82,7 +78,7 @@ def _about_runs(result_set: ResultSet, what: str, suffix: str, names: set[str]) 
         yield f"| {f'`{name}`' if name in names else '-'} | `{record.case_id}` | {record.outcome} |"
 
 
-def describe(result_set: ResultSet, format: str, columns: dict[str, list[str]]) -> str:
+def describe(result_set: Source, format: str, columns: dict[str, list[str]]) -> str:
     """What lies in an export, as Markdown."""
     lines = _origin(result_set)
     for table, described in (TABLES | metric_tables()).items():
@@ -92,7 +88,7 @@ def describe(result_set: ResultSet, format: str, columns: dict[str, list[str]]) 
     return "\n".join(lines) + "\n"
 
 
-def _origin(result_set: ResultSet) -> list[str]:
+def _origin(result_set: Source) -> list[str]:
     plan = result_set.plan
     return [
         f"# {plan.study['title']}",

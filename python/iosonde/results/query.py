@@ -19,26 +19,50 @@ import tempfile
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import duckdb
 import polars as pl
 
 from iosonde.errors import ResultsError
+from iosonde.plan import Case, Plan
 from iosonde.results import frames, histogram
 from iosonde.results.columns import HISTOGRAMS, INTERVALS, STORE_STATISTICS, TABLES, USAGE, Column, Table
 from iosonde.results.files import Directory
 from iosonde.results.former_names import RAMP
 from iosonde.results.reading import first_line
-
-if TYPE_CHECKING:
-    from iosonde.results.result_set import ResultSet
+from iosonde.results.schema import Record
 
 _VIEWS = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE, "store_statistics": STORE_STATISTICS}
 _WIDE = {"HUGEINT", "UHUGEINT"}
 
 
-def connect(result_sets: ResultSet | Sequence[ResultSet], *, writable: Path | None = None) -> duckdb.DuckDBPyConnection:
+class Source(Protocol):
+    """What the tables of a result set are made from."""
+
+    @property
+    def directory(self) -> Path:
+        """Directory of the result set."""
+
+    @property
+    def label(self) -> str:
+        """Name of the arm, where it is one of two."""
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+
+    def known_cases(self) -> list[Case]:
+        """Its cases, those that procedures decided on included."""
+
+    def records(self) -> list[Record]:
+        """The latest attempt of each run that has a record."""
+
+    def table_files(self, name: str) -> list[str]:
+        """Parquet files of one table, relative to `records`."""
+
+
+def connect(result_sets: Source | Sequence[Source], *, writable: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Connect to one result set, or to several, whose tables then start with a column `result_set`.
 
     `writable` is a directory that statements may write to.
@@ -76,7 +100,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: 
         connection.execute(f"SET {setting}")
 
 
-def _open_records(result_set: ResultSet) -> int | None:
+def _open_records(result_set: Source) -> int | None:
     """Return a descriptor of `records`; none if there is no such directory."""
     try:
         with Directory.open(result_set.directory) as directory:
@@ -96,7 +120,7 @@ def _close(scratch: Path, descriptors: Sequence[int | None]) -> None:
             os.close(descriptor)
 
 
-def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: ResultSet) -> pl.DataFrame:
+def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: Source) -> pl.DataFrame:
     """Return the result of one statement that a user wrote; only reading is allowed.
 
     The tables of metrics, and columns of `runs` and `cases` that are metrics, are computed only for queries that name
@@ -116,7 +140,7 @@ def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: ResultS
     return frame(connection, text)
 
 
-def add_metrics(connection: duckdb.DuckDBPyConnection, result_sets: Sequence[ResultSet], labels: Sequence[str]) -> None:
+def add_metrics(connection: duckdb.DuckDBPyConnection, result_sets: Sequence[Source], labels: Sequence[str]) -> None:
     """Add the tables of metrics to a connection."""
     metrics = _metrics()
     for table in metrics.TABLES:
@@ -199,7 +223,7 @@ def _failed(error: Exception) -> ResultsError:
     return ResultsError(f"the query failed: {text}", hint=f"the tables are {_listing()}")
 
 
-def labels(result_sets: Sequence[ResultSet]) -> list[str]:
+def labels(result_sets: Sequence[Source]) -> list[str]:
     """Return a name for each: its directory's, with as many parents as needed to make them distinct."""
     paths = [result_set.directory for result_set in result_sets]
     for depth in range(1, max(len(path.parts) for path in paths) + 1):
@@ -213,9 +237,9 @@ def labels(result_sets: Sequence[ResultSet]) -> list[str]:
     ]
 
 
-def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[ResultSet], names: Sequence[str]) -> None:
+def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], names: Sequence[str]) -> None:
     """The tables go through Parquet files, because DuckDB reads Polars frames only with pyarrow."""
-    makers: dict[str, Callable[[ResultSet], pl.DataFrame]] = {
+    makers: dict[str, Callable[[Source], pl.DataFrame]] = {
         "cases": lambda result_set: frames.cases(result_set.known_cases()),
         "runs": lambda result_set: frames.runs(result_set.records()),
         "jobs": lambda result_set: frames.jobs(result_set.records()),
@@ -243,7 +267,7 @@ def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(cast, how="diagonal_relaxed")
 
 
-def _select(name: str, table: Table, result_set: ResultSet, label: str, records: int | None) -> str:
+def _select(name: str, table: Table, result_set: Source, label: str, records: int | None) -> str:
     """Return one result set's part of a view; without records, the columns without rows."""
     columns = [f"{_quoted(label)} AS result_set"] if label else []
     columns += [f'{_expression(each)} AS "{each.name}"' for each in table.columns]

@@ -1,0 +1,114 @@
+"""QEMU's command line: the guest, its serial ports, and its rate-limited drives."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from iosonde.errors import LabError
+from iosonde.lab.bound_process import find_tool, start_bound
+from iosonde.lab.image import Image
+from iosonde.lab.limits import Limits
+from iosonde.units import format_bytes
+
+Accelerator = Literal["kvm", "tcg"]
+
+ACCELERATORS: dict[Accelerator, tuple[str, ...]] = {
+    "kvm": ("-accel", "kvm", "-cpu", "host"),
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
+}
+"""Options for KVM and for emulation of the processor."""
+
+Stream = Literal["console", "out", "err"]
+STREAMS: tuple[Stream, ...] = ("console", "out", "err")
+"""The guest's serial ports: the kernel and `lab/init`; standard output and error of the command."""
+
+MOST_DRIVES = 16
+_STAGE = "/sys"
+_SCRIPT = f"""
+size=$1 count=$2
+shift 2
+mount -t tmpfs -o mode=700 iosonde-lab {_STAGE}
+while [ "$count" -gt 0 ]; do
+  count=$((count - 1))
+  truncate -s "$size" "{_STAGE}/drive$count"
+done
+exec "$@"
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drives:
+    """NVMe drives, each with limits of its own; their data is in memory."""
+
+    count: int = 8
+    size_bytes: int = 256 << 20
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.count <= MOST_DRIVES:
+            raise LabError(f"the lab's machine cannot have {self.count} drives", hint=f"name 0 to {MOST_DRIVES}")
+        if self.size_bytes < 1 << 20 or self.size_bytes % 512:
+            raise LabError(
+                f"a drive of the lab cannot have {format_bytes(self.size_bytes)}",
+                hint="name 1MiB or more, in multiples of 512 bytes",
+            )
+
+    def options(self) -> list[str]:
+        """QEMU's options."""
+        return [option for number in range(self.count) for option in self._drive(number)]
+
+    def _drive(self, number: int) -> list[str]:
+        return [
+            *("-object", self.limits.throttle_group(f"limits{number}")),
+            "-blockdev",
+            f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
+            *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number}"),
+            "-blockdev",
+            f"driver=throttle,throttle-group=limits{number},file=raw{number},node-name=throttled{number}",
+            *("-device", f"nvme,id=nvme{number},serial=IOSONDE-LAB-{number},drive=throttled{number}"),
+        ]
+
+
+def start_qemu(
+    command: Sequence[str], descriptors: Sequence[int], *, drives: Drives, stderr: int
+) -> subprocess.Popen[bytes]:
+    """Start QEMU with its drives on a file system that it alone sees."""
+    return start_bound(
+        _SCRIPT, str(drives.size_bytes), str(drives.count), *command, stderr=stderr, pass_fds=descriptors
+    )
+
+
+def qemu_command(
+    image: Image,
+    initrd: int,
+    accelerator: Accelerator,
+    ports: Mapping[Stream, int],
+    options: Sequence[str],
+    *,
+    cpus: int,
+    memory: int,
+) -> list[str]:
+    """QEMU's command line; `initrd` and `ports` are descriptors to pass on."""
+    serial = [
+        option
+        for stream in STREAMS
+        if stream in ports
+        for option in (
+            *("-chardev", f"file,id={stream},path=/dev/fd/{ports[stream]}"),
+            *("-serial", f"chardev:{stream}"),
+        )
+    ]
+    return [
+        find_tool("qemu-system-x86_64"),
+        *("-machine", "q35", *ACCELERATORS[accelerator]),
+        *("-smp", str(cpus), "-m", str(memory >> 20), "-nodefaults", "-no-reboot", "-display", "none"),
+        *("-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory"),
+        *("-kernel", str(image.kernel), "-initrd", f"/dev/fd/{initrd}"),
+        # Emulated, the processor's counter looks unstable, and every look at the clock would leave the guest.
+        *("-append", "console=ttyS0 panic=-1 loglevel=3 tsc=reliable"),
+        *serial,
+        *options,
+    ]
