@@ -28,6 +28,11 @@ def test_the_packages_are_listed_in_the_order_that_import_linter_enforces() -> N
     assert table("layers") == [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
 
 
+def test_the_import_contracts_have_no_exceptions() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert [each["name"] for each in contracts if "ignore_imports" in each] == []
+
+
 def test_every_package_and_module_is_a_layer() -> None:
     package = ROOT / "python/iosonde"
     modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
