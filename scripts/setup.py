@@ -13,13 +13,18 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+POLICY = Path("/usr/sbin/policy-rc.d")
+"""Decides whether packages may start services."""
 CONSTRAINTS = CHECKOUT / "packaging" / "constraints.txt"
 Version = tuple[int, ...]
 
@@ -215,7 +220,25 @@ def apt_install(packages: list[str]) -> bool:
     command = ["apt-get", "install", "--yes", "-q", "--no-install-recommends", "--no-remove", *packages]
     environment = {"DEBIAN_FRONTEND": "noninteractive"}
     with_environment = [*as_root(), "env", *(f"{name}={value}" for name, value in environment.items()), *command]
-    return subprocess.run(with_environment, check=False, stdout=sys.stderr).returncode == 0
+    with services_not_started():
+        return subprocess.run(with_environment, check=False, stdout=sys.stderr).returncode == 0
+
+
+@contextmanager
+def services_not_started() -> Iterator[None]:
+    """Database servers are installed for tests and must not start as services of this machine (invoke-rc.d(8))."""
+    if POLICY.exists():
+        yield  # The machine has a policy of its own.
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".policy-rc.d") as policy:
+        policy.write("#!/bin/sh\n# Written by scripts/setup of iosonde while it installs packages.\nexit 101\n")
+        policy.flush()
+        install = [*as_root(), "install", "--mode=755", policy.name, str(POLICY)]
+        subprocess.run(install, check=False, stdout=sys.stderr)
+    try:
+        yield
+    finally:
+        subprocess.run([*as_root(), "rm", "--force", str(POLICY)], check=False, stdout=sys.stderr)
 
 
 def as_root() -> list[str]:

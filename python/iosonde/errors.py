@@ -6,6 +6,7 @@ by us is an assertion. The tree:
     IosondeError
     ├── StudyError      a study file, a profile, a factor or a setting is wrong
     ├── TargetError     a target cannot be used, or must not be
+    │   └── ServerError a server on it cannot be found, started, reached or used
     ├── EngineError     the engine could not be started, or spoke nonsense
     ├── ResultsError    a result set is missing, in use, damaged or of another format
     └── LabError        a device or virtual machine of the lab cannot be made, or did not hold
@@ -42,6 +43,15 @@ class StudyError(IosondeError):
 
 class TargetError(IosondeError):
     """A target cannot be used, or must not be."""
+
+
+class ServerError(TargetError):
+    """A server on the target cannot be found, started, reached or used."""
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "", code: str = "server") -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.code = code
+        """Code of the failure in the record of a run that it prevents."""
 
 
 class EngineError(IosondeError):

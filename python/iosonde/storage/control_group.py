@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.storage import journal
 from iosonde.storage.mounts import mounts
+
+KILL_S = 5.0
+"""How long the processes of a group may take to end after SIGKILL."""
 
 STATISTICS = {
     1: ("cache", "rss", "mapped_file", "pgpgin", "pgpgout", "pgfault", "pgmajfault"),
@@ -40,7 +45,7 @@ def hierarchy() -> Hierarchy:
         directory = Path(mount.point)
         if mount.kind == "cgroup" and "memory" in mount.options:
             return _writable(Hierarchy(directory=directory, version=1))
-        if mount.kind == "cgroup2" and "memory" in _words(directory / "cgroup.controllers"):
+        if mount.kind == "cgroup2" and "memory" in read_words(directory / "cgroup.controllers"):
             return _writable(Hierarchy(directory=directory, version=2))
     raise TargetError(
         "memory cannot be limited here: no control group hierarchy with the memory controller is mounted",
@@ -88,6 +93,11 @@ class MemoryGroup:
             ) from error
         return group
 
+    @property
+    def path(self) -> Path:
+        """Its directory."""
+        return self._path
+
     def add(self, pid: int) -> None:
         """Put a process under the limit."""
         (self._path / "cgroup.procs").write_text(str(pid))
@@ -100,17 +110,17 @@ class MemoryGroup:
         peak, kills = ("memory.max_usage_in_bytes", "memory.oom_control")
         if self._version == 2:
             peak, kills = ("memory.peak", "memory.events")
-        events = _table(self._path / kills)
-        at_limit = _number(self._path / "memory.failcnt") if self._version == 1 else events.get("max")
-        statistics = _table(self._path / "memory.stat")
+        events = read_table(self._path / kills)
+        at_limit = read_number(self._path / "memory.failcnt") if self._version == 1 else events.get("max")
+        statistics = read_table(self._path / "memory.stat")
         return {
             "version": self._version,
             "limit_bytes": self._limit_bytes,
-            "peak_bytes": _number(self._path / peak),
+            "peak_bytes": read_number(self._path / peak),
             "at_limit": at_limit,
             "oom_kills": events.get("oom_kill", 0),
             "statistics": {name: statistics[name] for name in STATISTICS[self._version] if name in statistics},
-            "devices": _devices(self._path / "io.stat"),
+            "devices": io_of_devices(self._path / "io.stat"),
         }
 
     def remove(self) -> None:
@@ -121,7 +131,7 @@ class MemoryGroup:
             elif (self._path / "memory.reclaim").exists():
                 (self._path / "memory.reclaim").write_text(str(self._limit_bytes))
         with suppress(FileNotFoundError):
-            self._path.rmdir()
+            remove_group(self._path)
         journal.removed(self._path)
 
     def _limit(self) -> None:
@@ -132,6 +142,29 @@ class MemoryGroup:
                 (self._path / "memory.memsw.limit_in_bytes").write_text(str(self._limit_bytes))
             else:
                 (self._path / "memory.swap.max").write_text("0")
+
+
+def kill_members(group: Path) -> int:
+    """Kill every process in a group of iosonde's own; returns how many there were."""
+    members = [int(word) for word in read_words(group / "cgroup.procs")]
+    for number in members:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+    return len(members)
+
+
+def remove_group(group: Path) -> None:
+    """Remove a group with the processes that are still in it; `OSError` if they do not end."""
+    deadline = time.monotonic() + KILL_S
+    while kill_members(group) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    while True:
+        try:
+            return group.rmdir()
+        except OSError as error:  # The last process is still being taken out of it.
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def _way_out(error: OSError) -> str:
@@ -145,7 +178,7 @@ def _way_out(error: OSError) -> str:
 def _enable(parent: Path) -> None:
     """Give groups in `parent` the controller of memory and, if it can be had, that of I/O, which counts bytes."""
     control = parent / "cgroup.subtree_control"
-    enabled, offered = _words(control), _words(parent / "cgroup.controllers")
+    enabled, offered = read_words(control), read_words(parent / "cgroup.controllers")
     if "io" in offered and "io" not in enabled:
         with suppress(OSError):
             control.write_text("+io")
@@ -153,27 +186,29 @@ def _enable(parent: Path) -> None:
         control.write_text("+memory")
 
 
-def _words(file: Path) -> list[str]:
-    return " ".join(_lines(file)).split()
+def read_words(file: Path) -> list[str]:
+    """All words of a file; none if it cannot be read."""
+    return " ".join(read_lines(file)).split()
 
 
-def _lines(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
+    """Lines of a file; none if it cannot be read."""
     try:
         return file.read_text().splitlines()
     except OSError:
         return []
 
 
-def _table(file: Path) -> dict[str, int]:
+def read_table(file: Path) -> dict[str, int]:
     """Lines of a name and a number."""
-    pairs = [line.split() for line in _lines(file)]
+    pairs = [line.split() for line in read_lines(file)]
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
-def _devices(file: Path) -> list[dict[str, Any]]:
+def io_of_devices(file: Path) -> list[dict[str, Any]]:
     """Lines of `MAJOR:MINOR rbytes=N wbytes=N ...`; one without numbers is a device that nothing was done to."""
     found = []
-    for line in _lines(file):
+    for line in read_lines(file):
         device, *pairs = line.split()
         counts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         if "rbytes" in counts and "wbytes" in counts:
@@ -181,6 +216,7 @@ def _devices(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _number(file: Path) -> int | None:
-    words = _words(file)
+def read_number(file: Path) -> int | None:
+    """The number at the start of a file; None if there is none."""
+    words = read_words(file)
     return int(words[0]) if words and words[0].isdigit() else None

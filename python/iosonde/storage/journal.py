@@ -21,7 +21,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.storage import own_directory
-from iosonde.storage.journal_entry import CONTROL_GROUP, Entry, EntryError, owner_of, read_entry
+from iosonde.storage.journal_entry import CONTROL_GROUP, SERVER, Entry, EntryError, owner_of, read_entry
 from iosonde.storage.loop_status import attached_to, identity_of
 
 __all__ = ["CONTROL_GROUP", "Entry"]
@@ -33,6 +33,7 @@ UNDO = {
     "setup": "iosonde.storage.active_setup",
     "stage": "iosonde.storage.active_setup",
     "device": "iosonde.storage.device_target",
+    SERVER: "iosonde.servers.process",
 }
 """Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
 
@@ -187,7 +188,7 @@ def remove(path: Path) -> None:
     if devices:
         raise OSError(f"it is attached to the loop device `{devices[0]}`")
     if entry is not None and entry.what == CONTROL_GROUP:
-        path.rmdir()
+        import_module("iosonde.storage.control_group").remove_group(path)
     elif entry is not None and entry.what == "directory":
         identity = entry.identity if entry.identity in _identities(path)[:1] else None
         foreign = own_directory.remove(path, identity, entry.files)

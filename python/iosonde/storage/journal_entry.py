@@ -17,6 +17,9 @@ from typing import Any
 CONTROL_GROUP = "control group"
 """A directory of a control group hierarchy, whose files are the kernel's."""
 
+SERVER = "server"
+"""The processes of a server that iosonde started; its path is that of the server's data directory."""
+
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
 
@@ -32,12 +35,14 @@ _PATHS = {
     "setup": rf"{MOUNTS}/{_OWN}",
     "mount": rf"{MOUNTS}/{_OWN}/mounted",
     "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
+    SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+)?",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
 }
 """Which paths an entry of each kind may have."""
 
 _FACTS: dict[str, dict[str, str]] = {
     "mount": {"device": r"/.+"},
+    SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
 }

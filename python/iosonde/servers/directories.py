@@ -1,0 +1,124 @@
+"""Directories of a server in the target's own directory: created with the journal, removed with their contents.
+
+<target>/iosonde-XXXXXXXX/
+  postgresql-<hash>/data          data directory of the run
+  postgresql-<hash>/socket        Unix socket, if that path is short enough
+  template-<hash>/data            the loaded database, stopped
+<log target>/iosonde-XXXXXXXX/
+  postgresql-<hash>-log/wal       write-ahead log
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from iosonde.errors import ServerError
+from iosonde.servers.account import Account, check_traversable
+from iosonde.storage import journal, own_directory
+from iosonde.storage.journal_entry import MOUNTS
+
+SOCKET_BYTES = 107
+"""Longest path of a Unix socket (unix(7)), without its final null byte."""
+
+LONGEST_NAME = len("/.s.PGSQL.5432.lock")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directories:
+    """Paths of one server of a study; nothing exists until `create`."""
+
+    own: Path
+    """The target's own directory, `iosonde-XXXXXXXX`."""
+    name: str
+    """`postgresql-1a2b3c4d`."""
+    template_name: str
+    log_own: Path | None = None
+    """The own directory on the target of the log."""
+
+    @property
+    def run(self) -> Path:
+        """Directory of the run."""
+        return self.own / self.name
+
+    @property
+    def template(self) -> Path:
+        """Directory of the template."""
+        return self.own / self.template_name
+
+    @property
+    def log(self) -> Path | None:
+        """Directory of the log on its own target."""
+        return self.log_own / f"{self.name}-log" if self.log_own else None
+
+    @property
+    def socket(self) -> Path:
+        """Directory of the socket: in the run's directory, or in `/tmp` if that path is too long."""
+        inside = self.run / "socket"
+        if len(os.fsencode(inside)) + LONGEST_NAME <= SOCKET_BYTES:
+            return inside
+        return Path("/tmp", self.own.name, f"socket-{self.own.name[-8:]}")
+
+    def create(self, account: Account) -> None:
+        """Create those that are missing; `ServerError` if the server's user cannot reach them."""
+        for own, name in self._all():
+            check_traversable(own, account)
+            _create(own, name, account)
+        for each in (self.run, self.template):
+            account.own(each)
+
+    def empty(self) -> None:
+        """Remove the contents of the run's directories, which are created again for the next run."""
+        for each in filter(None, (self.run, self.log, self.socket)):
+            with suppress(FileNotFoundError):
+                for inside in each.iterdir():
+                    if inside.is_dir() and not inside.is_symlink():
+                        shutil.rmtree(inside)
+                    else:
+                        inside.unlink()
+
+    def remove_socket(self) -> None:
+        """Remove the directory in `/tmp`, if there is one; the others go with the target's own directory."""
+        outside = self.socket.parent
+        if outside != self.run and journal.find(outside):
+            journal.remove(outside)
+
+    def _all(self) -> list[tuple[Path, str]]:
+        found = [(self.own, self.name), (self.own, self.template_name)]
+        if self.log_own:
+            found.append((self.log_own, f"{self.name}-log"))
+        if self.socket.parent != self.run:
+            found.append((self.socket.parent, self.socket.name))
+        return found
+
+
+def _create(own: Path, name: str, account: Account) -> None:
+    """A directory in one of iosonde's own; others may pass through the latter, but not list it."""
+    if journal.find(own) is None and not own.is_relative_to(MOUNTS):
+        journal.created(own, "directory")
+        own_directory.create(own)
+        journal.identify(own)
+    elif own.is_relative_to(MOUNTS) and not own.exists():
+        own_directory.create(own)
+    if not account.is_ours:
+        own.chmod(0o711)
+    path = own / name
+    entry = journal.find(own)
+    known = entry.files.get(name) if entry else None
+    with own_directory.opened(own, entry.identity if entry else None) as directory:
+        if not os.path.lexists(path):
+            if entry:
+                journal.add_files(own, {name: own_directory.ANNOUNCED})
+            inode = own_directory.create_database(directory, name)
+            if entry:
+                journal.add_files(own, {name: inode})
+        elif entry and not own_directory.is_unchanged(directory, name, known, is_directory=True):
+            raise ServerError(
+                f"`{path}` is not what iosonde created there",
+                hint="it was replaced, linked, or created by another program, and was not changed; start the study "
+                "again",
+            )
+    account.own(path)

@@ -1,0 +1,233 @@
+"""One server that iosonde runs: provisioned or restored, started, described, stopped, removed."""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from iosonde.errors import ServerError
+from iosonde.servers import open_files
+from iosonde.servers.account import Account, account_for
+from iosonde.servers.connection import Address, Connection
+from iosonde.servers.directories import Directories
+from iosonde.servers.process import ServerProcess
+from iosonde.servers.server import Installation, Place, Server, Settings
+from iosonde.servers.template import Restored, Template
+from iosonde.storage.process_group import ProcessGroup
+from iosonde.units import format_bytes
+
+READY_S = 60.0
+STOP_S = 60.0
+POLL_S = 0.02
+
+DATABASE = "iosonde"
+"""Name of the database in a server of iosonde's own."""
+
+
+@dataclass(kw_only=True)
+class Instance:
+    """A server in the directories of a study, one process at a time."""
+
+    server: Server
+    installation: Installation
+    directories: Directories
+    settings: Settings
+    limit_bytes: int | None = None
+    """Memory limit of the server with the page cache."""
+    account: Account
+    _process: ServerProcess | None = field(default=None, init=False)
+    _group: ProcessGroup | None = field(default=None, init=False)
+
+    @classmethod
+    def locate(cls, server: Server, directories: Directories, settings: Settings, limit_bytes: int | None) -> Instance:
+        """Find the programs and check the settings; nothing is created."""
+        installation = server.locate()
+        server.check_settings(installation, settings)
+        return cls(
+            server=server,
+            installation=installation,
+            directories=directories,
+            settings=settings,
+            limit_bytes=limit_bytes,
+            account=account_for(server.accounts),
+        )
+
+    @property
+    def place(self) -> Place:
+        """Where it runs."""
+        log = self.directories.log
+        return Place(
+            data=self.directories.run / "data",
+            log=log / "wal" if log else None,
+            socket=self.directories.socket,
+            account=self.account,
+        )
+
+    @property
+    def template(self) -> Template:
+        """The loaded database."""
+        return Template(directory=self.directories.template)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process was started and has not ended."""
+        return self._process is not None and self._process.exit_status is None
+
+    @property
+    def pid(self) -> int:
+        """Process number."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def group(self) -> ProcessGroup:
+        """Its control groups."""
+        assert self._group is not None
+        return self._group
+
+    def create_directories(self) -> None:
+        """Create the directories; the run's are empty afterwards."""
+        self.directories.create(self.account)
+        self.directories.empty()
+        self.place.socket.mkdir(mode=0o700, exist_ok=True)
+        self.account.own(self.place.socket)
+
+    def provision(self) -> None:
+        """Create an empty data directory."""
+        self.create_directories()
+        self.server.provision(self.installation, self.place, self.settings)
+
+    def keep_as_template(self, facts: dict[str, Any]) -> None:
+        """Move the data directory of the stopped server to the template; its log must lie in the data directory."""
+        assert not self.is_running and self.directories.log is None
+        self.template.discard()
+        self.place.data.rename(self.template.data)
+        self.template.seal(facts)
+
+    def restore(self) -> Restored:
+        """Copy the template to the data directory; a damaged template is discarded."""
+        self.create_directories()
+        try:
+            restored = self.template.restore(self.place.data)
+        except ServerError as error:
+            if error.code == "template_damaged":
+                self.template.discard()
+            raise
+        if self.place.log:
+            self.server.move_log(self.place)
+        return restored
+
+    def start(self) -> None:
+        """Start it and wait until it accepts connections; `ServerError` with its last message if it does not."""
+        assert not self.is_running
+        self._group = self._group or ProcessGroup.make(self.limit_bytes)
+        self._process = ServerProcess.start(
+            self.server.command(self.installation, self.place, self.settings),
+            account=self.account,
+            entry=self.place.data,
+            messages=self.place.server_log,
+            group=self._group,
+        )
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def wait_until_ready(self, timeout_s: float = READY_S) -> None:
+        """Connect until that succeeds."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if not self.is_running:
+                raise self.failure("ended while it started")
+            try:
+                self.connect().close()
+                return
+            except ServerError as error:
+                if time.monotonic() > deadline:
+                    raise self.failure(f"did not accept connections within {timeout_s:.0f} s: {error.what}") from None
+            time.sleep(POLL_S)
+
+    def address(self, database: str = "") -> Address:
+        """Where clients connect."""
+        return self.server.address(self.place, database)
+
+    def connect(self, database: str = "") -> Connection:
+        """Connect a client for administration."""
+        return self.server.connect(self.address(database))
+
+    def describe(self) -> dict[str, Any]:
+        """For the record: version, build, effective settings, open files, account."""
+        connection = self.connect()
+        try:
+            description = self.server.describe(connection)
+        finally:
+            connection.close()
+        files = self.open_files()
+        return {
+            "kind": self.server.name,
+            "title": self.server.title if self.installation.flavor != "MySQL" else "MySQL InnoDB",
+            "build": self.installation.build,
+            **description.to_json(),
+            "set": dict(self.settings),
+            "user": self.account.name,
+            "open_files": files,
+            "io_modes": open_files.summary(files),
+            "managed": True,
+        }
+
+    def open_files(self) -> list[dict[str, Any]]:
+        """Flags of its open data and log files."""
+        log = self.directories.log
+        return open_files.open_files(self.pid, [self.place.data, *([log] if log else [])])
+
+    def stop(self, timeout_s: float = STOP_S) -> bool:
+        """Shut it down; kill it after the timeout. Returns whether the shutdown was orderly; may be called again."""
+        if self._process is None:
+            return True
+        orderly = self._process.stop(self.server.stop_signal, timeout_s)
+        self._process = None
+        return orderly
+
+    def kill(self) -> None:
+        """Kill it at once, as a crash does; may be called again."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def remove(self) -> None:
+        """Kill it and remove everything but the template; may be called again."""
+        self.kill()
+        if self._group:
+            self._group.remove()
+            self._group = None
+        self.directories.empty()
+        self.directories.remove_socket()
+
+    def failure(self, what: str) -> ServerError:
+        """An error of this server, with the cause that its messages and its control group show."""
+        message = self.last_message()
+        memory = self._group.facts()["memory"] if self._group else None
+        code, hint = "server", "see its messages above, and correct its settings"
+        if memory and memory["oom_kills"]:
+            code = "out_of_memory"
+            message = f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed it"
+            hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections"
+        elif re.search(r"No space left|disk full|error: 28|Errcode: 28|OS error 28", self.messages()):
+            code, hint = "no_space", "name a target with more room, or use fewer warehouses"
+        return ServerError(f"{self.server.title} {what}", where=message, hint=hint, code=code)
+
+    def messages(self) -> str:
+        """Its own messages, the end of a long file."""
+        with suppress(OSError):
+            return self.place.server_log.read_text(errors="replace")[-20_000:]
+        return ""
+
+    def last_message(self) -> str:
+        """The last line that reports an error, else the last line."""
+        lines = [line for line in self.messages().splitlines() if line.strip()]
+        errors = [line for line in lines if re.search(r"FATAL|PANIC|\[ERROR\]|ERROR:|No space", line)]
+        return (errors or lines or [""])[-1]

@@ -1,0 +1,173 @@
+"""The process of a server: started unprivileged, bound to iosonde's life, and recorded before it runs.
+
+`setpriv` drops privileges and asks the kernel to kill the process when iosonde dies (`PR_SET_PDEATHSIG`, prctl(2)). The
+process then waits on its standard input until its process number and start time are in the journal and it is in its
+control groups. Only then does it become the server. If iosonde is killed at any moment, the kernel kills the server,
+and `iosonde cleanup` kills the processes in its data directory that survived.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from iosonde import tools
+from iosonde.errors import ServerError
+from iosonde.servers.account import Account
+from iosonde.storage import journal
+from iosonde.storage.journal_entry import SERVER, Entry, owner_of
+from iosonde.storage.process_group import ProcessGroup
+
+_WAIT_THEN_START = 'read -r _ || exit 1; exec "$@" </dev/null'
+
+POLL_S = 0.02
+KILL_S = 10.0
+
+
+class ServerProcess:
+    """A running server, from `start` until `stop` or `kill`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], entry: Path, program: str, group: ProcessGroup | None) -> None:
+        self._process = process
+        self._entry = entry
+        self._program = program
+        self._group = group
+
+    @classmethod
+    def start(
+        cls, command: Sequence[str], *, account: Account, entry: Path, messages: Path, group: ProcessGroup | None
+    ) -> ServerProcess:
+        """Start a command in the foreground; `entry` is the data directory, by which the journal lists it."""
+        program = str(Path(command[0]).resolve())
+        with messages.open("ab") as output:
+            process = subprocess.Popen(
+                [*unprivileged(account, bound=True), "sh", "-c", _WAIT_THEN_START, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                env=environment(),
+                start_new_session=True,  # Ctrl-C in a terminal is for iosonde, which stops the server in order.
+            )
+        assert process.stdin is not None
+        try:
+            journal.created(entry, SERVER, facts={"process": owner_of(process.pid), "program": program})
+            if group:
+                group.add(process.pid)
+            process.stdin.write(b"start\n")
+            process.stdin.close()
+        except BaseException:
+            process.kill()
+            process.wait()
+            journal.removed(entry)
+            raise
+        return cls(process, entry, program, group)
+
+    @property
+    def pid(self) -> int:
+        """Process number of the server's first process."""
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def stop(self, number: signal.Signals, timeout_s: float) -> bool:
+        """Request an orderly shutdown; kill it after the timeout. Returns whether the shutdown was orderly."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+        self._reap()
+        return self._process.returncode == 0
+
+    def kill(self) -> None:
+        """Kill all its processes at once (SIGKILL), as a crash does."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        self._reap()
+
+    def _reap(self) -> None:
+        """Kill processes that outlived the first one, and remove the entry."""
+        deadline = time.monotonic() + KILL_S
+        while kill_remaining(self._entry, self._program) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        journal.removed(self._entry)
+
+
+def unprivileged(account: Account, *, bound: bool) -> list[str]:
+    """Prefix of a command that runs under that user, and if bound dies with this thread."""
+    setpriv = tools.find("setpriv")
+    if setpriv is None:
+        raise ServerError("`setpriv` was not found", hint="install the package `util-linux`")
+    death = ["--pdeathsig", "KILL"] if bound else []
+    options = [*account.dropping(), *death]
+    return [setpriv, *options] if options else []
+
+
+def environment() -> dict[str, str]:
+    """Environment of a server: nothing of the user's that could change its settings or its connections."""
+    return {"PATH": tools.path_with_system_directories(), "LC_ALL": "C", "TZ": "UTC", "HOME": "/"}
+
+
+def undo(entry: Entry) -> None:
+    """Kill the processes of a server whose iosonde was killed, if they are still the same."""
+    recorded = str(entry.facts["process"])
+    number = int(recorded.split()[1])
+    deadline = time.monotonic() + KILL_S
+    while _kill(number, recorded) + kill_remaining(Path(entry.path), str(entry.facts["program"])):
+        if time.monotonic() > deadline:
+            raise OSError(f"process {number} does not end")
+        time.sleep(POLL_S)
+
+
+def kill_remaining(directory: Path, program: str) -> int:
+    """Kill the processes of a program that work in a directory of iosonde's own; returns how many there were."""
+    return sum(_kill(number, owner_of(number)) for number in _processes_in(directory, program))
+
+
+def _kill(number: int, identity: str) -> int:
+    """Kill a process if it is still the one with this identity; returns 1 if it was alive."""
+    try:
+        descriptor = os.pidfd_open(number)
+    except OSError:
+        return 0
+    try:
+        if owner_of(number) != identity or not _is_alive(number):
+            return 0
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        return 1
+    except ProcessLookupError:
+        return 0
+    finally:
+        os.close(descriptor)
+
+
+def _processes_in(directory: Path, program: str) -> list[int]:
+    """Server processes change to their data directory, which nobody else has."""
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            with suppress(OSError):
+                is_there = (each / "cwd").readlink().is_relative_to(directory)
+                if is_there and str((each / "exe").readlink()) == program:
+                    found.append(int(each.name))
+    return found
+
+
+def _is_alive(number: int) -> bool:
+    """Whether a process runs, and is no zombie that its parent has not collected."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,70 @@
+"""Programs of servers: where distributions put them, and how to run them once."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from iosonde import tools
+from iosonde.errors import ServerError, StudyError
+from iosonde.servers.account import Account
+from iosonde.servers.process import environment, unprivileged
+
+ANSWER_S = 60.0
+"""Timeout for a program that answers or creates an empty data directory."""
+
+
+def find(name: str, places: Sequence[str] = ()) -> str | None:
+    """Real path of a program on PATH, in a system directory, or in one of `places`; None if it is missing."""
+    directories = [os.environ.get("PATH", ""), tools.SYSTEM_PATH, *places]
+    found = shutil.which(name, path=":".join(directories))
+    return str(Path(found).resolve()) if found else None
+
+
+def call(command: Sequence[str], *, account: Account | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as that user; `ServerError` if it cannot be started or hangs."""
+    prefix = unprivileged(account, bound=True) if account else []
+    try:
+        return subprocess.run(
+            [*prefix, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=ANSWER_S, cwd="/", env=environment(), check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="see whether it runs by hand") from error
+
+
+def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
+    """`ServerError` with the program's last message unless it succeeded; `what` is a clause."""
+    if done.returncode == 0:
+        return
+    lines = [line for line in (done.stderr + done.stdout).strip().splitlines() if line.strip()]
+    error = next((line for line in lines if re.search(r"error|fatal", line, re.IGNORECASE)), lines[-1] if lines else "")
+    raise ServerError(
+        f"cannot {what}: {error or f'exit status {done.returncode}'}",
+        where=f"by `{Path(done.args[-1] if not done.args else _program(done.args)).name}`",
+        hint="check the free space and the permissions of the target",
+    )
+
+
+def _program(command: Sequence[str]) -> str:
+    """The program of a command, without setpriv."""
+    return next(each for each in command if each.startswith("/") and not each.endswith("setpriv"))
+
+
+def refuse_reserved(settings: Mapping[str, object], reserved: Sequence[str], title: str) -> None:
+    """`StudyError` for settings that decide where the server lies, listens or which programs it runs."""
+    for name, value in settings.items():
+        if re.fullmatch("|".join(reserved), name):
+            raise StudyError(
+                f"the setting `{name}` of {title} is chosen by iosonde",
+                hint="leave it out: data directory, socket, log files, libraries and commands are not part of a study",
+            )
+        if isinstance(value, str) and ("/" in value or "\n" in value or "\0" in value):
+            raise StudyError(
+                f"the setting `{name}` of {title} cannot be `{value.strip()}`: it names a path",
+                hint="a study contains no paths; name a second target for the log with `--set log_target=DIRECTORY`",
+            )

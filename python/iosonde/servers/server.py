@@ -1,0 +1,126 @@
+"""The interface of a server, and the values that describe one."""
+
+from __future__ import annotations
+
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from iosonde.servers.account import Account
+from iosonde.servers.connection import Address, Connection
+
+SettingValue = bool | int | float | str
+Settings = Mapping[str, SettingValue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """The programs of a server on this machine."""
+
+    version: str
+    """`15.18`."""
+    build: str
+    """What the server prints about its version and build."""
+    flavor: str = ""
+    """Which of several products it is: `MariaDB` or `MySQL`."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Paths of its programs, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Directories of one instance."""
+
+    data: Path
+    """Data directory, under the target's own directory."""
+    log: Path | None
+    """Directory of the write-ahead log on another target; None where it lies in the data directory."""
+    socket: Path
+    """Directory of the Unix socket; its path is short (`sockaddr_un` has 108 bytes)."""
+    account: Account
+
+    @property
+    def server_log(self) -> Path:
+        """File with the server's own messages."""
+        return self.data.parent / f"{self.data.name}.messages"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a running server reports about itself."""
+
+    version: str
+    settings: Mapping[str, str]
+    """All effective settings, with units."""
+    changed: Sequence[str]
+    """Names of settings that do not have their default."""
+
+    def to_json(self) -> dict[str, object]:
+        """As the record keeps it."""
+        return {"version": self.version, "settings": dict(self.settings), "changed": list(self.changed)}
+
+
+class Server(ABC):
+    """One kind of server. The object has no state: an instance is described by an installation and a place."""
+
+    name: ClassVar[str]
+    """What studies and records call it."""
+    title: ClassVar[str]
+    """What reports call it."""
+    accounts: ClassVar[Sequence[str]]
+    """System users that it may run under when iosonde is root, the preferred one first."""
+    stop_signal: ClassVar[signal.Signals]
+    """Requests an orderly shutdown that does not wait for clients."""
+    data_setting: ClassVar[str]
+    """The setting with the size of the server's own cache."""
+
+    @abstractmethod
+    def locate(self) -> Installation:
+        """Find its programs; `ServerError` names the package if they are missing."""
+
+    @abstractmethod
+    def check_settings(self, installation: Installation, settings: Settings) -> None:
+        """Ask the server's program whether it accepts the settings; `StudyError` if not. Writes nothing."""
+
+    @abstractmethod
+    def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
+        """Create an empty data directory."""
+
+    @abstractmethod
+    def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:
+        """Command that starts the server in the foreground, on a Unix socket only."""
+
+    @abstractmethod
+    def address(self, place: Place, database: str = "") -> Address:
+        """Where a client connects to it."""
+
+    @abstractmethod
+    def socket_path(self, directory: Path) -> Path:
+        """Path of the socket itself in its directory."""
+
+    @abstractmethod
+    def move_log(self, place: Place) -> None:
+        """Move the write-ahead log of a stopped server from its data directory to `place.log`."""
+
+    @abstractmethod
+    def drop_database(self, connection: Connection, name: str) -> None:
+        """Remove a database that iosonde created."""
+
+    @abstractmethod
+    def connect(self, address: Address) -> Connection:
+        """Connect a client; `ServerError` says why that failed."""
+
+    @abstractmethod
+    def create_database(self, connection: Connection, name: str) -> None:
+        """Create a database with the encoding and collation that workloads need; `ServerError` if it exists."""
+
+    @abstractmethod
+    def describe(self, connection: Connection) -> Description:
+        """Version and all effective settings."""
+
+    @abstractmethod
+    def statistics(self, connection: Connection) -> dict[str, int]:
+        """Counters and states of the server by name, at this moment."""

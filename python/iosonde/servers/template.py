@@ -1,0 +1,154 @@
+"""The loaded database as a template: the data directory of the stopped server, copied before each run.
+
+Copies share blocks with the template where the file system can do that (reflink); otherwise bytes are copied. Every
+file has a checksum from the time of loading, and a copy is compared with it before the server starts. Then the copy is
+synced and dropped from the page cache, so that each run starts cold and no page of it is charged to iosonde.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import ServerError
+
+MANIFEST = "manifest.json"
+DATA = "data"
+
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """A copy that is identical to its template."""
+
+    seconds: float
+    bytes: int
+    files: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As the record keeps it."""
+        return {"seconds": round(self.seconds, 3), "bytes": self.bytes, "files": self.files}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Template:
+    """A directory with the data of a stopped server and the checksums of its files."""
+
+    directory: Path
+
+    @property
+    def data(self) -> Path:
+        """Data directory."""
+        return self.directory / DATA
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether loading ended and all checksums are known."""
+        return (self.directory / MANIFEST).is_file()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What was recorded with it: time of loading and its consistency check."""
+        facts: dict[str, Any] = json.loads((self.directory / MANIFEST).read_text())["facts"]
+        return facts
+
+    def seal(self, facts: dict[str, Any]) -> None:
+        """Record the checksums of a stopped server's files; from now on the template is complete."""
+        _write_back(self.directory)
+        files = {name: _checksum(path) for name, path in _files(self.data)}
+        written = self.directory / f".tmp-{MANIFEST}"
+        written.write_text(json.dumps({"facts": facts, "files": files}, indent=1))
+        descriptor = os.open(written, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        written.rename(self.directory / MANIFEST)
+
+    def discard(self) -> None:
+        """Remove its contents."""
+        with suppress(FileNotFoundError):
+            (self.directory / MANIFEST).unlink()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    def restore(self, place: Path) -> Restored:
+        """Copy it to a new path; `ServerError` (`template_damaged`) unless it is what was loaded."""
+        begun = time.monotonic()
+        known: dict[str, list[int]] = json.loads((self.directory / MANIFEST).read_text())["files"]
+        _copy(self.data, place)
+        copied = {name: _checksum(path) for name, path in _files(place)}
+        different = sorted(set(known) ^ set(copied) | {name for name in known if known[name] != copied.get(name)})
+        if different:
+            raise ServerError(
+                f"the template of the database is damaged: `{different[0]}` is not what was loaded",
+                where=f"in `{self.directory}` ({len(different)} of {len(known)} files differ)",
+                hint="it was changed by another program, or the device corrupted it; the next run loads the database "
+                "again",
+                code="template_damaged",
+            )
+        _write_back(place)
+        for _, path in _files(place):
+            _forget(path)
+        return Restored(
+            seconds=time.monotonic() - begun, bytes=sum(size for size, _ in copied.values()), files=len(copied)
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """With owners, times and holes, sharing blocks where possible."""
+    done = subprocess.run(
+        ["cp", "--archive", "--reflink=auto", "--sparse=auto", "--no-target-directory", str(source), str(target)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        message = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
+        raise ServerError(
+            f"cannot copy the template of the database: {message}",
+            where=f"from `{source}` to `{target}`",
+            hint="name a target with more room, or use fewer warehouses",
+            code="no_space" if "No space" in message else "server",
+        )
+
+
+def _files(directory: Path) -> Iterator[tuple[str, Path]]:
+    for parent, _, names in os.walk(directory):
+        for name in sorted(names):
+            path = Path(parent, name)
+            if not path.is_symlink():
+                yield str(path.relative_to(directory)), path
+
+
+def _checksum(path: Path) -> list[int]:
+    """Size and CRC-32."""
+    value, size = 0, 0
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            value, size = zlib.crc32(chunk, value), size + len(chunk)
+    return [size, value]
+
+
+def _write_back(directory: Path) -> None:
+    """Write back the file system that holds a directory (syncfs(2)): one call for thousands of small files."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        ctypes.CDLL(None, use_errno=True).syncfs(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _forget(path: Path) -> None:
+    """Drop a file that has been written back from the page cache."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

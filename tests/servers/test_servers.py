@@ -1,0 +1,292 @@
+"""Servers that iosonde starts privately: unprivileged, on a Unix socket only, accounted, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers.conftest import KINDS, SMALL, instance_in, restored
+
+from iosonde import servers
+from iosonde.errors import ServerError, StudyError
+from iosonde.servers import account as accounts
+from iosonde.servers.directories import Directories
+from iosonde.servers.instance import Instance
+from iosonde.storage import journal
+from iosonde.storage.journal_entry import owner_of
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
+
+
+@pytest.fixture(params=KINDS)
+def running(request: pytest.FixtureRequest, place: Path, templates: dict[str, Path]) -> Iterator[Instance]:
+    instance = restored(place, request.param, templates)
+    try:
+        instance.start()
+        yield instance
+    finally:
+        instance.remove()
+
+
+def test_a_server_runs_unprivileged_on_a_socket_and_describes_itself(running: Instance) -> None:
+    status = Path(f"/proc/{running.pid}/status").read_text()
+    uid = int(next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:")))
+    assert uid == running.account.uid
+    assert uid != 0
+    assert not listening_on_tcp(running.pid)
+    found = running.describe()
+    assert running.installation.version in found["version"]
+    assert len(found["settings"]) > 300
+    assert {each.lower() for each in SMALL[running.server.name]} & set(found["changed"])
+    assert found["user"] == running.account.name
+    assert {each["kind"] for each in found["open_files"]} >= {"data"}
+
+
+@pytest.mark.needs("mariadbd")
+def test_direct_io_is_read_from_the_open_files(disk_place: Path, templates: dict[str, Path]) -> None:
+    """Temporary file systems support direct I/O only in new kernels."""
+    instance = restored(disk_place, "mariadb", templates)
+    try:
+        instance.start()
+        assert instance.describe()["io_modes"] == {"data": "direct", "log": "direct"}
+    finally:
+        instance.remove()
+
+
+def listening_on_tcp(pid: int) -> list[str]:
+    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    inodes = {each[8:-1] for each in sockets if each.startswith("socket:[")}
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [line[1] for line in lines if line[3] == "0A" and line[9] in inodes]
+
+
+def test_its_statistics_count_what_clients_do(running: Instance) -> None:
+    connection = running.connect("iosonde")
+    before = running.server.statistics(connection)
+    connection.rows("CREATE TABLE t (a integer)")
+    connection.rows("INSERT INTO t VALUES (1), (2), (3)")
+    connection.rows("SELECT count(*) FROM t")
+    deadline = time.monotonic() + 10  # PostgreSQL publishes a session's counters when it ends.
+    while True:
+        connection.close()
+        connection = running.connect("iosonde")
+        after = running.server.statistics(connection)
+        if after["rows_inserted"] - before["rows_inserted"] >= 3 or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    connection.close()
+    assert after["rows_inserted"] - before["rows_inserted"] >= 3
+    assert after["wal_bytes"] > before["wal_bytes"]
+    assert {"sessions_active", "buffer_hits", "buffer_reads", "deadlocks"} <= set(after)
+
+
+@pytest.mark.needs("root", "memory limits")
+def test_its_control_group_counts_cpu_time_of_all_its_processes(running: Instance) -> None:
+    before = running.group.cpu_ns()
+    connection = running.connect("iosonde")
+    connection.rows("SELECT count(*) FROM " + many_rows(running.server.name))
+    connection.close()
+    used = (running.group.cpu_ns() or 0) - (before or 0)
+    assert used > 5_000_000
+
+
+def many_rows(kind: str) -> str:
+    return "generate_series(1, 300000)" if kind == "postgresql" else "(SELECT benchmark(500000, md5('x'))) AS b"
+
+
+def test_stopping_is_orderly_and_removing_leaves_only_the_template(running: Instance, place: Path) -> None:
+    leader = running.pid
+    assert running.stop()
+    assert owner_of(leader) == ""
+    assert [each.what for each in journal.entries() if each.what == "server"] == []
+    running.remove()
+    assert list(running.directories.run.iterdir()) == []
+    assert running.template.is_complete
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_iosonde_leaves_nothing_after_cleanup(kind: str, place: Path, templates: dict[str, Path]) -> None:
+    """The kernel kills the server's first process with iosonde; cleanup kills the others and removes everything."""
+    templates[kind]
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            instance = restored(place, kind, templates)
+            instance.start()
+            os.write(writing, str(instance.pid).encode())
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    leader = int(os.read(reading, 20))
+    os.close(reading)
+    identity = owner_of(leader)
+    assert identity
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    cleaned = journal.cleanup()
+    assert [each.reason for each in cleaned if each.failed] == []
+    assert owner_of(leader) != identity or Path(f"/proc/{leader}/stat").read_text().split()[2] == "Z"
+    assert [each for each in Path("/proc").iterdir() if each.name.isdigit() and works_in(each, place)] == []
+    assert list(place.iterdir()) == []
+    assert journal.entries() == []
+
+
+def works_in(process: Path, directory: Path) -> bool:
+    try:
+        return (process / "cwd").readlink().is_relative_to(directory)
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_log_lies_on_its_own_target(kind: str, place: Path, templates: dict[str, Path]) -> None:
+    instance = restored(place, kind, templates, log=place / "iosonde-89abcdef")
+    try:
+        instance.start()
+        assert instance.directories.log is not None
+        logs = [each.name for each in (instance.directories.log / "wal").iterdir()]
+        assert any(name.startswith(("0000", "ib_logfile")) for name in logs)
+        assert not list(instance.place.data.glob("ib_logfile*"))
+    finally:
+        instance.remove()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_template_is_refused_and_discarded(kind: str, place: Path, templates: dict[str, Path]) -> None:
+    instance = restored(place, kind, templates)
+    victim = max(
+        (each for each in instance.template.data.rglob("*") if each.is_file()), key=lambda each: each.stat().st_size
+    )
+    with victim.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"damaged")
+    with pytest.raises(ServerError, match="the template of the database is damaged") as error:
+        instance.restore()
+    assert error.value.code == "template_damaged"
+    assert not instance.template.is_complete
+    instance.remove()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        pytest.param("postgresql", {"sharedbuffers": "1GB"}, "unrecognized configuration", marks=pytest.mark.needs("postgres")),
+        pytest.param("postgresql", {"wal_level": "much"}, "invalid value for parameter", marks=pytest.mark.needs("postgres")),
+        pytest.param("postgresql", {"archive_command": "rm x"}, "chosen by iosonde", marks=pytest.mark.needs("postgres")),
+        pytest.param("postgresql", {"stats_temp_directory": "/etc"}, "names a path", marks=pytest.mark.needs("postgres")),
+        pytest.param("mariadb", {"innodb_buffer_poolsize": "1G"}, "unknown variable", marks=pytest.mark.needs("mariadbd")),
+        pytest.param("mariadb", {"innodb_flush_method": "much"}, "Error while setting value", marks=pytest.mark.needs("mariadbd")),
+        pytest.param("mariadb", {"innodb_page_size": 1000}, "adjusted to 4096", marks=pytest.mark.needs("mariadbd")),
+        pytest.param("mariadb", {"plugin-load-add": "x.so"}, "chosen by iosonde", marks=pytest.mark.needs("mariadbd")),
+    ],
+)  # fmt: skip
+def test_settings_are_checked_before_anything_is_written(
+    kind: str, settings: dict[str, object], message: str, place: Path
+) -> None:
+    with pytest.raises(StudyError, match=message):
+        instance_in(place, kind, settings)  # type: ignore[arg-type]
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(("kind", "package"), [("postgresql", "postgresql"), ("mariadb", "mariadb-server")])
+def test_a_missing_server_names_its_package(kind: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iosonde.servers.programs.find", lambda *_: None)
+    with pytest.raises(ServerError, match="is not installed") as error:
+        servers.named(kind).locate()  # type: ignore[arg-type]
+    assert f"`{package}`" in error.value.hint
+
+
+@pytest.mark.needs("root")
+def test_a_directory_that_the_server_cannot_enter_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    account = accounts.account_for(["nobody"])
+    with pytest.raises(ServerError, match="cannot enter") as error:
+        accounts.check_traversable(tmp_path / "iosonde-01234567", account)
+    assert "chmod o+x" in error.value.hint
+
+
+def test_the_socket_moves_to_tmp_where_its_path_would_be_too_long() -> None:
+    short = Directories(own=Path("/data/iosonde-01234567"), name="mariadb-00000000", template_name="t")
+    assert short.socket == Path("/data/iosonde-01234567/mariadb-00000000/socket")
+    long = Directories(own=Path("/data", "x" * 60, "iosonde-01234567"), name="mariadb-00000000", template_name="t")
+    assert long.socket == Path("/tmp/iosonde-01234567/socket-01234567")
+
+
+@pytest.mark.needs("postgres")
+def test_a_server_in_a_directory_with_a_long_path_starts_and_leaves_nothing(
+    place: Path, templates: dict[str, Path]
+) -> None:
+    deep = place / "iosonde-00000000"
+    try:
+        deep.mkdir()
+        long = deep / ("x" * 70)
+        long.mkdir()
+        long.chmod(0o711)
+        instance = restored(long, "postgresql", templates)
+        try:
+            instance.start()
+        finally:
+            instance.remove()
+        assert not Path("/tmp/iosonde-01234567").exists()
+        journal.remove(instance.directories.own)
+    finally:
+        shutil.rmtree(deep)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slow_shutdown_ends_in_a_kill(kind: str, place: Path, templates: dict[str, Path]) -> None:
+    instance = restored(place, kind, templates)
+    try:
+        instance.start()
+        os.kill(instance.pid, signal.SIGSTOP)
+        leader = instance.pid
+        assert not instance.stop(timeout_s=0.2)
+        assert owner_of(leader) == ""
+    finally:
+        instance.remove()
+
+
+@pytest.mark.needs("root", "memory limits", "postgres")
+def test_a_server_that_exceeds_its_memory_limit_fails_with_that_cause(place: Path, templates: dict[str, Path]) -> None:
+    instance = restored(
+        place, "postgresql", templates, limit_bytes=24 << 20,
+        settings={"shared_buffers": "512MB", "huge_pages": "off", "work_mem": "256MB", "max_connections": 10},
+    )  # fmt: skip
+    try:
+        with pytest.raises(ServerError) as error:
+            instance.start()
+            connection = instance.connect("iosonde")
+            try:
+                connection.rows(
+                    "SELECT count(*) FROM (SELECT md5(n::text) FROM generate_series(1, 2000000) n ORDER BY 1) s"
+                )
+            except ServerError:
+                raise instance.failure("was killed") from None
+        assert error.value.code == "out_of_memory"
+    finally:
+        instance.remove()
+
+
+@pytest.mark.needs("root", "postgres")
+def test_a_server_without_room_fails_with_that_cause(place: Path, templates: dict[str, Path]) -> None:
+    small = place / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60M,mode=711", "iosonde-test", small], check=True)
+    try:
+        with pytest.raises(ServerError) as error:
+            restored(small, "postgresql", templates)
+        assert error.value.code == "no_space"
+        journal.remove(small / "iosonde-01234567")
+    finally:
+        subprocess.run(["umount", small], check=True)
+        small.rmdir()
