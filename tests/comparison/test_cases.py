@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 from hand_made import results
+from scipy.stats import false_discovery_control
 
-from iosonde.comparison.cases import Verdicts, compare
-from iosonde.comparison.ratio import paired
+from iosonde.comparison.cases import Design, Verdicts, compare
+from iosonde.comparison.ratio import paired_spreads
 
 SLOW = {(1,): [100.0, 101, 99], (2,): [200.0, 150, 250], (4,): [300.0, 301, 302], (8,): [1.0, 1, 1]}
 FAST = {(1,): [150.0, 151, 149], (2,): [210.0, 160, 260], (4,): [303.0, 304, 302], (16,): [1.0, 1, 1]}
@@ -26,8 +29,7 @@ def compared(metric: str = "iops", *, verdicts: Verdicts | None = None, determin
         other_runs.with_columns(result_set=pl.lit("b")),
         baseline_cases=cases,
         contender_cases=other_cases,
-        verdicts=verdicts,
-        deterministic=deterministic,
+        design=Design(verdicts=verdicts or {}, deterministic=deterministic),
     )
     return table.filter(pl.col("metric") == metric)
 
@@ -109,11 +111,50 @@ def test_equal_systems_are_seldom_told_apart_even_if_sessions_vary() -> None:
 
 def test_pairs_within_a_session_cancel_what_both_members_share() -> None:
     random = np.random.default_rng(1)
-    shared = random.normal(0, 0.2, 6)
-    ratio = paired(shared, shared + 0.05 + random.normal(0, 0.005, 6))
-    low, high = ratio.interval
-    assert low is not None and high is not None
-    assert 1.03 < low < np.exp(0.05) < high < 1.08
+    shared = [float(each) for each in np.exp(random.normal(0, 0.2, 6))]
+    faster = [each * 1.05 * float(np.exp(random.normal(0, 0.005))) for each in shared]
+    cases, ours = sessions({"iops": [shared]}, "a")
+    _, theirs = sessions({"iops": [faster]}, "b")
+    paired = compare(ours, theirs, baseline_cases=cases, contender_cases=cases, design=Design(paired=True))
+    assert 1.03 < paired["low"].item() < 1.05 < paired["high"].item() < 1.08
+    apart = compare(ours, theirs, baseline_cases=cases, contender_cases=cases)
+    assert apart["high"].item() / apart["low"].item() > 1.2
+
+
+def test_a_run_without_a_partner_takes_no_part_in_a_paired_comparison() -> None:
+    cases, ours = sessions({"iops": [[100.0, 110.0, 90.0]]}, "a")
+    _, theirs = sessions({"iops": [[200.0, 220.0, 180.0, 5000.0]]}, "b")
+    row = compare(ours, theirs, baseline_cases=cases, contender_cases=cases, design=Design(paired=True)).row(
+        0, named=True
+    )
+    assert (round(row["ratio"], 9), row["repeats_contender"]) == (2, 3)
+
+
+def test_equal_pairs_are_seldom_told_apart_although_variances_are_moderated() -> None:
+    """Twelve cases of which one is ten times as noisy as the others."""
+    random = np.random.default_rng(3)
+    noise = np.where(np.arange(12) == 0, 0.1, 0.01)
+    alarms = 0
+    for _ in range(100):
+        rows = random.normal(0, noise[:, None], (12, 3)) * math.sqrt(2)
+        spreads = paired_spreads(list(rows))
+        ratios = [each.ratio(float(row.mean())) for each, row in zip(spreads, rows, strict=True)]
+        alarms += min(false_discovery_control([each.p_value for each in ratios], method="bh")) <= 0.05
+    assert alarms <= 10
+
+
+def test_drift_of_the_control_widens_the_interval_or_excludes() -> None:
+    cases, ours = sessions({"iops": [[100, 101, 99]]}, "a")
+    _, theirs = sessions({"iops": [[120, 121, 119]]}, "b")
+
+    def judged(drift: float, *, paired: bool = False) -> dict[str, Any]:
+        design = Design(drift={"a0": drift}, deterministic=True, paired=paired)
+        return compare(ours, theirs, baseline_cases=cases, contender_cases=cases, design=design).row(0, named=True)
+
+    assert judged(0.1)["high"] > judged(0.0)["high"]
+    assert judged(0.3)["verdict"] == "excluded"
+    assert judged(0.3)["reason"] == "the control case of the baseline drifted by 30 %"
+    assert judged(0.3, paired=True)["verdict"] == "better"
 
 
 def test_result_sets_without_a_common_case_compare_to_nothing() -> None:

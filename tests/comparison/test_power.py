@@ -7,24 +7,45 @@ from pathlib import Path
 
 import fabricate
 import numpy as np
+import polars as pl
 import pytest
+from hand_made import results
 
+from iosonde.comparison.cases import Design, compare
 from iosonde.comparison.power import power_of
-from iosonde.comparison.ratio import paired
+from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 
 NOISE = 0.02
 
 
-def test_the_stated_difference_is_found_with_the_stated_probability() -> None:
-    """Pairs of five with noise of 2 %, simulated: nine of ten comparisons show the difference."""
-    stated = power_of(fabricate.plan(fabricate.small_study(), repeats=5))
-    assert stated.noise == NOISE and stated.within is not None
+def cells_found(shift: float, *, repeats: int, cases: int = 12, paired: bool) -> float:
+    """Share of cells judged `better` in simulated comparisons whose cases all differ by `shift`."""
     random = np.random.default_rng(2)
-    found = 0
-    for _ in range(400):
-        baseline, contender = random.normal(0, NOISE, (2, 5))
-        found += paired(baseline, contender + math.log1p(stated.within)).p_value <= 0.05
-    assert 0.85 <= found / 400 <= 0.97
+    found = []
+    for _ in range(60):
+        frames = []
+        for name, level in (("a", 0.0), ("b", math.log1p(shift))):
+            effects = np.zeros(cases) if paired else random.normal(0, PRIOR_STANDARD_DEVIATION, cases)
+            values = np.exp(math.log(1e5) + level + effects[:, None] + random.normal(0, NOISE, (cases, repeats)))
+            cells = {(case,): list(row) for case, row in enumerate(values)}
+            table, runs = results(["queue_depth"], {"iops": cells})
+            frames.append(runs.with_columns(result_set=pl.lit(name)))
+        judged = compare(*frames, baseline_cases=table, contender_cases=table, design=Design(paired=paired))
+        found.append((judged["verdict"] == "better").mean())
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("repeats", [3, 5, 10])
+def test_the_stated_difference_of_an_a_b_run_is_found_with_the_stated_probability(repeats: int) -> None:
+    stated = power_of(fabricate.plan(fabricate.small_study(), repeats=repeats))
+    assert stated.noise == NOISE and stated.within is not None
+    assert 0.86 <= cells_found(stated.within, repeats=repeats, paired=True) <= 0.97
+
+
+def test_the_stated_difference_between_two_sessions_is_found_with_the_stated_probability() -> None:
+    stated = power_of(fabricate.plan(fabricate.small_study(), repeats=5))
+    assert stated.between is not None
+    assert 0.86 <= cells_found(stated.between, repeats=5, paired=False) <= 1.0
 
 
 def test_noise_comes_from_the_last_result_set_of_the_study_and_target(tmp_path: Path) -> None:

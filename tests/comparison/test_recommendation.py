@@ -8,6 +8,7 @@ import polars as pl
 from hand_made import results
 from inline_snapshot import snapshot
 
+from iosonde.comparison.cases import Design
 from iosonde.comparison.recommendation import Recommendation, recommend, sentences
 
 NAMES = {"baseline": "flash", "contender": "optane"}
@@ -23,7 +24,7 @@ def system(rate: Sequence[float], tail: Sequence[float] = (1e5, 1e5, 1e5)) -> pl
 
 def judged(baseline: pl.DataFrame, contender: pl.DataFrame) -> Recommendation:
     workloads = dict.fromkeys(sorted(set(baseline["case_id"])), "random reads")
-    [found] = recommend(baseline, contender, workloads, deterministic=True)
+    [found] = recommend(baseline, contender, workloads, design=Design(deterministic=True))
     return found
 
 

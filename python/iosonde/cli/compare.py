@@ -1,7 +1,8 @@
-"""`iosonde compare`: two result sets, case by case."""
+"""`iosonde compare`: two systems, case by case."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,50 +24,86 @@ STYLES = {"better": "green", "worse": "red", "unclear": "dim"}
 
 
 def command(
-    baseline: Annotated[Path, typer.Argument(metavar="BASELINE", help="Result set to compare with.")],
-    contender: Annotated[Path, typer.Argument(metavar="CONTENDER", help="Result set to judge.")],
+    baseline: Annotated[
+        Path, typer.Argument(metavar="BASELINE", help="Result set to compare with, or one of an A/B run.")
+    ],
+    contender: Annotated[
+        Path | None, typer.Argument(metavar="[CONTENDER]", help="Result set to judge; none for an A/B run.")
+    ] = None,
+    more_baselines: Annotated[
+        list[Path] | None,
+        typer.Option("--baseline", metavar="DIR", help="Further session of the baseline (repeatable)."),
+    ] = None,
+    more_contenders: Annotated[
+        list[Path] | None,
+        typer.Option("--contender", metavar="DIR", help="Further session of the contender (repeatable)."),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Also write a report of both result sets.")
     ] = None,
     mix_simulated: options.MixSimulated = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two result sets of one study, case by case.
+    """Compare two systems of one study, case by case: two result sets, or the arms of an A/B run.
 
     Cases are matched by their levels. Each row has the ratio contender / baseline with its 95 % interval and a verdict:
     better, worse, same (within 5 %) or unclear. Recommendations per workload follow.
     """
     from iosonde.report import write
     from iosonde.report.content import comparison
-    from iosonde.report.material.result_sets import gather
     from iosonde.results import ResultSet
 
-    result_sets = [ResultSet.open(directory) for directory in (baseline, contender)]
-    materials = gather(result_sets, mix_simulated=mix_simulated)
-    if len(materials) != 1:
-        raise _different(result_sets)
-    pairs = comparison.pairs(materials[0])
+    ours = [ResultSet.open(each) for each in (baseline, *(more_baselines or []))]
+    theirs = [ResultSet.open(each) for each in (*([contender] if contender else []), *(more_contenders or []))]
+    material = _material(ours, theirs, mix_simulated=mix_simulated)
+    pairs = comparison.pairs(material)
     summary = [
-        *comparison.recommendations(materials[0]),
-        *comparison.method(pairs, materials[0]),
-        *comparison.summary(pairs, materials[0]),
+        *comparison.recommendations(material),
+        *comparison.method(pairs, material),
+        *comparison.summary(pairs, material),
         *comparison.differing(pairs),
     ]
     if as_json:
-        print_json(_document(materials[0], pairs, summary))
+        print_json(_document(material, pairs, summary))
     else:
-        _print(comparison.as_table(pairs, materials[0]), summary)
+        _print(comparison.as_table(pairs, material), summary)
     if html:
-        for path in write(result_sets, html, mix_simulated=mix_simulated):
+        for path in write([*ours, *theirs], html, mix_simulated=mix_simulated):
             messages.info(str(path))
 
 
+def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: bool) -> Material:
+    """The two systems: arms of one result set, or sessions of both."""
+    from iosonde.report.material.result_sets import gather
+
+    paired = [each for each in (*ours, *theirs) if each.plan.arms]
+    if paired and len(ours) + len(theirs) > 1:
+        raise ResultsError(
+            f"`{paired[0].directory}` has both systems in one session, and is compared by itself",
+            hint=f"iosonde compare {paired[0].directory}",
+        )
+    if not paired and not theirs:
+        raise ResultsError(
+            f"`{ours[0].directory}` has only one system",
+            hint="name a second result set, or measure both in one session with `iosonde run --against`",
+        )
+    materials = gather([*ours, *theirs], mix_simulated=mix_simulated)
+    if len(materials) != 1:
+        raise _different([ours[0], theirs[0]])
+    if paired:
+        return materials[0]
+    labels = [source.label for source in materials[0].sources]
+    return replace(materials[0], groups=[labels[: len(ours)], labels[len(ours) :]])
+
+
 def _document(material: Material, pairs: pl.DataFrame, summary: list[str]) -> dict[str, Any]:
-    baseline, contender = material.sources
+    baseline, contender = material.systems
     return {
         "study": material.study.name,
-        "baseline": str(baseline.directory),
-        "contender": str(contender.directory),
+        "baseline": str(baseline[0].directory),
+        "contender": str(contender[0].directory),
+        "sessions": [[str(source.directory) for source in system] for system in material.systems],
+        "paired": material.paired,
         "cells": pairs.to_dicts(),
         "summary": summary,
     }

@@ -65,7 +65,6 @@ def lines(plan: Plan) -> Iterator[str]:
     yield from _control_lines(study, plan)
     yield ""
     yield from summary(plan)
-    yield from _power_lines(plan)
     if plan.required_options:
         yield f"requires  {' '.join(plan.required_options)}"
 
@@ -91,6 +90,7 @@ def summary(plan: Plan) -> Iterator[str]:
     yield f"writes    {limit if written != 0 else 'nothing'}{layout}"
     yield from (f"note      {note}" for note in plan.notes)
     yield from _setup_lines(plan)
+    yield from _power_lines(plan)
     yield from (f"target    {thing.path}: {thing.what}" for thing in plan.destroys)
     if not plan.destroys:
         yield "creates   nothing"

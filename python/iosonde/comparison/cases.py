@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from scipy.stats import false_discovery_control
 
-from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, spread
+from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, paired_spreads, spread
 from iosonde.comparison.variance import SessionVariance, session_effects
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import of_same_repeats
@@ -43,6 +43,30 @@ _NOT_PARAMETERS = ("result_set", "case_id", "part", "control", "device_state", "
 Verdict = Literal["better", "worse", "same", "unclear", "excluded"]
 Verdicts = Mapping[tuple[str, str], str]
 """The verdict on a run, by result set and run."""
+MOST_DRIFT = 0.2
+"""Change of the control case through a session above which its cases decide nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """How two systems were measured, and what is known about their sessions."""
+
+    paired: bool = False
+    """Whether both were measured in one session, pair by pair."""
+    deterministic: bool = False
+    """Simulated devices: no variance between sessions."""
+    verdicts: Verdicts = field(default_factory=dict)
+    unusable: Sequence[str] = UNUSABLE
+    """Verdicts that exclude a case."""
+    drift: Mapping[str, float] = field(default_factory=dict)
+    """Change of the control case through each session, as a share; pairs cancel it."""
+
+    def drift_of(self, session: str) -> float:
+        """The change that matters in that session."""
+        return 0.0 if self.paired else abs(self.drift.get(session, 0.0))
+
+
+PLAIN = Design()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,21 +92,19 @@ def compare(
     *,
     baseline_cases: pl.DataFrame,
     contender_cases: pl.DataFrame,
-    verdicts: Verdicts | None = None,
-    deterministic: bool = False,
+    design: Design = PLAIN,
     metrics: Sequence[str] = COMPARED,
     margin: float = MARGIN,
 ) -> pl.DataFrame:
     """Compare run metrics of two systems, cases matched by `case_id`, which names their part and levels.
 
-    Each `result_set` among the rows is a session. `deterministic` is for simulated devices, which have no variance
-    between sessions. Columns: `case_id, part, stream, operation, metric, baseline, contender` (medians over all
-    runs), `ratio` (contender / baseline, of geometric means), `low, high` (its 95 % interval), `p_value` (adjusted for
-    the number of cells), `repeats_baseline, repeats_contender, verdict` (`better`, `worse`, `same`, `unclear`,
-    `excluded`), `reason` (of an exclusion), `differs`: JSON of the parameters that differ although the case has the
-    same name, as `{parameter: [baseline, contender]}`.
+    Each `result_set` among the rows is a session. Columns: `case_id, part, stream, operation, metric, baseline,
+    contender` (medians over all runs), `ratio` (contender / baseline, of geometric means), `low, high` (its 95 %
+    interval), `p_value` (adjusted for the number of cells), `repeats_baseline, repeats_contender, verdict` (`better`,
+    `worse`, `same`, `unclear`, `excluded`), `reason` (of an exclusion), `differs`: JSON of the parameters that differ
+    although the case has the same name, as `{parameter: [baseline, contender]}`.
     """
-    cells = cells_of(baseline, contender, verdicts=verdicts, deterministic=deterministic, metrics=metrics)
+    cells = cells_of(baseline, contender, design=design, metrics=metrics)
     differences = _differences(baseline_cases, contender_cases)
     kept = [cell for cell in cells if not cell.reason]
     adjusted = false_discovery_control([cell.ratio.p_value for cell in kept], method="bh") if kept else []
@@ -105,29 +127,57 @@ def cells_of(
     baseline: pl.DataFrame,
     contender: pl.DataFrame,
     *,
-    verdicts: Verdicts | None = None,
-    deterministic: bool = False,
+    design: Design = PLAIN,
     metrics: Sequence[str] = COMPARED,
 ) -> list[Cell]:
     """Return every case and metric that both systems have, control runs excluded."""
+    if design.paired:
+        baseline, contender = _complete_pairs(baseline, contender)
     ours, theirs = (_without_service_time(_sessions(runs, metrics)) for runs in (baseline, contender))
-    unusable = {**_unusable(baseline, verdicts or {}, "baseline"), **_unusable(contender, verdicts or {}, "contender")}
+    unusable = {**_unusable(baseline, design, "baseline"), **_unusable(contender, design, "contender")}
     shared = [keys for keys in ours if keys in theirs]
+    if design.paired:
+        shared = [keys for keys in shared if len(ours[keys][0]) == len(theirs[keys][0])]
+    drift = _drift_variance(baseline, design) + _drift_variance(contender, design)
     found = []
     for metric in dict.fromkeys(keys[-1] for keys in shared):
         of_metric = [keys for keys in shared if keys[-1] == metric]
-        effects = _effects(of_metric, ours, theirs, deterministic=deterministic)
-        for keys, effect in zip(of_metric, effects, strict=True):
-            found.append(
-                Cell(
-                    keys=keys,
-                    baseline=ours[keys],
-                    contender=theirs[keys],
-                    spread=spread(ours[keys], theirs[keys], effect),
-                    reason=unusable.get(keys[0], ""),
-                )
-            )
+        for keys, each in zip(of_metric, _spreads(of_metric, ours, theirs, design, drift), strict=True):
+            reason = unusable.get(keys[0], "")
+            found.append(Cell(keys=keys, baseline=ours[keys], contender=theirs[keys], spread=each, reason=reason))
     return found
+
+
+def _complete_pairs(baseline: pl.DataFrame, contender: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Keep the values of both arms that have a partner, in the order of repeats."""
+    keys = [*KEYS, "repeat"]
+    positive = pl.col("value") > 0
+    ours, theirs = baseline.filter(positive), contender.filter(positive)
+    return (
+        ours.join(theirs.select(keys), on=keys, how="semi").sort("repeat", maintain_order=True),
+        theirs.join(ours.select(keys), on=keys, how="semi").sort("repeat", maintain_order=True),
+    )
+
+
+def _spreads(
+    cells: Sequence[tuple[str, ...]],
+    baseline: Mapping[tuple[str, ...], Sessions],
+    contender: Mapping[tuple[str, ...], Sessions],
+    design: Design,
+    drift: float,
+) -> list[Spread]:
+    """Return the variance of the ratio of each cell of one metric."""
+    if design.paired:
+        return paired_spreads([contender[keys][0] - baseline[keys][0] for keys in cells])
+    effects = _effects(cells, baseline, contender, deterministic=design.deterministic)
+    pairs = zip(cells, effects, strict=True)
+    return [spread(baseline[keys], contender[keys], effect, drift=drift) for keys, effect in pairs]
+
+
+def _drift_variance(runs: pl.DataFrame, design: Design) -> float:
+    """Return the variance of a system's level that comes from drift: uniform over each session's change."""
+    sessions = runs["result_set"].unique().to_list()
+    return sum(design.drift_of(session) ** 2 / 12 for session in sessions) / max(1, len(sessions)) ** 2
 
 
 def judge(ratio: Ratio, p_value: float, *, better: Literal["higher", "lower"], margin: float = MARGIN) -> Verdict:
@@ -175,7 +225,8 @@ def _sessions(runs: pl.DataFrame, metrics: Sequence[str]) -> dict[tuple[str, ...
     """Return the logarithms of each cell's repeats, by session; values of zero have no ratio."""
     comparable = of_same_repeats(runs.filter(~pl.col("control")), across_result_sets=True)
     chosen = comparable.filter(pl.col("metric").is_in(metrics), pl.col("value") > 0)
-    grouped = chosen.group_by(*KEYS, "result_set", maintain_order=True).agg(pl.col("value").log())
+    values = pl.col("value").sort_by("repeat").log()
+    grouped = chosen.group_by(*KEYS, "result_set", maintain_order=True).agg(values)
     found: dict[tuple[str, ...], list[np.ndarray[Any, np.dtype[np.float64]]]] = {}
     for row in grouped.iter_rows(named=True):
         found.setdefault(tuple(row[key] for key in KEYS), []).append(np.asarray(row["value"]))
@@ -205,15 +256,19 @@ def _effects(
     return session_effects([[baseline[keys], contender[keys]] for keys in cells])
 
 
-def _unusable(runs: pl.DataFrame, verdicts: Verdicts, system: str) -> dict[str, str]:
-    """Return why cases decide nothing: most runs of one of the systems were disturbed or served from a cache."""
+def _unusable(runs: pl.DataFrame, design: Design, system: str) -> dict[str, str]:
+    """Return why cases decide nothing: disturbed runs, a cache that served them, or strong drift."""
+    drift = max((design.drift_of(session) for session in runs["result_set"].unique()), default=0.0)
+    if drift > MOST_DRIFT:
+        reason = f"the control case of the {system} drifted by {100 * drift:.0f} %"
+        return dict.fromkeys(runs["case_id"].unique().to_list(), reason)
     found = {}
     kinds: dict[str, Counter[str]] = {}
     for result_set, run_id, case_id in runs.select("result_set", "run_id", "case_id").unique().iter_rows():
-        kinds.setdefault(case_id, Counter())[verdicts.get((result_set, run_id), "")] += 1
+        kinds.setdefault(case_id, Counter())[design.verdicts.get((result_set, run_id), "")] += 1
     for case_id, counted in kinds.items():
         kind, runs_of_kind = counted.most_common(1)[0]
-        if kind in UNUSABLE:
+        if kind in design.unusable:
             found[case_id] = f"{runs_of_kind} of {counted.total()} {system} runs are {kind}"
     return found
 

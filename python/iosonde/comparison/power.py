@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 from scipy.stats import t as student
 
+from iosonde.comparison.cases import MARGIN
 from iosonde.comparison.variance import PRIOR_DEGREES, PRIOR_STANDARD_DEVIATION
 from iosonde.errors import IosondeError
 from iosonde.metrics.metrics import run_metrics
@@ -28,7 +29,7 @@ RATES = ("ops_per_sec", "iops")
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """The differences that a plan's repeats can show with 90 % probability, as shares."""
+    """The differences that a plan's repeats show with 90 % probability, as shares, if all cases differ."""
 
     repeats: int
     noise: float
@@ -36,9 +37,11 @@ class Power:
     source: str
     """The result set that shows the noise; empty where it is assumed."""
     within: float | None
-    """Between two systems measured in one session, in pairs; None with fewer than two repeats."""
+    """Between two systems measured alternately in one session; None with fewer than two repeats."""
     between: float | None
     """Between two systems measured in one session each."""
+    is_paired: bool = False
+    """Whether the plan is an A/B run."""
 
     @property
     def text(self) -> str:
@@ -46,9 +49,12 @@ class Power:
         noise = f"{100 * self.noise:.2g} %" + (f" as in {self.source}" if self.source else " (assumed)")
         if self.within is None or self.between is None:
             return f"with {self.repeats} repeat no difference between two systems can be shown"
+        start = f"with {self.repeats} repeats a difference of"
+        end = f"will be found with 90 % probability, if run-to-run noise is {noise}"
+        if self.is_paired:
+            return f"{start} {100 * self.within:.2g} % {end}"
         return (
-            f"with {self.repeats} repeats a difference of {100 * self.within:.2g} % within one session "
-            f"({100 * self.between:.2g} % between sessions) is found with 90 % probability, if runs vary by {noise}"
+            f"{start} {100 * self.between:.2g} % between two sessions ({100 * self.within:.2g} % in an A/B run) {end}"
         )
 
 
@@ -56,19 +62,22 @@ def power_of(plan: Plan, earlier: Path | None = None) -> Power:
     """Return what the repeats of a plan can show; `earlier` is a directory of result sets."""
     noise, source = _noise(plan, earlier) if earlier else (None, "")
     chosen = ASSUMED_NOISE if noise is None else noise
+    cases = sum(not case.control and case.arm != "b" for case in plan.cases)
     return Power(
         repeats=plan.repeats,
         noise=chosen,
         source=source,
-        within=_within(plan.repeats, chosen),
+        within=_within(plan.repeats, chosen, cases),
         between=_between(plan.repeats, chosen),
+        is_paired=bool(plan.arms),
     )
 
 
-def _within(repeats: int, noise: float) -> float | None:
+def _within(repeats: int, noise: float, cases: int) -> float | None:
+    """Of pairs: the variance of a difference is pooled over cases where they agree, as in `ratio.paired_spreads`."""
     if repeats < 2:
         return None
-    return _share(noise * math.sqrt(2 / repeats), repeats - 1)
+    return _share(noise * math.sqrt(2 / repeats), cases * (repeats - 1))
 
 
 def _between(repeats: int, noise: float) -> float | None:
@@ -80,9 +89,15 @@ def _between(repeats: int, noise: float) -> float | None:
 
 
 def _share(error: float, degrees: float) -> float:
-    """Return the difference found with the power wanted, by the usual sum of two quantiles of Student's t."""
-    quantiles = student.ppf(0.5 + CONFIDENCE / 2, degrees) + student.ppf(POWER, degrees)
-    return math.expm1(error * float(quantiles))
+    """Return the difference that is judged `better` with the power wanted.
+
+    Two conditions hold then: the difference is significant (the usual sum of two quantiles of Student's t), and its
+    interval reaches beyond the margin within which two systems are the same.
+    """
+    confidence, power = (float(student.ppf(each, degrees)) for each in (0.5 + CONFIDENCE / 2, POWER))
+    significant = error * (confidence + power)
+    beyond_margin = math.log1p(MARGIN) - error * (confidence - power)
+    return math.expm1(max(significant, beyond_margin))
 
 
 def _noise(plan: Plan, earlier: Path) -> tuple[float | None, str]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from iosonde.comparison.variance import SessionVariance
+from iosonde.comparison.variance import SessionVariance, pair_variances
 
 Floats = NDArray[np.float64]
 Sessions = Sequence[Floats]
@@ -78,10 +78,11 @@ def log_ratio(baseline: Sessions, contender: Sessions) -> float:
     return float(np.mean([each.mean() for each in contender]) - np.mean([each.mean() for each in baseline]))
 
 
-def spread(baseline: Sessions, contender: Sessions, session: SessionVariance | None) -> Spread:
+def spread(baseline: Sessions, contender: Sessions, session: SessionVariance | None, *, drift: float = 0.0) -> Spread:
     """Return the components of variance of the difference of two groups of sessions.
 
-    `session` is the variance of a session's own effect, without that of its runs; None leaves it out.
+    `session` is the variance of a session's own effect, without that of its runs; None leaves it out. `drift` is the
+    variance of the difference that comes from drift within the sessions.
     """
     everyone = [*baseline, *contender]
     degrees = sum(len(each) - 1 for each in everyone)
@@ -90,19 +91,28 @@ def spread(baseline: Sessions, contender: Sessions, session: SessionVariance | N
     return Spread(
         runs=within * sum(weights),
         run_degrees=degrees,
-        sessions=session.variance * (1 / len(baseline) + 1 / len(contender)) if session else 0.0,
+        sessions=drift + (session.variance * (1 / len(baseline) + 1 / len(contender)) if session else 0.0),
         session_degrees=session.degrees if session else math.inf,
     )
 
 
-def paired(baseline: Floats, contender: Floats) -> Ratio:
-    """Return the ratio of runs measured in pairs within one session, from the logarithms of both."""
-    assert len(baseline) == len(contender), "each run has its partner"
-    differences = contender - baseline
-    if len(differences) < 2:
-        return Ratio(log=float(differences.mean()), error=None)
-    error = float(differences.std(ddof=1) / math.sqrt(len(differences)))
-    return Ratio(log=float(differences.mean()), error=error, degrees=len(differences) - 1)
+def paired_spreads(differences: Sequence[Floats]) -> list[Spread]:
+    """Return the variance of the mean difference of each cell whose runs were measured in pairs within one session.
+
+    `differences` has, per cell, contender less baseline of each pair, in logarithms. What both runs of a pair share
+    cancels, so there is no component of sessions. A few pairs know their own variance badly: it is moderated over the
+    cells of the metric (Smyth 2004, see `variance.py`).
+    """
+    by_count: dict[int, list[int]] = {}
+    for place, each in enumerate(differences):
+        by_count.setdefault(len(each), []).append(place)
+    found: dict[int, Spread] = {}
+    for count, places in by_count.items():
+        rows = np.array([differences[place] for place in places])
+        for place, moderated in zip(places, pair_variances(rows), strict=True):
+            runs = moderated.variance / count
+            found[place] = Spread(runs=runs, run_degrees=moderated.degrees, sessions=0.0, session_degrees=math.inf)
+    return [found[place] for place in range(len(differences))]
 
 
 def pooled(spreads: Sequence[Spread], logs: Sequence[float]) -> Ratio:

@@ -16,7 +16,7 @@ from typing import Literal
 import polars as pl
 from scipy.stats import false_discovery_control
 
-from iosonde.comparison.cases import Cell, Verdict, Verdicts, cells_of, judge
+from iosonde.comparison.cases import PLAIN, Cell, Design, Verdict, cells_of, judge
 from iosonde.comparison.ratio import Ratio, log_ratio, pooled
 from iosonde.metrics import wording
 
@@ -55,15 +55,14 @@ def recommend(
     contender: pl.DataFrame,
     workloads: Mapping[str, str],
     *,
-    verdicts: Verdicts | None = None,
-    deterministic: bool = False,
+    design: Design = PLAIN,
 ) -> list[Recommendation]:
     """Judge run metrics of two systems (of each case's whole load), by workload.
 
     `workloads` names the workload of each `case_id`; cases that only one of the systems has are left out. Rates and
     tails of all workloads share one false discovery rate.
     """
-    cells = cells_of(baseline, contender, verdicts=verdicts, deterministic=deterministic, metrics=(*RATES, *TAILS))
+    cells = cells_of(baseline, contender, design=design, metrics=(*RATES, *TAILS))
     estimates = [
         _Estimates.of(workload, [cell for cell in cells if workloads.get(cell.keys[0]) == workload])
         for workload in dict.fromkeys(workloads.values())
@@ -181,7 +180,7 @@ def _advice(each: Recommendation, names: Mapping[str, str]) -> str:
         case "either":
             return "no difference above 5 %"
         case "unclear":
-            return "undecided; more repeats, or a study with both systems as a factor, can decide it"
+            return "undecided; more repeats, or an A/B run (`iosonde run --against`), can decide it"
         case choice:
             why = {"rate": "higher rate", "tail": "same rate, shorter tail", "both": "higher rate and shorter tail"}
             other = names["baseline" if choice == "contender" else "contender"]

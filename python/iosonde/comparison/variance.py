@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
+from scipy.stats import chi2
 
 Floats = NDArray[np.float64]
 
@@ -46,6 +47,33 @@ def session_variances(means: Floats) -> list[SessionVariance]:
     total = prior + degrees
     blended = (prior * PRIOR_STANDARD_DEVIATION**2 + degrees * moderated) / total
     return [SessionVariance(variance=float(each), degrees=total) for each in blended]
+
+
+OUTLYING = 0.01
+"""Probability below which a cell's variance does not belong to the common distribution."""
+
+
+def pair_variances(differences: Floats) -> list[SessionVariance]:
+    """Return the variance of a pair's difference for each cell, from one row per cell with one column per pair.
+
+    Run noise of different cells is independent, so all cells count. Cells that are much noisier than the others keep
+    their own variance and degrees of freedom, as in the robust method of Phipson et al. (2016).
+    """
+    cells, pairs = differences.shape
+    if pairs < 2:
+        return [SessionVariance(variance=0.0, degrees=0.0)] * cells
+    degrees = pairs - 1
+    own = differences.var(axis=1, ddof=1)
+    typical = float(np.median(own)) / (float(chi2.median(degrees)) / degrees)
+    is_usual = chi2.sf(own * degrees / typical, degrees) >= OUTLYING if typical > 0 else own == 0
+    moderated, gained = _moderated(own[is_usual], degrees, limit=float(is_usual.sum() * degrees))
+    usual = iter(moderated)
+    return [
+        SessionVariance(variance=float(next(usual)), degrees=gained)
+        if usual_cell
+        else SessionVariance(variance=float(each), degrees=float(degrees))
+        for each, usual_cell in zip(own, is_usual, strict=True)
+    ]
 
 
 def _moderated(variances: Floats, degrees: int, *, limit: float) -> tuple[Floats, float]:

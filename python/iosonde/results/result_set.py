@@ -44,6 +44,8 @@ class ResultSet:
         self.plan = plan
         self.label = ""
         """Name of the arm, where it is one of two (`arms`)."""
+        self.whole_plan = plan
+        """The plan with both arms, where it is one of two."""
         self._writable: Directory | None = None
         self.memo: dict[Hashable, Any] = {}
         """Values that others derived from records, which never change; each chooses its own keys."""
@@ -207,6 +209,7 @@ class ResultSet:
     def _arm(self, arm: Arm) -> ResultSet:
         part = ResultSet(self.directory, self.plan.of_arm(arm.name))
         part.label = arm.label
+        part.whole_plan = self.plan
         records = {
             run_id: record.model_copy(update={"case_id": record.case_id.removeprefix(f"{arm.name}/")})
             for run_id, record in self._contents.records.items()

@@ -1,14 +1,15 @@
-"""Two result sets of one study, case by case: what the analysis says of each pair, as a table and in sums."""
+"""Two systems measured by one study, case by case: the comparison as a table and in sums."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
-from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, compare
+from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Design, compare
 from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.scopes import each_load
@@ -20,27 +21,57 @@ from iosonde.report.material.result_sets import Material, Source
 VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 
 
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One of the two systems that are compared, with its sessions."""
+
+    label: str
+    sources: Sequence[Source]
+
+    @property
+    def cases(self) -> list[Case]:
+        """The cases of its first session."""
+        return list(self.sources[0].cases)
+
+    def runs(self, material: Material) -> pl.DataFrame:
+        """Run metrics of each load, in all sessions."""
+        labels = [source.label for source in self.sources]
+        return each_load(material.run_metrics).filter(pl.col("result_set").is_in(labels))
+
+
+def systems(material: Material) -> tuple[System, System]:
+    """Return the two systems of the material."""
+    assert len(material.systems) == 2, "a comparison is of two"
+    baseline, contender = (System(label=_label(sources, material), sources=sources) for sources in material.systems)
+    return baseline, contender
+
+
+def _label(sources: Sequence[Source], material: Material) -> str:
+    if len(sources) == 1:
+        return sources[0].label
+    named = f"{sources[0].label} and {len(sources) - 1} more"
+    return named if material.groups else sources[0].plan.target
+
+
 def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFrame:
-    """Return `comparison.cases.compare` of the two result sets of a study, of each load.
+    """Return `comparison.cases.compare` of the two systems of a study, of each load.
 
     Streams of a case are compared each by itself, not added up.
 
     Where all I/Os of a case have one size, its bandwidth and IOPS move together, and IOPS are left out.
     """
-    baseline, contender = _two(material)
-    runs = each_load(material.run_metrics)
+    baseline, contender = systems(material)
     table = compare(
-        runs.filter(pl.col("result_set") == baseline.label),
-        runs.filter(pl.col("result_set") == contender.label),
-        baseline_cases=baseline.results.cases,
-        contender_cases=contender.results.cases,
-        verdicts=_verdicts(material),
-        deterministic=baseline.simulated,
+        baseline.runs(material),
+        contender.runs(material),
+        baseline_cases=baseline.sources[0].results.cases,
+        contender_cases=contender.sources[0].results.cases,
+        design=_design(material),
         metrics=tuple(metrics),
     )
     if not table.height:
         raise ResultsError(
-            f"`{baseline.directory}` and `{contender.directory}` have no case in common",
+            f"`{baseline.sources[0].directory}` and `{contender.sources[0].directory}` have no case in common",
             where=f"both are of the study `{material.study.name}`, but no case has a result in both",
             hint="run the study with the same factors on both targets, or `iosonde report` them side by side",
         )
@@ -50,8 +81,8 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFr
 
 
 def summary(table: pl.DataFrame, material: Material) -> list[str]:
-    """Say for each metric how many cases are better, worse, the same."""
-    baseline, contender = _two(material)
+    """Count for each metric the cases that are better, worse, or the same."""
+    baseline, contender = systems(material)
     lines = []
     for (metric,), rows in table.group_by(["metric"], maintain_order=True):
         counts = Counter(rows["verdict"].to_list())
@@ -62,47 +93,93 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
 
 
 def recommendations(material: Material) -> list[str]:
-    """Say which of the two to choose for which workload, and by what evidence."""
+    """Recommend one of the two for each workload, with the evidence."""
     from iosonde.comparison.recommendation import recommend, sentences
 
-    baseline, contender = _two(material)
-    runs = each_load(material.run_metrics)
+    baseline, contender = systems(material)
     found = recommend(
-        runs.filter(pl.col("result_set") == baseline.label),
-        runs.filter(pl.col("result_set") == contender.label),
+        baseline.runs(material),
+        contender.runs(material),
         {case.case_id: _workload(case) for case in baseline.cases if not case.control},
-        verdicts=_verdicts(material),
-        deterministic=baseline.simulated,
+        design=_design(material),
     )
     return list(sentences(found, {"baseline": baseline.label, "contender": contender.label}))
 
 
-def _verdicts(material: Material) -> dict[tuple[str, str], str]:
-    """Return the verdict on each run, by the label of its result set."""
-    return {
-        (source.label, record.run_id): record.verdict.kind
-        for source in material.sources
-        for record in source.records
-        if record.verdict
-    }
+def _design(material: Material) -> Design:
+    sources = [source for system in systems(material) for source in system.sources]
+    return Design(
+        paired=material.paired,
+        deterministic=sources[0].simulated,
+        unusable=CACHE_INCLUDED if _is_one_target(material) else UNUSABLE,
+        verdicts={
+            (source.label, record.run_id): record.verdict.kind
+            for source in sources
+            for record in source.records
+            if record.verdict
+        },
+        drift={source.label: _drift(material, source) for source in sources},
+    )
+
+
+CACHE_INCLUDED = ("undetermined",)
+"""Verdicts that exclude a case where two settings of one target are compared: a cache belongs to a setting."""
+
+
+def _is_one_target(material: Material) -> bool:
+    return material.paired and len({source.plan.target for source in material.sources}) == 1
+
+
+def _drift(material: Material, source: Source) -> float:
+    """Return the change of the control case through a session, as a share; 0 where it is not significant."""
+    from iosonde.findings.drift import drift
+
+    runs = material.run_metrics.filter(pl.col("result_set") == source.label)
+    found = drift(runs, metric="iops") or drift(runs, metric="ops_per_sec")
+    if found is None or not (found.change.above(0) or found.change.below(0)):
+        return 0.0
+    return abs(found.change.value)
 
 
 def method(table: pl.DataFrame, material: Material) -> list[str]:
-    """Return what the comparison rests on: the number of hypotheses, expected errors, and what it cannot show."""
+    """Return the basis of the comparison: hypotheses, expected errors, sessions, drift, and exclusions."""
     used = table.filter(pl.col("verdict") != "excluded")
     decided = used.filter(pl.col("verdict").is_in(("better", "worse")))
     lines = [
         f"{used.height} values compared, {decided.height} differ; at a false discovery rate of "
-        f"{100 * FALSE_DISCOVERIES:g} %, {FALSE_DISCOVERIES * decided.height:.1f} of these are expected to be false"
+        f"{100 * FALSE_DISCOVERIES:g} %, {FALSE_DISCOVERIES * decided.height:.1f} of these are expected to be false",
+        *_session_lines(table, material),
     ]
-    if not _two(material)[0].simulated:
-        lines.append(
-            "One session each: repeats within a session cannot show how much sessions differ; a standard deviation of "
-            f"{100 * PRIOR_STANDARD_DEVIATION:g} % is assumed"
-        )
+    for label, share in _design(material).drift.items():
+        if share and not material.paired:
+            lines.append(f"Drift: the control case of {label} changed by {100 * share:.0f} %; the intervals include it")
     for reason in table.filter(pl.col("verdict") == "excluded")["reason"].unique(maintain_order=True):
         lines.append(f"Excluded: {reason}")
     return lines
+
+
+def _session_lines(table: pl.DataFrame, material: Material) -> Iterator[str]:
+    """Yield how the variance between sessions enters."""
+    counts = [len(system.sources) for system in systems(material)]
+    if material.paired:
+        counted = table["repeats_baseline"].unique().sort().to_list()
+        numbers = " to ".join(str(each) for each in dict.fromkeys((counted[0], counted[-1])))
+        yield (
+            f"Measured alternately in one session, pairs per case: {numbers}. Drift and session effects that both arms "
+            "share cancel. Whether the difference is the same in another session is not shown"
+        )
+    elif systems(material)[0].sources[0].simulated:
+        return
+    elif max(counts) == 1:
+        yield (
+            "One session each: repeats within a session cannot show how much sessions differ; a standard deviation of "
+            f"{100 * PRIOR_STANDARD_DEVIATION:g} % is assumed"
+        )
+    else:
+        yield (
+            f"{counts[0]} and {counts[1]} sessions: the variance between them is estimated from the data and enters "
+            "every interval"
+        )
 
 
 def _workload(case: Case) -> str:
@@ -121,7 +198,7 @@ def _workload(case: Case) -> str:
 
 def as_table(table: pl.DataFrame, material: Material) -> Table:
     """Write the pairs as a table of the report."""
-    baseline, contender = _two(material)
+    baseline, contender = systems(material)
     names = {case.case_id: case_name(case) for case in baseline.cases}
     streams = table.group_by("case_id").agg(pl.col("stream").n_unique())
     several = set(streams.filter(pl.col("stream") > 1)["case_id"])
@@ -150,17 +227,12 @@ def as_table(table: pl.DataFrame, material: Material) -> Table:
 
 
 def differing(table: pl.DataFrame) -> list[str]:
-    """Say which parameters differ between cases of the same name: then more than the device was changed."""
+    """List the parameters that differ between cases of the same name."""
     found: dict[str, set[str]] = {}
     for text in table["differs"].unique():
         for name, (before, after) in json.loads(text).items():
             found.setdefault(name, set()).add(f"{level_text(name, before)} and {level_text(name, after)}")
     return [f"{name} differs: {', '.join(sorted(values)[:3])}" for name, values in sorted(found.items())]
-
-
-def _two(material: Material) -> tuple[Source, Source]:
-    assert len(material.sources) == 2, "a comparison is of two"
-    return material.sources[0], material.sources[1]
 
 
 def _without_twins(table: pl.DataFrame) -> pl.DataFrame:

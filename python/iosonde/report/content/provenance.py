@@ -137,11 +137,17 @@ def _queue(device: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def rerun(source: Source) -> str:
     """Return the command that runs the study again."""
-    plan = source.plan
+    plan = source.results.whole_plan
     words = ["iosonde", "run", plan.study_name, "--target", plan.target, "--profile", plan.profile]
     words += ["--repeats", str(plan.repeats), "--seed", str(plan.seed)]
     for name, value in plan.settings.items():
         words += ["--set", f"{name}={value}"]
+    if plan.arms:
+        first, second = plan.arms
+        words += ["--against", second.target] if second.target != first.target else []
+        different = {name: value for name, value in second.settings.items() if first.settings.get(name) != value}
+        for name, value in different.items():
+            words += ["--against-set", f"{name}={value}"]
     if plan.keep:
         words.append("--keep")
     return shlex.join(words)

@@ -270,7 +270,7 @@ def incomplete(source: Source) -> str:
 
 
 def _comparison(material: Material) -> tuple[list[str], list[Table]]:
-    if len(material.sources) != 2:
+    if len(material.systems) != 2:
         return [], []
     from iosonde.report.content import comparison
 

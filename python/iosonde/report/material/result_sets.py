@@ -128,6 +128,41 @@ class Material:
 
     study: Study
     sources: Sequence[Source]
+    groups: Sequence[Sequence[str]] = ()
+    """Labels of the result sets of each system, where the caller names the systems to compare."""
+
+    @cached_property
+    def systems(self) -> Sequence[Sequence[Source]]:
+        """Two systems to be compared, each with its sessions; empty where there are not two.
+
+        Two result sets are two systems. More than two are grouped by target and settings.
+        """
+        by_label = {source.label: source for source in self.sources}
+        if self.groups:
+            return [[by_label[label] for label in group] for group in self.groups]
+        if len(self.sources) == 2:
+            return [[source] for source in self.sources]
+        found = [each for each in self.sessions if len(self.sessions) == 2]
+        return [] if self.paired_sets else found
+
+    @cached_property
+    def sessions(self) -> Sequence[Sequence[Source]]:
+        """Result sets grouped by target and settings: each group has the sessions of one system."""
+        found: dict[tuple[object, ...], list[Source]] = {}
+        for source in self.sources:
+            key = (source.plan.target, source.plan.profile, *sorted(source.plan.settings.items()))
+            found.setdefault(key, []).append(source)
+        return list(found.values())
+
+    @property
+    def paired(self) -> bool:
+        """Whether the two systems are the arms of one session."""
+        return len(self.sources) == 2 and self.paired_sets == 1
+
+    @property
+    def paired_sets(self) -> int:
+        """Number of result sets that have two arms."""
+        return sum(bool(source.results.label) for source in self.sources) // 2
 
     @cached_property
     def run_metrics(self) -> pl.DataFrame:
@@ -186,7 +221,8 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
     if not mix_simulated:
         require_one_kind(result_sets)
     studies: dict[str, list[Source]] = {}
-    for name, results in zip(labels(result_sets), result_sets, strict=True):
+    arms = [arm for each in result_sets for arm in each.arms()]
+    for name, results in zip(labels(arms), arms, strict=True):
         label = marked_label(name, results)
         records = results.records()
         found = {record.run_id for record in records}
