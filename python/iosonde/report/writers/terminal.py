@@ -34,6 +34,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None) -
             _wrapped(console, f"{report.simulated.capitalize()}: {WARNING}.", style="yellow")
         for source in chapter.sources:
             _incomplete(source, console)
+        _comparison(chapter, console)
         _answer(chapter, console)
         if chapter.summary:
             _table(console, chapter.summary, list(chapter.summary.rows), title="Summary")
@@ -60,6 +61,14 @@ def _answer(chapter: Chapter, console: Console) -> None:
         if not answer.summary:
             _line(console, "No answer: too few complete runs.")
         _wrapped(console, f"Trust: {answer.trust.line}.", style="dim")
+
+
+def _comparison(chapter: Chapter, console: Console) -> None:
+    """Print the comparison of two systems, which answers the question of an A/B run."""
+    if chapter.comparison:
+        _heading(console, "Comparison")
+    for line in chapter.comparison:
+        _wrapped(console, f"{line}.", first="- ", rest="  ")
 
 
 def _findings(chapter: Chapter, console: Console) -> None:
