@@ -4,14 +4,15 @@ usage: python bench/regression_power.py [--checks 200] [--seed 1]
 
 Each check draws baseline sessions and one candidate session of a study with 40 cells (20 rates, 20 latencies), five
 runs per case. A run's logarithm is the cell's value plus a session effect plus run noise, both normal. Session effects
-are independent between cells, or common to all cells of a session. The loss is planted in one case (its rate and its
-latency), or in all. Printed as Markdown for docs/regression.md.
+are independent between cells, common to all cells of a session, or common to each half of them. The loss is planted in
+one case (its rate and its latency), or in all. Printed as Markdown for docs/regression.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,7 @@ class Scenario:
     allow: float
     loss: float = 0.0
     everywhere: bool = False
-    common: bool = False
+    effects: str = "independent"
     run_noise: float = 0.01
     session_noise: float = 0.01
 
@@ -42,24 +43,33 @@ class Scenario:
         where = (
             "no loss" if not self.loss else f"{100 * self.loss:g} % in {'all cases' if self.everywhere else 'one case'}"
         )
-        effects = "common" if self.common else "independent"
-        return f"{self.baselines} | {100 * self.allow:g} % | {100 * self.session_noise:g} %, {effects} | {where}"
+        return f"{self.baselines} | {100 * self.allow:g} % | {100 * self.session_noise:g} %, {self.effects} | {where}"
 
 
 def session(random: np.random.Generator, scenario: Scenario, *, candidate: bool) -> Session:
     """Draw one session."""
-    common = random.normal(0, scenario.session_noise)
+    common = random.normal(0, scenario.session_noise, 2)
     values = {}
     for case in range(CASES):
         affected = candidate and (scenario.everywhere or case == 0)
         for metric, sign in ((RATE, 1), (LATENCY, -1)):
-            effect = common if scenario.common else random.normal(0, scenario.session_noise)
+            effect = _effect(random, scenario, common, case)
             loss = math.log1p(-scenario.loss) if affected else 0.0
             logs = sign * (effect + loss) + random.normal(0, scenario.run_noise, RUNS)
             values[f"case-{case}", metric] = SessionValue(
                 mean_log=float(logs.mean()), runs=RUNS, run_variance=float(logs.var(ddof=1)), verdict=""
             )
     return Session(name="", values=values, parameters={f"case-{case}": {} for case in range(CASES)})
+
+
+def _effect(random: np.random.Generator, scenario: Scenario, common: Sequence[float], number: int) -> float:
+    match scenario.effects:
+        case "common":
+            return common[0]
+        case "common by half":
+            return common[number % 2]
+        case _:
+            return float(random.normal(0, scenario.session_noise))
 
 
 def checks(scenario: Scenario, count: int, seed: int) -> list[list[Cell]]:
@@ -82,14 +92,14 @@ def regressions(cells: list[Cell]) -> list[Cell]:
 
 
 SCENARIOS = [
-    Scenario(baselines=baselines, allow=allow, loss=loss, everywhere=everywhere, common=common)
+    Scenario(baselines=baselines, allow=allow, loss=loss, everywhere=everywhere, effects=effects)
     for baselines, allow, losses in (
         (1, 0.05, (0.0, 0.10, 0.20)),
         (3, 0.05, (0.0, 0.10)),
         (5, 0.05, (0.0, 0.10)),
         (10, 0.0, (0.0, 0.05)),
     )
-    for common in (False, True)
+    for effects in ("independent", "common", "common by half")
     for loss in losses
     for everywhere in ((False, True) if loss else (False,))
 ]

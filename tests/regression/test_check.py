@@ -22,15 +22,23 @@ RUNS = 5
 
 
 def sessions(
-    random: np.random.Generator, count: int, *, cells: int = 12, loss: float = 0.0, verdict: str = ""
+    random: np.random.Generator,
+    count: int,
+    *,
+    cells: int = 12,
+    loss: float = 0.0,
+    verdict: str = "",
+    common: bool = False,
+    everywhere: bool = False,
 ) -> list[Session]:
-    """Draw sessions whose runs and sessions vary by 1 %; the first cell loses `loss`."""
+    """Draw sessions whose runs and sessions vary by 1 %; the first cell, or every cell, loses `loss`."""
     found = []
     for _ in range(count):
         values = {}
+        effects = np.full(cells, random.normal(0, 0.01)) if common else random.normal(0, 0.01, cells)
         for cell in range(cells):
-            planted = math.log1p(-loss) if cell == 0 else 0.0
-            logs = math.log(1e5) + random.normal(0, 0.01) + planted + random.normal(0, 0.01, RUNS)
+            planted = math.log1p(-loss) if cell == 0 or everywhere else 0.0
+            logs = math.log(1e5) + effects[cell] + planted + random.normal(0, 0.01, RUNS)
             values[f"case-{cell}", "iops"] = SessionValue(
                 mean_log=float(logs.mean()), runs=RUNS, run_variance=float(logs.var(ddof=1)), verdict=verdict
             )
@@ -38,33 +46,39 @@ def sessions(
     return found
 
 
-def outcomes(loss: float, *, baselines: int, allow: float, checks: int) -> list[set[str]]:
+def outcomes(
+    loss: float, *, baselines: int, allow: float, checks: int, common: bool = False, everywhere: bool = False
+) -> list[set[str]]:
     random = np.random.default_rng(7)
     return [
         {
             cell.outcome if cell.case_id == "case-0" else f"other {cell.outcome}"
             for cell in decide(
-                sessions(random, baselines), sessions(random, 1, loss=loss), Settings(allow=allow, detect=0.15)
+                sessions(random, baselines, common=common),
+                sessions(random, 1, loss=loss, common=common, everywhere=everywhere),
+                Settings(allow=allow, detect=0.15),
             )
         }
         for _ in range(checks)
     ]
 
 
-def test_equal_systems_raise_no_alarm() -> None:
+@pytest.mark.parametrize("common", [False, True])
+def test_equal_systems_raise_no_alarm(common: bool) -> None:
     """At most 1 of 200 whole checks; `bench/regression_power.py` prints more."""
-    found = outcomes(0.0, baselines=5, allow=0.05, checks=200)
+    found = outcomes(0.0, baselines=5, allow=0.05, checks=200, common=common)
     assert sum(bool(each & {"regression", "other regression"}) for each in found) <= 1
 
 
-def test_a_loss_of_ten_percent_is_found() -> None:
-    found = outcomes(0.10, baselines=5, allow=0.05, checks=100)
+@pytest.mark.parametrize(("common", "everywhere"), [(False, False), (True, False), (True, True)])
+def test_a_loss_of_ten_percent_is_found(common: bool, everywhere: bool) -> None:
+    found = outcomes(0.1, baselines=5, allow=0.05, checks=100, common=common, everywhere=everywhere)
     assert sum("regression" in each for each in found) >= 95
-    assert not any("other regression" in each for each in found)
 
 
-def test_a_loss_of_five_percent_is_found_with_ten_baselines_and_no_allowance() -> None:
-    found = outcomes(0.05, baselines=10, allow=0.0, checks=100)
+@pytest.mark.parametrize(("common", "everywhere"), [(False, False), (True, False), (True, True)])
+def test_a_loss_of_five_percent_is_found_with_ten_baselines_and_no_allowance(common: bool, everywhere: bool) -> None:
+    found = outcomes(0.05, baselines=10, allow=0.0, checks=100, common=common, everywhere=everywhere)
     assert sum("regression" in each for each in found) >= 80
 
 

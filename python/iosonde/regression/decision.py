@@ -1,9 +1,18 @@
 """Decide for each cell whether it is slower than its baselines.
 
-A cell regresses when two conditions hold: the one-sided 95 % bound of its loss exceeds the allowance, and its loss
-differs from zero at a false discovery rate of `false_alarms` over all cells (Benjamini and Hochberg 1995). Otherwise it
-passes, unless the check had too little power to say so: it is undecided when a loss of `detect` would have been missed
-with a probability above 10 %, or when the measured loss exceeds the allowance without proof.
+A session shifts all its cells by a common amount, and each cell by an amount of its own. The common shift is known from
+as few values as there are sessions; the cells' own shifts are known from all of them. So a loss is looked for in two
+ways, each with half of the false alarms:
+
+- in the *common shift* (median over the cells of a metric), tested once for each metric. A cell regresses if that test
+  is significant and the one-sided 95 % bound of the cell's whole loss exceeds the allowance;
+- in a cell *against the others* (its loss less the common shift), tested for all cells at a false discovery rate
+  (Benjamini and Hochberg 1995). A cell regresses if that test is significant, the one-sided 95 % bound of this excess
+  exceeds the allowance, and so does its whole loss as measured.
+
+Where the baselines show no common shift (or fewer than three baselines or five cells), only the whole loss is tested.
+A cell passes, unless the check had too little power: it is undecided when a loss of `detect`, in this cell or in all,
+would have been missed with a probability above 10 %, or when the measured loss exceeds the allowance without proof.
 """
 
 from __future__ import annotations
@@ -15,14 +24,17 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.stats import false_discovery_control
+from scipy.stats import chi2, false_discovery_control
 from scipy.stats import t as student
 
-from iosonde.comparison.variance import SessionVariance, session_variances
+from iosonde.comparison.variance import Floats, SessionVariance, session_variances
 from iosonde.regression.sessions import CellKey, Session, SessionValue, better
 
 CONFIDENCE = 0.95
 POWER = 0.9
+SEPARABLE_SESSIONS = 3
+SEPARABLE_CELLS = 5
+"""From so many baseline sessions and cells on, the common shift of a session is separated from the cells' own."""
 COMPARABLE = ("", "device-limited", "harness-limited")
 """Verdicts of runs whose rate belongs to the system; disturbed and cache-served runs decide nothing."""
 
@@ -101,15 +113,45 @@ def loss_of(cell: Cell) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Loss:
+    """A loss in natural logarithms, with its standard error and the degrees of freedom of that."""
+
+    loss: float
+    error: float
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """One-sided, of the hypothesis that nothing was lost; without any variance every difference is certain."""
+        score = self.loss / self.error if self.error else math.copysign(math.inf, self.loss) if self.loss else 0.0
+        return float(student.sf(score, self.degrees))
+
+    def exceeds(self, allowed: float) -> bool:
+        """Whether the one-sided 95 % bound exceeds the allowance."""
+        return self.loss - self.error * _quantile(CONFIDENCE, self.degrees) > allowed
+
+    def detectable(self, allowed: float, p_value: float) -> float:
+        """The loss that meets the bound, and a test at this level, with 90 % probability."""
+        power = _quantile(POWER, self.degrees)
+        needed = max(
+            allowed + self.error * _quantile(CONFIDENCE, self.degrees),
+            self.error * _quantile(1 - p_value, self.degrees),
+        )
+        return needed + self.error * power
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Difference:
-    """The loss in natural logarithms, with its standard error."""
+    """The loss of a cell: the whole, and its parts where they are separated."""
 
     key: CellKey
     baseline: float
     candidate: float
-    loss: float
-    error: float
-    degrees: float
+    whole: _Loss
+    own: _Loss
+    """Against the other cells; the whole where it is not separated."""
+    common: _Loss | None
+    """Of all cells of the metric."""
 
 
 def decide(baselines: Sequence[Session], candidates: Sequence[Session], settings: Settings) -> list[Cell]:
@@ -154,22 +196,70 @@ def _differences(keys: list[CellKey], baselines: Sequence[Session], candidates: 
     """Compare the session means of cells that share a metric."""
     before = np.array([[session.values[key].mean_log for session in baselines] for key in keys])
     after = np.array([[session.values[key].mean_log for session in candidates] for key in keys])
-    found = []
-    for row, (key, variance) in enumerate(zip(keys, session_variances(before), strict=True)):
-        values = [session.values[key] for session in candidates]
-        reference = [session.values[key] for session in baselines]
-        change = float(after[row].mean() - before[row].mean())
-        found.append(
-            _Difference(
-                key=key,
-                baseline=math.exp(before[row].mean()),
-                candidate=math.exp(after[row].mean()),
-                loss=-change if better(key[1]) == "higher" else change,
-                error=_standard_error(variance, reference, values),
-                degrees=variance.degrees,
-            )
+    sign = -1 if better(keys[0][1]) == "higher" else 1
+    losses = sign * (after.mean(axis=1) - before.mean(axis=1))
+    shifts = _common_shifts(before)
+    common = _common_loss(shifts, float(np.median(losses)), len(candidates)) if shifts.any() else None
+    variances = session_variances(before - shifts)
+    return [
+        _Difference(
+            key=key,
+            baseline=math.exp(before[row].mean()),
+            candidate=math.exp(after[row].mean()),
+            whole=_whole(float(losses[row]), own, common),
+            own=own,
+            common=common,
         )
-    return found
+        for row, key in enumerate(keys)
+        for own in [_own_loss(key, float(losses[row]), variances[row], common, baselines, candidates)]
+    ]
+
+
+def _common_shifts(before: Floats) -> Floats:
+    """Return the shift of each baseline session that all its cells share; zeros where the baselines show none.
+
+    The median over independent cells varies too, with pi / 2 times the variance of their mean. Shifts are separated
+    only where they vary significantly more than that.
+    """
+    cells, sessions = before.shape
+    nothing: Floats = np.zeros(sessions)
+    if sessions < SEPARABLE_SESSIONS or cells < SEPARABLE_CELLS:
+        return nothing
+    centered = before - before.mean(axis=1, keepdims=True)
+    shifts: Floats = np.median(centered, axis=0)
+    by_chance = math.pi / 2 * float((centered - shifts).var(axis=1, ddof=1).mean()) / cells
+    most = by_chance * float(chi2.ppf(CONFIDENCE, sessions - 1)) / (sessions - 1)
+    return shifts if float(shifts.var(ddof=1)) > most else nothing
+
+
+def _common_loss(shifts: Floats, loss: float, candidates: int) -> _Loss:
+    """Return the loss that all cells share; `shifts` are those of the baseline sessions."""
+    count = len(shifts)
+    error = math.sqrt(float(shifts.var(ddof=1)) * (1 / count + 1 / candidates))
+    return _Loss(loss=loss, error=error, degrees=count - 1)
+
+
+def _own_loss(
+    key: CellKey,
+    loss: float,
+    variance: SessionVariance,
+    common: _Loss | None,
+    baselines: Sequence[Session],
+    candidates: Sequence[Session],
+) -> _Loss:
+    values = [[session.values[key] for session in group] for group in (baselines, candidates)]
+    excess = loss - (common.loss if common else 0.0)
+    return _Loss(loss=excess, error=_standard_error(variance, *values), degrees=variance.degrees)
+
+
+def _whole(loss: float, own: _Loss, common: _Loss | None) -> _Loss:
+    """Return the whole loss: the variances of both parts add up (Satterthwaite 1946)."""
+    if common is None:
+        return own
+    variances = [(part.error**2, part.degrees) for part in (own, common)]
+    total = sum(variance for variance, _ in variances)
+    squares = sum(variance**2 / degrees for variance, degrees in variances)
+    return _Loss(loss=loss, error=math.sqrt(total), degrees=total**2 / squares if squares else math.inf)
 
 
 def _standard_error(
@@ -189,37 +279,46 @@ def _standard_error(
 def _decided(differences: Sequence[_Difference], settings: Settings) -> list[tuple[CellKey, Cell]]:
     if not differences:
         return []
-    scores = [_score(each) for each in differences]
-    p_values = student.sf(scores, [each.degrees for each in differences])
-    adjusted = false_discovery_control(p_values, method="bh")
+    adjusted = false_discovery_control([each.own.p_value for each in differences], method="bh")
+    shifts = {each.key[1]: each.common for each in differences if each.common}
+    p_shifts = false_discovery_control([each.p_value for each in shifts.values()], method="bh") if shifts else []
+    p_common = dict(zip(shifts, map(float, p_shifts), strict=True))
+    hypotheses = _Hypotheses(cells=len(differences), metrics=len(shifts), ways=2 if shifts else 1)
     return [
-        (each.key, _cell(each, float(p_value), settings, len(differences)))
+        (each.key, _cell(each, float(p_value), p_common.get(each.key[1], 1.0), settings, hypotheses))
         for each, p_value in zip(differences, adjusted, strict=True)
     ]
 
 
-@lru_cache(maxsize=64)
+@dataclass(frozen=True, kw_only=True)
+class _Hypotheses:
+    """How many tests the check makes."""
+
+    cells: int
+    metrics: int
+    ways: int
+    """2 where losses are looked for in the common shift too."""
+
+
+@lru_cache(maxsize=4096)
 def _quantile(probability: float, degrees: float) -> float:
     """Return a quantile of Student's t distribution; cells of one metric share their degrees of freedom."""
     return float(student.ppf(probability, degrees))
 
 
-def _score(each: _Difference) -> float:
-    """Return the loss in standard errors; without any variance every difference is certain."""
-    if each.error:
-        return each.loss / each.error
-    return math.copysign(math.inf, each.loss) if each.loss else 0.0
-
-
-def _cell(each: _Difference, p_value: float, settings: Settings, cells: int) -> Cell:
+def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, hypotheses: _Hypotheses) -> Cell:
     allowed = _allowed(each.key[1], settings)
-    margin = each.error * _quantile(CONFIDENCE, each.degrees)
-    regressed = each.loss - margin > allowed and p_value <= settings.false_alarms
-    detectable = _detectable(each, allowed, settings, cells)
+    p_own = min(1.0, hypotheses.ways * p_own)
+    p_common = min(1.0, hypotheses.ways * p_common)
+    by_own = p_own <= settings.false_alarms and each.own.exceeds(allowed) and each.whole.loss > allowed
+    by_common = p_common <= settings.false_alarms and each.whole.exceeds(allowed)
+    regressed = by_own or by_common
+    detectable = _detectable(each, allowed, settings, hypotheses)
     reason = "" if regressed else _undecided(each, detectable, allowed, settings)
     outcome: Outcome = "regression" if regressed else "undecided" if reason else "pass"
     sign = -1 if better(each.key[1]) == "higher" else 1
-    ends = sorted((math.expm1(sign * (each.loss - margin)), math.expm1(sign * (each.loss + margin))))
+    margin = each.whole.error * _quantile(CONFIDENCE, each.whole.degrees)
+    ends = sorted((math.expm1(sign * (each.whole.loss - margin)), math.expm1(sign * (each.whole.loss + margin))))
     return Cell(
         case_id=each.key[0],
         metric=each.key[1],
@@ -227,10 +326,10 @@ def _cell(each: _Difference, p_value: float, settings: Settings, cells: int) -> 
         reason=reason,
         baseline=each.baseline,
         candidate=each.candidate,
-        change=math.expm1(sign * each.loss),
+        change=math.expm1(sign * each.whole.loss),
         low=ends[0],
         high=ends[1],
-        p_value=p_value,
+        p_value=min(p_own, p_common),
         detectable=detectable,
     )
 
@@ -239,7 +338,7 @@ def _undecided(each: _Difference, detectable: float, allowed: float, settings: S
     """Return why the absence of a regression is not shown; empty where it is."""
     what = "loss" if better(each.key[1]) == "higher" else "increase"
     wanted = settings.detect if what == "loss" else 2 * settings.detect
-    if 0 < allowed < each.loss:
+    if 0 < allowed < each.whole.loss:
         return f"the {what} exceeds the allowance, but not with 95 % confidence"
     if detectable > wanted:
         return f"{what}s below {100 * detectable:.0f} % would be missed; repeat the runs or add baselines"
@@ -251,10 +350,14 @@ def _allowed(metric: str, settings: Settings) -> float:
     return -math.log1p(-settings.allow) if better(metric) == "higher" else math.log1p(settings.allow_latency)
 
 
-def _detectable(each: _Difference, allowed: float, settings: Settings, cells: int) -> float:
-    """Return the loss that this cell alone would show with 90 % probability, both conditions taken together."""
-    power = _quantile(POWER, each.degrees)
-    by_bound = allowed + each.error * (_quantile(CONFIDENCE, each.degrees) + power)
-    by_rate = each.error * (_quantile(1 - settings.false_alarms / cells, each.degrees) + power)
-    loss = max(by_bound, by_rate)
+def _detectable(each: _Difference, allowed: float, settings: Settings, hypotheses: _Hypotheses) -> float:
+    """Return the loss that would be found with 90 % probability, whether this cell or all cells had it."""
+    level = settings.false_alarms / hypotheses.ways
+    alone = each.own.detectable(allowed, level / hypotheses.cells)
+    measured = allowed + each.whole.error * _quantile(POWER, each.whole.degrees)
+    everywhere = 0.0
+    if each.common:
+        bound = each.whole.detectable(allowed, 0.5)
+        everywhere = max(bound, each.common.detectable(0.0, level / hypotheses.metrics))
+    loss = max(alone, measured, everywhere)
     return -math.expm1(-loss) if better(each.key[1]) == "higher" else math.expm1(loss)
