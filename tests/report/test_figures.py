@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from iosonde.report import figures, save_figures
 from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.content.report import Chapter, collect
-from iosonde.report.writers.html import _json, differences
+from iosonde.report.writers.document import embedded_json
+from iosonde.report.writers.html import differences
 from iosonde.results import ResultSet
 
 
@@ -260,7 +261,7 @@ def _set(place: Any, path: list[Any], value: Any) -> Any:
 def test_data_in_the_page_cannot_end_their_element(text: str) -> None:
     import json
 
-    written = _json([text, "</script><!--"])
+    written = embedded_json([text, "</script><!--"])
     assert not set("<>&\u2028\u2029") & set(written)
     assert json.loads(written) == [text, "</script><!--"]
 

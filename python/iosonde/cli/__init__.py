@@ -31,6 +31,8 @@ COMMANDS = (
     "report",
     "compare",
     "check",
+    "library",
+    "history",
     "sql",
     "export",
     "import",

@@ -10,7 +10,7 @@ EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
     EXIT_OK: "Success.",
-    EXIT_ERROR: "An error or a failed check; `check`: a regression.",
+    EXIT_ERROR: "An error or a failed check; `check`: a regression; `history`: a loss.",
     EXIT_USAGE: "Wrong usage; `check`: undetermined.",
     EXIT_RUNS_FAILED: "Most runs of the study failed. The result set is kept.",
     EXIT_INTERRUPTED: "Stopped by Ctrl-C or SIGTERM. Completed runs are kept.",

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,8 +68,11 @@ class _DamagedError(Exception):
     """A file cannot be trusted; the text names it and the reason."""
 
 
-def read_contents(path: Path, plan: Plan) -> Contents:
-    """Read every environment and record; what is skipped is in `problems`."""
+def read_contents(path: Path, plan: Plan, *, tables: bool = True) -> Contents:
+    """Read every environment and record; what is skipped is in `problems`.
+
+    Without `tables` only the records themselves are checked: `read_tables` checks each table that it reads.
+    """
     contents = Contents()
     with Directory.open(path) as directory:
         for name in directory.names():
@@ -82,8 +85,49 @@ def read_contents(path: Path, plan: Plan) -> Contents:
         for records in _subdirectory(directory, "records", contents):
             for name in records.names():
                 with _skipping(path / "records" / name, contents):
-                    _read_attempt(records, name, plan, contents)
+                    _read_attempt(records, name, plan, contents, tables=tables)
     return contents
+
+
+def read_tables(
+    path: Path, record_names: Sequence[str], wanted: Mapping[str, Sequence[str]]
+) -> dict[str, pl.DataFrame]:
+    """Read columns of tables of several records at once, without SQL; `ResultsError` if any is damaged."""
+    contents: dict[str, list[bytes]] = {name: [] for name in wanted}
+    with Directory.open(path) as directory, directory.subdirectory("records") as records:
+        for record in record_names:
+            try:
+                with records.subdirectory(record) as found:
+                    sums = _read_manifest(found)
+                    for name, files in contents.items():
+                        files.append(_checked_file(found, f"{name}.parquet", sums))
+            except (OSError, _DamagedError) as error:
+                raise _damaged_table(path, path / "records" / record, error) from error
+    try:
+        return {name: _joined(name, files, wanted[name]) for name, files in contents.items()}
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _damaged_table(path, path / "records", error) from error
+
+
+def _joined(name: str, files: list[bytes], columns: Sequence[str]) -> pl.DataFrame:
+    empty = pl.DataFrame(schema={each: RECORD_TABLES[name][each] for each in columns})
+    return empty.vstack(pl.read_parquet(files, columns=list(columns))) if files else empty
+
+
+def _damaged_table(path: Path, place: Path, error: BaseException) -> ResultsError:
+    return ResultsError(
+        f"a table of `{place}` is damaged",
+        where=first_line(error),
+        hint=f"`iosonde report {path}` names every damaged record",
+    )
+
+
+def _checked_file(directory: Directory, name: str, sums: Mapping[str, str] | None) -> bytes:
+    """Read a file of a record; its checksum must be the one of the manifest, if there is one."""
+    content = directory.read(name)
+    if sums is not None and hashlib.sha256(content).hexdigest() != sums.get(name):
+        raise _DamagedError(f"`{directory.path / name}` was modified: its SHA-256 differs from the manifest")
+    return content
 
 
 def read_plan(path: Path) -> Plan:
@@ -183,7 +227,7 @@ def _read_environment(environments: Directory, name: str, contents: Contents) ->
     contents.environments[stem] = facts
 
 
-def _read_attempt(records: Directory, name: str, plan: Plan, contents: Contents) -> None:
+def _read_attempt(records: Directory, name: str, plan: Plan, contents: Contents, *, tables: bool) -> None:
     match = _ATTEMPT.fullmatch(name)
     path = records.path / name
     if not match or not plan.case_of(match["run_id"]) or not records.is_directory(name):
@@ -192,27 +236,33 @@ def _read_attempt(records: Directory, name: str, plan: Plan, contents: Contents)
     run_id, attempt = match["run_id"], int(match["attempt"] or 1)
     contents.attempts[run_id] = max(attempt, contents.attempts.get(run_id, 0))
     with records.subdirectory(name) as directory:
-        contents.add(_read_record(directory, run_id, attempt, plan))
+        contents.add(_read_record(directory, run_id, attempt, plan, tables=tables))
 
 
-def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan) -> Record:
+def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *, tables: bool) -> Record:
     sums = _read_manifest(directory)
     record = _record_of(directory, sums, run_id, attempt)
-    names = [f"{name}.parquet" for name in (*RECORD_TABLES, *WORKLOAD_TABLES)]
-    present = set(directory.names())
-    for name, schema in zip(names, (*RECORD_TABLES.values(), *WORKLOAD_TABLES.values()), strict=True):
-        if name in present or name.removesuffix(".parquet") in RECORD_TABLES:
-            with _naming(directory.path / name):
-                _check_table(directory, name, schema, sums)
+    if tables:
+        _check_tables(directory, sums)
     case = plan.case_of(run_id)
     planned = plan.planned_case_id(run_id)
     assert case, "checked by the caller"
     own = record.case_id.removeprefix(f"{PREPARATION}/")
     if record.arm != case.arm or (own != planned if planned else not own.startswith(case.case_id)):
         raise _DamagedError(f"`{directory.path}` is of another case: `{record.case_id}`")
-    with _naming(directory.path / "record.json"):
-        frames.check(record)
+    if tables:
+        with _naming(directory.path / "record.json"):
+            frames.check(record)
     return record
+
+
+def _check_tables(directory: Directory, sums: Mapping[str, str] | None) -> None:
+    names = [f"{name}.parquet" for name in (*RECORD_TABLES, *WORKLOAD_TABLES)]
+    present = set(directory.names())
+    for name, schema in zip(names, (*RECORD_TABLES.values(), *WORKLOAD_TABLES.values()), strict=True):
+        if name in present or name.removesuffix(".parquet") in RECORD_TABLES:
+            with _naming(directory.path / name):
+                _check_table(directory, name, schema, sums)
 
 
 def _record_of(directory: Directory, sums: Mapping[str, str] | None, run_id: str, attempt: int) -> Record:

@@ -12,7 +12,7 @@ import importlib
 import io
 import json
 import os
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -25,7 +25,15 @@ from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
 from iosonde.results import files, frames, known
 from iosonde.results.files import Directory
-from iosonde.results.reading import Contents, first_line, manifest, read_contents, read_plan, record_name
+from iosonde.results.reading import (
+    Contents,
+    first_line,
+    manifest,
+    read_contents,
+    read_plan,
+    read_tables,
+    record_name,
+)
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
 
 if TYPE_CHECKING:
@@ -47,6 +55,7 @@ class ResultSet:
         self.whole_plan = plan
         """The plan with both arms, where it is one of two."""
         self._writable: Directory | None = None
+        self._tables = True
         self.memo: dict[Hashable, Any] = {}
         """Values that others derived from records, which never change; each chooses its own keys."""
 
@@ -76,6 +85,13 @@ class ResultSet:
         """Open a result set to read it, or to continue it under `lock`."""
         path = Path(directory).absolute()
         return cls(path, read_plan(path))
+
+    @classmethod
+    def open_records(cls, directory: Path | str) -> ResultSet:
+        """Open a result set for its records alone, which is fast; of its tables only `tables` may be used."""
+        opened = cls.open(directory)
+        opened._tables = False
+        return opened
 
     def __repr__(self) -> str:
         return f"ResultSet({str(self.directory)!r}, {len(self.records())} of {len(self.known_runs())} runs)"
@@ -251,6 +267,11 @@ class ResultSet:
             return [path for path in paths if (self.directory / "records" / path).is_file()]
         return paths
 
+    def tables(self, wanted: Mapping[str, Sequence[str]]) -> dict[str, pl.DataFrame]:
+        """Return columns of tables of all completed runs, checked against the manifests, without SQL."""
+        names = [record_name(each.run_id, each.attempt) for each in self.records() if each.outcome == "complete"]
+        return read_tables(self.directory, names, wanted)
+
     def known_runs(self) -> list[Run]:
         """The runs of the plan, and those that procedures have decided on, in the order of execution."""
         planned = {run.run_id for run in self.plan.runs}
@@ -360,7 +381,7 @@ class ResultSet:
 
     @cached_property
     def _contents(self) -> Contents:
-        return read_contents(self.directory, self.plan)
+        return read_contents(self.directory, self.plan, tables=self._tables)
 
 
 def load(directory: Path | str) -> ResultSet:

@@ -9,7 +9,6 @@ even markup that slipped through the escaping could not act. Jinja escapes all t
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import zlib
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.table import folded
 from iosonde.report.material.quantities import case_name
 from iosonde.report.material.result_sets import WARNING, loop_text
+from iosonde.report.writers.document import embedded_json, policy, stylesheet, template_of
 
 if TYPE_CHECKING:
     from iosonde.report.charts.figure import Figure
@@ -37,23 +37,19 @@ RUN_COLUMNS = ("bandwidth", "iops", "ops_per_sec", "completion_latency_ns_mean",
 
 def render(report: Report) -> str:
     """Return the page."""
-    from jinja2 import Environment, StrictUndefined
-
     page = resources.files("iosonde.report.writers") / "page"
-    style, script = (page / "report.css").read_text(), (page / "report.js").read_text()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:], "folded": folded}
-    template = environment.from_string((page / "report.html").read_text())
+    script = (page / "report.js").read_text()
+    template = template_of((page / "report.html").read_text(), folded=folded)
     library = chart_library()
     text = template.render(
         report=report,
-        policy=_policy(library, script),
-        style=style,
+        policy=policy(library, script),
+        style=stylesheet(),
         dark_style=theme.dark_style(),
         library=_packed(library),
         script=script,
-        data=_json(_data(report)),
-        runs=_json(dict(_runs(report))),
+        data=embedded_json(_data(report)),
+        runs=embedded_json(dict(_runs(report))),
         simulated_meaning=WARNING,
         panels=svg.panels,
         legends=svg.legends,
@@ -77,25 +73,6 @@ def chart_library() -> str:
 def _packed(text: str) -> str:
     """Compress text for the page, in base 64."""
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-def _policy(*scripts: str) -> str:
-    """Allow our scripts by their hashes and our styles; nothing from elsewhere, and no text that becomes code."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:"
-
-
-def _json(data: Any) -> str:
-    """Write JSON that a script element cannot end early and that no parser takes for markup."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return (
-        text.replace("<", "\\u003c")
-        .replace(">", "\\u003e")
-        .replace("&", "\\u0026")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
 
 
 def _data(report: Report) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""`iosonde history`: metrics over time, with change points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iosonde.cli import reference
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import print_json
+
+
+def command(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Directory with result sets, at any depth.")
+    ] = Path("iosonde-results"),
+    study: Annotated[str | None, typer.Option("--study", metavar="NAME", help="Only this study.")] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="NAME", help="Only this target, device model or shortened serial number."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", metavar="NAME", help="Only this metric, such as `iops`.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Page to write (default `history.html` in DIR)."),
+    ] = None,
+    fail_on_loss: Annotated[
+        int | None,
+        typer.Option(
+            "--fail-on-loss", metavar="N", min=1, help="Exit with 1 if a metric got worse within the last N sessions."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, write nothing.")] = False,
+) -> None:
+    """Show every metric over time, with the points where its level changed.
+
+    Sessions are grouped by study, profile, target and devices; changes of firmware, kernel, iosonde and configuration
+    are marked. Exit codes: 0 history shown; with `--fail-on-loss` 1 a loss, 2 an error.
+    """
+    from iosonde.errors import IosondeError
+
+    try:
+        lost = _show(directory, study, target, metric, output, fail_on_loss, as_json=as_json)
+    except IosondeError as error:
+        if fail_on_loss is None:
+            raise
+        messages.warning(f"error: {error}")
+        raise typer.Exit(reference.EXIT_USAGE) from None  # 1 would be read as a loss
+    if lost:
+        raise typer.Exit(reference.EXIT_ERROR)
+
+
+def _show(
+    directory: Path,
+    study: str | None,
+    target: str | None,
+    metric: str | None,
+    output: Path | None,
+    fail_on_loss: int | None,
+    *,
+    as_json: bool,
+) -> bool:
+    """Show the history; returns whether a metric got worse within the last sessions asked for."""
+    from iosonde.history import history, sentences
+    from iosonde.history.page import render
+    from iosonde.library import index
+    from iosonde.library.page import require_outside
+    from iosonde.library.write import write_page
+
+    path = output or directory / "history.html"
+    if not as_json:
+        require_outside(path)
+    found = history(index(directory), study=study, target=target, metric=metric)
+    for problem in found.problems:
+        messages.warning(f"warning: {problem}")
+    if as_json:
+        print_json(sentences.document(found))
+    else:
+        print("\n".join(sentences.lines(found)))
+        write_page(path, render(found))
+        messages.info(str(path))
+    return bool(fail_on_loss and found.losses(fail_on_loss))

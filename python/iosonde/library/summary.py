@@ -1,0 +1,214 @@
+"""One result set in a few facts: what an index lists and what a history follows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict
+
+from iosonde.findings.answer import trust_of
+from iosonde.library import context
+from iosonde.metrics import wording
+from iosonde.metrics.bulk import METRICS, bulk_metrics
+from iosonde.metrics.registry import METRICS as REGISTRY
+from iosonde.metrics.scopes import overall
+from iosonde.plan import PREPARATION
+from iosonde.regression.sessions import session_values
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.study.model import Study
+
+Medians = Mapping[str, Mapping[str, float]]
+"""Metric, case, median."""
+
+HEADLINES = 3
+"""At most so many headline metrics of a study."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Headline(_Frozen):
+    """The best median of a metric over the cases of a study."""
+
+    metric: str
+    case_id: str
+    value: float
+    text: str
+
+
+class SessionCell(_Frozen):
+    """What one session measured of a case: the mean of the logarithms of a metric over its runs."""
+
+    case_id: str
+    metric: str
+    mean_log: float
+    runs: int
+    run_variance: float
+    verdict: str
+
+
+class Summary(_Frozen):
+    """One result set."""
+
+    path: str
+    """Relative to the indexed directory."""
+    study: str
+    title: str
+    profile: str
+    target: str
+    simulated: bool
+    devices: list[context.Device]
+    kernel: str
+    software: str
+    started_at: str
+    ended_at: str
+    complete: int
+    runs: int
+    headlines: list[Headline]
+    verdict: str
+    """The most frequent verdict of its runs; empty where none was judged."""
+    trust: str
+    report: str
+    """Name of its report in the directory; empty where there is none."""
+    problems: list[str]
+    """Damaged and foreign files in it."""
+    facts: dict[str, str]
+    """Machine, software and configuration by name, for comparison with other sessions."""
+    loads: dict[str, str]
+    """Case to the words for its load."""
+    parameters: dict[str, str]
+    """Case to a checksum of its parameters: equal where the same was measured."""
+    cells: list[SessionCell]
+
+
+def summarise(result_sets: Mapping[str, ResultSet]) -> list[Summary]:
+    """Return the summary of each result set, by its relative path; they share one pass over their tables."""
+    metrics = bulk_metrics(result_sets).filter(pl.col("part") != PREPARATION)
+    by_set = metrics.partition_by("result_set", as_dict=True, include_key=True)
+    medians = _medians(metrics)
+    return [
+        _summary(path, each, by_set.get((path,), metrics.clear()), medians.get(path, {}))
+        for path, each in result_sets.items()
+    ]
+
+
+def _summary(path: str, results: ResultSet, metrics: pl.DataFrame, medians: Medians) -> Summary:
+    records = [record for record in results.records() if record.part != PREPARATION]
+    verdicts = {record.run_id: record.verdict.kind for record in records if record.verdict}
+    study = Study.model_validate(results.plan.study)
+    environment = context.environment_of(results.environments(), records)
+    values = session_values(metrics, verdicts)
+    cases = {record.case_id: record for record in records if not record.control}
+    return Summary(
+        path=path,
+        study=results.plan.study_name,
+        title=study.title,
+        profile=results.plan.profile,
+        target=results.plan.target,
+        simulated=results.simulated,
+        devices=context.devices_of(records),
+        kernel=context.kernel_of(environment),
+        software=context.software_of(environment),
+        started_at=min((record.started_at for record in records), default=""),
+        ended_at=max((record.ended_at for record in records), default=""),
+        complete=sum(record.outcome == "complete" for record in records),
+        runs=len({*(run.run_id for run in results.plan.runs), *(record.run_id for record in records)}),
+        headlines=list(_headlines(study, medians)),
+        verdict=Counter(verdicts.values()).most_common(1)[0][0] if verdicts else "",
+        trust=_trust(metrics, records, simulated=results.simulated),
+        report=_report_in(results.directory),
+        problems=results.problems,
+        facts=context.facts_of(environment, records, results.plan.settings),
+        loads={case_id: _load(record) for case_id, record in cases.items()},
+        parameters={case_id: context.checksum(record.parameters) for case_id, record in cases.items()},
+        cells=[
+            SessionCell(
+                case_id=case_id,
+                metric=metric,
+                mean_log=each.mean_log,
+                runs=each.runs,
+                run_variance=each.run_variance,
+                verdict=each.verdict,
+            )
+            for (case_id, metric), each in values.items()
+        ],
+    )
+
+
+def _trust(metrics: pl.DataFrame, records: Sequence[Record], *, simulated: bool) -> str:
+    outcomes = pl.DataFrame(
+        {
+            "outcome": [record.outcome for record in records],
+            "failure": [record.failure.code if record.failure else None for record in records],
+            "verdict": [record.verdict.kind if record.verdict else None for record in records],
+        },
+        schema={"outcome": pl.String, "failure": pl.String, "verdict": pl.String},
+    )
+    return replace(trust_of(metrics, outcomes), simulated=simulated).line
+
+
+def _medians(metrics: pl.DataFrame) -> Mapping[str, Medians]:
+    """Return the median of each metric and case of every result set."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    table = (
+        overall(metrics.filter(~pl.col("control")))
+        .group_by("result_set", "metric", "case_id", maintain_order=True)
+        .agg(pl.col("value").median())
+    )
+    for path, metric, case_id, value in table.iter_rows():
+        found.setdefault(path, {}).setdefault(metric, {})[case_id] = value
+    return found
+
+
+def _headlines(study: Study, medians: Medians) -> Iterator[Headline]:
+    """Yield the best case of each of the metrics that the study asks for first."""
+    for metric in [each for each in _asked(study) if each in medians][:HEADLINES]:
+        best = min if REGISTRY[metric].better == "lower" else max
+        case_id, value = best(medians[metric].items(), key=lambda each: each[1])
+        text = f"{wording.metric_words(metric)} {wording.value_text(metric, value)}"
+        yield Headline(metric=metric, case_id=case_id, value=value, text=wording.sentence(_once(text, metric)))
+
+
+def _once(text: str, metric: str) -> str:
+    """Drop the name of a metric that its unit repeats: `85.3 k IOPS` instead of `IOPS 85.3 k IOPS`."""
+    return text.removeprefix("IOPS ") if metric == "iops" else text
+
+
+def _asked(study: Study) -> list[str]:
+    """Return the metrics that the study's questions and figures name, the questions first."""
+    named = [each.metric for each in study.analysis]
+    named += [metric for view in study.views for metric in (view.y, view.x or "", *view.metrics)]
+    return [metric for metric in dict.fromkeys(named) if metric in METRICS]
+
+
+def _load(record: Record) -> str:
+    """Describe the load of a case: `4 KiB random reads, queue depth 16`."""
+    parameters = record.parameters
+    try:
+        words = wording.phrase(wording.load_words(parameters))
+    except (KeyError, TypeError, ValueError):
+        return record.case_id
+    sized = [
+        wording.level_words(name, parameters[name])
+        for name in ("jobs", "queue_depth")
+        if isinstance(parameters.get(name), int) and (name == "queue_depth" or parameters[name] > 1)
+    ]
+    known = {"block_size", "access", "io_mode", "read_fraction", "operation", "jobs", "queue_depth", "store", "phase"}
+    others = [f"{name} {_level_text(level)}" for name, level in record.levels.items() if name not in known]
+    return ", ".join([words, *sized, *others])
+
+
+def _level_text(level: Any) -> str:
+    return str(level.get("label", level)) if isinstance(level, dict) else str(level)
+
+
+def _report_in(directory: Path) -> str:
+    report = directory / "report.html"
+    return report.name if report.is_file() and not report.is_symlink() else ""

@@ -1,0 +1,53 @@
+"""What every HTML page of iosonde shares: its style sheet, escaping, the policy for scripts, JSON within a page.
+
+A page is one file that loads nothing. Jinja escapes all text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+def template_of(text: str, **filters: Callable[..., Any]) -> Template:
+    """Return a template that escapes what it is given and fails on undefined names."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:], **filters}
+    return environment.from_string(text)
+
+
+def stylesheet() -> str:
+    """Return the style sheet of reports, which other pages extend."""
+    return (resources.files("iosonde.report.writers") / "page" / "report.css").read_text()
+
+
+def policy(*scripts: str, connect: bool = False) -> str:
+    """Allow our scripts by their hashes and our styles; nothing from elsewhere, and no text that becomes code.
+
+    With `connect` a script may also ask the server that the page came from.
+    """
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
+    own = "; connect-src 'self'" if connect else ""
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:{own}"
+
+
+def embedded_json(data: Any) -> str:
+    """Write JSON that a script element cannot end early and that no parser takes for markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return (
+        text.replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )

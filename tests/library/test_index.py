@@ -1,0 +1,138 @@
+"""The index: what is found, what is skipped, and that its values are those of the result sets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_line import Iosonde
+from fabricate import result_set, small_study
+
+from iosonde.errors import ResultsError
+from iosonde.library import index
+from iosonde.library.context import facts_of
+from iosonde.library.indexing import Index
+from iosonde.library.page import link, render, require_outside
+from iosonde.metrics.bulk import METRICS, bulk_metrics
+from iosonde.metrics.metrics import run_metrics
+from iosonde.results import ResultSet
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two result sets at different depths, a link to one, a damaged one and a foreign directory."""
+    root = tmp_path_factory.mktemp("library")
+    result_set(root / "a", small_study(), seconds=2)
+    odd = root / "deep" / "odd <b>[a]* 100%#?"
+    result_set(odd, small_study(), seconds=2, speed=1.3, seed=2, model="OTHER SSD")
+    (odd / "report.html").write_text("<p>report</p>")
+    (root / "linked").symlink_to(root / "a")
+    shutil.copytree(root / "a", root / "modified")
+    (root / "modified" / "plan.json").write_text("{}")
+    (root / "foreign").mkdir()
+    (root / "foreign" / "notes.txt").write_text("nothing of ours")
+    return root
+
+
+@pytest.fixture(scope="module")
+def indexed(root: Path) -> Index:
+    return index(root)
+
+
+def test_result_sets_are_found_at_any_depth_and_links_are_not_followed(indexed: Index) -> None:
+    assert sorted(each.path for each in indexed.summaries) == ["a", "deep/odd <b>[a]* 100%#?"]
+
+
+def test_damaged_result_sets_are_named_and_skipped(indexed: Index, root: Path) -> None:
+    [problem] = indexed.problems
+    assert str(root / "modified") in problem and "modified after it was written" in problem
+
+
+def test_a_damaged_table_skips_its_result_set_alone(root: Path, tmp_path: Path) -> None:
+    for name in ("good", "bad"):
+        shutil.copytree(root / "a", tmp_path / name)
+    table = next((tmp_path / "bad" / "records").iterdir()) / "histograms.parquet"
+    table.write_bytes(table.read_bytes()[:-1])
+    found = index(tmp_path)
+    assert [each.path for each in found.summaries] == ["good"]
+    assert "SHA-256" in found.problems[0] and str(tmp_path / "bad") in found.problems[0]
+
+
+def test_a_summary_has_what_a_reader_looks_for(indexed: Index) -> None:
+    odd = next(each for each in indexed.summaries if each.path.startswith("deep"))
+    assert (odd.study, odd.target, odd.report) == ("fabricated", "/srv/test/iosonde.dat", "report.html")
+    assert [(each.model, each.firmware) for each in odd.devices] == [("OTHER SSD", "1.2.3")]
+    assert odd.complete == odd.runs == 13
+    assert odd.started_at.startswith("2026-01-02T03:00:00")
+    assert odd.trust == "No run has a verdict"
+
+
+def test_headlines_are_the_best_medians_of_what_the_study_asks(root: Path, indexed: Index) -> None:
+    results = ResultSet.open(root / "a")
+    medians = results.case_metrics.filter(~pl.col("control"), pl.col("operation") == "all")
+    summary = next(each for each in indexed.summaries if each.path == "a")
+    assert {each.metric for each in summary.headlines} >= {"iops", "completion_latency_ns_p99"}
+    for headline in summary.headlines:
+        values = medians.filter(pl.col("metric") == headline.metric)["median"]
+        best = values.min() if "latency" in headline.metric else values.max()
+        assert headline.value == pytest.approx(best)
+    assert summary.headlines[0].case_id in summary.loads
+
+
+def test_metrics_read_in_bulk_are_those_of_run_metrics(root: Path) -> None:
+    keys = ["run_id", "stream", "operation", "metric"]
+    results = ResultSet.open_records(root / "a")
+    expected = run_metrics(ResultSet.open(root / "a")).filter(pl.col("metric").is_in(METRICS)).sort(keys)
+    found = bulk_metrics({"x": results}).sort(keys)
+    assert len(found) > 100
+    assert found.select(keys).equals(expected.select(keys))
+    assert (found["value"] - expected["value"]).abs().max() == 0
+
+
+@pytest.mark.engine
+def test_many_result_sets_are_summarised_by_processes_with_the_same_outcome(
+    root: Path, indexed: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iosonde.library.indexing.ALONE", 1)
+    parallel = index(root)
+    assert parallel.summaries == indexed.summaries
+    assert parallel.problems == indexed.problems
+
+
+def test_links_are_relative_and_encoded(root: Path, indexed: Index, tmp_path: Path) -> None:
+    assert link(Path("/a/b c/[x]*?#%/report.html"), Path("/a/d")) == "./../b%20c/%5Bx%5D%2A%3F%23%25/report.html"
+    page = render(indexed, root)
+    assert 'href="./deep/odd%20%3Cb%3E%5Ba%5D%2A%20100%25%23%3F/report.html"' in page
+    assert "<b>[a]" not in page and "odd &lt;b&gt;[a]* 100%#?" in page
+
+
+def test_no_page_is_written_into_a_result_set(root: Path) -> None:
+    with pytest.raises(ResultsError, match="never changed"):
+        require_outside(root / "a" / "library.html")
+
+
+def test_a_name_that_is_no_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="not a directory"):
+        index(tmp_path / "missing")
+
+
+def test_facts_of_strangers_are_text_of_any_shape() -> None:
+    environments: Mapping[str, object] = {"kernel": "6.1", "cpu": {"mitigations": 3, "model": ["a", "b"]}}
+    assert facts_of(environments, [], {"io_mode": "buffered"}) == {"CPU": "a b", "setting io_mode": "buffered"}
+
+
+@pytest.mark.engine
+def test_the_command_writes_a_page_and_leaves_result_sets_alone(iosonde: Iosonde, root: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    done = iosonde("library", root, "--output", tmp_path / "index.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path / 'index.html'}\n"
+    assert "modified" in done.stderr and "2 result sets" in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+    listed = json.loads(iosonde("library", root, "--json").stdout)
+    assert [each["study"] for each in listed["result_sets"]] == ["fabricated", "fabricated"]
+    assert len(listed["skipped"]) == 1
