@@ -16,11 +16,11 @@ import numpy as np
 from iosonde.metrics.statistics import (
     Floats,
     maximum_interval,
-    median_interval,
     median_intervals,
     pooled_ratio,
     ratio,
     repeat_correlation,
+    repeats_interval,
     series_interval,
 )
 
@@ -81,7 +81,7 @@ def largest(random: np.random.Generator, cases: int, count: int, samples: int, *
     for _ in range(samples):
         rows = DISTRIBUTIONS["log-normal, 2 %"](random, (cases, count))
         winner = rows[np.argmax(np.median(rows, axis=1))]
-        found = maximum_interval(list(rows)) if selected else median_interval(winner)
+        found = maximum_interval(list(rows)) if selected else repeats_interval(winner)
         covered.append(found.low <= 100 <= found.high)  # type: ignore[operator]
     return float(np.mean(covered))
 

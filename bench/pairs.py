@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from iosonde.metrics.statistics import Estimate, median_interval, ratio
+from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def ratio_of(pairs: Sequence[tuple[T, T]], figure: Callable[[T], float | None]) 
 
 def difference_of(pairs: Sequence[tuple[T, T]], figure: Callable[[T], float]) -> Estimate:
     """The median over the pairs of ours less theirs, in the figure's unit, with its 95 % interval."""
-    return median_interval([figure(ours) - figure(theirs) for ours, theirs in pairs])
+    return repeats_interval([figure(ours) - figure(theirs) for ours, theirs in pairs])
 
 
 def shown(estimate: Estimate | None) -> str:

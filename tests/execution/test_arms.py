@@ -17,6 +17,8 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 
+pytestmark = pytest.mark.engine
+
 STUDY = """
 name = "arms"
 title = "Random reads and writes"

@@ -17,11 +17,12 @@ from iosonde.metrics.statistics import (
     T_PLAIN,
     WELCH,
     Estimate,
+    correlated_repeats,
     maximum_interval,
-    median_interval,
     pooled_ratio,
     ratio,
     repeat_correlation,
+    repeats_interval,
     runs_needed,
     series_interval,
     slope,
@@ -36,18 +37,18 @@ positive = st.floats(min_value=1e-3, max_value=1e9, allow_nan=False)
 
 
 def test_up_to_five_repeats_use_t_on_logarithms_and_more_use_order_statistics() -> None:
-    few, many = median_interval([100, 101, 102]), median_interval([6, 1, 2, 3, 4, 5])
+    few, many = repeats_interval([100, 101, 102]), repeats_interval([6, 1, 2, 3, 4, 5])
     assert (few.value, few.method, few.n) == (101, T_LOG, 3)
     assert (many, many.method, many.n) == (Estimate(3.5, 1, 6), ORDER, 6)
-    assert median_interval([-1, 0, 1]).method == T_PLAIN
+    assert repeats_interval([-1, 0, 1]).method == T_PLAIN
 
 
 def test_nine_repeats_leave_out_the_extremes() -> None:
-    assert median_interval(range(1, 10)) == Estimate(5, 2, 8)
+    assert repeats_interval(range(1, 10)) == Estimate(5, 2, 8)
 
 
 def test_there_is_no_interval_of_two_repeats() -> None:
-    assert median_interval([5, 1]) == Estimate(3, None, None)
+    assert repeats_interval([5, 1]) == Estimate(3, None, None)
 
 
 def covered(name: str, count: int, samples: int = 2000) -> float:
@@ -97,7 +98,7 @@ def test_a_correlation_needs_many_cases_and_is_zero_for_independent_repeats() ->
 @given(st.lists(positive, min_size=3, max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_an_interval_contains_the_median(values: list[float]) -> None:
-    estimate = median_interval(values)
+    estimate = repeats_interval(values)
     assert estimate.low is not None and estimate.high is not None
     assert estimate.low <= estimate.value <= estimate.high
 
@@ -105,7 +106,7 @@ def test_an_interval_contains_the_median(values: list[float]) -> None:
 @given(st.lists(positive, min_size=3, max_size=8), st.floats(min_value=0.01, max_value=100))
 @settings(max_examples=40, deadline=None)
 def test_an_interval_scales_with_its_unit(values: list[float], factor: float) -> None:
-    one, other = median_interval(values), median_interval([value * factor for value in values])
+    one, other = repeats_interval(values), repeats_interval([value * factor for value in values])
     assert (other.low, other.high) == (pytest.approx(one.low * factor), pytest.approx(one.high * factor))  # type: ignore[operator]
 
 
@@ -162,7 +163,8 @@ def test_a_verdict_needs_the_whole_interval(low: float | None, high: float | Non
 
 
 def test_more_repeats_are_asked_for_when_the_interval_is_wide() -> None:
-    assert runs_needed(Estimate(1.1, 0.9, 1.35), 5) == "about 23 repeats would decide it"
+    assert runs_needed(Estimate(1.1, 0.9, 1.35), 5) == "about 18 repeats would decide it"
+    assert runs_needed(Estimate(1.01, 0.5, 2.0), 5).startswith("more than 50 repeats would be needed")
     assert runs_needed(Estimate(1.1), 2) == "at least 3 repeats are needed"
 
 
@@ -187,3 +189,14 @@ def test_one_outlier_does_not_turn_a_slope() -> None:
     y[9] = 500
     assert np.polyfit(x, y, 1)[0] > 0
     assert slope(x, y).value == pytest.approx(-2)
+
+
+def test_intervals_of_correlated_repeats_are_wider_wherever_they_are_computed() -> None:
+    sample, other = [100.0, 101.0, 99.0, 100.5, 99.5], [110.0, 111.0, 109.0, 110.5, 109.5]
+    plain = repeats_interval(sample), ratio(other, sample), maximum_interval([sample, other])
+    with correlated_repeats(0.5):
+        corrected = repeats_interval(sample), ratio(other, sample), maximum_interval([sample, other])
+    for narrow, wide in zip(plain, corrected, strict=True):
+        assert narrow.low is not None and wide.low is not None and wide.low < narrow.low
+        assert narrow.high is not None and wide.high is not None and wide.high > narrow.high
+    assert repeats_interval(sample) == plain[0]

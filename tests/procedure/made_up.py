@@ -44,6 +44,12 @@ class MadeUp:
     def of(self, run: Run) -> Observation | None:
         return self.known.get(run.run_id)
 
+    def elapsed_s(self) -> float:
+        return float(len(self.known))
+
+    def correlation(self) -> float:
+        return 0.0
+
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         raise NotImplementedError
 

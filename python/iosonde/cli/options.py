@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -42,7 +42,10 @@ Profile = Annotated[
         metavar="NAME", help="Study size: `quick`, `standard` or `paper`.", show_default=True, autocompletion=_profiles
     ),
 ]
-Repeats = Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Runs per case.")]
+Repeats = Annotated[
+    str | None,
+    typer.Option(metavar="N|until", help="Runs per case, or `until`: as many as it takes to be precise."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,6 +128,15 @@ def read_time_limit(text: str | None) -> float | None:
     return seconds
 
 
+def read_repeats(text: str | None) -> int | Literal["until"] | None:
+    """`--repeats` as a number, or `until`."""
+    if text is None or text == "until":
+        return text
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise typer.BadParameter(f"`--repeats {text}` is neither `until` nor a number from 1 to 1000")
+    return int(text)
+
+
 def read_settings(texts: list[str] | None, *, option: str = "--set") -> dict[str, str]:
     """`--set NAME=VALUE` as values by name."""
     settings = {}
@@ -141,7 +153,7 @@ def make_plan(
     study: str,
     target: str,
     profile: str,
-    repeats: int | None,
+    repeats: str | None,
     settings: list[str] | None,
     seed: int | None,
     keep: bool,
@@ -158,7 +170,7 @@ def make_plan(
         load(study),
         open_target(target),
         profile=profile,
-        repeats=repeats,
+        repeats=read_repeats(repeats),
         settings=read_settings(settings),
         seed=seed,
         keep=keep,

@@ -69,6 +69,26 @@ def lines(plan: Plan) -> Iterator[str]:
         yield f"requires  {' '.join(plan.required_options)}"
 
 
+def _time(plan: Plan) -> str:
+    """The time of all runs: an estimate, an upper bound, or the range between the fewest and the most repeats."""
+    from iosonde.units import format_duration
+
+    most = plan.cost.seconds
+    from iosonde.planning.costs import RUN_OVERHEAD_SECONDS
+
+    repeated = [case.procedure for case in plan.adaptive if case.procedure and case.procedure.kind == "until"]
+    if not repeated:
+        return f"{'at most ' if plan.adaptive else ''}about {format_duration(most * 1e9)}"
+    costs = {case.case_id: case.cost.seconds + RUN_OVERHEAD_SECONDS for case in plan.cases}
+    fewest = most - sum(
+        each.max_runs * costs[case.case_id] for case in plan.adaptive for each in [case.procedure] if each
+    )
+    budget_s = repeated[0].settings["budget_s"]
+    if budget_s is not None:
+        most = min(most, max(fewest, budget_s))
+    return f"about {format_duration(fewest * 1e9)} to {format_duration(most * 1e9)}"
+
+
 def arm_lines(plan: Plan) -> Iterator[str]:
     """Both arms of a comparison; nothing without."""
     for arm in plan.arms:
@@ -77,7 +97,7 @@ def arm_lines(plan: Plan) -> Iterator[str]:
 
 def summary(plan: Plan) -> Iterator[str]:
     """What a plan takes and what it creates."""
-    from iosonde.units import format_bytes, format_duration
+    from iosonde.units import format_bytes
 
     written = plan.cost.write_bytes
     limit = f"at most {format_bytes(written)}" if written is not None else "limited only by time"
@@ -86,7 +106,7 @@ def summary(plan: Plan) -> Iterator[str]:
     adaptive = sum(case.procedure.max_runs for case in plan.cases if case.procedure)
     more = f", plus at most {adaptive} depending on results" if adaptive else ""
     yield f"runs      {len(plan.runs)}, {order} (seed {plan.seed}){more}"
-    yield f"time      {'at most ' if adaptive else ''}about {format_duration(plan.cost.seconds * 1e9)}"
+    yield f"time      {_time(plan)}"
     yield f"writes    {limit if written != 0 else 'nothing'}{layout}"
     yield from (f"note      {note}" for note in plan.notes)
     yield from _setup_lines(plan)
@@ -137,6 +157,8 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     heading = f"{part.name}: {part.title}" if part.title else part.name
     procedure = cases[0].procedure if cases else None
     runs = f"at most {procedure.max_runs}" if procedure else str(plan.repeats)
+    if procedure and procedure.kind == "until":
+        runs = f"{plan.repeats} to {plan.repeats + procedure.max_runs}"
     number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
     if procedure:

@@ -39,7 +39,9 @@ from iosonde.findings.question import Question
 from iosonde.findings.search import Ended
 from iosonde.findings.stimulus import changes
 from iosonde.findings.support import Support, support_of
+from iosonde.metrics.metrics import repeat_correlations
 from iosonde.metrics.registry import METRICS
+from iosonde.metrics.statistics import correlated_repeats
 from iosonde.metrics.sustained import Course
 from iosonde.plan import PREPARATION
 from iosonde.study.model import AnalysisKind, Study
@@ -88,7 +90,8 @@ def answer(
 ) -> Answer:
     """Answer the study's question from one result set; further arguments are those of `findings`."""
     trust = replace(trust_of(metrics, runs), simulated=simulated)
-    return answered(study.question, findings(study, cases, metrics, runs=runs, **rest), trust)
+    with correlated_repeats(max(repeat_correlations(metrics).values(), default=0.0)):
+        return answered(study.question, findings(study, cases, metrics, runs=runs, **rest), trust)
 
 
 def findings(

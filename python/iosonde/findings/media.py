@@ -12,7 +12,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.support import Support
 from iosonde.metrics import media, wording
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.statistics import median_interval
+from iosonde.metrics.statistics import repeats_interval
 from iosonde.study.model import Study
 
 NAME = media.AMPLIFICATION.name
@@ -74,7 +74,7 @@ def _amplification(values: pl.DataFrame, support: Support) -> MediaAmplification
         least=(least["case_id"], least["median"]),
         most=(most["case_id"], most["median"]),
         runs=values.height,
-        strength=support.strength(case_ids, *(median_interval(row["value"]) for row in (least, most))),
+        strength=support.strength(case_ids, *(repeats_interval(row["value"]) for row in (least, most))),
         case_ids=case_ids,
     )
 

@@ -14,7 +14,7 @@ from iosonde.findings.question import Question
 from iosonde.findings.saturation import SHARE_OF_PEAK
 from iosonde.metrics import wording
 from iosonde.metrics.registry import METRICS
-from iosonde.metrics.statistics import Estimate, maximum_interval, median_interval, ratio
+from iosonde.metrics.statistics import Estimate, maximum_interval, ratio, repeats_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
         load=question.load(key, best["case_id"]),
         over=over,
         metric=question.analysis.metric,
-        levels=tuple((row[over], median_interval(row["values"])) for row in _tied_first(rows, leads)),
+        levels=tuple((row[over], repeats_interval(row["values"])) for row in _tied_first(rows, leads)),
         lead=leads[0] if leads else None,
         tied=tied,
         repeats=min(len(row["values"]) for row in rows),

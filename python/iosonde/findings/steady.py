@@ -12,7 +12,7 @@ from iosonde.findings.convergence import Convergence, convergences
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.statistics import Estimate, median_interval
+from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.metrics.steady_state import Criteria
 from iosonde.metrics.sustained import LOWER_IS_BETTER, Course
 from iosonde.study.model import STAGE, Part
@@ -230,7 +230,7 @@ def find(question: Question) -> Iterator[Finding]:
         levels = group.select(over, "values").rows()
         if len(levels) < 2:
             continue
-        estimates = [median_interval(values) for _, values in levels]
+        estimates = [repeats_interval(values) for _, values in levels]
         case_ids = tuple(group["case_id"].to_list())
         yield ShareOfPeak(
             load=_load({name: level for name, level in key.items() if name != over}) or f"part `{question.part.name}`",

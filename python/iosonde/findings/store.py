@@ -12,7 +12,7 @@ from iosonde.findings.finding import Finding, Topic, cases_of
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.statistics import Estimate, median_interval
+from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.units import format_bytes
 
 ONE_CPU = 100
@@ -206,7 +206,7 @@ def _loads(cases: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 def _load(row: Mapping[str, Any], support: Support) -> StoreLoad:
     levels = [part.partition("=")[2] for part in str(row["case_id"]).split("/")[1:] if not part.startswith("store=")]
-    rate = median_interval(row["rates"])
+    rate = repeats_interval(row["rates"])
     cases = (row["case_id"],)
     return StoreLoad(
         store=row["store"],

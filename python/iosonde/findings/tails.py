@@ -17,7 +17,7 @@ from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.statistics import Estimate, median_interval, ratio
+from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def tail_growth(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl
         levels, values = along(group, over)
         if len(levels) < 2:
             continue
-        first, last, growth = median_interval(values[0]), median_interval(values[-1]), ratio(values[-1], values[0])
+        first, last, growth = repeats_interval(values[0]), repeats_interval(values[-1]), ratio(values[-1], values[0])
         rows.append(
             {
                 **key,

@@ -13,7 +13,7 @@ from iosonde.findings.saturation import SHARE_OF_PEAK
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
-from iosonde.metrics.statistics import Estimate, maximum_interval, median_interval
+from iosonde.metrics.statistics import Estimate, maximum_interval, repeats_interval
 
 LARGE = 64 << 10
 """Block size from which on a rate is stated as bandwidth."""
@@ -162,7 +162,7 @@ def _is_unsaturated(best: Mapping[str, Any], rates: pl.DataFrame) -> bool:
 
 
 def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> UnloadedLatency:
-    estimate = median_interval(row["values"])
+    estimate = repeats_interval(row["values"])
     tail = group.filter(pl.col("case_id") == row["case_id"], pl.col("metric") == "completion_latency_ns_p99")
     paired = len(tail) > 0 and tail["repeat"].to_list()[0] == row["repeat"]
     cases = (row["case_id"],)

@@ -89,7 +89,7 @@ def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
             maximum=pl.col("value").max(),
         )
     )
-    correlations = _correlations(runs)
+    correlations = repeat_correlations(runs)
     intervals = pl.concat(
         [
             _intervals(group, correlations.get(str(name), 0.0))
@@ -102,7 +102,7 @@ def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _correlations(runs: pl.DataFrame) -> dict[str, float]:
+def repeat_correlations(runs: pl.DataFrame) -> dict[str, float]:
     """Return the correlation of consecutive repeats in each result set, from rates of whole loads or streams."""
     rates = pl.concat(
         [

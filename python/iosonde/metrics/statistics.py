@@ -7,7 +7,9 @@ sources, and what they cannot show. Everything is deterministic: the same result
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -67,13 +69,34 @@ class Estimate:
         return self.high is not None and self.high < limit
 
 
-def median_interval(values: ArrayLike) -> Estimate:
-    """Return the median of independent repeats with its interval."""
+_CORRELATION: ContextVar[float] = ContextVar("correlation", default=0.0)
+
+
+@contextmanager
+def correlated_repeats(correlation: float) -> Iterator[None]:
+    """Correct all intervals of repeats computed in this context for the correlation of consecutive repeats.
+
+    The correlation belongs to the result set, not to a value, so it is set once for all that is computed from it.
+    """
+    token = _CORRELATION.set(correlation)
+    try:
+        yield
+    finally:
+        _CORRELATION.reset(token)
+
+
+def repeats_interval(values: ArrayLike, *, correlation: float | None = None) -> Estimate:
+    """Return the median of repeats with its interval.
+
+    `correlation` is that of consecutive repeats; by default that of the context (`correlated_repeats`).
+    """
+    correlation = _CORRELATION.get() if correlation is None else correlation
     sample = np.asarray(values, dtype=np.float64)
-    low, high = median_intervals(sample[np.newaxis, :])
+    low, high = median_intervals(sample[np.newaxis, :], correlation=correlation)
     if np.isnan(low[0]):
         return Estimate(float(np.median(sample)), n=len(sample))
-    return Estimate(float(np.median(sample)), float(low[0]), float(high[0]), median_method(sample), len(sample))
+    method = median_method(sample, correlation=correlation)
+    return Estimate(float(np.median(sample)), float(low[0]), float(high[0]), method, len(sample))
 
 
 def median_method(sample: Floats, *, correlation: float = 0.0) -> str:
@@ -314,11 +337,12 @@ def _welch(value: float, groups: Sequence[tuple[Floats, Floats]], method: str) -
         return Estimate(value, n=n)
     logs = [np.log(side) for side in sides]
     center = sum((1 if i % 2 == 0 else -1) * float(each.mean()) for i, each in enumerate(logs)) / len(groups)
-    parts = [float(each.var(ddof=1)) / len(each) for each in logs]
+    moments = [_moments(len(each), _CORRELATION.get()) for each in logs]
+    parts = [float(each.var(ddof=1)) * factor for each, (factor, _) in zip(logs, moments, strict=True)]
     variance = sum(parts)
     if variance == 0:
         return Estimate(value, value, value, method, n)
-    freedom = variance**2 / sum(part**2 / (len(each) - 1) for part, each in zip(parts, logs, strict=True))
+    freedom = variance**2 / sum(part**2 / each for part, (_, each) in zip(parts, moments, strict=True))
     half = _t_quantile(freedom) * math.sqrt(variance) / len(groups)
     return _around(value, math.exp(center - half), math.exp(center + half), method, n)
 
@@ -350,11 +374,12 @@ def maximum_interval(groups: Sequence[ArrayLike]) -> Estimate:
     usable = [np.log(sample) for sample in samples if len(sample) >= MINIMUM_REPEATS and (sample > 0).all()]
     if n < MINIMUM_REPEATS or (best <= 0).any():
         return Estimate(value, n=n)
-    freedom = sum(len(each) - 1 for each in usable)
-    pooled = sum(float(((each - each.mean()) ** 2).sum()) for each in usable) / freedom
+    correlation = _CORRELATION.get()
+    pooled = sum(float(((each - each.mean()) ** 2).sum()) for each in usable) / sum(len(each) - 1 for each in usable)
+    freedom = round(sum(_moments(len(each), correlation)[1] for each in usable))
     logs = np.log(best)
-    spread = math.sqrt(max(pooled, float(logs.var(ddof=1))) / n)
-    half = _largest_t(len(usable), freedom) * spread
+    spread = math.sqrt(max(pooled, float(logs.var(ddof=1))) * _moments(n, correlation)[0])
+    half = _largest_t(len(usable), max(1, freedom)) * spread
     return _around(value, math.exp(logs.mean() - half), math.exp(logs.mean() + half), SIMULTANEOUS, n)
 
 
@@ -383,13 +408,24 @@ def verdict(ratio: Estimate, *, better: Literal["higher", "lower"], margin: floa
     return "unclear"
 
 
+ESTIMABLE = 10.0
+"""Times the present repeats up to which the number needed is estimated: beyond, the noise is too poorly known."""
+
+
 def runs_needed(ratio: Estimate, repeats: int) -> str:
-    """Estimate how many repeats would distinguish a ratio from 1 if the variance stays."""
+    """Estimate how many repeats would distinguish a ratio from 1 if the variance stays, where that can be estimated.
+
+    With t the half-width shrinks faster than the root of n, because the quantile shrinks too.
+    """
     if ratio.low is None or ratio.high is None or repeats < MINIMUM_REPEATS:
         return f"at least {MINIMUM_REPEATS} repeats are needed"
-    half_width, distance = np.log(ratio.high / ratio.low) / 2, abs(np.log(ratio.value))
-    needed = repeats * (half_width / max(distance, np.log1p(MARGIN))) ** 2
-    return f"about {max(repeats + 1, int(np.ceil(needed)))} repeats would decide it"
+    half_width, distance = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.value))
+    error = half_width / _t_quantile(max(1.0, 2.0 * repeats - 2))
+    wanted = max(distance, math.log1p(MARGIN))
+    for needed in range(repeats + 1, int(repeats * ESTIMABLE) + 1):
+        if _t_quantile(2.0 * needed - 2) * error * math.sqrt(repeats / needed) <= wanted:
+            return f"about {needed} repeats would decide it"
+    return f"more than {int(repeats * ESTIMABLE)} repeats would be needed; reduce the noise first"
 
 
 def slope(x: ArrayLike, y: ArrayLike) -> Estimate:

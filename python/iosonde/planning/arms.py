@@ -73,7 +73,14 @@ def sides_of(
     stages = SetupTargets(target)
     combined = {**settings, **against.settings}
     changed = effective(study, profile=profile, settings=combined)
-    changed = changed.model_copy(update={"repeats": whole.repeats, "seed": whole.seed})
+    changed = changed.model_copy(
+        update={
+            "repeats": whole.repeats,
+            "repeats_until": whole.repeats_until,
+            "until": whole.until,
+            "seed": whole.seed,
+        }
+    )
     other_stages = stages if other is target else SetupTargets(other)
     first, second = drafts_of(whole, stages), drafts_of(changed, other_stages)
     _check_pairs(first, second, whole)

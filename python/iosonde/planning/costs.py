@@ -45,6 +45,8 @@ def laid_out_bytes(drafts: Sequence[Draft], order: Sequence[Draft]) -> int:
 
 def preparation_cost(draft: Draft, study: Study) -> Cost:
     """What preparation and what follows the rounds take, in all repeats."""
+    if draft.kind != "rounds":
+        return Cost(seconds=0, write_bytes=0)
     from iosonde.procedure import preparation
 
     each = [preparation.cost(draft.streams), *map(draft.workload.cost, draft.following)]

@@ -15,7 +15,7 @@ from iosonde.planning.setup_targets import SetupTargets
 from iosonde.study.check import CONTROL
 from iosonde.study.effective import read_level
 from iosonde.study.layers import streams_of, whole_case
-from iosonde.study.model import Level, Parameters, Part, Scalar, Study
+from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
 from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size
@@ -51,6 +51,11 @@ class Draft:
     def most_measured(self) -> int:
         """Those of them that take as long as the case does."""
         return self.forecast.max_runs - self.forecast.preparing if self.forecast else 0
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the plan lists its first repeats."""
+        return self.forecast is None or self.kind == UNTIL
 
     def varies(self, name: str) -> bool:
         """Whether a parameter takes several values: as a factor, or by the procedure."""
@@ -95,7 +100,7 @@ def _draft(
         setup = resolve_setup(whole_case(study, part, levels), devices=stages.base.device_count())
         target: Room = stages.on(setup)
         room_bytes = target.free_bytes()
-        kind, forecast = _forecast(part, study)
+        kind, forecast = _forecast(part, study, is_control=number == 0)
         _check_fresh(setup, kind)
         extremes, following = (
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
@@ -192,10 +197,12 @@ def _check_fresh(setup: Setup | None, kind: str) -> None:
         )
 
 
-def _forecast(part: Part, study: Study) -> tuple[str, Forecast | None]:
+def _forecast(part: Part, study: Study, *, is_control: bool) -> tuple[str, Forecast | None]:
     from iosonde.procedure import KINDS, kind_of
 
     kind = kind_of(part)
+    if not kind and study.repeats_until and not is_control:
+        kind = UNTIL
     return kind, KINDS[kind].forecast(part, study) if kind else None
 
 

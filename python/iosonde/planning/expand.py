@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from iosonde.plan import Case, Plan, Procedure, Run
 from iosonde.planning import device_state
@@ -15,8 +15,8 @@ from iosonde.planning.feasible import check_direct, check_memory, check_room
 from iosonde.planning.files import beside_each_other, destroyed, files_of
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
-from iosonde.study.effective import effective
-from iosonde.study.model import Study
+from iosonde.study.effective import effective, until_precise
+from iosonde.study.model import UNTIL, Study
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -27,7 +27,7 @@ def expand(
     target: Target,
     *,
     profile: str = "standard",
-    repeats: int | None = None,
+    repeats: int | Literal["until"] | None = None,
     settings: Mapping[str, str] | None = None,
     seed: int | None = None,
     keep: bool = False,
@@ -38,7 +38,11 @@ def expand(
     Raises an error for anything that the target or this machine cannot do.
     """
     whole = effective(study, profile=profile, settings=settings or {})
-    whole = whole.model_copy(update={"repeats": repeats or whole.repeats, "seed": whole.seed if seed is None else seed})
+    if repeats == UNTIL:
+        whole = whole.model_copy(update=until_precise(whole.until, profile))
+    elif repeats:
+        whole = whole.model_copy(update={"repeats": repeats, "repeats_until": False})
+    whole = whole.model_copy(update={"seed": whole.seed if seed is None else seed})
     if against is None:
         stages = SetupTargets(target)
         sides = [Side(name="", study=whole, settings=settings or {}, stages=stages, drafts=drafts_of(whole, stages))]

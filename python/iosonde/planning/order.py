@@ -18,7 +18,7 @@ def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
     Runs on the same setup follow each other, for it is dear to make; the setups come in a random order too. Cases with
     a procedure are not among them: theirs is decided when it comes to it (`procedure/schedule.py`).
     """
-    measured = [draft for draft in drafts if not draft.case.control and not draft.forecast]
+    measured = [draft for draft in drafts if not draft.case.control and draft.is_planned]
     groups: dict[tuple[str, ...], list[Draft]] = {}
     for draft in measured:
         groups.setdefault(_kept_together(draft.case), []).append(draft)

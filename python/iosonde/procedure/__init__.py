@@ -20,7 +20,7 @@ from typing import Protocol
 
 from iosonde.errors import StudyError
 from iosonde.plan import Case, Run
-from iosonde.procedure import derived, rounds, search
+from iosonde.procedure import derived, rounds, search, until
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations, RecordedObservations
@@ -54,13 +54,13 @@ class Kind(Protocol):
         """The runs of the procedure, one after the other."""
 
 
-KINDS: Mapping[str, Kind] = {"derived": derived, "rounds": rounds, "search": search}
+KINDS: Mapping[str, Kind] = {"derived": derived, "rounds": rounds, "search": search, "until": until}
 """Every kind by its name, which is the key of a part in a study file."""
 
 
 def kind_of(part: Part) -> str:
     """The kind of procedure of a part's cases; empty if the plan lists all their runs."""
-    kinds = [name for name in KINDS if getattr(part, name)]
+    kinds = [name for name in KINDS if getattr(part, name, None)]
     if len(kinds) > 1:
         raise StudyError(f"a part has either `{kinds[0]}` or `{kinds[1]}`", hint="make two parts of it")
     return kinds[0] if kinds else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +51,12 @@ class Observations(Protocol):
 
     def of(self, run: Run) -> Observation | None:
         """The observation of a run, if it was carried out with the same parameters."""
+
+    def elapsed_s(self) -> float:
+        """Time of all runs so far, in seconds."""
+
+    def correlation(self) -> float:
+        """Correlation of consecutive repeats, estimated over all cases so far."""
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         """The best median of a metric among the cases of a part that share these levels."""
@@ -135,11 +142,32 @@ class RecordedObservations:
             return None
         if any(record.parameters.get(name) != value for name, value in run.parameters.items()):
             return None
+        return self._observation(record)
+
+    def _observation(self, record: Record) -> RecordObservation:
         key = ("observation", record.run_id, record.attempt)
         if key not in self._results.memo:
             self._results.memo[key] = RecordObservation(record, self._results.only([record.run_id]))
         observation: RecordObservation = self._results.memo[key]
         return observation
+
+    def elapsed_s(self) -> float:
+        """From the times in the records."""
+        spans = [
+            datetime.fromisoformat(record.ended_at) - datetime.fromisoformat(record.started_at)
+            for record in self._results.records()
+        ]
+        return sum(span.total_seconds() for span in spans)
+
+    def correlation(self) -> float:
+        """As in `case_metrics`."""
+        records = [record for record in self._results.records() if record.outcome == "complete" and not record.control]
+        key = ("correlation", *((record.run_id, record.attempt) for record in records))
+        if key not in self._results.memo:
+            frames = [found.metrics for record in records if (found := self._observation(record))]
+            self._results.memo[key] = _correlation(frames)
+        correlation: float = self._results.memo[key]
+        return correlation
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         """By the medians that reports show."""
@@ -156,6 +184,14 @@ class RecordedObservations:
 
         cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
         return conclusion(cases[0], self) if cases else None
+
+
+def _correlation(frames: Sequence[pl.DataFrame]) -> float:
+    import polars as pl
+
+    from iosonde.metrics.metrics import repeat_correlations
+
+    return next(iter(repeat_correlations(pl.concat(frames)).values()), 0.0) if frames else 0.0
 
 
 def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iosonde.plan import Case, Plan, Run
-from iosonde.procedure import KINDS, Progress, RecordedObservations, progress
+from iosonde.procedure import KINDS, Progress, RecordedObservations, progress, until
 from iosonde.results.result_set import ResultSet
 
 
@@ -74,7 +74,7 @@ class Schedule:
 
     def _decided(self) -> Run | None:
         """The next run of the first part with an unfinished procedure; within the part, setup by setup."""
-        for _, part in itertools.groupby(self._result_set.plan.adaptive, key=lambda case: case.part):
+        for _, part in itertools.groupby(self._result_set.plan.adaptive, key=_together):
             groups: dict[tuple[str, ...], list[Case]] = {}
             for case in part:
                 groups.setdefault(case.setup_key, []).append(case)
@@ -122,6 +122,12 @@ def open_runs(result_set: ResultSet) -> list[Run]:
     observations = RecordedObservations(result_set)
     found = (progress(case, observations).next_run for case in result_set.plan.adaptive)
     return [run for run in found if run]
+
+
+def _together(case: Case) -> tuple[str, str]:
+    """Cases whose runs are decided together: those of a part, or all that repeat until they are precise."""
+    kind = _kind(case)
+    return (kind, "" if kind == until.KIND else case.part)
 
 
 def _kind(case: Case) -> str:

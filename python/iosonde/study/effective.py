@@ -17,7 +17,7 @@ from iosonde.errors import StudyError
 from iosonde.study import setup
 from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters, read_parameter
 from iosonde.study.location import StudyFile
-from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study
+from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study, Until
 from iosonde.workload import block
 from iosonde.workload.interface import Workload
 
@@ -26,6 +26,8 @@ Levels = list[Scalar | Level]
 
 def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Study:
     """The study as it will be carried out with that profile and these `--set`s."""
+    study = with_until_settings(study, {name: value for name, value in settings.items() if name.startswith(PREFIX)})
+    settings = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
     workload = workloads.named(study.workload)
     chosen = _profile(study, profile)
     levels = _set_levels(study, chosen, settings, workload)
@@ -33,9 +35,9 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     parts = [_with_bounds(_part(part, chosen, levels, parameters, workload), chosen) for part in study.parts]
     by_name = {part.name: part for part in parts}
     changes: dict[str, Any] = {
-        "repeats": chosen.repeats or study.repeats,
+        **_repeats(study, chosen, profile),
         "parts": parts,
-        "profiles": {profile: Profile(title=chosen.title, repeats=chosen.repeats)},
+        "profiles": {profile: Profile(title=chosen.title, repeats=chosen.repeats, repeats_until=chosen.repeats_until)},
         "views": [
             view.model_copy(update={"where": _read(view.where, by_name[view.part], workload)}) for view in study.views
         ],
@@ -49,6 +51,43 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
         plain = {name: value for layer in layers for name, value in layer.items() if "." not in name}
         changes["control"] = study.control.model_copy(update={"measurement": plain})
     return study.model_copy(update=changes)
+
+
+def _repeats(study: Study, profile: Profile, name: str) -> dict[str, Any]:
+    """Return the number of repeats, which is the minimum with repeats until precise."""
+    if not (profile.repeats_until or (study.repeats_until and profile.repeats is None)):
+        return {"repeats": profile.repeats or study.repeats, "repeats_until": False}
+    return until_precise(study.until, name)
+
+
+def until_precise(until: Until, profile: str) -> dict[str, Any]:
+    """Return what a study with repeats until precise has: five at least, three with the profile `quick`."""
+    minimum = until.minimum or min(until.maximum, 3 if profile == "quick" else 5)
+    return {"repeats": minimum, "repeats_until": True, "until": until.model_copy(update={"minimum": minimum})}
+
+
+def with_until_settings(study: Study, settings: Mapping[str, str]) -> Study:
+    """Return the study with `--set until.NAME=VALUE` applied."""
+    changes: dict[str, Any] = {name.removeprefix(PREFIX): value for name, value in settings.items()}
+    if "metrics" in changes:
+        changes["metrics"] = [each.strip() for each in changes["metrics"].split(",")]
+    unknown = sorted(set(changes) - set(Until.model_fields))
+    given = " ".join(f"--set {name}={value}" for name, value in settings.items())
+    if unknown:
+        known = ", ".join(f"`{PREFIX}{name}`" for name in Until.model_fields)
+        raise StudyError(
+            f"there is no setting `{PREFIX}{unknown[0]}`", where=f"in `{given}`", hint=f"there are {known}"
+        )
+    try:
+        until = Until.model_validate({**study.until.model_dump(), **changes})
+    except ValueError as error:
+        reason = str(error).splitlines()[2].strip() if len(str(error).splitlines()) > 2 else str(error)
+        raise StudyError(f"the setting is wrong: {reason}", where=f"in `{given}`") from None
+    return study.model_copy(update={"until": until})
+
+
+PREFIX = "until."
+"""Settings of `--set` with this prefix belong to the study's `until`."""
 
 
 def read_level(factor: str, level: Scalar | Level, workload: Workload = block) -> Scalar:

@@ -9,10 +9,11 @@ answer it. It holds no commands and no paths, so a stranger's study does nothing
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from iosonde.units import parse_duration
 from iosonde.workload import Name
 
 Scalar = str | int | float | bool
@@ -148,11 +149,56 @@ class Part(_Strict):
         return {**self.factors, **self.rounds.factors, **stages}
 
 
-class Profile(_Strict):
+def _read_share(value: Any) -> Any:
+    """`3%` as 0.03."""
+    return float(value.strip().removesuffix("%")) / 100 if isinstance(value, str) and "%" in value else value
+
+
+def _read_budget(value: str) -> str:
+    if value and parse_duration(value) <= 0:
+        raise ValueError("a time budget is above zero, such as `30min`")
+    return value
+
+
+class Until(_Strict):
+    """When the repeats of a case end, for `repeats = "until"`."""
+
+    half_width: Annotated[float, BeforeValidator(_read_share)] = Field(default=0.03, gt=0, le=1)
+    """Half the width of the confidence interval of every metric asked for, as a share of its value."""
+    minimum: int | None = Field(default=None, ge=3, le=1000)
+    """Repeats of every case; five, three with the profile `quick`, if not given."""
+    maximum: int = Field(default=30, ge=3, le=1000)
+    """Repeats after which a case ends although it is not precise."""
+    budget: Annotated[str, AfterValidator(_read_budget)] = ""
+    """Time of all runs after which no further repeat starts, such as `2h`; empty: none."""
+    metrics: list[str] = Field(default_factory=list)
+    """Metrics that must be precise; empty: those that views and analyses of the part show."""
+
+
+UNTIL = "until"
+"""Value of `repeats` for repeats until precise."""
+
+
+class _Repeated(_Strict):
+    """Something with `repeats`: a number, or `until`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_until(cls, data: Any) -> Any:
+        """Read `repeats = "until"` as a switch beside the number."""
+        if isinstance(data, dict) and data.get("repeats") == UNTIL:
+            return {name: value for name, value in data.items() if name != "repeats"} | {"repeats_until": True}
+        return data
+
+
+class Profile(_Repeated):
     """How large and how long: never which factors."""
 
     title: str = ""
     repeats: int | None = Field(default=None, ge=1, le=1000)
+    """Runs of each case, or `until`."""
+    repeats_until: bool = False
+    """Set by `repeats = "until"`."""
     measurement: Parameters = Field(default_factory=dict)
     """Parameters that this profile sets, on top of the study's and the parts'."""
     parts: dict[str, Parameters] = Field(default_factory=dict)
@@ -279,7 +325,7 @@ class Analysis(_Strict):
     where: dict[str, Scalar] = Field(default_factory=dict)
 
 
-class Study(_Strict):
+class Study(_Repeated):
     """One question, and how it is answered."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
@@ -293,6 +339,10 @@ class Study(_Strict):
     workload: Name = "block"
     """What the parameters are those of."""
     repeats: int = Field(default=3, ge=1, le=1000)
+    """Runs of each case, or `until`: as many as it takes to be precise."""
+    repeats_until: bool = False
+    """Set by `repeats = "until"`; `repeats` is then the minimum."""
+    until: Until = Field(default_factory=Until)
     on_member_failure: Literal["continue", "stop"] = "continue"
     """What happens when a member of an array fails during a run: it goes on degraded, or stops after that run."""
     shuffle: bool = True

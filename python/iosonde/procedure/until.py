@@ -1,0 +1,156 @@
+"""Repeats until precise: a case is repeated until the confidence intervals of its metrics are narrow enough.
+
+The plan lists the first repeats of every case, shuffled like any others. Whether another one follows is decided from
+the records alone, so a study that was stopped continues at the same point. A case ends when every metric that the study
+asks for is known within the half-width, at the maximum of repeats, or when the time budget of the study is spent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from iosonde.metrics.registry import METRICS
+from iosonde.metrics.statistics import repeats_interval
+from iosonde.plan import Case, Run
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.forecast import Forecast
+from iosonde.procedure.observations import Observation, Observations
+from iosonde.study.model import Part, Study
+from iosonde.units import format_duration, parse_duration
+
+INTERLEAVED = True
+
+KIND = "until"
+
+DEFAULT_METRICS = ("iops", "ops_per_sec")
+"""Metrics of a part that no view and no analysis asks for."""
+
+Reason = Literal["precise", "maximum", "budget", "no result"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntilConclusion(Conclusion):
+    """Why the repeats of a case ended; `reached` if they are precise."""
+
+    stopped_by: Reason
+    repeats: int
+    half_widths: Mapping[str, float | None]
+    """Half the width of each metric's interval, as a share of its value; None without an interval."""
+
+
+def forecast(part: Part, study: Study) -> Forecast:
+    """Settings and bounds, from the study's `until`."""
+    until = study.until
+    assert until.minimum, "settled by study.effective"
+    maximum = max(until.maximum, until.minimum)
+    budget = f", or for {until.budget} in all" if until.budget else ""
+    return Forecast(
+        settings={
+            "half_width": until.half_width,
+            "minimum": until.minimum,
+            "maximum": maximum,
+            "budget_s": parse_duration(until.budget) / 1e9 if until.budget else None,
+            "metrics": list(until.metrics) or metrics_of(part, study),
+        },
+        extremes=[{}],
+        decided=[],
+        max_runs=maximum - until.minimum,
+        text=f"{until.minimum} to {maximum} repeats, until intervals are within {100 * until.half_width:g} %{budget}",
+    )
+
+
+def metrics_of(part: Part, study: Study) -> list[str]:
+    """Return the metrics that views and analyses of a part show, where more or less of them is better."""
+    shown = [name for view in study.views if view.part == part.name for name in (view.x, view.y, *view.metrics)]
+    asked = [each.metric for each in study.analysis if each.part == part.name]
+    known = [name for name in (*asked, *shown) if name in METRICS and METRICS[name].better != "neither"]
+    return list(dict.fromkeys(known)) or list(DEFAULT_METRICS)
+
+
+def runs(case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+    """Further repeats, after those of the plan."""
+    assert case.procedure, "a case with repeats until precise has a procedure"
+    settings = case.procedure.settings
+    done = [observations.of(_repeat(case, repeat)) for repeat in range(1, settings["minimum"] + 1)]
+    seen = [each for each in done if each is not None]
+    if len(seen) < settings["minimum"]:
+        return _conclusion(case, "no result", seen, observations)
+    while True:
+        reason = _reason(case, seen)
+        run = _repeat(case, len(seen) + 1)
+        if reason or (observations.of(run) is None and _is_spent(settings["budget_s"], observations)):
+            return _conclusion(case, reason or "budget", seen, observations)
+        if _is_precise(case, seen, observations):
+            return _conclusion(case, "precise", seen, observations)
+        seen.append((yield run))
+
+
+def _reason(case: Case, seen: Sequence[Observation]) -> Reason | None:
+    """Why no further repeat makes sense, whatever its precision."""
+    assert case.procedure, "checked by the caller"
+    if all(each.failure for each in seen):
+        return "no result"
+    return "maximum" if len(seen) >= case.procedure.settings["maximum"] else None
+
+
+def _is_spent(budget_s: float | None, observations: Observations) -> bool:
+    return budget_s is not None and observations.elapsed_s() >= budget_s
+
+
+def _is_precise(case: Case, seen: Sequence[Observation], observations: Observations) -> bool:
+    assert case.procedure, "checked by the caller"
+    widths = _half_widths(case, seen, observations)
+    return all(width is not None and width <= case.procedure.settings["half_width"] for width in widths.values())
+
+
+def _half_widths(case: Case, seen: Sequence[Observation], observations: Observations) -> dict[str, float | None]:
+    """Of each metric that the case has; the interval is the one that reports show."""
+    assert case.procedure, "checked by the caller"
+    found: dict[str, float | None] = {}
+    for metric in case.procedure.settings["metrics"]:
+        values = [value for each in seen if not each.failure and (value := each.value(metric)) is not None]
+        if values:
+            found[metric] = _half_width(values, observations.correlation())
+    return found
+
+
+def _half_width(values: Sequence[float], correlation: float) -> float | None:
+    estimate = repeats_interval(values, correlation=correlation)
+    if estimate.low is None or estimate.high is None:
+        return None
+    width = estimate.high - estimate.low
+    return width / 2 / abs(estimate.value) if estimate.value else None if width else 0.0
+
+
+def _conclusion(case: Case, reason: Reason, seen: Sequence[Observation], observations: Observations) -> UntilConclusion:
+    assert case.procedure, "checked by the caller"
+    settings = case.procedure.settings
+    texts = {
+        "precise": "",
+        "maximum": f"not precise after {len(seen)} repeats, the maximum",
+        "budget": f"not precise when the time budget of {format_duration((settings['budget_s'] or 0) * 1e9)} was spent",
+        "no result": "too few repeats have a result",
+    }
+    widths = _half_widths(case, seen, observations)
+    if reason == "maximum" and _is_precise(case, seen, observations):
+        reason = "precise"
+    return UntilConclusion(
+        case_id=case.case_id,
+        reached=reason == "precise",
+        reason=texts[reason],
+        stopped_by=reason,
+        repeats=len(seen),
+        half_widths=widths,
+    )
+
+
+def _repeat(case: Case, repeat: int) -> Run:
+    """Another repeat of the case, with the id that the plan would give it and a seed of its own."""
+    assert case.procedure, "checked by the caller"
+    run_id = f"{case.procedure.stem}-r{repeat}"
+    digest = hashlib.sha256(f"{case.procedure.spec['seed']}/{repeat}".encode()).digest()
+    spec = {**case.procedure.spec, "run_id": run_id, "seed": int.from_bytes(digest[:8]) >> 11}
+    return Run(run_id=run_id, case_id=case.case_id, repeat=repeat, order=-1, spec=spec)
