@@ -130,8 +130,10 @@ def read_time_limit(text: str | None) -> float | None:
 
 def read_repeats(text: str | None) -> int | Literal["until"] | None:
     """`--repeats` as a number, or `until`."""
-    if text is None or text == "until":
-        return text
+    if text is None:
+        return None
+    if text == "until":
+        return "until"
     if not text.isdecimal() or not 1 <= int(text) <= 1000:
         raise typer.BadParameter(f"`--repeats {text}` is neither `until` nor a number from 1 to 1000")
     return int(text)
