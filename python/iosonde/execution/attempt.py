@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import TargetError
+from iosonde.errors import ServerError, TargetError
 from iosonde.execution import record
+from iosonde.execution.database_servers import DatabaseServers, RunningServer
 from iosonde.execution.databases import Databases
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
@@ -35,6 +37,7 @@ class Equipment:
     setups: Setups
     harness: Harness
     databases: Databases
+    servers: DatabaseServers
     environment: str
     """Hash of the description of machine and software."""
     environment_facts: dict[str, Any]
@@ -66,7 +69,22 @@ def carry_out(
     run = run.model_copy(update={"spec": ready.spec(run)})
     spec, carried_over = equipment.databases.prepare(run, case)
     run = run.model_copy(update={"spec": spec})
-    context = RunContext(
+    try:
+        server = equipment.servers.prepare(run, case)
+    except ServerError as error:
+        return _not_started(run, case, number, equipment, error, code=error.code)
+    with ExitStack() as closing:
+        if server:
+            closing.callback(server.close)
+            run = run.model_copy(update={"spec": server.spec})
+        context = _context(run, case, equipment, ready, server, carried_over)
+        return _measured(context, number, equipment, on_event)
+
+
+def _context(
+    run: Run, case: Case, equipment: Equipment, ready: ReadyTarget, server: RunningServer | None, carried_over: str
+) -> RunContext:
+    return RunContext(
         run=run,
         case=case,
         plan=equipment.plan,
@@ -75,8 +93,16 @@ def carry_out(
         target=describe(ready.target) | describe_log(run),
         harness=equipment.harness,
         carried_over=carried_over,
+        server=server,
         note=equipment.note,
     )
+
+
+def _measured(
+    context: RunContext, number: int, equipment: Equipment, on_event: Callable[[Event], None]
+) -> Attempt | None:
+    """Run the engine among the instruments, and compose the record."""
+    run, case = context.run, context.case
     with RunInstruments(INSTRUMENTS, context) as instruments:
         try:
             instruments.start()
@@ -84,6 +110,8 @@ def carry_out(
             return _not_started(run, case, number, equipment, error, code=error.code)
         done = _drive(context, equipment, instruments, on_event)
         reading = instruments.stop(done)
+    if reading.store_statistics is not None:
+        done = replace(done, store_statistics=reading.store_statistics)
     ended = record.early_end(context, done, equipment.stop)
     is_kept = done.is_complete or bool(ended)
     equipment.setups.ended(run, complete=is_kept)

@@ -91,6 +91,8 @@ class Conversation:
             self._collector.add(event)
         elif event["event"] == "warning":
             self.warnings.append(_recorded(event, event["code"], event["message"]))
+        elif event["event"] in ("consistency", "durability"):
+            pass  # They are in the result too; instruments receive them as they happen.
         elif event["event"] == "result":
             self.result = _checked_result(event)
         elif event["event"] == "error":

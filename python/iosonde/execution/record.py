@@ -5,6 +5,7 @@ The rules of the verdict are in `verdict/verdict.py`; this module passes them th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import polars as pl
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Reading, RunContext
 from iosonde.execution.stop import Stop
+from iosonde.plan import is_on_server, streams_of
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 
 
@@ -55,6 +57,8 @@ def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str
     """Fields of the record of a measurement that iosonde ended early and that is complete nevertheless."""
     if done.failure or not done.result or done.result["outcome"] != "stopped":
         return {}
+    if (done.result.get("oltp") or {}).get("server_vanished_ns") and context.parameters.get("kill_server_after"):
+        return {"outcome": "complete", "end_reason": "server_killed"}
     if done.was_enough:
         return {"outcome": "complete", "end_reason": "steady"}
     is_measured = done.intervals.filter(done.intervals["phase"] == "measure").height > 0
@@ -67,6 +71,8 @@ def judged(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
+    if record.result is not None and is_on_server(record.spec["workload"]):
+        return _judged_on_server(record, environment)
     from iosonde.verdict.evidence import RunFacts
     from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge
 
@@ -93,6 +99,15 @@ def judged(
     return record.model_copy(update={"verdict": kept, "warnings": [*record.warnings, *added]})
 
 
+def _judged_on_server(record: Record, environment: Mapping[str, Any]) -> Record:
+    from iosonde.verdict.server import judge_server
+
+    cpus = (environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1
+    verdict = judge_server(record, cpus=int(cpus))
+    kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
+    return record.model_copy(update={"verdict": kept})
+
+
 def asked_tail(study: Mapping[str, Any], part: str) -> str | None:
     """The highest percentile that a study's analysis and views name for a part, such as `p99_9`."""
     from iosonde.metrics.histogram import PERCENTILES
@@ -111,7 +126,7 @@ def _closed_loop(record: Record, intervals: pl.DataFrame) -> list[Any]:
     """All operations of each interval of the measurement; nothing for open loops, whose latencies include waiting."""
     from iosonde.verdict.evidence import Interval
 
-    if any(stream["arrival"]["kind"] != "closed" for stream in record.spec["workload"]["streams"]):
+    if any(stream["arrival"]["kind"] != "closed" for stream in streams_of(record.spec["workload"])):
         return []
     measured = intervals.filter(pl.col("phase") == "measure", pl.col("operation") != "flush")
     summed = (

@@ -15,6 +15,7 @@ from pathlib import Path
 from iosonde.errors import TargetError
 from iosonde.execution import compatibility, environment
 from iosonde.execution.attempt import Equipment, carry_out
+from iosonde.execution.database_servers import DatabaseServers
 from iosonde.execution.databases import Databases
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
@@ -257,6 +258,7 @@ def _prepared(
         setups=Setups(plan, target, directory),
         harness=Harness(engine=engine, environment=facts, stop=stop),
         databases=Databases(),
+        servers=DatabaseServers(plan, engine=engine, stop=stop, note=observer.note),
         environment=result_set.write_environment(facts),
         environment_facts=facts,
         session=name,
@@ -272,6 +274,7 @@ def _prepared(
         yield equipment
     finally:
         try:
+            equipment.servers.close()
             equipment.setups.remove()
         finally:
             restore(plan)

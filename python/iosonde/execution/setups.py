@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from iosonde.plan import Case, JsonObject, Plan, Run
+from iosonde.plan import Case, JsonObject, Plan, Run, streams_of, target_of
 from iosonde.storage import Target, journal
 from iosonde.storage.active_setup import ActiveSetup
 from iosonde.storage.device_target import DeviceTarget
@@ -44,7 +44,7 @@ class ReadyTarget:
     def with_claims(self, spec: JsonObject) -> JsonObject:
         """The spec for an engine that inherits the claims; without them the engine claims the device itself."""
         workload = spec["workload"]
-        if not self.claims or workload["target"].get("kind") != "device":
+        if not self.claims or target_of(workload)["kind"] != "device":
             return spec
         return {**spec, "workload": {**workload, "target": {**workload["target"], "is_claimed": True}}}
 
@@ -54,7 +54,7 @@ class ReadyTarget:
         if self.block_devices is not None:
             spec = {**spec, "observe": {**spec["observe"], "block_devices": self.block_devices}}
         workload = spec["workload"]
-        if 0 < workload["target"].get("size_bytes", 0) <= self.laid_out_bytes and workload.get("layout") == "missing":
+        if 0 < target_of(workload).get("size_bytes", 0) <= self.laid_out_bytes and workload.get("layout") == "missing":
             spec = {**spec, "workload": {**workload, "layout": "never"}}
         return spec
 
@@ -88,9 +88,9 @@ class Setups:
     def ended(self, run: Run, *, complete: bool) -> None:
         """Keep track of what a run's layout has written to a raw device, which has no holes that would show it."""
         workload = run.spec["workload"]
-        if any(stream["mix"]["trim_fraction"] > 0 for stream in workload.get("streams", ()) if "mix" in stream):
+        if any(stream["mix"]["trim_fraction"] > 0 for stream in streams_of(workload) if "mix" in stream):
             self._laid_out_bytes = 0
-        elif complete and workload["target"]["kind"] == "device" and workload.get("layout") in ("missing", "always"):
+        elif complete and target_of(workload)["kind"] == "device" and workload.get("layout") in ("missing", "always"):
             self._laid_out_bytes = max(self._laid_out_bytes, workload["target"]["size_bytes"])
 
     def remove(self) -> None:
@@ -104,7 +104,7 @@ class Setups:
     def _identities(self, run: Run) -> dict[str, str]:
         """Identities of the files and devices that a run opens; its files are created now."""
         numbers = self._building.numbers if self._building is not None else self.base.numbers_by_name()
-        path = run.spec["workload"]["target"].get("path", "")
+        path = target_of(run.spec["workload"]).get("path", "")
         return {path: numbers[path]} if path in numbers else provision(run.spec)
 
     def _current(self, run: Run) -> ReadyTarget:

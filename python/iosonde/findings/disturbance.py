@@ -18,6 +18,7 @@ from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.metrics.scopes import ALL
 from iosonde.metrics.statistics import MINIMUM_REPEATS
+from iosonde.plan import streams_of
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.units import format_duration, parse_duration
@@ -142,7 +143,7 @@ def disturbances(results: ResultSet) -> list[Disturbance]:
 def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Disturbance]:
     first = records[0]
     windows = _windows(first)
-    streams = [stream for stream in first.spec["workload"]["streams"] if stream["name"] not in windows]
+    streams = [stream for stream in streams_of(first.spec["workload"]) if stream["name"] not in windows]
     run_ids = [record.run_id for record in records]
     for stream in streams:
         latency = "completion_latency" if stream["arrival"]["kind"] == "closed" else "response_latency"
@@ -163,7 +164,7 @@ def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Disturba
 def _windows(record: Record) -> Mapping[str, tuple[int, int]]:
     """Begin and end of each stream's time, in nanoseconds of the measurement; of those that come to an end once."""
     parameters: Mapping[str, Any] = record.parameters
-    names = [stream["name"] for stream in record.spec["workload"]["streams"]]
+    names = [stream["name"] for stream in streams_of(record.spec["workload"])]
     texts = {name: parameters.get(f"{name}.active", parameters.get("active")) for name in names}
     windows = {name: text.split("-") for name, text in texts.items() if text and " every " not in text}
     return {name: (parse_duration(begin), parse_duration(end)) for name, (begin, end) in windows.items() if end}

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from iosonde.metrics import media, store_accounts
+from iosonde.metrics import media, oltp, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
 _IS_STORE = pl.col("workload") == "kv"
+_IS_BLOCK = pl.col("workload") == "block"
 _MEMBER_BYTES = pl.col("member_read_bytes") + pl.col("member_write_bytes")
 
 
@@ -61,7 +62,7 @@ _LIST = (
         formula="operations / seconds",
         better="higher",
         kind="rate",
-        expression=pl.when(~_IS_STORE).then(over("count", "seconds")),
+        expression=pl.when(_IS_BLOCK).then(over("count", "seconds")),
         per_interval=True,
     ),
     Metric(
@@ -137,7 +138,7 @@ _LIST = (
         formula="mean_in_flight / concurrency, of a closed loop",
         better="neither",
         kind="concurrency",
-        expression=pl.when((pl.col("response_count") == 0) & ~_IS_STORE).then(
+        expression=pl.when((pl.col("response_count") == 0) & _IS_BLOCK).then(
             over("in_flight_sum_ns", "stream_concurrency") / 1e9 / pl.col("seconds")
         ),
     ),
@@ -409,6 +410,7 @@ _LIST = (
         kind="count",
     ),
     *store_accounts.LIST,
+    *oltp.LIST,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}

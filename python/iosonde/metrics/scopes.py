@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 
 from iosonde.metrics.histogram import PERCENTILES, percentiles
+from iosonde.metrics.oltp import TRANSACTIONS
 
 ALL = "all"
 
-MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write")
+MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write", *TRANSACTIONS)
 """The operations that make up `all`: those of the mix. A flush follows from writes and is counted apart."""
 
 RUN_KEYS = ("result_set", "run_id")

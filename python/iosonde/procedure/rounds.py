@@ -22,7 +22,7 @@ from typing import Any
 
 from iosonde.errors import StudyError
 from iosonde.metrics.steady_state import Criteria, SteadyState, Window, steady_state
-from iosonde.plan import PREPARATION, Case, JsonObject, Run
+from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.procedure import preparation
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.forecast import Forecast
@@ -334,7 +334,7 @@ class _State:
     def _survives(self) -> bool:
         """On simulated storage no time passes between sessions."""
         assert self.case.procedure, "a case with rounds has a procedure"
-        return bool(self.case.procedure.spec["workload"]["target"]["kind"] == "virtual")
+        return bool(target_of(self.case.procedure.spec["workload"])["kind"] == "virtual")
 
 
 @dataclass(frozen=True)

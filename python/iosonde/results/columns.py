@@ -17,6 +17,8 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.results.server_counters import COUNTERS, STATES
+
 TEXT, FLAG, NUMBER = pl.String, pl.Boolean, pl.Float64
 U32, U64, I64 = pl.UInt32, pl.UInt64, pl.Int64
 DType = type[pl.DataType]
@@ -107,6 +109,28 @@ def _usage(prefix: str, text: str, dtype: DType, read: Callable[[Any], Mapping[s
         return Column(f"{prefix}{name}", dtype, f"{text}. {meaning}", lambda run: read(run).get(name))
 
     return tuple(column(name, meaning) for name, meaning in _USAGE.items())
+
+
+def _of_server(name: str, dtype: DType, text: str) -> Column:
+    return Column(name, dtype, text, lambda run: run.server[name])
+
+
+_SERVER = (
+    _of_server("server_title", TEXT, "Database server; null without one"),
+    _of_server("server_version", TEXT, "Its version, as it reports it"),
+    *(_of_server(name, U64, f"Server, in the measurement: {text}") for name, text in COUNTERS.items()),
+    *(_of_server(name, NUMBER, "Mean over the intervals of sessions in that state") for name in STATES),
+    _of_server("server_data_bytes", U64, "Bytes of data pages that the server wrote in the measurement"),
+    _of_server("statements", U64, "Statements that the clients executed"),
+    _of_server("round_trips", U64, "Times that a client waited for an answer of the server"),
+    _of_server("aborted_attempts", U64, "Attempts that ended in a serialization failure, deadlock or lock timeout"),
+    _of_server("failed_transactions", U64, "Transactions that failed after all retries"),
+    _of_server("restore_seconds", NUMBER, "Time to restore the database from its template, s"),
+    _of_server("load_seconds", NUMBER, "Time to load the template, s"),
+    _of_server("acknowledged_commits", U64, "Commits that were acknowledged before the server was killed"),
+    _of_server("lost_commits", U64, "Of these, commits that the restarted server does not have"),
+    _of_server("recovery_seconds", NUMBER, "Time from the restart of a killed server to its first connection, s"),
+)
 
 
 def _stored(dtype: DType, *columns: tuple[str, str], added: bool = False) -> tuple[Column, ...]:
@@ -313,7 +337,8 @@ RUNS = Table(
         Column(
             "verdict",
             TEXT,
-            "`device-limited`, `harness-limited`, `cache-served` or `undetermined`; null without a result",
+            "`device-limited`, `harness-limited`, `cache-served`, `server-CPU-limited`, `lock-limited` or "
+            "`undetermined`; null without a result",
             lambda run: run.record.verdict.kind if run.record.verdict else None,
         ),
         Column(
@@ -322,7 +347,7 @@ RUNS = Table(
             "Reasons for the verdict, in sentences",
             lambda run: "; ".join(run.record.verdict.because) if run.record.verdict else None,
         ),
-        Column("workload", TEXT, "`block` or `kv`", lambda run: run.store["workload"]),
+        Column("workload", TEXT, "`block`, `kv`, `tpcc` or `commit`", lambda run: run.store["workload"]),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
         Column(
             "started_empty",
@@ -421,6 +446,7 @@ RUNS = Table(
             "The same for writes, until everything was durable",
             lambda run: run.store["run_device_write_bytes"],
         ),
+        *_SERVER,
         Column(
             "run_drive_write_bytes",
             U64,

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from iosonde.results import array_facts, drive_facts, store_facts
+from iosonde.plan import streams_of
+from iosonde.results import array_facts, drive_facts, server_facts, store_facts
 from iosonde.results.schema import Record
 
 Json = Mapping[str, Any]
@@ -18,7 +19,7 @@ class RunFacts:
     def __init__(self, record: Record) -> None:
         self.record: Record = record
         self.result: Json = record.result or {}
-        self.streams: Sequence[Json] = record.spec["workload"].get("streams", [])
+        self.streams: Sequence[Json] = streams_of(record.spec["workload"])
 
     def part(self, name: str) -> Json:
         """Return a part of the engine's result; empty where there is none."""
@@ -62,6 +63,11 @@ class RunFacts:
     def store(self) -> dict[str, Any]:
         """Facts about a key-value store and its memory limit."""
         return store_facts.of(self.record)
+
+    @cached_property
+    def server(self) -> dict[str, Any]:
+        """Facts about a database server."""
+        return server_facts.of(self.record)
 
     @cached_property
     def drives(self) -> dict[str, Any]:

@@ -67,7 +67,9 @@ class RecordVerdict(BaseModel):
     """What limited a run, and the numbers behind that (verdict/verdict.py)."""
 
     model_config = ConfigDict(frozen=True)
-    kind: Literal["device-limited", "harness-limited", "cache-served", "undetermined"]
+    kind: Literal[
+        "device-limited", "harness-limited", "cache-served", "server-CPU-limited", "lock-limited", "undetermined"
+    ]
     because: list[str]
     """Sentences, the heaviest first."""
     evidence: dict[str, float | None]
@@ -118,7 +120,7 @@ class Record(BaseModel):
     ended_at: str
     outcome: Literal["complete", "stopped", "failed"]
     failure: Failure | None
-    end_reason: Literal["", "steady", "time_limit"] = ""
+    end_reason: Literal["", "steady", "time_limit", "server_killed"] = ""
     """Why iosonde stopped the measurement before its planned end; empty if it did not."""
     engine: dict[str, Any]
     """The engine's `hello`, as it came; empty when it never spoke."""
@@ -149,6 +151,9 @@ class Record(BaseModel):
     """Cost of an I/O of each stream on the null backend, and where it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None
     """What the control group of its memory limit counted (storage/control_group.py); None without a limit."""
+    server: dict[str, Any] | None = None
+    """Workloads on a database server: version, settings, open files, restored template, statistics at the start and the
+    end of the measurement, control group, shutdown, durability (execution/instruments/database_server.py)."""
     device_totals: list[dict[str, Any]] = []
     """Key-value workloads: what each block device did from before the start until all was durable
     (execution/instruments/device_totals.py)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from iosonde.plan import streams_of
 from iosonde.results.schema import Record
 from iosonde.workload.kv.phases import WRITES
 
@@ -18,7 +19,7 @@ def of(record: Record) -> dict[str, Any]:
     workload = record.spec["workload"]
     result: Json = record.result or {}
     store: Json = result.get("store") or {}
-    writers = sum(stream["jobs"] for stream in workload.get("streams", ()) if _writes(stream))
+    writers = sum(stream["jobs"] for stream in streams_of(workload) if _writes(stream))
     checks = store.get("checks") or []
     memory = record.memory or {}
     totals = _outermost(record.device_totals)

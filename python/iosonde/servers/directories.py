@@ -66,7 +66,7 @@ class Directories:
         """Create those that are missing; `ServerError` if the server's user cannot reach them."""
         for own, name in self._all():
             check_traversable(own, account)
-            _create(own, name, account)
+            create_directory(own, name, account)
         for each in (self.run, self.template):
             account.own(each)
 
@@ -95,7 +95,7 @@ class Directories:
         return found
 
 
-def _create(own: Path, name: str, account: Account) -> None:
+def create_directory(own: Path, name: str, account: Account | None = None) -> None:
     """A directory in one of iosonde's own; others may pass through the latter, but not list it."""
     if journal.find(own) is None and not own.is_relative_to(MOUNTS):
         journal.created(own, "directory")
@@ -103,7 +103,7 @@ def _create(own: Path, name: str, account: Account) -> None:
         journal.identify(own)
     elif own.is_relative_to(MOUNTS) and not own.exists():
         own_directory.create(own)
-    if not account.is_ours:
+    if account and not account.is_ours:
         own.chmod(0o711)
     path = own / name
     entry = journal.find(own)
@@ -121,4 +121,5 @@ def _create(own: Path, name: str, account: Account) -> None:
                 hint="it was replaced, linked, or created by another program, and was not changed; start the study "
                 "again",
             )
-    account.own(path)
+    if account:
+        account.own(path)

@@ -27,7 +27,6 @@ RESERVED = (
     *("secure_file_priv", "character_set.*", "collation.*", "defaults.*", "wsrep.*", "aria_log_dir_path"),
 )
 
-USER = "iosonde"
 OLDEST = {"MariaDB": (10, 4), "MySQL": (8, 0)}
 
 FIXED = {"character_set_server": "utf8mb4", "collation_server": "utf8mb4_bin"}
@@ -68,6 +67,7 @@ class MariaDb(Server):
     name: ClassVar[str] = "mariadb"
     title: ClassVar[str] = "MariaDB InnoDB"
     accounts: ClassVar[Sequence[str]] = ("mysql",)
+    user: ClassVar[str] = "root"
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     data_setting: ClassVar[str] = "innodb_buffer_pool_size"
 
@@ -121,7 +121,7 @@ class MariaDb(Server):
 
     def address(self, place: Place, database: str = "") -> Address:
         """The socket; its permissions are the authentication."""
-        return Address(host=str(self.socket_path(place.socket)), port=None, user="root", database=database)
+        return Address(host=str(self.socket_path(place.socket)), port=None, user=self.user, database=database)
 
     def socket_path(self, directory: Path) -> Path:
         """The socket itself."""
@@ -164,6 +164,10 @@ class MariaDb(Server):
         place.account.own(place.log)
         for inside in [*place.data.glob("ib_logfile*"), *place.data.glob("#innodb_redo")]:
             shutil.move(inside, place.log / inside.name)
+
+    def finish_load(self, connection: Connection) -> None:
+        """Statistics are gathered by the loader; pages are flushed by the shutdown."""
+        connection.rows("SET GLOBAL innodb_fast_shutdown = 0")
 
     def describe(self, connection: Connection) -> Description:
         """From `SHOW GLOBAL VARIABLES`; the server itself reports which are not compiled-in defaults."""

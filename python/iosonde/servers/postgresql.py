@@ -84,6 +84,7 @@ class PostgreSql(Server):
     name: ClassVar[str] = "postgresql"
     title: ClassVar[str] = "PostgreSQL"
     accounts: ClassVar[Sequence[str]] = ("postgres",)
+    user: ClassVar[str] = USER
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT  # "Fast": clients are disconnected.
     data_setting: ClassVar[str] = "shared_buffers"
 
@@ -179,6 +180,11 @@ class PostgreSql(Server):
         inside = place.data / "pg_wal"
         shutil.move(inside, place.log)
         inside.symlink_to(place.log)
+
+    def finish_load(self, connection: Connection) -> None:
+        """Freeze rows and set hint bits now, so that no later read writes pages."""
+        connection.rows("VACUUM (FREEZE, ANALYZE)")
+        connection.rows("CHECKPOINT")
 
     def describe(self, connection: Connection) -> Description:
         """From `pg_settings`."""

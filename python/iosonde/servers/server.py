@@ -72,6 +72,8 @@ class Server(ABC):
     """What reports call it."""
     accounts: ClassVar[Sequence[str]]
     """System users that it may run under when iosonde is root, the preferred one first."""
+    user: ClassVar[str]
+    """Database user with all rights in a server that iosonde started."""
     stop_signal: ClassVar[signal.Signals]
     """Requests an orderly shutdown that does not wait for clients."""
     data_setting: ClassVar[str]
@@ -116,6 +118,10 @@ class Server(ABC):
     @abstractmethod
     def create_database(self, connection: Connection, name: str) -> None:
         """Create a database with the encoding and collation that workloads need; `ServerError` if it exists."""
+
+    @abstractmethod
+    def finish_load(self, connection: Connection) -> None:
+        """Do what the server would otherwise do later in the background, after a bulk load."""
 
     @abstractmethod
     def describe(self, connection: Connection) -> Description:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import Case, JsonObject, Plan
+from iosonde.plan import Case, JsonObject, Plan, is_on_server
 from iosonde.storage.file_names import is_file_name
 from iosonde.storage.journal_entry import OWN_DIRECTORY
 from iosonde.storage.opening import open_target
@@ -61,6 +61,8 @@ class Admission:
 
     def _problem(self, case: Case, spec: JsonObject) -> str:
         workload = spec["workload"]
+        if is_on_server(workload):
+            return self._server_problem(case, workload)
         named, expected = workload["target"], self._expected(case, workload)
         if named != expected:
             return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"
@@ -101,6 +103,22 @@ class Admission:
             expected["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
         return expected
 
+    def _server_problem(self, case: Case, workload: JsonObject) -> str:
+        """A server of ours has its socket in the target's own directory; one of the user's is the one of the case."""
+        address = workload["server"]["address"]
+        acknowledged = ((workload.get("measurement") or {}).get("acknowledged") or {}).get("directory")
+        if case.parameters.get("server_url"):
+            return "the spec writes files" if acknowledged else ""
+        own = Path(self._place(case).spec_target("per_job", 0)["directory"])
+        path = Path(address["path"])
+        kind = case.parameters["server"]
+        name = rf"{re.escape(str(own))}/{kind}-[0-9a-f]{{8}}/socket/[A-Za-z0-9._-]+"
+        if address["kind"] != "unix" or not re.fullmatch(name, str(path)):
+            return f"the spec's server is at `{path}`, which is not in the plan's target"
+        if acknowledged not in (None, str(own / f"acknowledged-{own.name[-8:]}")):
+            return f"the spec writes acknowledged commits to `{acknowledged}`"
+        return ""
+
     def _place(self, case: Case) -> Target:
         key = case.setup_key
         if key not in self._places:
@@ -134,7 +152,7 @@ def _is_trusted(library: Path, directory: Path) -> bool:
 def _own_of(plan: Plan) -> str:
     """The name of iosonde's own directory in a plan that was written before plans recorded it."""
     for spec in plan.specs():
-        target = spec["workload"].get("target") or {}
+        target = spec["workload"].get("target") or (spec["workload"].get("server") or {}).get("address") or {}
         for path in map(Path, filter(None, (target.get("path"), target.get("directory")))):
             found = next((part for part in reversed(path.parts) if OWN_DIRECTORY.fullmatch(part)), None)
             if found:

@@ -21,7 +21,15 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.storage import own_directory
-from iosonde.storage.journal_entry import CONTROL_GROUP, SERVER, Entry, EntryError, owner_of, read_entry
+from iosonde.storage.journal_entry import (
+    CONTROL_GROUP,
+    DATABASE_ON_SERVER,
+    SERVER,
+    Entry,
+    EntryError,
+    owner_of,
+    read_entry,
+)
 from iosonde.storage.loop_status import attached_to, identity_of
 
 __all__ = ["CONTROL_GROUP", "Entry"]
@@ -34,6 +42,7 @@ UNDO = {
     "stage": "iosonde.storage.active_setup",
     "device": "iosonde.storage.device_target",
     SERVER: "iosonde.servers.process",
+    DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }
 """Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
 

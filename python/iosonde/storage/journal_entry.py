@@ -20,6 +20,9 @@ CONTROL_GROUP = "control group"
 SERVER = "server"
 """The processes of a server that iosonde started; its path is that of the server's data directory."""
 
+DATABASE_ON_SERVER = "database"
+"""A database on a server that the user runs."""
+
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
 
@@ -35,6 +38,7 @@ _PATHS = {
     "setup": rf"{MOUNTS}/{_OWN}",
     "mount": rf"{MOUNTS}/{_OWN}/mounted",
     "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
+    DATABASE_ON_SERVER: r"/run/iosonde/databases/iosonde_[0-9a-f]{8}",
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+)?",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
 }
@@ -42,6 +46,7 @@ _PATHS = {
 
 _FACTS: dict[str, dict[str, str]] = {
     "mount": {"device": r"/.+"},
+    DATABASE_ON_SERVER: {"url": r"[a-z]+://[^\s]+", "database": r"iosonde_[0-9a-f]{8}"},
     SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},

@@ -14,9 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import TargetError
+from iosonde.plan import target_of
 from iosonde.storage import journal, own_directory
 from iosonde.storage.block_nodes import device_number
 from iosonde.storage.journal_entry import MOUNTS, OWN_DIRECTORY
@@ -24,7 +25,7 @@ from iosonde.storage.loop_status import identity_of, loops_on
 from iosonde.storage.own_directory import BESIDE
 
 if TYPE_CHECKING:
-    from iosonde.plan import JsonObject, Plan
+    from iosonde.plan import Case, JsonObject, Plan
 
 
 def journal_directory(device: str) -> Path:
@@ -164,12 +165,19 @@ def _foreign(path: Path) -> TargetError:
 
 def _things(plan: Plan) -> list[Path]:
     found = {thing for spec in plan.specs() for thing in _thing(spec["workload"])}
+    found |= {Path(directory) for case in plan.cases for directory in _log_directories(plan, case)}
     return sorted(path for path in found if not path.is_relative_to(MOUNTS))
+
+
+def _log_directories(plan: Plan, case: Case) -> list[Path]:
+    """The own directory on the target of a database server's log, which no spec names."""
+    is_apart = case.parameters.get("log") == "apart" and "server_url" in case.parameters
+    return [Path(str(case.parameters["log_target"])).resolve() / plan.created_name] if is_apart else []
 
 
 def _thing(workload: JsonObject) -> list[Path]:
     """What has an entry of its own in the journal."""
-    target = workload["target"]
+    target = target_of(workload)
     if target["kind"] == "device" and workload.get("verify"):
         device = target["path"]
         return [journal_directory(device) / f"{Path(device).name}{BESIDE[0]}"]
@@ -178,8 +186,10 @@ def _thing(workload: JsonObject) -> list[Path]:
 
 def _directories(workload: JsonObject) -> list[Path]:
     """Directories of ours in which the run has its files."""
-    target = workload["target"]
+    target = target_of(workload)
     match target["kind"]:
+        case "server":
+            return server_directories(workload)
         case "file" if OWN_DIRECTORY.fullmatch(Path(target["path"]).parent.name):
             return [Path(target["path"]).parent]
         case "file_per_job":
@@ -190,14 +200,21 @@ def _directories(workload: JsonObject) -> list[Path]:
             return []
 
 
-def _databases(target: JsonObject) -> list[str]:
+def server_directories(workload: JsonObject) -> list[Path]:
+    """The own directory of a server that iosonde starts: its socket lies in `OWN/SERVER-XXXXXXXX/socket/`."""
+    address = workload["server"]["address"]
+    own = Path(address["path"]).parents[2] if address["kind"] == "unix" else Path("/")
+    return [own] if OWN_DIRECTORY.fullmatch(own.name) else []
+
+
+def _databases(target: Mapping[str, Any]) -> list[str]:
     """Directories of a database and its log, each in one of ours."""
     return [path for path in (target["path"], target["log_path"]) if path]
 
 
 def _own_files(workload: JsonObject) -> list[Path]:
     """Files that the user named, with the journal of verification beside them."""
-    target = workload["target"]
+    target = target_of(workload)
     if target["kind"] != "file" or _directories(workload):
         return []
     path = Path(target["path"])
@@ -207,9 +224,11 @@ def _own_files(workload: JsonObject) -> list[Path]:
 
 
 def _names(workload: JsonObject, directory: Path) -> list[str]:
-    """Names of what the run uses in one of its directories."""
-    target = workload["target"]
+    """Names of what the run uses in one of its directories; those of a server are created with it."""
+    target = target_of(workload)
     match target["kind"]:
+        case "server":
+            return []
         case "file":
             return [Path(target["path"]).name]
         case "file_per_job":

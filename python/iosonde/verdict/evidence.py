@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from iosonde.plan import streams_of
 from iosonde.results import array_threads
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
@@ -76,7 +77,7 @@ class Evidence:
 
     def __init__(self, facts: RunFacts) -> None:
         self.facts = facts
-        self.streams: dict[str, Json] = {stream["name"]: stream for stream in facts.spec["workload"]["streams"]}
+        self.streams: dict[str, Json] = {stream["name"]: stream for stream in streams_of(facts.spec["workload"])}
         self.jobs: list[Json] = list(facts.result["jobs"])
         self.observed: Json = facts.result.get("evidence") or {}
 

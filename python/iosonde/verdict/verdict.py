@@ -3,6 +3,7 @@
     device-limited   the device was the limit, as far as iosonde can observe
     harness-limited  iosonde or its CPU was the limit
     cache-served     the page cache or the file system served the I/O
+    server-CPU-limited, lock-limited  of runs on a database server (`server.py`)
     undetermined     the run was disturbed, or the limit cannot be identified
 
 `judge` is a pure function. Each rule checks one condition and returns at most one warning; the most severe decides:
@@ -14,19 +15,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, Evidence, RunFacts, is_reducible
 from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
 
-Kind = Literal["device-limited", "harness-limited", "cache-served", "undetermined"]
-KINDS: tuple[Kind, ...] = ("device-limited", "harness-limited", "cache-served", "undetermined")
+Kind = Literal[
+    "device-limited", "harness-limited", "cache-served", "server-CPU-limited", "lock-limited", "undetermined"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MEANING: dict[Kind, str] = {
     "device-limited": "the device was the limit, as far as iosonde can observe",
     "harness-limited": "iosonde or its CPU was the limit: the device may be faster",
     "cache-served": "the page cache or the file system served the I/O, not the device",
+    "server-CPU-limited": "the database server used all CPU time that it could get",
+    "lock-limited": "transactions waited for each other's locks",
     "undetermined": "the run was disturbed, or the limit cannot be identified",
 }
 

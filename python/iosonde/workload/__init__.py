@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from iosonde.workload.interface import Workload
 
-Name = Literal["block", "kv"]
+Name = Literal["block", "kv", "tpcc", "commit"]
 
 
 def named(name: Name) -> Workload:
     """The workload of that name."""
-    from iosonde.workload import block, kv
+    from iosonde.workload import block, commit, kv, tpcc
 
-    known: dict[Name, Workload] = {"block": block, "kv": kv}
+    known: dict[Name, Workload] = {"block": block, "kv": kv, "tpcc": tpcc, "commit": commit}
     return known[name]

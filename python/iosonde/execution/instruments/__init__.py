@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from iosonde.execution.instruments.array_health import ArrayHealth
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
+from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.instruments.device_totals import DeviceTotals
 from iosonde.execution.instruments.drive_counters import DriveCounters
 from iosonde.execution.instruments.harness_cost import HarnessCost
@@ -29,5 +30,6 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     DeviceTotals,
     DriveCounters,
     MemoryLimit,
+    DatabaseServer,
 )
 """Those that read counters are last, so that their readings enclose the engine and little else."""

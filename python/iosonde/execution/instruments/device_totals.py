@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from iosonde.execution.database_servers import RunningServer
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 
@@ -34,11 +36,10 @@ class DeviceTotals(Instrument):
     def start(self) -> None:
         """Read them before the run."""
         spec = self.context.run.spec
-        if spec["workload"]["kind"] != "kv":
+        if spec["workload"]["kind"] == "block":
             return
-        target = spec["workload"]["target"]
         self._devices = spec["observe"]["block_devices"]
-        self._paths = [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
+        self._paths = _directories(spec["workload"], self.context.server)
         self._outermost = {_device_of(path) for path in self._paths}
         self._before = {device: counters(device) for device in self._devices}
 
@@ -56,6 +57,15 @@ class DeviceTotals(Instrument):
                 moved = {name: now[name] - before[name] for name in now if name in before}
                 totals.append({"device": device, "outermost": device in self._outermost, **moved})
         return Reading(facts={"device_totals": totals})
+
+
+def _directories(workload: Mapping[str, Any], server: RunningServer | None) -> list[Path]:
+    """Directories of the run's database and of its log."""
+    if server is not None:
+        found = server.instance.directories if server.instance else None
+        return [path for path in (found.run, found.log) if path] if found else []
+    target = workload["target"]
+    return [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
 
 
 def _device_of(path: Path) -> str | None:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from iosonde.errors import TargetError
+from iosonde.execution.database_servers import RunningServer
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.harness import Harness
 from iosonde.execution.setups import ReadyTarget
@@ -36,6 +39,8 @@ class RunContext:
     harness: Harness
     carried_over: str = ""
     """The run whose writes left the database in its state; empty if it was loaded for this run."""
+    server: RunningServer | None = None
+    """The database server that is measured, if any."""
     note: Callable[[str], None]
     """Shows a message to the user."""
 
@@ -52,6 +57,8 @@ class Reading:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `results.schema.Record`."""
     warnings: Iterable[RecordWarning] = ()
+    store_statistics: pl.DataFrame | None = None
+    """Statistics of a server over time, which the engine does not report."""
     failure: Failure | None = None
     """The cause of a failed run, where the instrument knows it better than the engine's exit status shows."""
 
@@ -126,4 +133,7 @@ class RunInstruments:
             facts=facts,
             warnings=[warning for each in readings for warning in each.warnings],
             failure=next((each.failure for each in readings if each.failure), None),
+            store_statistics=next(
+                (each.store_statistics for each in readings if each.store_statistics is not None), None
+            ),
         )

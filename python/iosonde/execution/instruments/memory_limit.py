@@ -21,7 +21,7 @@ class MemoryLimit(Instrument):
     def start(self) -> None:
         """Create the control group."""
         limit_bytes = self.context.parameters.get("memory_limit")
-        if limit_bytes:
+        if limit_bytes and self.context.server is None:  # Otherwise it limits the server.
             self._group = MemoryGroup.make(limit_bytes)
 
     def engine_started(self, pid: int) -> None:

@@ -30,11 +30,23 @@ BREAK = " · "
 
 _WORDS = "length(datum.label) > 12 ? split(datum.label, ' ') : datum.label"
 """Vega expression for labels of categories: long ones have a line for each word."""
-MARKS: dict[Kind, str] = {"harness-limited": "○", "cache-served": "□", "undetermined": "△"}
+MARKS: dict[Kind, str] = {
+    "harness-limited": "○",
+    "cache-served": "□",
+    "undetermined": "△",
+    "server-CPU-limited": "◇",
+    "lock-limited": "▽",
+}
 """Marks of values that were not device-limited."""
 _SYMBOLS = ("diamond", "triangle-down", "cross", "square", "triangle-up", "circle")
 """Of publications, over bars."""
-_SHAPES: dict[Kind, str] = {"harness-limited": "circle", "cache-served": "square", "undetermined": "triangle-up"}
+_SHAPES: dict[Kind, str] = {
+    "harness-limited": "circle",
+    "cache-served": "square",
+    "undetermined": "triangle-up",
+    "server-CPU-limited": "diamond",
+    "lock-limited": "triangle-down",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

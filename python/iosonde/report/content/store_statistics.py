@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from iosonde.metrics.wording import store_name
+from iosonde.plan import streams_of
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.results.schema import Record
@@ -36,7 +37,7 @@ def _chosen(source: Source) -> list[Record]:
 
 
 def _threads(record: Record) -> int:
-    return sum(stream["jobs"] for stream in record.spec["workload"]["streams"])
+    return sum(stream["jobs"] for stream in streams_of(record.spec["workload"]))
 
 
 def _table(source: Source, record: Record, *, named: bool) -> Table | None:

@@ -11,6 +11,8 @@ LIMITED_BY = {
     "device-limited": "device",
     "harness-limited": "harness",
     "cache-served": "cache",
+    "server-CPU-limited": "server CPU",
+    "lock-limited": "locks",
     "undetermined": "undetermined",
 }
 """Verdicts as they are written under this head."""

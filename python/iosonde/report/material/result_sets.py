@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.errors import ResultsError
-from iosonde.plan import Case, Plan, Run
+from iosonde.plan import Case, Plan, Run, streams_of
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.observations import conclusions
 from iosonde.results.schema import Record
@@ -237,7 +237,7 @@ def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
     arrivals = {
         "closed" if stream.get("arrival", {}).get("kind", "closed") == "closed" else "open"
         for spec in specs
-        for stream in spec["workload"].get("streams", [])
+        for stream in streams_of(spec["workload"])
     }
     return f"{' and '.join(sorted(arrivals)) or 'closed'} loop"
 

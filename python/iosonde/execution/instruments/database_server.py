@@ -1,0 +1,202 @@
+"""The database server of a run: its statistics over time, CPU time, open files, and its end.
+
+Statistics are polled when the engine reports an interval, over a connection that is opened before the load. For a run
+that kills its server, it is restarted after the load, and acknowledged commits are looked up.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from threading import Timer
+from typing import Any
+
+import polars as pl
+
+from iosonde.errors import ServerError
+from iosonde.execution.database_servers import RunningServer, verification_spec
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.protocol.event import Event
+from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
+from iosonde.results.server_counters import STATES
+from iosonde.servers import open_files
+from iosonde.servers.connection import Connection
+
+
+class DatabaseServer(Instrument):
+    """Reads a server while the engine applies load to it."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._server: RunningServer | None = context.server
+        self._connection: Connection | None = None
+        self._rows: list[dict[str, Any]] = []
+        self._facts: dict[str, Any] = {}
+        self._at_begin: dict[str, int] = {}
+        self._at_end: dict[str, int] = {}
+        self._timer: Timer | None = None
+        self._killed = False
+
+    def start(self) -> None:
+        """Connect, and read what the server is."""
+        if self._server is None:
+            return
+        try:
+            self._connection = self._server.connect()
+            self._facts = dict(self._server.facts) | self._description()
+        except ServerError as error:
+            raise NotStartedError(error.code, error) from None
+
+    def event(self, event: Event) -> None:
+        """Read the statistics at the start of the measurement and at the end of each interval."""
+        if self._connection is None or self._server is None:
+            return
+        if event["event"] == "phase" and event["phase"] == "measure" and event["edge"] == "begin":
+            self._at_begin = self._at_end = self._statistics()
+            self._schedule_kill()
+        elif event["event"] == "interval":
+            found = self._statistics()
+            place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
+            if found and event["phase"] == "measure":
+                self._at_end = found
+                self._note_open_files()
+            self._rows += [
+                {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in found.items()
+            ]
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Verify what a kill has left, shut the server down, and read its accounts."""
+        server = self._server
+        if server is None or self._connection is None:
+            return Reading()
+        self._cancel()
+        warnings: list[RecordWarning] = []
+        failure = self._cause(done.failure)
+        facts = dict(self._facts)
+        facts["statistics_mean"] = self._means()
+        facts |= {"statistics_at_begin": self._at_begin, "statistics_at_end": self._at_end}
+        if self._killed and done.failure is None:
+            durability = self._verify()
+            facts["durability"] = durability
+        memory = None
+        if server.instance:
+            memory = server.instance.group.facts()["memory"]
+            facts["shutdown"] = self._shut_down(warnings)
+            facts["group"] = server.instance.group.facts()
+        return Reading(
+            facts={"server": facts, **({"memory": memory} if memory else {})},
+            warnings=warnings,
+            failure=failure,
+            store_statistics=pl.DataFrame(self._rows, schema=STORE_STATISTICS),
+        )
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._cancel()
+        if self._connection:
+            with suppress(Exception):
+                self._connection.close()
+            self._connection = None
+
+    def _description(self) -> dict[str, Any]:
+        assert self._server is not None
+        if self._server.instance:
+            return self._server.instance.describe()
+        assert self._connection is not None
+        description = self._server.server.describe(self._connection)
+        title = {"kind": self._server.server.name, "title": self._server.server.title}
+        return {**title, **description.to_json(), "managed": False}
+
+    def _statistics(self) -> dict[str, int]:
+        """Those of the server, with what its control group counts; empty if it does not answer."""
+        assert self._server is not None and self._connection is not None
+        found: dict[str, int] = {}
+        with suppress(ServerError):
+            found = self._server.server.statistics(self._connection)
+        if found and self._server.instance:
+            found |= _accounts(self._server.instance.group.facts())
+        return {name: value for name, value in found.items() if value >= 0}
+
+    def _means(self) -> dict[str, float]:
+        """Mean number of sessions in each state over the intervals of the measurement."""
+        found: dict[str, list[int]] = {}
+        for row in self._rows:
+            if row["phase"] == "measure" and row["statistic"] in STATES:
+                found.setdefault(row["statistic"], []).append(row["value"])
+        return {name: sum(values) / len(values) for name, values in found.items()}
+
+    def _note_open_files(self) -> None:
+        """Files are open while transactions run; PostgreSQL closes them with the connections."""
+        assert self._server is not None
+        if self._server.instance and not self._facts.get("open_files_under_load"):
+            files = self._server.instance.open_files()
+            self._facts |= {"open_files": files, "io_modes": open_files.summary(files), "open_files_under_load": True}
+
+    def _schedule_kill(self) -> None:
+        after_ns = self.context.parameters.get("kill_server_after")
+        if after_ns and self._timer is None:
+            self._timer = Timer(after_ns / 1e9, self._kill)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _kill(self) -> None:
+        assert self._server is not None and self._server.instance is not None
+        self._killed = True
+        self._server.instance.kill()
+
+    def _cancel(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer.join()
+
+    def _verify(self) -> dict[str, Any]:
+        """Restart the server, which recovers, and look up every acknowledged commit."""
+        assert self._server is not None and self._server.instance is not None
+        begun = time.monotonic()
+        try:
+            self._server.instance.start()
+        except ServerError as error:
+            return {"error": error.what, "where": error.where}
+        recovery_s = time.monotonic() - begun
+        done = self._server.measure(verification_spec(self._server.spec))
+        facts: dict[str, Any] = {"recovery_seconds": round(recovery_s, 3)}
+        if done.failure:
+            return facts | {"error": done.failure.message, "where": done.failure.context}
+        result = (done.result or {}).get("oltp") or {}
+        return facts | (result.get("durability") or {}) | {"consistency": result.get("consistency", [])}
+
+    def _shut_down(self, warnings: list[RecordWarning]) -> dict[str, Any]:
+        assert self._server is not None and self._server.instance is not None
+        self.close()
+        begun = time.monotonic()
+        orderly = self._server.instance.stop()
+        if not orderly:
+            warnings.append(
+                RecordWarning(
+                    code="server_killed",
+                    message=f"{self._server.server.title} did not shut down in order and was killed",
+                    hint="its messages are in the record; the next run starts from the template",
+                )
+            )
+        return {"orderly": orderly, "seconds": round(time.monotonic() - begun, 3)}
+
+    def _cause(self, failure: Failure | None) -> Failure | None:
+        """What the server's control group and messages show about the failure of the engine."""
+        if failure is None or self._server is None or self._server.instance is None:
+            return None
+        if failure.code not in ("server_vanished", "server_error", "no_space", "connection_refused"):
+            return None
+        cause = self._server.instance.failure("failed under load")
+        if cause.code not in ("out_of_memory", "no_space"):
+            return None
+        return Failure(code=cause.code, message=cause.what, context=cause.where, hint=cause.hint)
+
+
+def _accounts(group: dict[str, Any]) -> dict[str, int]:
+    """Counters of the control group that go with the server's own."""
+    found = {} if group["cpu_ns"] is None else {"server_cpu_ns": int(group["cpu_ns"])}
+    for name in ("read_bytes", "write_bytes"):
+        if group["devices"]:
+            found[f"group_{name}"] = sum(int(device[name]) for device in group["devices"])
+    return found

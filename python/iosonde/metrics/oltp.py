@@ -1,0 +1,163 @@
+"""Metrics of transactions on a database server: throughput, and the cost of each at client, server and device."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from iosonde.metrics.metric import Metric, over
+
+TRANSACTIONS = ("new_order", "payment", "order_status", "delivery", "stock_level", "commit")
+"""Operations that are transactions."""
+
+FACTS = (
+    *("server_cpu_ns", "wal_bytes", "server_data_bytes", "buffer_hits", "buffer_reads", "checkpoints"),
+    *("checkpoint_write_ms", "vacuums", "log_waits", "lock_waits", "lock_wait_ms", "deadlocks"),
+    *("group_read_bytes", "group_write_bytes", "sessions_active", "sessions_waiting_for_lock"),
+    *("sessions_waiting_for_log", "sessions_waiting_for_io", "aborted_attempts", "failed_transactions"),
+    *("acknowledged_commits", "lost_commits", "recovery_seconds", "restore_seconds", "round_trips"),
+)
+"""Columns that belong to a run as a whole."""
+
+_ON_SERVER = pl.col("workload").is_in(("tpcc", "commit"))
+
+
+def _per_transaction(name: str, title: str, unit: str, formula: str, column: str) -> Metric:
+    return Metric(
+        name=f"{name}_per_transaction",
+        title=f"{title} per transaction",
+        unit=unit,
+        formula=f"{formula} / transactions",
+        better="lower",
+        kind="store",
+        expression=pl.when(_ON_SERVER).then(over(column, "count")),
+    )
+
+
+def _share(state: str, title: str, formula: str) -> Metric:
+    return Metric(
+        name=f"{state}_share",
+        title=title,
+        unit="",
+        formula=f"mean number of sessions {formula} / mean number of active sessions",
+        better="lower",
+        kind="store",
+        expression=over(f"sessions_{state}", "sessions_active"),
+    )
+
+
+LIST = (
+    Metric(
+        name="tpmc",
+        title="tpmC",
+        unit="",
+        formula="new-order transactions completed / minutes",
+        better="higher",
+        kind="rate",
+        expression=pl.when(pl.col("workload") == "tpcc").then(60 * pl.col("new_order_count") / pl.col("seconds")),
+    ),
+    Metric(
+        name="transactions_per_sec",
+        title="Transactions per second",
+        unit="1/s",
+        formula="transactions completed / seconds, on a database server",
+        better="higher",
+        kind="rate",
+        expression=pl.when(_ON_SERVER).then(over("count", "seconds")),
+        per_interval=True,
+    ),
+    _per_transaction("server_cpu_ns", "Server CPU time", "ns", "CPU time of the server's processes", "server_cpu_ns"),
+    _per_transaction("wal_bytes", "Write-ahead log", "B", "bytes of log that the server generated", "wal_bytes"),
+    _per_transaction(
+        "server_data_bytes", "Data pages written", "B", "bytes of data pages that the server wrote", "server_data_bytes"
+    ),
+    _per_transaction(
+        "server_write_bytes",
+        "File system writes",
+        "B",
+        "bytes that the server's control group wrote",
+        "group_write_bytes",
+    ),
+    _per_transaction(
+        "device_write_bytes",
+        "Device writes",
+        "B",
+        "bytes the block device wrote in the measurement",
+        "device_write_bytes",
+    ),
+    _per_transaction(
+        "device_read_bytes", "Device reads", "B", "bytes the block device read in the measurement", "device_read_bytes"
+    ),
+    _per_transaction("round_trips", "Round trips", "", "times that the clients waited for an answer", "round_trips"),
+    Metric(
+        name="server_cores",
+        title="Cores used by the server",
+        unit="",
+        formula="CPU time of the server's processes / measured time",
+        better="neither",
+        kind="store",
+        expression=pl.col("server_cpu_ns") / 1e9 / pl.col("seconds"),
+    ),
+    Metric(
+        name="buffer_hit_ratio",
+        title="Buffer hit ratio",
+        unit="",
+        formula="page requests answered by the buffer pool / page requests",
+        better="higher",
+        kind="store",
+        expression=over(pl.col("buffer_hits"), pl.col("buffer_hits") + pl.col("buffer_reads")),
+    ),
+    _share("waiting_for_lock", "Share of sessions waiting for locks", "waiting for a lock"),
+    _share("waiting_for_log", "Share of sessions waiting for the log", "waiting for the write-ahead log"),
+    _share("waiting_for_io", "Share of sessions waiting for I/O", "waiting for reads or writes of data files"),
+    Metric(
+        name="abort_ratio",
+        title="Aborted attempts per transaction",
+        unit="",
+        formula="attempts that ended in a serialization failure, deadlock or lock timeout / transactions",
+        better="lower",
+        kind="store",
+        expression=pl.when(_ON_SERVER).then(over("aborted_attempts", "count")),
+    ),
+    Metric(
+        name="checkpoints_per_minute",
+        title="Checkpoints per minute",
+        unit="",
+        formula="checkpoints in the measurement / minutes",
+        better="neither",
+        kind="store",
+        expression=60 * pl.col("checkpoints") / pl.col("seconds"),
+    ),
+    Metric(
+        name="lost_commits",
+        title="Acknowledged commits lost",
+        unit="",
+        formula="acknowledged commits that the restarted server does not have",
+        better="lower",
+        kind="count",
+    ),
+    Metric(
+        name="acknowledged_commits",
+        title="Acknowledged commits",
+        unit="",
+        formula="commits that were acknowledged before the server was killed",
+        better="neither",
+        kind="count",
+    ),
+    Metric(
+        name="recovery_seconds",
+        title="Recovery time",
+        unit="s",
+        formula="restart of the killed server - first accepted connection",
+        better="lower",
+        kind="time",
+    ),
+    Metric(
+        name="restore_seconds",
+        title="Time to restore the database",
+        unit="s",
+        formula="copying the template and comparing the copy",
+        better="lower",
+        kind="time",
+    ),
+)
+"""Metrics of runs on a database server, in the order of docs/metrics.md."""

@@ -1,0 +1,30 @@
+"""Streams and target of a spec, whatever its workload: a workload on a database server has neither in its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_CONNECTIONS = {"tpcc": "terminals", "commit": "clients"}
+"""Workloads on a server -> the name of their stream, which is that of the parameter with its size."""
+
+
+def streams_of(workload: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The streams of a load, each with name, jobs and arrival at least."""
+    name = _CONNECTIONS.get(workload["kind"])
+    if name is None:
+        streams: Sequence[Mapping[str, Any]] = workload.get("streams", [])
+        return streams
+    measurement = workload.get("measurement")
+    return [{"name": name, "jobs": measurement[name], "arrival": measurement["arrival"]}] if measurement else []
+
+
+def target_of(workload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the engine opens; of a workload on a server only its kind, `server`."""
+    found: Mapping[str, Any] = workload.get("target") or {"kind": "server"}
+    return found
+
+
+def is_on_server(workload: Mapping[str, Any]) -> bool:
+    """Whether the load is applied to a database server."""
+    return workload["kind"] in _CONNECTIONS

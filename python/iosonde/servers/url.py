@@ -1,0 +1,100 @@
+"""Addresses of servers that the user runs: `postgresql://USER@HOST:PORT`, `mariadb://USER@HOST:PORT`.
+
+A password in an address is refused, because addresses are recorded. Passwords come from where the servers' own clients
+find them: `PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import getpass
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from iosonde.servers.connection import Address
+
+_KINDS: dict[str, Literal["postgresql", "mariadb"]] = {
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+    "mariadb": "mariadb",
+    "mysql": "mariadb",
+}
+_PORTS = {"postgresql": 5432, "mariadb": 3306}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerUrl:
+    """Where a running server is; without secrets."""
+
+    kind: Literal["postgresql", "mariadb"]
+    user: str
+    host: str
+    """Host name, or the path of a Unix socket (of PostgreSQL: its directory)."""
+    port: int
+
+    @property
+    def text(self) -> str:
+        """As it is recorded."""
+        host = self.host.replace("/", "%2F")
+        return f"{self.kind}://{self.user}@{host}:{self.port}"
+
+    def engine_address(self) -> dict[str, Any]:
+        """As the engine's spec has it."""
+        if not self.host.startswith("/"):
+            return {"kind": "tcp", "host": self.host, "port": self.port}
+        path = f"{self.host}/.s.PGSQL.{self.port}" if self.kind == "postgresql" else self.host
+        return {"kind": "unix", "path": path}
+
+    def address(self, database: str = "") -> Address:
+        """For a client of Python's, with the password of the user's own files."""
+        default = "postgres" if self.kind == "postgresql" else ""
+        return Address(
+            host=self.host, port=self.port, user=self.user, database=database or default, password=_password(self)
+        )
+
+
+def parse(text: str) -> ServerUrl:
+    """Read an address; `ValueError` says what is wrong with it."""
+    parts = urlsplit(text)
+    if parts.scheme not in _KINDS or (not parts.hostname and not unquote(parts.netloc)):
+        raise ValueError(
+            f"`{_without_password(text)}` is no address of a server; write it like `postgresql://me@host:5432`"
+        )
+    if parts.password is not None:
+        raise ValueError(
+            "the address contains a password, which would be recorded; use `PGPASSWORD` or `~/.pgpass`, `MYSQL_PWD` or "
+            "`~/.my.cnf`"
+        )
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"`{text}` names more than a server; iosonde creates a database of its own there")
+    kind = _KINDS[parts.scheme]
+    try:
+        port = parts.port or _PORTS[kind]
+    except ValueError:
+        raise ValueError(f"`{text}` has no valid port") from None
+    user = unquote(parts.username or "") or getpass.getuser()
+    return ServerUrl(kind=kind, user=user, host=unquote(parts.hostname or "localhost"), port=port)
+
+
+def _without_password(text: str) -> str:
+    parts = urlsplit(text)
+    return text.replace(f":{parts.password}@", ":***@") if parts.password else text
+
+
+def _password(server: ServerUrl) -> str | None:
+    if server.kind == "postgresql":
+        return None  # libpq reads `PGPASSWORD` and `~/.pgpass` itself.
+    if "MYSQL_PWD" in os.environ:
+        return os.environ["MYSQL_PWD"]
+    options = configparser.ConfigParser(allow_no_value=True, interpolation=None, strict=False)
+    with suppress(configparser.Error, OSError):
+        options.read(Path("~/.my.cnf").expanduser())
+        for section in ("client", "mysql", "mariadb"):
+            found = options.get(section, "password", fallback=None)
+            if found is not None:
+                return found.strip("'\"")
+    return None

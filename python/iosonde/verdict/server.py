@@ -1,0 +1,149 @@
+"""Verdict on a run on a database server: device-, server-CPU-, lock- or client-limited.
+
+    device-limited     sessions waited for the log or for data files, or the device was busy nearly all the time
+    server-CPU-limited the server's processes used nearly all CPUs that the client left
+    lock-limited       transactions waited for each other
+    harness-limited    the client used its CPUs completely
+
+Each limit has a share between 0 and 1 of its resource, or of the sessions' time. The largest one decides if it is large
+enough. `judge_server` is a pure function of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iosonde.plan import streams_of
+from iosonde.results.schema import Record
+from iosonde.verdict.verdict import Kind, Verdict
+
+BUSY = 0.85
+"""Share of its CPUs, or of the time, from which a resource is a limit."""
+
+WAITING = 0.3
+"""Share of the sessions' time from which waiting is a limit."""
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerEvidence:
+    """Shares of resources that a run used, and of its sessions' time; None where nothing was reported."""
+
+    server_cpu_share: float | None
+    """CPU time of the server over that of all CPUs."""
+    client_cpu_share: float | None
+    """CPU time of the client over that of all CPUs."""
+    busiest_client_share: float | None
+    """CPU time of the client's busiest connection over the measured time."""
+    lock_wait_share: float | None
+    """Sessions that waited for locks."""
+    log_wait_share: float | None
+    """Sessions that waited for the write-ahead log."""
+    io_wait_share: float | None
+    """Sessions that waited for data files."""
+    device_busy_share: float | None
+    """Time in which the busiest device had I/O in flight."""
+
+    def to_json(self) -> dict[str, float | None]:
+        """Rounded, as the record keeps it."""
+        return {name: None if value is None else float(f"{value:.4g}") for name, value in vars(self).items()}
+
+
+def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
+    """The shares, from what server, kernel and client counted over the measurement."""
+    result: Json = record.result or {}
+    wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
+    server: Json = record.server or {}
+    begin, end = server.get("statistics_at_begin") or {}, server.get("statistics_at_end") or {}
+    means: Json = server.get("statistics_mean") or {}
+    connections = sum(stream["jobs"] for stream in streams_of(record.spec["workload"]))
+    client_ns = [job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"]]
+    server_ns = _increase("server_cpu_ns", begin, end)
+    lock_ms = _increase("lock_wait_ms", begin, end)
+    sampled = _mean_share("sessions_waiting_for_lock", means)
+    by_time = None if lock_ms is None else lock_ms * 1e6 / (wall_ns * max(1, connections))
+    return ServerEvidence(
+        server_cpu_share=None if server_ns is None else server_ns / (wall_ns * cpus),
+        client_cpu_share=sum(client_ns) / (wall_ns * cpus),
+        busiest_client_share=max(client_ns, default=0) / wall_ns,
+        lock_wait_share=sampled if by_time is None else by_time,
+        log_wait_share=_mean_share("sessions_waiting_for_log", means),
+        io_wait_share=_mean_share("sessions_waiting_for_io", means),
+        device_busy_share=max((each["busy_ns"] / wall_ns for each in result["devices"]), default=None),
+    )
+
+
+def judge_server(record: Record, *, cpus: int) -> Verdict:
+    """Return the verdict on a run that has a result."""
+    evidence = evidence_of(record, cpus=cpus)
+    limits = sorted(_limits(evidence), key=lambda each: -each[0])
+    reached = [each for each in limits if each[0] >= 1]
+    kind: Kind = reached[0][1] if reached else "undetermined"
+    because = [text for _, each, text in reached if each == kind] or [
+        "no resource was used completely: " + "; ".join(text for _, _, text in limits[:3])
+    ]
+    return Verdict(kind=kind, because=tuple(because), warnings=(), evidence=evidence.to_json())
+
+
+def _limits(evidence: ServerEvidence) -> list[tuple[float, Kind, str]]:
+    """Of each resource how near it was to its limit (1 is at it), the verdict, and the reason."""
+    server, client = evidence.server_cpu_share, evidence.client_cpu_share or 0.0
+    together = (server or 0.0) + client
+    found: list[tuple[float | None, Kind, str]] = [
+        (
+            None if server is None or server < client else together / BUSY,
+            "server-CPU-limited",
+            f"the server used {_percent(server)} of all CPU time and the client {_percent(client)}",
+        ),
+        (
+            together / BUSY if server is None or server < client else None,
+            "harness-limited",
+            f"the client used {_percent(client)} of all CPU time",
+        ),
+        (
+            _over(evidence.busiest_client_share, BUSY),
+            "harness-limited",
+            f"the client's busiest connection used {_percent(evidence.busiest_client_share)} of a core",
+        ),
+        (
+            _over(evidence.lock_wait_share, WAITING),
+            "lock-limited",
+            f"transactions waited for locks {_percent(evidence.lock_wait_share)} of the time",
+        ),
+        (
+            _over(evidence.log_wait_share, WAITING),
+            "device-limited",
+            f"transactions waited for the write-ahead log {_percent(evidence.log_wait_share)} of the time",
+        ),
+        (
+            _over(evidence.io_wait_share, WAITING),
+            "device-limited",
+            f"transactions waited for data files {_percent(evidence.io_wait_share)} of the time",
+        ),
+        (
+            _over(evidence.device_busy_share, BUSY),
+            "device-limited",
+            f"the device was busy {_percent(evidence.device_busy_share)} of the time",
+        ),
+    ]
+    return [(near, kind, text) for near, kind, text in found if near is not None]
+
+
+def _over(share: float | None, limit: float) -> float | None:
+    return None if share is None else share / limit
+
+
+def _mean_share(state: str, means: Json) -> float | None:
+    active = means.get("sessions_active")
+    return means[state] / active if active and state in means else None
+
+
+def _increase(name: str, begin: Json, end: Json) -> int | None:
+    return int(end[name]) - int(begin[name]) if name in begin and name in end else None
+
+
+def _percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.0f} %"

@@ -1,0 +1,141 @@
+"""Where a server and its database lie, and the engine's description of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from iosonde import servers
+from iosonde.errors import StudyError, TargetError
+from iosonde.plan import JsonObject
+from iosonde.servers.instance import DATABASE
+from iosonde.workload.oltp.fields import OltpFields
+
+if TYPE_CHECKING:
+    from iosonde.protocol import spec
+    from iosonde.storage import Target
+
+CONNECT_S = 30
+"""How long the engine tries to connect while the server is starting."""
+
+DECIDED_AT_CREATION = ("wal_segment_size", "innodb_page_size", "innodb_checksum_algorithm", "innodb_data_file_path")
+"""Settings that belong to a data directory: others do not need a template of their own."""
+
+
+def only(streams: Mapping[str, Any]) -> Any:
+    """The parameters of the one stream that there is."""
+    if len(streams) > 1:
+        raise StudyError(
+            f"a workload on a server has one stream, not {len(streams)}",
+            hint="leave out `streams`: terminals and transaction mix are parameters",
+        )
+    return next(iter(streams.values()))
+
+
+def check_place(whole: OltpFields, target: Target) -> None:
+    """Raise unless a server can be started on the target with these settings. Nothing is written."""
+    if target.kind != "directory":
+        raise TargetError(
+            f"`{target.name}` is no directory, and a database server needs a file system",
+            where="by the parameter `server`",
+            hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
+        )
+    server = servers.named(whole.server)
+    server.check_settings(server.locate(), whole.settings)
+    if whole.memory_limit:
+        from iosonde.storage import control_group
+
+        control_group.hierarchy()
+    # Only here: what a study would take can be stated without a second target.
+    if whole.log == "apart" and whole.log_target is None:
+        raise StudyError(
+            "the log is to lie on a second target, and none is named",
+            where="by the parameter `log_target`",
+            hint="name a directory on another device: `--set log_target=DIRECTORY`",
+        )
+
+
+def data_identity(whole: OltpFields, population: Mapping[str, Any]) -> str:
+    """Eight digits that differ between databases whose loaded data differ."""
+    at_creation = {name: value for name, value in whole.settings.items() if name in DECIDED_AT_CREATION}
+    facts = json.dumps([whole.server, at_creation, dict(population)], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()[:8]
+
+
+def engine_server(whole: OltpFields, target: Target, identity: str) -> spec.SqlServer:
+    """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
+    if whole.server_url:
+        from iosonde.servers import url
+
+        found = url.parse(whole.server_url)
+        return {
+            "kind": found.kind,
+            "address": cast("spec.SqlAddress", found.engine_address()),
+            "user": found.user,
+            "database": f"iosonde_{target.own[-8:] or identity}",
+            "missing_database": "fail",
+            "connect_timeout_ns": CONNECT_S * 10**9,
+        }
+    check_place(whole, target)
+    own = Path(target.spec_target("per_job", 0)["directory"])
+    server = servers.named(whole.server)
+    socket = server.socket_path(own / f"{whole.server}-{identity}" / "socket")
+    return {
+        "kind": whole.server,
+        "address": {"kind": "unix", "path": str(socket)},
+        "user": server.user,
+        "database": DATABASE,
+        "missing_database": "fail",
+        "connect_timeout_ns": CONNECT_S * 10**9,
+    }
+
+
+def watched_devices(whole: OltpFields, target: Target) -> list[str]:
+    """Block devices whose counters are recorded: those under the target, and those under the log."""
+    if whole.server_url:
+        return []
+    devices = target.block_devices()
+    if whole.log == "apart" and whole.log_target:
+        from iosonde.storage import open_target
+
+        second = open_target(whole.log_target)
+        if second.kind != "directory":
+            raise TargetError(
+                f"`{whole.log_target}` is no directory", where="by the parameter `log_target`",
+                hint="name a directory of a file system on the second device",
+            )  # fmt: skip
+        devices = list(dict.fromkeys([*devices, *second.block_devices()]))
+    return devices
+
+
+def arrival(whole: OltpFields) -> spec.Arrival:
+    """Closed loop, or an open loop at a rate."""
+    match whole.arrival:
+        case "closed":
+            return {"kind": "closed"}
+        case "constant":
+            return {"kind": "constant", "rate": whole.rate or 0.0}
+        case "poisson":
+            return {"kind": "poisson", "rate": whole.rate or 0.0}
+
+
+def acknowledged(whole: OltpFields, target: Target) -> spec.AcknowledgedLog | None:
+    """Where acknowledged commits are written: beside the data, where a killed server does not reach."""
+    if whole.kill_server_after is None:
+        return None
+    own = target.spec_target("per_job", 0)["directory"]
+    return {"directory": str(Path(own, f"acknowledged-{Path(own).name[-8:]}"))}
+
+
+def fit(streams: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters with what they decide of each other: the kind of a running server is in its URL."""
+    whole = only(streams)
+    changes: JsonObject = {}
+    if whole.server_url:
+        from iosonde.servers import url
+
+        changes["server"] = url.parse(whole.server_url).kind
+    return {name: stream.model_copy(update=changes) for name, stream in streams.items()}

@@ -1,0 +1,40 @@
+"""The parameters of a TPC-C load (TPC-C 5.11)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from iosonde.workload.oltp.fields import OltpFields
+
+
+class TpccParameters(OltpFields):
+    """Terminals, each with one connection and one transaction at a time."""
+
+    warehouses: int = Field(10, ge=1, le=100_000, description="Scale of the database: about 100 MB each.")
+    terminals: int = Field(10, ge=1, le=10_000, description="Connections, each with a transaction in flight.")
+    think: Literal["none", "standard"] = Field(
+        "none", description="Keying and think times: none (the result is TPC-C-like), or those of clause 5.2.5."
+    )
+    home: Literal["fixed", "uniform"] = Field(
+        "fixed", description="A terminal's warehouse: its own (clause 2.4.1), or any, chosen for each transaction."
+    )
+    mix: Literal["deck", "weighted"] = Field(
+        "deck", description="Transaction types: a shuffled deck (clause 5.2.4.2), or each by its weight."
+    )
+    isolation: Literal["read_committed", "repeatable_read", "serializable"] = Field(
+        "repeatable_read", description="Isolation level of all transactions."
+    )
+    retries: int = Field(
+        10, ge=0, le=1000, description="Repeats after a serialization failure, deadlock or lock timeout."
+    )
+    pipelining: bool = Field(False, description="Send independent statements of a transaction together.")
+    population_seed: int = Field(1, ge=0, description="Seed of the initial population.")
+    load_jobs: int = Field(4, ge=1, le=64, description="Connections that load the database in parallel.")
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        return [
+            *super()._rules(),
+            (self.arrival != "closed" and self.think != "none", 'an open loop has no think time: set `think = "none"`'),
+        ]

@@ -1,0 +1,71 @@
+"""The engine's specs of a TPC-C run: loading, and measuring."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from iosonde import protocol
+from iosonde.plan import JsonObject
+from iosonde.workload.oltp import place
+from iosonde.workload.tpcc.footprint import fit, identity
+from iosonde.workload.tpcc.parameters import TpccParameters
+
+if TYPE_CHECKING:
+    from iosonde.protocol import spec
+    from iosonde.storage import Target
+
+
+def resolve(streams: Mapping[str, TpccParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The engine's spec of a measurement on a database that is loaded already."""
+    streams = fit(streams, target, room_bytes=0)
+    whole = place.only(streams)
+    workload: spec.TpccWorkload = {
+        "kind": "tpcc",
+        "server": place.engine_server(whole, target, identity(whole)),
+        "warehouses": whole.warehouses,
+        "seed": whole.population_seed,
+        "database": {"kind": "existing"},
+        "check": {"before": False, "after": True},
+        "measurement": _measurement(whole, target),
+    }
+    made: spec.Spec = {
+        "protocol": protocol.VERSION,
+        "run_id": run_id,
+        "seed": seed,
+        "workload": workload,
+        "observe": {"block_devices": place.watched_devices(whole, target)},
+    }
+    return cast("JsonObject", made)
+
+
+def _measurement(whole: TpccParameters, target: Target) -> spec.TpccMeasurement:
+    return {
+        "terminals": whole.terminals,
+        "home": whole.home,
+        "think": whole.think,
+        "arrival": place.arrival(whole),
+        "mix": whole.mix,
+        "isolation": whole.isolation,
+        "retries": whole.retries,
+        "pipelining": whole.pipelining,
+        "ramp_ns": whole.ramp,
+        "duration_ns": whole.duration,
+        "interval_ns": whole.interval,
+        "acknowledged": place.acknowledged(whole, target),
+        "server_loss": "fail" if whole.kill_server_after is None else "end",
+        "cpus": whole.cpus,
+    }
+
+
+def load_spec(measured: JsonObject, *, jobs: int) -> JsonObject:
+    """The spec that loads the database of a measurement and checks it, and measures nothing."""
+    made = copy.deepcopy(measured)
+    made["run_id"] = "load"
+    made["workload"] |= {
+        "database": {"kind": "loaded", "reload": False, "jobs": jobs},
+        "check": {"before": True, "after": False},
+        "measurement": None,
+    }
+    return made
