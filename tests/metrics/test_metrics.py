@@ -11,6 +11,7 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
+from iosonde.metrics import oltp
 from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
 from iosonde.metrics.registry import METRICS
@@ -289,7 +290,11 @@ def test_every_metric_that_comes_out_is_defined(tmp_path: Path) -> None:
     # What the kernel's threads and each core did is evidence of the engine, which these runs have none of.
     course |= {name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core"))}
     # Only key-value runs have accounts.
-    course |= {"ops_per_sec", *(name for name, metric in METRICS.items() if metric.kind == "store")}
+    course |= {
+        "ops_per_sec",
+        *(each.name for each in oltp.LIST),
+        *(name for name, metric in METRICS.items() if metric.kind == "store"),
+    }
     assert set(METRICS) - set(metrics["metric"]) == {
         "littles_law_ratio",
         "device_write_amplification",

@@ -20,6 +20,7 @@ from iosonde.data import reference_file, shipped
 from iosonde.plan import Case, Plan, Setup
 from iosonde.planning import expand, load
 from iosonde.storage import VirtualTarget, open_target
+from iosonde.storage.target import Files
 from iosonde.study.model import Part, Reference, Study
 
 GIB = 1 << 30
@@ -35,11 +36,35 @@ class EightDevices(VirtualTarget):
         return self
 
 
+class EightDirectories(EightDevices):
+    """A place for a database server."""
+
+    def backend(self) -> None:  # type: ignore[override]
+        return None
+
+    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        return {"kind": "file_per_job", "directory": "/mnt/iosonde-01234567", "size_bytes": size_bytes}
+
+
 NULL = EightDevices(name="null:4TiB", kind="null", size_bytes=4096 * GIB)
 
 
+FILES = EightDirectories(name="/mnt", kind="directory", size_bytes=4096 * GIB)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of studies on database servers ask their programs whether they accept the settings."""
+    monkeypatch.setattr("iosonde.workload.oltp.place.check_place", lambda *_: None)
+    monkeypatch.setattr("iosonde.workload.oltp.place.watched_devices", lambda *_: [])
+
+
+def target_for(study: Study) -> EightDevices:
+    return FILES if study.workload in ("tpcc", "commit") else NULL
+
+
 def plan_of(name: str, profile: str) -> Plan:
-    return expand(load(name), NULL, profile=profile)
+    return expand(load(name), target_for(load(name)), profile=profile)
 
 
 def cases_of(name: str, profile: str, part: str) -> list[Case]:
@@ -132,7 +157,7 @@ def test_the_engine_knows_every_spec(name: str) -> None:
     schema = json.loads(subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout)["spec"]
     validator = Draft202012Validator(schema)
     for profile in load(name).profiles:
-        plan = expand(load(name), NULL, profile=profile, repeats=1)
+        plan = expand(load(name), target_for(load(name)), profile=profile, repeats=1)
         assert [error.message for spec in plan.specs() for error in validator.iter_errors(spec)] == []
 
 

@@ -24,6 +24,7 @@ Topic = Literal[
     "interference",
     "arrays",
     "stores",
+    "transactions",
     "reference",
     "quality",
 ]
@@ -37,6 +38,7 @@ TOPICS: dict[Topic, str] = {
     "interference": "Interference between streams",
     "arrays": "Array efficiency",
     "stores": "Key-value stores",
+    "transactions": "Transactions",
     "reference": "Published values",
     "quality": "Measurement quality",
 }

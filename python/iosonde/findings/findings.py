@@ -29,6 +29,7 @@ from iosonde.findings import (
     store,
     tails,
     throughput,
+    transactions,
 )
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.disturbance import Disturbance
@@ -57,6 +58,8 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "peak": peak.find,
     "steady_state": steady.find,
     "array_efficiency": array_efficiency.find,
+    "log_gain": transactions.log_gain,
+    "durability": transactions.durability,
 }
 
 ROUNDING = 0.005
@@ -69,6 +72,7 @@ _ORDER: tuple[Topic, ...] = (
     "state",
     "arrays",
     "stores",
+    "transactions",
     "interference",
     "performance",
     "scaling",
@@ -140,13 +144,14 @@ def findings(
         *stimulus.find(changes(study, courses, cases)),
         *idle_recovery.find(recovered),
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
+        *transactions.think_time(cases),
         *reference.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes),
     ]
     return sorted(_each_once(found), key=_rank)
 
 
-_FIRST_KINDS = ("fresh device", "boundary", "steady run", "throughput", "peak")
+_FIRST_KINDS = ("fresh device", "boundary", "steady run", "durability", "log gain", "throughput", "peak")
 """Kinds that come before the others of their topic."""
 
 

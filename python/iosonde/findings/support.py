@@ -17,6 +17,8 @@ NARROW = 0.05
 """Half the width of an interval, as a share of its value, up to which a claim can be strong."""
 WIDE = 0.20
 """The same, above which it is weak. Drift of the control case is judged by the same limits."""
+OF_THE_SYSTEM: tuple[Kind, ...] = ("device-limited", "server-CPU-limited", "lock-limited")
+"""Verdicts of runs that were limited by what is measured, device or server, and not by the client."""
 MOST = 0.8
 """Share of device-limited runs from which a claim about the device can be strong; below half it is weak."""
 
@@ -42,7 +44,7 @@ class Support:
     def device_limited_share(self, case_ids: Iterable[str]) -> float | None:
         """Return the share of judged runs that are device-limited; None if no run has a verdict."""
         counts = self.counts(case_ids)
-        return counts["device-limited"] / counts.total() if counts else None
+        return sum(counts[kind] for kind in OF_THE_SYSTEM) / counts.total() if counts else None
 
     def is_lower_bound(self, case_id: str) -> bool:
         """Return whether half or more of a case's judged runs are not device-limited: the device may be faster."""

@@ -41,6 +41,10 @@ def value_text(metric: str, value: float) -> str:
         return f"{format_count(_three_digits(value))} IOPS"
     if metric == "ops_per_sec":
         return f"{format_count(_three_digits(value))} operations/s"
+    if metric == "tpmc":
+        return f"{format_count(_three_digits(value))} tpmC"
+    if metric == "transactions_per_sec":
+        return f"{format_count(_three_digits(value))} transactions/s"
     match METRICS[metric].unit:
         case "B/s":
             return format_bandwidth(value)
@@ -133,8 +137,10 @@ def level_words(factor: str, level: Any) -> str:
     """Write a level with its factor: `queue depth 16`, `16 jobs`, `64 KiB blocks`."""
     value = level_value(factor, level)
     match factor:
-        case "store":
+        case "store" | "server":
             return store_name(value)
+        case "terminals" | "clients" | "warehouses":
+            return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
             return "a separate log device" if level == "apart" else "the log on the data device"
         case "block_size":
@@ -204,6 +210,8 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
 
     Parameters in `without` are left out, and so is direct I/O, the default.
     """
+    if case.get("server"):
+        return {name: word for name, word in _transaction_words(case).items() if name not in without}
     if case.get("store"):
         return {name: word for name, word in _store_words(case).items() if name not in without}
     words = {
@@ -224,9 +232,16 @@ def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
     return {"store": store_name(case["store"]), **synced, "phase": _PHASES.get(phase, f"{phase} operations")}
 
 
+def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
+    """Describe a load on a server in words that make up `PostgreSQL TPC-C-like transactions`."""
+    tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
+    return {"server": store_name(case["server"]), "phase": tpcc if case.get("warehouses") else "single-row commits"}
+
+
 def store_name(store: str) -> str:
-    """Write the name of a store: `LMDB`, `RocksDB`."""
-    return {"lmdb": "LMDB", "rocksdb": "RocksDB", "null": "no store"}.get(store, store)
+    """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
+    names = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
+    return (names | {"lmdb": "LMDB", "rocksdb": "RocksDB", "null": "no store"}).get(store, store)
 
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:

@@ -82,7 +82,11 @@ def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profil
         settings=dict(sides[0].settings),
         keep=keep,
         arms=[side.arm(other) for side, other in (sides, sides[::-1])] if len(sides) == 2 else [],
-        notes=[*(note for target in targets for note in target.notes()), *device_state.notes(cases)],
+        notes=[
+            *(note for target in targets for note in target.notes()),
+            *device_state.notes(cases),
+            *_restoring(drafts),
+        ],
         required_options=[option for target in targets for option in target.asks()],
         created_name=sides[0].stages.base.own,
     )
@@ -143,6 +147,11 @@ def _values(drafts: Sequence[Draft], parameter: str) -> Iterator[Any]:
         for name, value in draft.case.parameters.items():
             if name.rpartition(".")[2] == parameter:
                 yield value
+
+
+def _restoring(drafts: Sequence[Draft]) -> list[str]:
+    """Notes of the workloads, each once."""
+    return list(dict.fromkeys(note for draft in drafts for note in draft.workload.notes(draft.streams)))
 
 
 def _runs(study: Study, drafts: Sequence[Draft], stages_of: Mapping[int, SetupTargets[Target]]) -> list[Run]:

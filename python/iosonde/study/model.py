@@ -309,6 +309,8 @@ AnalysisKind = Literal[
     "peak",
     "steady_state",
     "array_efficiency",
+    "log_gain",
+    "durability",
 ]
 
 

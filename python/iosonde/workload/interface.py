@@ -88,5 +88,8 @@ class Workload(Protocol):
     def layout(self, streams: Streams) -> Layout:
         """Which part of its files a run writes before it measures."""
 
+    def notes(self, streams: Streams) -> list[str]:
+        """Costs of a run that are not in its own time and bytes, as sentences for the plan."""
+
     def prepares(self, stream: Any) -> bool:
         """Whether the target is to be prepared before the first run."""

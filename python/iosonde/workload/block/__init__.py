@@ -23,6 +23,7 @@ from iosonde.workload.block.requirements import (
     files,
     layout,
     must_align,
+    notes,
     prepares,
     room_by,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "fit",
     "layout",
     "must_align",
+    "notes",
     "prepare",
     "prepares",
     "read_value",

@@ -83,3 +83,8 @@ def layout(streams: Mapping[str, BlockParameters]) -> Layout:
 def prepares(stream: BlockParameters) -> bool:
     """Whether the target is to be prepared before the first run."""
     return stream.purge != "none" or stream.fill > 0 or stream.precondition is not None
+
+
+def notes(streams: Mapping[str, BlockParameters]) -> list[str]:
+    """None: the cost of a run is its time and its bytes."""
+    return []

@@ -19,6 +19,7 @@ from iosonde.workload.commit.footprint import (
     fit,
     layout,
     must_align,
+    notes,
     prepares,
     room_by,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "fit",
     "layout",
     "must_align",
+    "notes",
     "prepares",
     "read_value",
     "resolve",

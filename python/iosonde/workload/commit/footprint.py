@@ -10,7 +10,7 @@ from iosonde.plan import Cost
 from iosonde.workload.commit.parameters import CommitParameters
 from iosonde.workload.interface import Layout, Room
 from iosonde.workload.oltp import place
-from iosonde.workload.oltp.cost import EMPTY_BYTES, run_cost
+from iosonde.workload.oltp.cost import EMPTY_BYTES, restore_note, run_cost
 
 LOG_BYTES = 1 << 30
 """Room for the write-ahead log and for rows that a run adds."""
@@ -70,3 +70,9 @@ def prepares(stream: CommitParameters) -> bool:
 def cost(streams: Mapping[str, CommitParameters]) -> Cost:
     """Time of a run with restoring; streams must be fitted to the target."""
     return run_cost(place.only(streams), EMPTY_BYTES)
+
+
+def notes(streams: Mapping[str, CommitParameters]) -> list[str]:
+    """What restoring the database before each run costs."""
+    whole = place.only(streams)
+    return [text] if (text := restore_note(whole, EMPTY_BYTES, 0)) else []

@@ -17,7 +17,16 @@ from iosonde.workload.kv.cost import cost
 from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES, STORES
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.requirements import addressed_bytes, buffer_bytes, files, layout, must_align, prepares, room_by
+from iosonde.workload.kv.requirements import (
+    addressed_bytes,
+    buffer_bytes,
+    files,
+    layout,
+    must_align,
+    notes,
+    prepares,
+    room_by,
+)
 from iosonde.workload.kv.spec import resolve
 
 __all__ = [
@@ -37,6 +46,7 @@ __all__ = [
     "fit",
     "layout",
     "must_align",
+    "notes",
     "prepares",
     "read_value",
     "resolve",

@@ -85,3 +85,8 @@ def _is_reloaded(streams: Mapping[str, KvParameters]) -> bool:
 def prepares(stream: KvParameters) -> bool:
     """Never: a store's file system is created again instead."""
     return False
+
+
+def notes(streams: Mapping[str, KvParameters]) -> list[str]:
+    """None: the cost of a run is its time and its bytes."""
+    return []

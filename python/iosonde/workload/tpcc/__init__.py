@@ -20,6 +20,7 @@ from iosonde.workload.tpcc.footprint import (
     fit,
     layout,
     must_align,
+    notes,
     prepares,
     room_by,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "layout",
     "load_spec",
     "must_align",
+    "notes",
     "prepares",
     "read_value",
     "resolve",

@@ -9,7 +9,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Cost
 from iosonde.workload.interface import Layout, Room
 from iosonde.workload.oltp import place
-from iosonde.workload.oltp.cost import EMPTY_BYTES, run_cost
+from iosonde.workload.oltp.cost import EMPTY_BYTES, restore_note, run_cost
 from iosonde.workload.tpcc.parameters import TpccParameters
 
 WAREHOUSE_BYTES = 130 << 20
@@ -85,3 +85,9 @@ def cost(streams: Mapping[str, TpccParameters]) -> Cost:
     """Time of a run with restoring; streams must be fitted to the target."""
     whole = place.only(streams)
     return run_cost(whole, data_bytes(whole))
+
+
+def notes(streams: Mapping[str, TpccParameters]) -> list[str]:
+    """What restoring the database before each run costs."""
+    whole = place.only(streams)
+    return [text] if (text := restore_note(whole, data_bytes(whole), data_bytes(whole))) else []

@@ -1,0 +1,184 @@
+"""Transactions on a database server: gain of a separate log device, what limits a server, commits lost in a crash."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from iosonde.findings.asymmetry import asymmetry
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
+
+LIMITS = {
+    "device-limited": "limited by the device",
+    "server-CPU-limited": "limited by its CPU time",
+    "lock-limited": "limited by lock waits",
+    "harness-limited": "limited by the client",
+}
+"""Verdicts as a clause about a server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogGain(Finding):
+    """Effect of a write-ahead log on a device of its own."""
+
+    kind: ClassVar[str] = "log gain"
+    topic: ClassVar[Topic] = "transactions"
+    server: str
+    metric: str
+    gain: Estimate
+    """Separate log over log on the data device, pooled over the cells."""
+    decision: str
+    """`better`, `worse`, `same` or `unclear`."""
+    limit: str
+    """Verdict of most runs with a separate log; empty if there is none."""
+    about: str
+    cells: int
+    repeats: int
+
+    def _sentence(self) -> str:
+        subject = f"Moving the write-ahead log of {self.server} to a separate device"
+        metric = wording.metric_words(self.metric)
+        change = _percent_change(self.gain)
+        then = f"; {self.server} is then {LIMITS[self.limit]}" if self.limit in LIMITS else ""
+        if self.decision == "unclear":
+            return f"{subject} has no clear effect on {metric}: {change}{self.about}"
+        if self.decision == "same":
+            return f"{subject} does not change {metric}: {change}{self.about}{then}"
+        verb = "raises" if self.decision == "better" else "lowers"
+        return f"{subject} {verb} {metric} by {change}{self.about}{then}"
+
+    def _evidence(self) -> str:
+        cells = f" over {self.cells} cells" if self.cells > 1 else ""
+        return (
+            f"{wording.metric_words(self.metric)} with a separate log over log on the data device: "
+            f"{wording.ratio_estimate_text(self.gain)}{cells}; {wording.counted(self.repeats, 'run')} each"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Durability(Finding):
+    """Acknowledged commits after the server was killed and restarted, at one level of a setting."""
+
+    kind: ClassVar[str] = "durability"
+    topic: ClassVar[Topic] = "transactions"
+    setting: str
+    server: str
+    acknowledged: int
+    lost: int
+    runs: int
+    recovery_s: float
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.server}, {self.setting}: acknowledged commits lost after SIGKILL: "
+            f"{self.lost:,} of {self.acknowledged:,}"
+        )
+
+    def _evidence(self) -> str:
+        return f"{wording.counted(self.runs, 'run')}; recovery took {self.recovery_s:.1f} s at most"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThinkTime(Finding):
+    """What kind of TPC-C result this is."""
+
+    kind: ClassVar[str] = "think time"
+    topic: ClassVar[Topic] = "transactions"
+
+    def _sentence(self) -> str:
+        return "Results are TPC-C-like, no think time: they are not comparable with published TPC-C results"
+
+    def _evidence(self) -> str:
+        return "terminals have no keying and think times (clause 5.2.5 of TPC-C 5.11)"
+
+
+def log_gain(question: Question) -> Iterator[Finding]:
+    """Compare the log on the data device with a log on a device of its own, for each server."""
+    answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
+    if answers.is_empty():
+        return
+    for key, group in question.over_numbers(answers):
+        rows = list(group.iter_rows(named=True))
+        pooled = pooled_ratio([(row["second_values"], row["first_values"]) for row in rows])
+        apart = [row["case_ids"][1] for row in rows]
+        limit = _most_frequent(question, apart)
+        case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
+        yield LogGain(
+            server=server_words(question.case(apart[0])),
+            metric=question.analysis.metric,
+            gain=pooled,
+            decision=verdict(pooled, better="higher"),
+            limit=limit,
+            about=_about(question, key),
+            cells=len(rows),
+            repeats=min(len(row[values]) for row in rows for values in ("first_values", "second_values")),
+            strength=question.support.strength(case_ids, pooled),
+            case_ids=case_ids,
+            part=question.part.name,
+        )
+
+
+def durability(question: Question) -> Iterator[Finding]:
+    """Report lost commits for each level of the setting and each server."""
+    if question.outcomes is None or "acknowledged_commits" not in question.outcomes.columns:
+        return
+    of_part = question.outcomes.filter(
+        pl.col("part") == question.part.name, pl.col("acknowledged_commits").is_not_null()
+    )
+    for (case_id,), group in of_part.group_by(["case_id"], maintain_order=True):
+        case = question.case(str(case_id))
+        level = case.get(question.analysis.over, case.get(f"{question.analysis.over}_level"))
+        yield Durability(
+            setting=str(level),
+            server=server_words(case),
+            acknowledged=int(group["acknowledged_commits"].sum()),
+            lost=int(group["lost_commits"].fill_null(0).sum()),
+            runs=len(group),
+            recovery_s=float(group["recovery_seconds"].fill_null(0).max() or 0.0),  # type: ignore[arg-type]
+            strength="strong" if len(group) >= MINIMUM_KILLS else "moderate",
+            case_ids=(str(case_id),),
+            part=question.part.name,
+        )
+
+
+MINIMUM_KILLS = 3
+"""Kills from which the absence of losses is more than luck."""
+
+
+def think_time(cases: pl.DataFrame) -> list[Finding]:
+    """The label of TPC-C results without keying and think times."""
+    if "think" not in cases.columns or not (cases["think"] == "none").any():
+        return []
+    return [ThinkTime(strength="strong")]
+
+
+def server_words(case: dict[str, Any]) -> str:
+    """Name the server of a case."""
+    return wording.store_name(str(case.get("server") or case.get("server_level") or "the server"))
+
+
+def _most_frequent(question: Question, case_ids: list[str]) -> str:
+    counts: Counter[str] = Counter(question.support.counts(case_ids))
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def _about(question: Question, key: dict[str, Any]) -> str:
+    words = [wording.level_words(name, level) for name, level in key.items() if name != "server"]
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _percent_change(gain: Estimate) -> str:
+    """`38 % (95 % CI 31–44 %)`, always positive: the verb has the direction."""
+    sign = 1 if gain.value >= 1 else -1
+    text = f"{100 * sign * (gain.value - 1):.0f} %"
+    if gain.low is None or gain.high is None:
+        return text
+    low, high = sorted(100 * sign * (end - 1) for end in (gain.low, gain.high))
+    return f"{text} (95 % CI {low:.0f} to {high:.0f} %)" if low < 0 else f"{text} (95 % CI {low:.0f}–{high:.0f} %)"
