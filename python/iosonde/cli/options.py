@@ -54,6 +54,14 @@ Settings = Annotated[
         help="Override a parameter, or the levels of a factor (repeatable).",
     ),
 ]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it.",
+    ),
+]
 Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run order and all random choices.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the test files.")]
 Against = Annotated[
@@ -161,6 +169,7 @@ def make_plan(
     keep: bool,
     against: str | None = None,
     against_settings: list[str] | None = None,
+    server: str | None = None,
 ) -> Plan:
     """The plan for a command line."""
     from iosonde.planning import Against, expand, load
@@ -173,7 +182,7 @@ def make_plan(
         open_target(target),
         profile=profile,
         repeats=read_repeats(repeats),
-        settings=read_settings(settings),
+        settings=read_settings([*(settings or []), *([f"server_url={server}"] if server else [])]),
         seed=seed,
         keep=keep,
         against=Against(target=open_target(against) if against else None, settings=different) if compared else None,

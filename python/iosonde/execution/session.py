@@ -28,6 +28,7 @@ from iosonde.plan import Plan, Run
 from iosonde.procedure.schedule import Schedule
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
+from iosonde.servers import foreign_database
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.admission import Admission
 from iosonde.storage.consent import NO_CONSENT, Consent
@@ -62,6 +63,7 @@ def execute(
     """
     # A missing or older engine, and a device that may not be written, are reported before a directory is created.
     compatibility.check(find_engine(), plan.specs())
+    foreign_database.require_consent(plan, consent.confirm)
     with ExitStack() as claims:
         for part in plan.by_target():
             claims.enter_context(open_target(part.target).claimed(consent))

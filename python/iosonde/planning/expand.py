@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from iosonde.plan import Case, Plan, Procedure, Run
+from iosonde.plan import Case, Destroys, Plan, Procedure, Run
 from iosonde.planning import device_state
 from iosonde.planning.arms import Against, Side, paired_order, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
@@ -76,7 +76,10 @@ def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profil
         repeats=whole.repeats,
         cases=cases,
         runs=runs,
-        destroys=[each for stages, group in groups for each in destroyed(group, stages, keep=keep)],
+        destroys=[
+            *(each for stages, group in groups for each in destroyed(group, stages, keep=keep)),
+            *_databases(cases, runs),
+        ],
         layout_bytes=layout_bytes,
         cost=total_cost(drafts, cases, runs, layout_bytes),
         settings=dict(sides[0].settings),
@@ -147,6 +150,18 @@ def _values(drafts: Sequence[Draft], parameter: str) -> Iterator[Any]:
         for name, value in draft.case.parameters.items():
             if name.rpartition(".")[2] == parameter:
                 yield value
+
+
+def _databases(cases: Sequence[Case], runs: Sequence[Run]) -> list[Destroys]:
+    """Databases that are created on servers of the user; their names are part of the consent."""
+    urls = {case.case_id: case.parameters.get("server_url") for case in cases}
+    found = {}
+    for run in runs:
+        if url := urls[run.case_id]:
+            name = run.spec["workload"]["server"]["database"]
+            what = f"creates the database `{name}` and drops it at the end (allow it with `--confirm {name}`)"
+            found[name] = Destroys(path=str(url), what=what)
+    return list(found.values())
 
 
 def _restoring(drafts: Sequence[Draft]) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from iosonde import servers
 from iosonde.errors import ServerError
@@ -11,8 +13,26 @@ from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import journal
 from iosonde.storage.journal_entry import DATABASE_ON_SERVER, Entry
 
+if TYPE_CHECKING:
+    from iosonde.plan import Plan
+
 JOURNAL = Path("/run/iosonde/databases")
 """Entries of the journal have paths: that of a database is below this directory, which need not exist."""
+
+
+def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
+    """Raise `ServerError` unless the user has named every database that the plan creates on a server of theirs."""
+    for case in plan.cases:
+        url = case.parameters.get("server_url")
+        for run in plan.runs if url else ():
+            name = run.spec["workload"]["server"]["database"]
+            if run.case_id == case.case_id and name not in confirmed:
+                raise ServerError(
+                    f"the database `{name}` would be created on `{url}`, and dropped at the end",
+                    where=f"for case `{case.case_id}`",
+                    hint=f"allow that with `--confirm {name}`",
+                    code="consent",
+                )
 
 
 def create(server: Server, url: ServerUrl, database: str, *, own: str) -> None:

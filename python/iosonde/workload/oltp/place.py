@@ -75,7 +75,7 @@ def engine_server(whole: OltpFields, target: Target, identity: str) -> spec.SqlS
             "kind": found.kind,
             "address": cast("spec.SqlAddress", found.engine_address()),
             "user": found.user,
-            "database": f"iosonde_{target.own[-8:] or identity}",
+            "database": f"iosonde_{identity}",
             "missing_database": "fail",
             "connect_timeout_ns": CONNECT_S * 10**9,
         }
@@ -95,7 +95,7 @@ def engine_server(whole: OltpFields, target: Target, identity: str) -> spec.SqlS
 
 def watched_devices(whole: OltpFields, target: Target) -> list[str]:
     """Block devices whose counters are recorded: those under the target, and those under the log."""
-    if whole.server_url:
+    if target.backend() is not None:
         return []
     devices = target.block_devices()
     if whole.log == "apart" and whole.log_target:

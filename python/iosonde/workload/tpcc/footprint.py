@@ -21,7 +21,7 @@ LOG_BYTES = 1 << 30
 
 def fit(streams: Mapping[str, TpccParameters], target: Room, *, room_bytes: int) -> dict[str, Any]:
     """The parameters with what they decide of each other."""
-    if target.backend() is not None:
+    if target.backend() is not None and place.only(streams).server_url is None:
         raise TargetError(
             "a database server needs a file system, and a simulated or null device has none",
             hint="name a directory as the target",

@@ -26,8 +26,8 @@ def resolve(streams: Mapping[str, TpccParameters], target: Target, *, seed: int,
         "server": place.engine_server(whole, target, identity(whole)),
         "warehouses": whole.warehouses,
         "seed": whole.population_seed,
-        "database": {"kind": "existing"},
-        "check": {"before": False, "after": True},
+        "database": _database(whole),
+        "check": {"before": whole.server_url is not None, "after": True},
         "measurement": _measurement(whole, target),
     }
     made: spec.Spec = {
@@ -38,6 +38,13 @@ def resolve(streams: Mapping[str, TpccParameters], target: Target, *, seed: int,
         "observe": {"block_devices": place.watched_devices(whole, target)},
     }
     return cast("JsonObject", made)
+
+
+def _database(whole: TpccParameters) -> spec.TpccDatabase:
+    """Restored from a template; on a server that the user runs, loaded unless an unused database is there."""
+    if whole.server_url is None:
+        return {"kind": "existing"}
+    return {"kind": "loaded", "reload": False, "jobs": whole.load_jobs}
 
 
 def _measurement(whole: TpccParameters, target: Target) -> spec.TpccMeasurement:
