@@ -1,0 +1,80 @@
+"""Findings about transactions: the gain of a separate log, durability, and the label of TPC-C-like results."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import polars as pl
+
+from iosonde.findings.question import Question
+from iosonde.findings.support import Support
+from iosonde.findings.transactions import Durability, LogGain, durability, log_gain, think_time
+from iosonde.planning import load
+from iosonde.study.model import Analysis
+
+
+def log_question(apart: list[float], beside: list[float], kind: str) -> Question:
+    cases = pl.DataFrame(
+        {
+            "case_id": ["a", "b"], "part": ["log", "log"], "log": ["with the data", "apart"], "terminals": [16, 16],
+            "server": ["postgresql"] * 2, "warehouses": [4, 4], "think": ["none"] * 2,
+        }
+    )  # fmt: skip
+    rows = [
+        {"case_id": case, "part": "log", "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "terminals",
+         "operation": "all", "metric": "tpmc", "value": value}
+        for case, values in (("a", beside), ("b", apart)) for i, value in enumerate(values)
+    ]  # fmt: skip
+    study = load("jo2024-postgresql-log")
+    return Question(
+        study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows),
+        support=Support(verdicts={"b": Counter({kind: 3})}),
+    )  # fmt: skip
+
+
+def test_the_gain_of_a_separate_log_has_an_interval_and_names_the_next_limit() -> None:
+    [found] = log_gain(log_question([1370, 1380, 1390, 1375], [1000, 1005, 995, 1000], "lock-limited"))
+    assert isinstance(found, LogGain)
+    assert found.decision == "better"
+    assert 1.36 < found.gain.value < 1.40
+    assert found.sentence.startswith(
+        "Moving the write-ahead log of PostgreSQL to a separate device raises tpmC by 38 % (95 % CI 3"
+    )
+    assert found.sentence.endswith("; PostgreSQL is then limited by lock waits")
+
+
+def test_a_difference_within_the_noise_is_no_gain() -> None:
+    [found] = log_gain(log_question([1000, 1300, 900, 1100], [1000, 1200, 950, 1050], "undetermined"))
+    assert isinstance(found, LogGain)
+    assert found.decision == "unclear"
+    assert "no clear effect on tpmC" in found.sentence
+
+
+def test_lost_commits_are_summed_over_the_kills_of_a_setting() -> None:
+    study = load("durability")
+    cases = pl.DataFrame(
+        {"case_id": ["on", "off"], "part": ["settings"] * 2, "setting": ["commit=on", "commit=off"],
+         "server": ["postgresql"] * 2}
+    )  # fmt: skip
+    outcomes = pl.DataFrame(
+        {"case_id": ["on", "on", "off"], "part": ["settings"] * 3, "acknowledged_commits": [100, 200, 150],
+         "lost_commits": [0, 0, 12], "recovery_seconds": [0.5, 1.5, 0.25]}
+    )  # fmt: skip
+    question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(), outcomes=outcomes)
+    found = [each for each in durability(question) if isinstance(each, Durability)]
+    assert [(each.setting, each.acknowledged, each.lost, each.runs) for each in found] == [
+        ("commit=on", 300, 0, 2),
+        ("commit=off", 150, 12, 1),
+    ]
+    assert found[0].sentence == "PostgreSQL, commit=on: acknowledged commits lost after SIGKILL: 0 of 300"
+
+
+def test_results_without_think_times_are_labelled() -> None:
+    [found] = think_time(pl.DataFrame({"case_id": ["a"], "think": ["none"]}))
+    assert "TPC-C-like, no think time" in found.sentence
+    assert think_time(pl.DataFrame({"case_id": ["a"], "think": ["standard"]})) == []
+    assert think_time(pl.DataFrame({"case_id": ["a"]})) == []
+
+
+def test_the_analyses_are_known_to_studies() -> None:
+    assert Analysis(kind="log_gain", over="log").kind == "log_gain"
