@@ -90,6 +90,11 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
     let (mut control, stopper) = Control::new();
     input::watch(commands, arguments.stop_at_eof, &stopper);
     output.stop_when_closed(stopper);
+    let context = iosonde_oltp::Context {
+        seed: spec.seed,
+        observe: &spec.observe,
+        clock,
+    };
     match &spec.workload {
         Workload::Block(workload) => {
             let run = iosonde_block::Run {
@@ -105,12 +110,14 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
             output.emit(event)
         })
         .map_err(|error| error.to_failure()),
-        Workload::Tpcc(_) | Workload::Commit(_) => Err(Failure {
-            code: "unsupported".into(),
-            message: "this engine has no transactional workloads".into(),
-            context: "`workload.kind`".into(),
-            hint: "use a newer engine".into(),
-        }),
+        Workload::Tpcc(workload) => {
+            iosonde_oltp::run_tpcc(workload, &context, &mut control, &mut |event| output.emit(event))
+                .map_err(|error| error.to_failure())
+        }
+        Workload::Commit(workload) => {
+            iosonde_oltp::run_commit(workload, &context, &mut control, &mut |event| output.emit(event))
+                .map_err(|error| error.to_failure())
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CommitWorkload, KvWorkload, TpccWorkload};
 use crate::drive::{ArrayModel, DriveModel};
+use crate::{CommitWorkload, KvWorkload, TpccWorkload};
 
 /// One run, completely described.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,0 +1,61 @@
+//! Looks up new-orders that an earlier run saw acknowledged.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use iosonde_protocol::{DurabilityResult, Event, Phase};
+use iosonde_sql::Connection;
+
+use crate::acknowledged::{self, Acknowledged};
+use crate::error::OltpError;
+use crate::stage::Stage;
+
+/// Lost commits that are named.
+pub(crate) const NAMED_MAX: usize = 16;
+
+/// Counts the orders that the database does not have; an order counts as present with all of its lines only.
+pub(crate) fn verify(
+    directory: &str,
+    connection: &mut dyn Connection,
+    stage: &mut Stage<'_>,
+) -> Result<DurabilityResult, OltpError> {
+    let all = acknowledged::read(Path::new(directory))?;
+    stage.begin(Phase::Verify);
+    let mut result = DurabilityResult {
+        acknowledged: all.len() as u64,
+        ..DurabilityResult::default()
+    };
+    for orders in all.chunk_by(|left, right| (left.group, left.part) == (right.group, right.part)) {
+        let present = present(connection, orders).map_err(|error| error.at("looking up acknowledged orders"))?;
+        for order in orders.iter().filter(|order| !present.contains(&order.number)) {
+            note_lost(&mut result, format!("{}/{}/{}", order.group, order.part, order.number));
+        }
+        stage.progress(Phase::Verify, 0);
+    }
+    stage.end(Phase::Verify, 0);
+    stage.emit(Event::Durability(result.clone()));
+    Ok(result)
+}
+
+pub(crate) fn note_lost(result: &mut DurabilityResult, name: String) {
+    result.lost += 1;
+    if result.first_lost.len() < NAMED_MAX {
+        result.first_lost.push(name);
+    }
+}
+
+/// Orders of a district from the first one acknowledged on, which have all their lines.
+fn present(connection: &mut dyn Connection, orders: &[Acknowledged]) -> Result<HashSet<u64>, OltpError> {
+    let Acknowledged { group, part, number } = orders[0];
+    let rows = connection.query(&format!(
+        "SELECT o_id FROM orders JOIN order_line ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id \
+         WHERE o_w_id = {group} AND o_d_id = {part} AND o_id >= {number} GROUP BY o_id, o_ol_cnt \
+         HAVING COUNT(*) = o_ol_cnt"
+    ))?;
+    Ok(rows
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|id| id.parse().ok())
+        .collect())
+}
