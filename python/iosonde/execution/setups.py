@@ -17,6 +17,7 @@ from iosonde.plan import Case, JsonObject, Plan, Run, streams_of, target_of
 from iosonde.storage import Target, journal
 from iosonde.storage.active_setup import ActiveSetup
 from iosonde.storage.device_target import DeviceTarget
+from iosonde.storage.queue_settings import FILES as QUEUE_FILES
 from iosonde.storage.setup_target import SetupTarget
 from iosonde.storage.simulated import state as drive_state
 from iosonde.storage.workspace import provision
@@ -164,6 +165,7 @@ def _claims_of(target: Target) -> list[int]:
 
 def remove_leftovers(plan: Plan) -> None:
     """Remove the setup of a session that was killed; nothing where a plan has none."""
-    if plan.created_name and any(case.setup for case in plan.cases):
+    changes_queues = any(name in case.parameters for case in plan.cases for name in QUEUE_FILES)
+    if plan.created_name and (changes_queues or any(case.setup for case in plan.cases)):
         with journal.undoing(f"remove what was created on `{plan.target}`"):
             journal.clear(plan.created_name)

@@ -247,6 +247,8 @@ SHORT = 20
 """Repeats of which the bias of an autocorrelation is simulated; that of longer samples is computed."""
 SIGNIFICANT = 1.0
 """Standard errors above its expectation from which a pooled correlation counts."""
+SIGNIFICANT_OF_THREE = 0.5
+"""The same for cases of three repeats, which show a strong correlation less clearly: chosen by simulation."""
 MINIMUM_CASES = 8
 """The correlation of repeats is estimated only from at least so many cases."""
 
@@ -265,7 +267,8 @@ def repeat_correlation(cases: Sequence[ArrayLike]) -> float:
     expected = np.array([_mean_lag_one(len(each)) for each in centred]).mean(axis=0)
     error = float(products.std(ddof=1)) / math.sqrt(len(products))
     mean = float(products.mean())
-    if mean - SIGNIFICANT * error <= expected[0]:
+    fewest = min(len(each) for each in centred)
+    if mean - (SIGNIFICANT_OF_THREE if fewest == MINIMUM_REPEATS else SIGNIFICANT) * error <= expected[0]:
         return 0.0
     return round(float(np.interp(mean + UPPER * error, expected, CORRELATIONS)), 2)
 

@@ -17,6 +17,7 @@ from iosonde.study.effective import read_level
 from iosonde.study.layers import streams_of, whole_case
 from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
+from iosonde.study.setup import queue_settings
 from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload.interface import Room, Workload
@@ -97,7 +98,9 @@ def _draft(
     workload = workloads.named(study.workload)
     case_id = "/".join([part.name, *(f"{name}={level_text(workload, name, level)}" for name, level in levels.items())])
     try:
-        setup = resolve_setup(whole_case(study, part, levels), devices=stages.base.device_count())
+        whole = whole_case(study, part, levels)
+        setup = resolve_setup(whole, devices=stages.base.device_count())
+        queues = queue_settings(whole)
         target: Room = stages.on(setup)
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study, is_control=number == 0)
@@ -124,6 +127,7 @@ def _draft(
             **{name: value for name, value in _parameters(workload, streams).items() if name not in decided},
             **(part.rounds.criteria if part.rounds else {}),
             **(setup.model_dump() if setup else {}),
+            **queues,
         },
         setup=setup,
         device_state=state.state,

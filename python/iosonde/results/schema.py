@@ -160,6 +160,9 @@ class Record(BaseModel):
     drives: list[dict[str, Any]] = []
     """What each drive under the target reported of its media, wear and temperature before and after the run, or why it
     reported nothing, and what the kernel handed it meanwhile (execution/instruments/drive_counters.py)."""
+    queue_settings: list[dict[str, Any]] = []
+    """Settings of block queues that were changed for the run, with their values before it
+    (execution/instruments/block_queue.py)."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
 

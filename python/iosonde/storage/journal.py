@@ -24,6 +24,7 @@ from iosonde.storage import own_directory
 from iosonde.storage.journal_entry import (
     CONTROL_GROUP,
     DATABASE_ON_SERVER,
+    QUEUE_SETTING,
     SERVER,
     Entry,
     EntryError,
@@ -41,6 +42,7 @@ UNDO = {
     "setup": "iosonde.storage.active_setup",
     "stage": "iosonde.storage.active_setup",
     "device": "iosonde.storage.device_target",
+    QUEUE_SETTING: "iosonde.storage.queue_settings",
     SERVER: "iosonde.servers.process",
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }

@@ -23,6 +23,9 @@ SERVER = "server"
 DATABASE_ON_SERVER = "database"
 """A database on a server that the user runs."""
 
+QUEUE_SETTING = "queue setting"
+"""A file of a block queue whose value was changed."""
+
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
 
@@ -40,6 +43,7 @@ _PATHS = {
     "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
     DATABASE_ON_SERVER: r"/run/iosonde/databases/iosonde_[0-9a-f]{8}",
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+)?",
+    QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
 }
 """Which paths an entry of each kind may have."""
@@ -50,6 +54,7 @@ _FACTS: dict[str, dict[str, str]] = {
     SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
+    QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?"},
 }
 """Facts that undoing needs, with their patterns."""
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from iosonde.errors import StudyError
 from iosonde.plan import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
+from iosonde.study import queue
 from iosonde.units import format_bytes, parse_size
 
 FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}
@@ -33,7 +34,7 @@ SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 
 COMMAS = ("mount_options",)
 """Parameters whose value may hold commas."""
 
-SIZES = ("chunk", "setup_size")
+SIZES = ("chunk", "setup_size", *queue.SIZES)
 """Parameters in bytes."""
 
 
@@ -102,11 +103,15 @@ class SetupParameters(BaseModel):
     )
 
 
-NAMES = tuple(SetupParameters.model_fields)
+SETUP_NAMES = tuple(SetupParameters.model_fields)
+NAMES = (*SETUP_NAMES, *queue.NAMES)
+"""Parameters of a case as a whole: the setup, and settings of the block queues."""
+
+_FIELDS = {**SetupParameters.model_fields, **queue.QueueParameters.model_fields}
 
 
 def is_setup(parameter: str) -> bool:
-    """Whether a parameter (`STREAM.NAME` or `NAME`) belongs to the setup."""
+    """Whether a parameter (`STREAM.NAME` or `NAME`) belongs to the case and not to a stream."""
     return parameter.rpartition(".")[2] in NAMES
 
 
@@ -123,9 +128,15 @@ def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if not is_setup(name)}
 
 
+def queue_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the block queues among the parameters of a case, checked."""
+    read = {name: read_value(name, value) for name, value in parameters.items() if name in queue.NAMES}
+    return {name: value for name, value in read.items() if value is not None}
+
+
 def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     """What the parameters of a case say of its setup, on a target of so many devices; None if they say nothing."""
-    written = {name: read_value(name, value) for name, value in parameters.items() if name in NAMES}
+    written = {name: read_value(name, value) for name, value in parameters.items() if name in SETUP_NAMES}
     given = SetupParameters.model_construct(**written)
     if not written:
         return None
@@ -223,13 +234,13 @@ def _up_to(available: int) -> str:
 
 @functools.cache
 def _adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(SetupParameters.model_fields[name].rebuild_annotation())
+    return TypeAdapter(_FIELDS[name].rebuild_annotation())
 
 
 def _wrong_value(name: str, value: Any, error: ValidationError) -> StudyError:
     choices = [
         str(choice)
-        for part in get_args(SetupParameters.model_fields[name].annotation)
+        for part in get_args(_FIELDS[name].annotation)
         for choice in get_args(part)
         if isinstance(choice, str)
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iosonde.execution.instruments.array_health import ArrayHealth
+from iosonde.execution.instruments.block_queue import BlockQueue
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
 from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.instruments.device_totals import DeviceTotals
@@ -23,6 +24,7 @@ from iosonde.execution.instruments.temperatures import Temperatures
 INSTRUMENTS: Sequence[type[Instrument]] = (
     PreparedFiles,
     HarnessCost,
+    BlockQueue,
     ArrayHealth,
     CarriedOverState,
     Temperatures,

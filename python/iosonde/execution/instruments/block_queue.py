@@ -1,0 +1,41 @@
+"""Settings of the block queues under the target: set before a run, restored after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iosonde.errors import TargetError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.results.schema import UNSUPPORTED
+from iosonde.storage import queue_settings
+
+
+class BlockQueue(Instrument):
+    """Sets the I/O scheduler, read-ahead and others where a study asks for them."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._saved: Sequence[queue_settings.Saved] = ()
+
+    def start(self) -> None:
+        """Set them."""
+        parameters = self.context.parameters
+        asked = {name: parameters[name] for name in queue_settings.FILES if name in parameters}
+        if not asked:
+            return
+        devices = self.context.target.get("devices", [])
+        try:
+            self._saved = queue_settings.apply(devices, asked, own=self.context.plan.created_name)
+        except TargetError as error:
+            raise NotStartedError(UNSUPPORTED, error) from error
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Record what was set."""
+        facts = [each.fact() for each in self._saved if each.value is not None]
+        return Reading(facts={"queue_settings": facts} if facts else {})
+
+    def close(self) -> None:
+        """Restore the former values."""
+        saved, self._saved = self._saved, ()
+        queue_settings.restore(saved)

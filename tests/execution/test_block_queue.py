@@ -1,0 +1,100 @@
+"""Settings of block queues: set for a run, restored after it and after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mounted import LoopFileSystem
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.execution import execute
+from iosonde.planning import Against, expand, parse
+from iosonde.storage import block_stack, cleanup, open_target, queue_settings
+from iosonde.storage.block_nodes import number_of
+
+STUDY = """
+name = "queue"
+title = "Random reads"
+question = "Does the I/O scheduler matter?"
+repeats = 1
+
+[measurement]
+access = "random"
+block_size = "4KiB"
+span = "4MiB"
+duration = "100ms"
+interval = "100ms"
+
+[[parts]]
+
+[profiles.standard]
+"""
+
+
+def queue_of(file_system: LoopFileSystem) -> Path:
+    return Path("/sys/block", Path(file_system.device).name, "queue")
+
+
+def chosen(queue: Path) -> str:
+    return (queue / "scheduler").read_text().partition("[")[2].partition("]")[0]
+
+
+@pytest.mark.system
+def test_two_schedulers_are_compared_in_one_session_and_the_former_one_restored(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    mounted = loop_file_system()
+    queue = queue_of(mounted)
+    before = {name: (queue / name).read_text() for name in ("scheduler", "nr_requests", "read_ahead_kb")}
+    plan = expand(
+        parse(STUDY),
+        open_target(str(mounted.directory)),
+        settings={"io_scheduler": "none"},
+        against=Against(settings={"io_scheduler": "mq-deadline", "read_ahead": "64KiB"}),
+    )
+    results = execute(plan, tmp_path / "results")
+    set_for = {
+        record.arm: {each["setting"]: each["value"] for each in record.queue_settings} for record in results.records()
+    }
+    assert set_for == {"a": {"io_scheduler": "none"}, "b": {"io_scheduler": "mq-deadline", "read_ahead": "64"}}
+    assert {name: (queue / name).read_text() for name in before} == before
+
+
+@pytest.mark.system
+def test_a_setting_that_a_killed_session_left_is_restored_by_cleanup(
+    loop_file_system: Callable[..., LoopFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted = loop_file_system()
+    queue = queue_of(mounted)
+    before = chosen(queue), (queue / "nr_requests").read_text()
+    devices = [block_stack.describe(number_of(Path(mounted.device)))]
+    queue_settings.apply(devices, {"io_scheduler": "mq-deadline", "nr_requests": 64}, own="iosonde-12345678")
+    assert (chosen(queue), (queue / "nr_requests").read_text()) == ("mq-deadline", "64\n")
+    monkeypatch.setattr("iosonde.storage.journal_entry.Entry.in_use", False)
+    assert not [each for each in cleanup() if each.failed]
+    assert (chosen(queue), (queue / "nr_requests").read_text()) == before
+
+
+@pytest.mark.system
+def test_a_scheduler_that_the_kernel_does_not_have_changes_nothing(
+    loop_file_system: Callable[..., LoopFileSystem],
+) -> None:
+    mounted = loop_file_system()
+    devices = [block_stack.describe(number_of(Path(mounted.device)))]
+    before = chosen(queue_of(mounted))
+    with pytest.raises(TargetError, match="cannot set"):
+        queue_settings.apply(devices, {"io_scheduler": "nosuch"}, own="iosonde-12345678")
+    assert chosen(queue_of(mounted)) == before
+    assert cleanup() == []
+
+
+def test_a_target_without_block_devices_has_no_such_setting() -> None:
+    with pytest.raises(TargetError, match="no device of the target has the setting `io_scheduler`"):
+        queue_settings.apply([], {"io_scheduler": "none"}, own="")
+
+
+def test_values_are_checked_when_the_study_is_planned(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="read_ahead"):
+        expand(parse(STUDY), open_target(str(tmp_path)), settings={"read_ahead": "100B"})
