@@ -93,6 +93,42 @@ def ratios(random: np.random.Generator, draw: Draw, count: int, samples: int, *,
     return float(np.mean([each.low <= 1 <= each.high for each in found]))  # type: ignore[operator]
 
 
+def stopped(
+    random: np.random.Generator, draw: Draw, minimum: int, samples: int, *, width: float = 0.03, in_a_row: int = 2
+) -> tuple[float, float]:
+    """Coverage, and mean number of repeats, where a case is repeated until its interval is narrow (30 at most)."""
+    rows = draw(random, (samples, MAXIMUM))
+    is_open, was_narrow = np.ones(samples, dtype=bool), np.zeros(samples, dtype=int)
+    covered, count = np.zeros(samples, dtype=bool), np.zeros(samples)
+    for repeat in range(max(3, minimum - in_a_row + 1), MAXIMUM + 1):
+        low, high = median_intervals(rows[:, :repeat])
+        is_narrow = (high - low) / 2 <= width * np.median(rows[:, :repeat], axis=1)
+        was_narrow = np.where(is_narrow, was_narrow + 1, 0)
+        ends = is_open & (repeat >= minimum) & ((was_narrow >= in_a_row) | (repeat == MAXIMUM))
+        covered[ends] = ((low <= 100) & (high >= 100))[ends]
+        count[ends] = repeat
+        is_open &= ~ends
+    return float(covered.mean()), float(count.mean())
+
+
+MAXIMUM = 30
+NOISE = (0.01, 0.02, 0.03, 0.05, 0.1)
+
+
+def stopping_rows(random: np.random.Generator, samples: int) -> Iterator[tuple[str, list[float]]]:
+    """Yield coverage by run-to-run noise, and the mean number of repeats (as if a percentage)."""
+    draws: list[Draw] = [
+        lambda random, shape, noise=noise: 100 * np.exp(noise * random.standard_normal(shape))  # type: ignore[misc]
+        for noise in NOISE
+    ]
+    for minimum, in_a_row in ((3, 2), (5, 2), (3, 1), (5, 1)):
+        found = [stopped(random, draw, minimum, samples, in_a_row=in_a_row) for draw in draws]
+        rule = "two narrow in a row" if in_a_row == 2 else "the first narrow one (not used)"
+        yield f"minimum {minimum}, {rule}", [coverage for coverage, _ in found]
+        if in_a_row == 2:
+            yield f"minimum {minimum}, mean repeats", [repeats / 100 for _, repeats in found]
+
+
 def pooled(random: np.random.Generator, cells: int, count: int, samples: int) -> float:
     """Coverage of the ratio pooled over cells."""
     draw = DISTRIBUTIONS["log-normal, 2 %"]
@@ -117,6 +153,8 @@ def tables(seed: int, samples: int) -> Iterator[str]:
         for rho in CORRELATIONS
     ]
     yield from _table("Median of repeats", "repeats", REPEATS, rows)
+    noise = tuple(f"{100 * each:g} %" for each in NOISE)
+    yield from _table("Repeats until precise (3 %)", "noise", noise, list(stopping_rows(random, samples)))
     rows = [(f"correlation {rho:g}", [series(random, rho, n, samples) for n in INTERVALS]) for rho in CORRELATIONS]
     yield from _table("Mean of one run's intervals", "intervals", INTERVALS, rows)
     some = REPEATS[::2]
@@ -131,7 +169,9 @@ def tables(seed: int, samples: int) -> Iterator[str]:
     yield from _table("Ratio of two groups", "repeats", some, rows)
 
 
-def _table(title: str, unit: str, counts: Sequence[int], rows: Sequence[tuple[str, list[float]]]) -> Iterator[str]:
+def _table(
+    title: str, unit: str, counts: Sequence[int | str], rows: Sequence[tuple[str, list[float]]]
+) -> Iterator[str]:
     yield from (f"### {title}", "")
     yield f"| coverage, % | {' | '.join(f'{count} {unit}' if count == counts[0] else str(count) for count in counts)} |"
     yield "|---|" + "---|" * len(counts)

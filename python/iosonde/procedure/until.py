@@ -2,8 +2,8 @@
 
 The plan lists the first repeats of every case, shuffled like any others. Whether another one follows is decided from
 the records alone, so a study that was stopped continues at the same point. A case ends when every metric that the study
-asks for is known within the half-width after two repeats in a row, at the maximum of repeats, or when the time budget of
-the study is spent. With a single repeat as the rule, a case would end when its interval is narrow by chance, and the
+asks for is known within the half-width after two repeats in a row, at the maximum of repeats, or when the time budget
+of the study is spent. With one repeat as the rule, a case would end when its interval is narrow by chance, and the
 coverage of intervals would fall to 92 % (`bench/coverage.py`).
 """
 
@@ -137,7 +137,7 @@ def _conclusion(case: Case, reason: Reason, seen: Sequence[Observation], observa
         "no result": "too few repeats have a result",
     }
     widths = _half_widths(case, seen, observations)
-    if reason == "maximum" and _is_precise(case, seen, observations):
+    if reason == "maximum" and all(_is_precise(case, each, observations) for each in (seen, seen[:-1])):
         reason = "precise"
     return UntilConclusion(
         case_id=case.case_id,
