@@ -28,9 +28,9 @@ FLAGS = (
 
 
 class Browser:
-    """One page, opened from a file."""
+    """One page, opened from a file or from an address."""
 
-    def __init__(self, page: Path, *, width: int, dark: bool, downloads: Path, scripts: bool = True) -> None:
+    def __init__(self, page: Path | str, *, width: int, dark: bool, downloads: Path, scripts: bool = True) -> None:
         self.downloads = downloads
         self._profile = tempfile.TemporaryDirectory(prefix="iosonde-chromium-", ignore_cleanup_errors=True)
         options = webdriver.ChromeOptions()
@@ -51,7 +51,7 @@ class Browser:
             self.driver.get_log(log)
         if not scripts:
             self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-        self.driver.get(page.as_uri())
+        self.driver.get(page if isinstance(page, str) else page.as_uri())
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Return what a script returns."""

@@ -40,7 +40,7 @@ def browser(tmp_path: Path) -> Iterator[Callable[..., Browser]]:
     """Start headless Chromium, as often as asked."""
     started: list[Browser] = []
 
-    def start(page: Path, *, width: int = 1280, dark: bool = False, scripts: bool = True) -> Browser:
+    def start(page: Path | str, *, width: int = 1280, dark: bool = False, scripts: bool = True) -> Browser:
         started.append(Browser(page, width=width, dark=dark, scripts=scripts, downloads=tmp_path / "downloads"))
         return started[-1]
 

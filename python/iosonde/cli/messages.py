@@ -67,6 +67,10 @@ class Messages:
         print(text, file=sys.stderr, flush=True)
         self.record(text)
 
+    def secret(self, text: str) -> None:
+        """Print what others must not read: also with `--quiet`, and never to the log file."""
+        print(text, file=sys.stderr, flush=True)
+
     def record(self, text: str) -> None:
         """Write to the log file only."""
         if self._log:

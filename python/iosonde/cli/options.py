@@ -100,6 +100,11 @@ Confirm = Annotated[
         help="Confirm data loss on a non-empty device by repeating its serial number (its size if it has none).",
     ),
 ]
+Live = Annotated[bool, typer.Option("--live", help="Serve a page with the progress on this machine's loopback.")]
+LivePort = Annotated[
+    int,
+    typer.Option("--live-port", metavar="PORT", min=0, max=65535, help="Port of the live page (default: any free)."),
+]
 TimeLimit = Annotated[
     str | None,
     typer.Option(

@@ -18,6 +18,8 @@ def command(
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
+    live: options.Live = False,
+    live_port: options.LivePort = 0,
     report: session.Report = True,
     as_json: AsJson = False,
 ) -> None:
@@ -36,16 +38,18 @@ def command(
     ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
     more = f", plus at most {ahead.at_most} depending on results" if ahead.at_most else ""
     messages.info(f"{ahead.runs} of {len(result_set.plan.runs)} runs remaining{more}")
-    session.carry_out(
-        ahead,
-        directory,
-        lambda observer: resume(
+    with session.live(result_set.plan, wanted=live, port=live_port) as page:
+        session.carry_out(
+            ahead,
             directory,
-            observer=observer,
-            retry_failed=retry_failed,
-            time_limit_s=time_limit_s,
-            consent=options.consent(destroy, confirm),
-        ),
-        report=report,
-        as_json=as_json,
-    )
+            lambda observer: resume(
+                directory,
+                observer=observer,
+                retry_failed=retry_failed,
+                time_limit_s=time_limit_s,
+                consent=options.consent(destroy, confirm),
+            ),
+            report=report,
+            as_json=as_json,
+            page=page,
+        )

@@ -24,6 +24,8 @@ def command(
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
+    live: options.Live = False,
+    live_port: options.LivePort = 0,
     report: session.Report = True,
     as_json: AsJson = False,
 ) -> None:
@@ -50,16 +52,18 @@ def command(
     )
     messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(plan), *summary(plan)]))
     directory = Path(output) if output else default_directory(plan.study_name)
-    session.carry_out(
-        Remaining.of(plan),
-        directory,
-        lambda observer: execute(
-            plan,
+    with session.live(plan, wanted=live, port=live_port) as page:
+        session.carry_out(
+            Remaining.of(plan),
             directory,
-            observer=observer,
-            time_limit_s=time_limit_s,
-            consent=options.consent(destroy, confirm),
-        ),
-        report=report,
-        as_json=as_json,
-    )
+            lambda observer: execute(
+                plan,
+                directory,
+                observer=observer,
+                time_limit_s=time_limit_s,
+                consent=options.consent(destroy, confirm),
+            ),
+            report=report,
+            as_json=as_json,
+            page=page,
+        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -14,6 +15,8 @@ from iosonde.cli.messages import console, messages
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
+    from iosonde.live.page import LivePage
+    from iosonde.plan import Plan
     from iosonde.procedure.schedule import Remaining
     from iosonde.results import ResultSet
 
@@ -48,8 +51,32 @@ def outcome(result_set: ResultSet) -> Outcome:
     return Outcome(complete=complete, failed=failed, unsupported=unsupported, refused=refused)
 
 
+@contextmanager
+def live(plan: Plan, *, wanted: bool, port: int) -> Iterator[LivePage | None]:
+    """Serve the live page, if it is wanted, until the study is over; an error is its last message."""
+    if not wanted:
+        yield None
+        return
+    from iosonde.errors import IosondeError
+    from iosonde.live.page import live_page
+
+    with live_page(plan, port=port) as page:
+        messages.secret(f"Live page: {page.url}")
+        try:
+            yield page
+        except IosondeError as error:
+            page.over("failed", error.what)
+            raise
+
+
 def carry_out(
-    ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], *, report: bool, as_json: bool
+    ahead: Remaining,
+    directory: Path,
+    work: Callable[[Observer], ResultSet],
+    *,
+    report: bool,
+    as_json: bool,
+    page: LivePage | None = None,
 ) -> None:
     """Do the work with a progress display, and print the results."""
     from iosonde.execution import Interrupted
@@ -58,23 +85,32 @@ def carry_out(
     record = messages.record if messages.logs else None
     try:
         with watch(ahead, console(), info=messages.info, warning=messages.warning, record=record) as observer:
-            result_set = work(observer)
+            result_set = work(page.observe(observer, ahead) if page else observer)
     except Interrupted as stopped:
-        completed = len(stopped.result_set.records())
-        messages.warning(f"Stopped. {completed} of {_total(stopped.result_set)} runs completed and kept in {directory}")
-        messages.warning(f"Continue with: iosonde resume {directory}")
-        raise typer.Exit(reference.EXIT_INTERRUPTED) from None
+        completed = f"{len(stopped.result_set.records())} of {_total(stopped.result_set)} runs completed and kept"
+        _stopped(page, f"Stopped. {completed} in {directory}", f"Continue with: iosonde resume {directory}")
     except KeyboardInterrupt:
-        messages.warning("Stopped immediately. Remove leftover files with: iosonde cleanup")
-        raise typer.Exit(reference.EXIT_INTERRUPTED) from None
+        _stopped(page, "Stopped immediately.", "Remove leftover files with: iosonde cleanup")
     counts = outcome(result_set)
     _print_outcome(counts, result_set, directory)
     if as_json:
         _print_json(result_set, counts, directory, report=report)
     elif report:
         _print_report(result_set, directory)
+    if page:
+        kind = "failed" if counts.mostly_failed else "complete"
+        page.over(kind, f"{counts.complete} of {_total(result_set)} runs complete.", directory / "report.html")
     if counts.mostly_failed:
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
+
+
+def _stopped(page: LivePage | None, *lines: str) -> NoReturn:
+    """Say that the study was stopped, and exit."""
+    for line in lines:
+        messages.warning(line)
+    if page:
+        page.over("stopped", " ".join(f"{line.rstrip('.')}." for line in lines[1:]))
+    raise typer.Exit(reference.EXIT_INTERRUPTED) from None
 
 
 def warn_of_problems(result_set: ResultSet) -> None:

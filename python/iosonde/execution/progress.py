@@ -151,7 +151,7 @@ class _Display:
         self._live = live
         self._log = log
         self._ahead = ahead
-        self._clock = _Clock(ahead.seconds, ahead.runs + ahead.at_most)
+        self._clock = Clock(ahead.seconds, ahead.runs + ahead.at_most)
         self._done = self._failed = 0
         self._case = self._phase = self._rates = ""
         self._failures = _Failures()
@@ -206,7 +206,7 @@ class _Display:
         self._live.update(Group(bar, now, Text(self._rates, style="cyan")), refresh=True)
 
 
-class _Clock:
+class Clock:
     """Planned time that has passed and that remains, corrected by the median overhead of completed runs."""
 
     def __init__(self, total_s: float, runs: int) -> None:
@@ -217,18 +217,22 @@ class _Clock:
         self._extra_s: list[float] = []
 
     def begin(self, planned_s: float) -> None:
+        """A run of this planned length starts."""
         self._current_s, self._begin = planned_s, time.monotonic()
 
     def end(self) -> None:
+        """The run ends."""
         self._extra_s.append(time.monotonic() - self._begin - self._current_s)
         self._done_s += self._current_s
         self._current_s = 0.0
         self._runs_remaining -= 1
 
     def passed_s(self) -> float:
+        """Planned seconds that have passed."""
         return self._done_s + min(self._current_s, time.monotonic() - self._begin)
 
     def remaining_s(self) -> float:
+        """Seconds that the remaining runs will take."""
         # The median, because the first run may write the test files and a failed one stops early.
         extra = sorted(self._extra_s)[len(self._extra_s) // 2] if self._extra_s else 0.0
         return max(0.0, self.total_s - self.passed_s() + extra * self._runs_remaining)

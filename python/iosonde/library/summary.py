@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict
@@ -126,7 +125,9 @@ def _summary(path: str, results: ResultSet, metrics: pl.DataFrame, medians: Medi
         report=_report_in(results.directory),
         problems=results.problems,
         facts=context.facts_of(environment, records, results.plan.settings),
-        loads={case_id: _load(record) for case_id, record in cases.items()},
+        loads={
+            case_id: wording.case_words(record.parameters, record.levels, case_id) for case_id, record in cases.items()
+        },
         parameters={case_id: context.checksum(record.parameters) for case_id, record in cases.items()},
         cells=[
             SessionCell(
@@ -186,27 +187,6 @@ def _asked(study: Study) -> list[str]:
     named = [each.metric for each in study.analysis]
     named += [metric for view in study.views for metric in (view.y, view.x or "", *view.metrics)]
     return [metric for metric in dict.fromkeys(named) if metric in METRICS]
-
-
-def _load(record: Record) -> str:
-    """Describe the load of a case: `4 KiB random reads, queue depth 16`."""
-    parameters = record.parameters
-    try:
-        words = wording.phrase(wording.load_words(parameters))
-    except (KeyError, TypeError, ValueError):
-        return record.case_id
-    sized = [
-        wording.level_words(name, parameters[name])
-        for name in ("jobs", "queue_depth")
-        if isinstance(parameters.get(name), int) and (name == "queue_depth" or parameters[name] > 1)
-    ]
-    known = {"block_size", "access", "io_mode", "read_fraction", "operation", "jobs", "queue_depth", "store", "phase"}
-    others = [f"{name} {_level_text(level)}" for name, level in record.levels.items() if name not in known]
-    return ", ".join([words, *sized, *others])
-
-
-def _level_text(level: Any) -> str:
-    return str(level.get("label", level)) if isinstance(level, dict) else str(level)
 
 
 def _report_in(directory: Path) -> str:

@@ -225,6 +225,30 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
     return {name: word for name, word in words.items() if word and name not in without}
 
 
+_SHOWN_IN_WORDS = {
+    *("block_size", "access", "io_mode", "read_fraction", "operation", "jobs", "queue_depth", "store", "phase"),
+}
+
+
+def case_words(parameters: Mapping[str, Any], levels: Mapping[str, Any], case_id: str) -> str:
+    """Describe a case by its load: `4 KiB random reads, queue depth 16`; its id where that is not possible."""
+    try:
+        words = phrase(load_words(parameters))
+    except (KeyError, TypeError, ValueError):
+        return case_id
+    sizes = [
+        level_words(name, parameters[name])
+        for name in ("jobs", "queue_depth")
+        if isinstance(parameters.get(name), int) and (name == "queue_depth" or parameters[name] > 1)
+    ]
+    others = [
+        f"{factor_words(name)} {level.get('label', level) if isinstance(level, dict) else level}"
+        for name, level in levels.items()
+        if name not in _SHOWN_IN_WORDS
+    ]
+    return ", ".join([words, *sizes, *others])
+
+
 def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
     """Describe a load on a store in words that make up `LMDB random reads`."""
     phase = str(case.get("phase") or case.get("phase_level") or "")

@@ -1,0 +1,159 @@
+"""An observer that passes progress on to the server, at most twice a second, and never waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import polars as pl
+
+from iosonde.execution.progress import PHASES, Clock
+from iosonde.metrics import wording
+from iosonde.metrics.histogram import percentiles
+from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
+
+if TYPE_CHECKING:
+    from iosonde.execution import Observer
+    from iosonde.plan import Case, Run
+    from iosonde.procedure.schedule import Remaining
+    from iosonde.protocol.event import Event, IntervalEvent
+    from iosonde.results.schema import Record
+
+PERIOD_S = 0.5
+CONTROL = " (control)"
+PARTS = {"p50": 500_000, "p99": 990_000, "p99_9": 999_000}
+
+
+class Send(Protocol):
+    """Sends a message; one that may be dropped is, where the server does not keep up."""
+
+    def __call__(self, message: dict[str, Any], *, droppable: bool = False) -> None:
+        """Send it."""
+
+
+@dataclass
+class _Now:
+    """The run in progress."""
+
+    run: Run
+    load: str
+    queue_depth: int
+    intervals: list[IntervalEvent]
+
+
+class Feed:
+    """Receives what the progress display receives, and hands it on to it."""
+
+    def __init__(self, inner: Observer, ahead: Remaining, send: Send) -> None:
+        self._inner = inner
+        self._send = send
+        self._total = ahead.runs + ahead.at_most
+        self._is_bound = bool(ahead.at_most)
+        self._clock = Clock(ahead.seconds, self._total)
+        self._done = self._failed = 0
+        self._now: _Now | None = None
+        self._sent_at = 0.0
+
+    def run_started(self, run: Run, case: Case) -> None:
+        """A run starts."""
+        self._inner.run_started(run, case)
+        load = load_of(case)
+        self._now = _Now(run, load, _queue_depth(run), [])
+        self._clock.begin(case.cost.seconds)
+        now = {"case": run.case_id, "load": load, "run": run.run_id, "phase": "starting"}
+        self._send({"kind": "run", "now": now, "progress": self._progress()})
+
+    def event(self, run: Run, event: Event) -> None:
+        """The engine wrote an event."""
+        self._inner.event(run, event)
+        if self._now is None:
+            return
+        if event["event"] == "phase" and event["edge"] == "begin":
+            self._send({"kind": "phase", "phase": PHASES.get(event["phase"], event["phase"])})
+        elif event["event"] == "interval":
+            if event["phase"] == "measure":
+                self._now.intervals.append(event)
+            if time.monotonic() - self._sent_at >= PERIOD_S:
+                self._sent_at = time.monotonic()
+                message = {"kind": "values", "phase": PHASES.get(event["phase"], event["phase"])}
+                values = _values(self._now, [event])
+                self._send({**message, "values": values, "progress": self._progress()}, droppable=True)
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        """The record of a run was written."""
+        self._inner.run_ended(run, record)
+        now, self._now = self._now, None
+        self._done += 1
+        self._failed += record.failure is not None
+        self._clock.end()
+        self._send(
+            {
+                "kind": "ended",
+                "case": record.case_id,
+                "load": now.load if now else record.case_id,
+                "failed": record.failure is not None,
+                "verdict": record.verdict.kind if record.verdict else "",
+                "values": _values(now, now.intervals) if now and now.intervals and not record.failure else None,
+                "progress": self._progress(),
+            }
+        )
+
+    def note(self, text: str) -> None:
+        """A message for the user."""
+        self._inner.note(text)
+        self._send({"kind": "note", "text": text})
+
+    def _progress(self) -> dict[str, Any]:
+        remaining_s = self._clock.remaining_s()
+        return {
+            "done": self._done,
+            "failed": self._failed,
+            "total": self._total,
+            "at_most": self._is_bound,
+            "share": min(1.0, self._clock.passed_s() / self._clock.total_s) if self._clock.total_s else 0.0,
+            "remaining": format_duration(remaining_s * 1e9),
+        }
+
+
+def load_of(case: Case) -> str:
+    """Describe a case by its load."""
+    return wording.case_words(case.parameters, case.levels, case.case_id) + CONTROL * case.control
+
+
+def _queue_depth(run: Run) -> int:
+    """Return how many I/Os a run may have in flight; 0 where its streams do not say."""
+    streams: Sequence[dict[str, Any]] = run.spec["workload"].get("streams", [])
+    return sum(int(each.get("jobs", 1)) * int(each.get("queue_depth", 0)) for each in streams)
+
+
+def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
+    """Return rate, tail and queue over intervals, all streams together, as numbers and as text."""
+    begin, end = min(each["begin_ns"] for each in intervals), max(each["end_ns"] for each in intervals)
+    seconds = max(end - begin, 1) / 1e9
+    operations = [op for each in intervals for stream in each["streams"] for op in stream["operations"]]
+    latencies = [op["response_latency"] or op["completion_latency"] for op in operations]
+    tails = _percentiles([pair for each in latencies for pair in each["buckets"]])
+    rate = sum(op["count"] for op in operations) / seconds
+    in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
+    unit = "operations/s" if now.run.spec["workload"]["kind"] != "block" else "IOPS"
+    return {
+        "seconds": end / 1e9,
+        "rate": rate,
+        "unit": unit,
+        "rate_text": f"{format_count(rate)} {unit}",
+        "bandwidth_text": format_bandwidth(sum(op["bytes"] for op in operations) / seconds),
+        "p99_ns": tails["p99"],
+        **{f"{name}_text": format_latency(value) if value is not None else "-" for name, value in tails.items()},
+        "latency": "response" if any(op["response_latency"] for op in operations) else "completion",
+        "in_flight": round(in_flight, 1),
+        "queue_depth": now.queue_depth,
+        "backlog": max((stream["backlog_max"] for each in intervals for stream in each["streams"]), default=0),
+    }
+
+
+def _percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
+    frame = pl.DataFrame(buckets, schema={"bucket": pl.UInt32, "count": pl.UInt64}, orient="row")
+    found = percentiles(frame.with_columns(all=pl.lit(0)), by=["all"], parts=PARTS)
+    return {name: found[name].item() if found.height else None for name in PARTS}

@@ -1,0 +1,140 @@
+"""The state of the live page, and what the observer makes of events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from plans import a_failure, a_record, hand_plan
+
+from iosonde.execution.observer import Silent
+from iosonde.live.feed import Feed
+from iosonde.live.state import POINTS, State
+from iosonde.procedure.schedule import Remaining
+from iosonde.results.schema import RecordVerdict
+
+
+def histogram(latency_ns: int, count: int) -> dict[str, Any]:
+    from iosonde.results.histogram import bucket_of
+
+    [bucket] = bucket_of([latency_ns])
+    return {"buckets": [(int(bucket), count)], "count": count, "sum_ns": latency_ns * count}
+
+
+def interval(second: int, *, count: int = 10_000, latency_ns: int = 400_000, phase: str = "measure") -> Any:
+    """An interval of one second at queue depth 4."""
+    operation = {
+        "operation": "read",
+        "bytes": 4096 * count,
+        "count": count,
+        "completion_latency": histogram(latency_ns, count),
+        "response_latency": None,
+    }
+    return {
+        "event": "interval",
+        "phase": phase,
+        "begin_ns": second * 10**9,
+        "end_ns": (second + 1) * 10**9,
+        "streams": [{"stream": "main", "backlog_max": 0, "operations": [operation]}],
+    }
+
+
+class Page:
+    """A feed whose messages reach a state as they would through the pipe."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("iosonde.live.feed.PERIOD_S", 0.0)
+        self.plan = hand_plan()
+        self.state = State()
+        self.dropped = 0
+        self.feed = Feed(Silent(), Remaining.of(self.plan), self.send)
+
+    def send(self, message: dict[str, Any], *, droppable: bool = False) -> None:
+        self.state.apply(json.loads(json.dumps(message)))
+
+    def start(self, number: int = 0) -> Any:
+        run = self.plan.runs[number]
+        case = next(each for each in self.plan.cases if each.case_id == run.case_id)
+        self.feed.run_started(run, case)
+        return run
+
+    def shown(self) -> dict[str, Any]:
+        found = self.state.as_json(-1)
+        assert found
+        return json.loads(found)
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Page:
+    return Page(monkeypatch)
+
+
+def test_an_interval_shows_rate_tail_and_queue(page: Page) -> None:
+    run = page.start()
+    page.feed.event(run, {"event": "phase", "phase": "measure", "edge": "begin", "at_ns": 0, "bytes": 0})  # type: ignore[typeddict-unknown-key]
+    page.feed.event(run, interval(0))
+    shown = page.shown()
+    values = shown["values"]
+    assert shown["now"]["phase"] == "measuring"
+    assert (values["rate_text"], values["bandwidth_text"]) == ("10 k IOPS", "41 MB/s")
+    assert values["p99_ns"] == pytest.approx(400_000, rel=0.002)
+    assert (values["in_flight"], values["queue_depth"], values["latency"]) == (4.0, 4, "completion")
+    assert shown["points"] == [[1.0, 10_000.0, values["p99_ns"]]]
+    assert shown["progress"]["total"] == 4
+
+
+def test_finished_runs_fill_in_their_cases_with_medians_and_verdicts(page: Page) -> None:
+    for number, count in ((0, 10_000), (1, 30_000)):
+        run = page.start(number)
+        page.feed.event(run, interval(0, count=99, phase="ramp"))
+        page.feed.event(run, interval(1, count=count))
+        page.feed.event(run, interval(2, count=count))
+        verdict = RecordVerdict(kind="device-limited", because=[], evidence={})
+        page.feed.run_ended(run, a_record(page.plan, run, verdict=verdict))
+    shown = page.shown()
+    [case] = [each for each in shown["cases"] if each["done"]]
+    assert (case["done"], case["rate"], case["verdicts"]) == (2, 20_000, {"device-limited": 2})
+    assert shown["verdicts"] == {"device-limited": 2}
+    assert shown["progress"]["done"] == 2
+
+
+def test_failed_runs_are_counted_and_have_no_values(page: Page) -> None:
+    run = page.start()
+    page.feed.event(run, interval(0))
+    page.feed.run_ended(run, a_failure(page.plan, run))
+    shown = page.shown()
+    assert shown["progress"]["failed"] == 1
+    assert shown["cases"][0]["failed"] == 1
+    assert shown["cases"][0]["rate"] is None
+
+
+def test_notes_are_passed_on_and_the_drawn_intervals_are_bounded(page: Page) -> None:
+    run = page.start()
+    page.feed.note("a message")
+    for second in range(POINTS + 10):
+        page.feed.event(run, interval(second))
+    shown = page.shown()
+    assert shown["notes"] == ["a message"]
+    assert len(shown["points"]) == POINTS
+
+
+def test_values_are_sent_at_most_twice_a_second(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iosonde.live.feed.PERIOD_S", 0.5)
+    run = page.start()
+    for second in range(50):
+        page.feed.event(run, interval(second))
+    assert len(page.shown()["points"]) == 1
+
+
+def test_a_reader_with_the_newest_version_gets_nothing(page: Page) -> None:
+    page.start()
+    version = page.shown()["version"]
+    assert page.state.as_json(version) is None
+    assert page.state.as_json(version - 1)
+
+
+def test_unknown_messages_are_ignored() -> None:
+    state = State()
+    state.apply({"kind": "from a later version"})
+    assert not state.is_over

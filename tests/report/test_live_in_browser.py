@@ -1,0 +1,105 @@
+"""The live page as a reader meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from plans import hand_plan
+
+from iosonde.live.page import LivePage
+
+Start = Callable[..., Browser]
+
+PROGRESS = {"done": 0, "failed": 0, "total": 4, "at_most": False, "share": 0.0, "remaining": "40 s"}
+
+
+def values(second: int, rate: float) -> dict[str, Any]:
+    return {
+        "kind": "values",
+        "phase": "measuring",
+        "progress": PROGRESS | {"share": 0.25, "remaining": "30 s"},
+        "values": {
+            "seconds": second,
+            "rate": rate,
+            "unit": "IOPS",
+            "rate_text": f"{rate:.0f} IOPS",
+            "bandwidth_text": "41 MB/s",
+            "p99_ns": 4e5,
+            "p50_text": "100 µs",
+            "p99_text": "400 µs",
+            "p99_9_text": "-",
+            "latency": "response",
+            "in_flight": 3.9,
+            "queue_depth": 4,
+            "backlog": 7,
+        },
+    }
+
+
+def ended(case: str, load: str, rate: float, done: int) -> dict[str, Any]:
+    measured = {"rate": rate, "p99_ns": 4e5, "unit": "IOPS"}
+    facts = {"kind": "ended", "case": case, "load": load, "failed": False, "verdict": "device-limited"}
+    return facts | {"values": measured, "progress": PROGRESS | {"done": done}}
+
+
+@pytest.fixture
+def live() -> Iterator[LivePage]:
+    page = LivePage(hand_plan())
+    yield page
+    page.close()
+    page._process.kill()
+    page._process.wait()
+
+
+def wait_for(reader: Browser, element: str, text: str) -> None:
+    reader.wait(f"return document.getElementById('{element}').innerText.includes('{text}')")
+
+
+def test_a_study_in_a_browser_from_start_to_report(live: LivePage, browser: Start, tmp_path: Path) -> None:
+    reader = browser(live.url)
+    wait_for(reader, "title", "By hand")
+    case, other = (each.case_id for each in hand_plan().cases)
+    hostile = "<img src=x onerror=alert(1)> load"
+    now = {"case": case, "load": hostile, "run": "c0001-r1", "phase": "starting"}
+    live.send({"kind": "run", "now": now, "progress": PROGRESS})
+    for second in (1, 2, 3):
+        live.send(values(second, 10_000 + second))
+    wait_for(reader, "rate", "10003 IOPS")
+    wait_for(reader, "current", hostile)
+    wait_for(reader, "p99", "400 µs")
+    wait_for(reader, "queue", "of 4; 7 due and not started")
+    wait_for(reader, "remaining", "30 s remaining")
+    assert reader.run("return document.querySelector('#rates path').getAttribute('d')").count("L") == 2
+    live.send(ended(case, hostile, 10_000, 1))
+    live.send(ended(other, "other load", 2_000_000, 2))
+    wait_for(reader, "verdicts", "Verdict so far: 2 device-limited")
+    wait_for(reader, "cases", "10.0 k IOPS")
+    wait_for(reader, "cases", "2.00 M IOPS")
+    assert reader.violations() == []
+    (tmp_path / "report.html").write_text("<title>the report</title>")
+    live.over("complete", "4 of 4 runs complete.", tmp_path / "report.html")
+    wait_for(reader, "over", "The study is over. 4 of 4 runs complete.")
+    assert reader.violations() == []
+    own = live.url
+    assert [url for url in reader.requests() if not url.startswith(own)] == []
+    reader.click("#report")
+    reader.wait("return document.title === 'the report'")
+    assert [each for each in reader.complaints() if "favicon" not in each] == []
+
+
+def test_the_page_survives_a_pause_of_the_server_and_says_when_it_is_gone(live: LivePage, browser: Start) -> None:
+    reader = browser(live.url, width=800)
+    wait_for(reader, "title", "By hand")
+    assert reader.run("return document.documentElement.scrollWidth - window.innerWidth") <= 0
+    offline = {"offline": True, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    reader.driver.execute_cdp_cmd("Network.enable", {})
+    reader.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    wait_for(reader, "connection", "No answer from iosonde; asking again.")
+    live.send({"kind": "note", "text": "sent meanwhile"})
+    reader.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline | {"offline": False})
+    wait_for(reader, "notes", "sent meanwhile")
+    assert reader.run("return document.getElementById('connection').innerText") == ""
