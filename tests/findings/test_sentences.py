@@ -196,6 +196,7 @@ def test_arrays() -> None:
         speedup=1.24,
         lowest=row,
         cells=1,
+        of_level=1,
         strength="strong",
     )
     assert (finding.sentence, finding.evidence) == snapshot(

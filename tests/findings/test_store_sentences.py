@@ -49,12 +49,12 @@ def test_one_question_has_one_decision() -> None:
 
 @pytest.mark.parametrize(("sync", "load"), [(True, "RocksDB synced overwrites"), (False, "RocksDB overwrites")])
 def test_a_separate_log_device_is_compared_under_the_load(sync: bool, load: str) -> None:
-    values = {("with the data",): [100.0, 101.0, 102.0], ("apart",): [200.0, 202.0, 204.0]}
+    values = {("on data device",): [100.0, 101.0, 102.0], ("separate",): [200.0, 202.0, 204.0]}
     cases, runs = results(
         ["log"], {"ops_per_sec": values}, store="rocksdb", phase="overwrite", sync=sync, database="loaded"
     )
     question = {"kind": "asymmetry", "over": "log", "metric": "ops_per_sec"}
-    found = findings(study({"log": ["with the data", "apart"]}, [question]), cases, runs)
+    found = findings(study({"log": ["on data device", "separate"]}, [question]), cases, runs)
     [finding] = [each for each in found if isinstance(each, Comparison)]
     assert (finding.larger, finding.smaller) == ("a separate log device", "the log on the data device")
     assert (finding.about, finding.ratio.value) == (f" for {load}", pytest.approx(2.0, rel=0.02))

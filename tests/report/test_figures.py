@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iosonde.report import figures, save_figures
+from iosonde.report.charts import svg
 from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.writers.document import embedded_json
@@ -206,13 +208,22 @@ def test_bars_hold_what_was_published_of_their_own_levels_and_far_ones_stay_visi
 def test_published_accounts_stand_below_the_case_they_match(tmp_path: Path) -> None:
     [chapter] = collect([_reading(tmp_path, kind="accounts", metrics=["iops"])]).chapters
     table = next(each for each in chapter.tables if each.title == "Reading")
-    assert table.heads == ["Load", "Source", "IOPS"]
+    assert table.heads == ["Load", "Source", "IOPS", "Repeats"]
     assert [(row[0].text, row[1].text) for row in table.rows[:7]] == [
         ("readrandom", "measured"),
         *(("readrandom", f"raid{level}, published") for level in (0, 1, 10, 5, 6)),
         ("readseq", "measured"),
     ]
     assert table.keys[0].endswith("read/load=readrandom") and table.keys[1] == ""
+
+
+@pytest.mark.engine
+def test_every_reference_in_a_drawing_names_an_id_of_its_own(whole: ResultSet) -> None:
+    drawn = [text for figure in figures([whole]) for _, text in svg.panels(figure)]
+    ids = [name for text in drawn for name in re.findall(r' id="([^"]*)"', text)]
+    assert len(ids) == len(set(ids)) > 0
+    for text in drawn:
+        assert set(re.findall(r"url\(#([^)]*)\)", text)) <= set(re.findall(r' id="([^"]*)"', text))
 
 
 @pytest.mark.parametrize(("format", "magic"), [("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")])

@@ -12,7 +12,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.loads import EVERYTHING, Loads, Row
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.statistics import Estimate
+from iosonde.metrics.statistics import WELCH, Estimate
 
 KEPT = 0.95
 """From this share of the expected throughput on no limit is looked for."""
@@ -50,12 +50,14 @@ class ArrayEfficiency(Finding):
     lowest: Row
     """Row of the cell with the lowest efficiency."""
     cells: int
+    of_level: int
+    """Cells of this level in all."""
 
     def _sentence(self) -> str:
         first, last = self.devices
         devices = f"{last} devices" if first == last else f"{first} to {last} devices"
         subject = f"{self.array} {self.load}" if self.load else self.array
-        verb = "reach" if self.load else "reaches"
+        verb = "reaches" if not self.load or self.load.startswith(("with ", "at ")) else "reach"
         if not self.applies:
             share = wording.percent_range(*self.efficiency)
             reason = f": {self.reason}" if self.reason else ""
@@ -63,14 +65,15 @@ class ArrayEfficiency(Finding):
         share = wording.percent_range(*self.efficiency)
         best = f", up to {wording.times_text(self.speedup)} one device" if self.efficiency[0] >= KEPT else ""
         reason = f"; {self.reason}" if self.reason else ""
-        return f"{subject} {verb} {share} of the expected throughput with {devices}{best}{reason}"
+        some = f" in {self.cells} of {self.of_level} cells" if not self.load and self.cells < self.of_level else ""
+        return f"{subject} {verb} {share} of the expected throughput with {devices}{some}{best}{reason}"
 
     def _evidence(self) -> str:
         row = self.lowest
         measured, expected, one = (
             wording.value_text(self.metric, row[name]) for name in ("measured", "expected", "baseline")
         )
-        interval = "" if row["low"] is None else f" (95 % CI {wording.percent_range(row['low'], row['high'])})"
+        interval = "" if row["low"] is None else f" (95 % CI {wording.percent_range(row['low'], row['high'])}, {WELCH})"
         which = "lowest of " + wording.counted(self.cells, "cell") + ", " if self.cells > 1 else ""
         parts = [
             f"{which}{level_words(row['array'], row['devices'])}: {measured}, {expected} expected "
@@ -109,13 +112,12 @@ def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_le
     shares = sorted(map(_efficiency, rows))
     applies = shares[-1] <= BEYOND
     words = loads.words(key, lowest["case_id"])
-    everything = words == EVERYTHING and len(rows) == len(of_level)
     estimates = [Estimate(row["efficiency"], row["low"], row["high"]) for row in rows]
     case_ids = tuple(row["case_id"] for row in rows)
     reason = why(lowest) if applies and shares[0] < KEPT else "" if applies else _beyond(question, lowest)
     return ArrayEfficiency(
         array=_name(rows[0]),
-        load="" if everything else f"{words}{_quantities(loads, rows, of_level)}",
+        load=f"{'' if words == EVERYTHING else words}{_quantities(loads, rows, of_level)}".strip(),
         metric=question.analysis.metric,
         efficiency=(shares[0], shares[-1]),
         devices=(min(row["devices"] for row in rows), max(row["devices"] for row in rows)),
@@ -124,6 +126,7 @@ def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_le
         speedup=max(float(row["speedup"]) for row in rows),
         lowest=lowest,
         cells=len(rows),
+        of_level=len(of_level),
         strength=question.support.strength((*case_ids, *(row["baseline_case_id"] for row in rows)), *estimates),
         case_ids=case_ids,
         part=question.part.name,

@@ -19,6 +19,9 @@ from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio, ru
 ALIKE = 1.25
 """Ratios of cells that differ by less are not listed one by one."""
 
+LISTED = 6
+"""With more comparisons of the same two levels, those with the same result are merged."""
+
 Decision = Literal["equal", "different", "unclear"]
 
 
@@ -54,7 +57,7 @@ class Comparison(Finding):
         if self.decision == "unclear":
             return (
                 f"No clear difference between {both}{self.about}: {metric} ratio "
-                f"{wording.ratio_estimate_text(self.ratio)}"
+                f"{wording.ratio_estimate_text(self.ratio, unit='')}"
             )
         if self.decision == "equal":
             return f"{both} have equal {metric} within {100 * MARGIN:.0f} %{self.about}{self._spread()}"
@@ -117,13 +120,43 @@ class NoDifferences(Finding):
 def find(question: Question) -> Iterator[Finding]:
     """Compare every two levels; where none can be told from another, return one finding for all."""
     answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
+    found: list[tuple[Mapping[str, Any], pl.DataFrame, Comparison]] = []
     for key, group in question.over_numbers(answers):
         pairs = [pair for _, pair in groups(group, ["first", "second"])]
-        found = [_comparison(question, key, pair) for pair in pairs]
-        if len(found) > 1 and all(each.decision == "unclear" for each in found):
-            yield _no_differences(question, pairs, found)
+        compared = [_comparison(question, key, pair) for pair in pairs]
+        if len(compared) > 1 and all(each.decision == "unclear" for each in compared):
+            yield _no_differences(question, pairs, compared)
         else:
-            yield from found
+            found += [(key, pair, each) for pair, each in zip(pairs, compared, strict=True)]
+    yield from (each for _, _, each in _merged(question, found))
+
+
+_Found = Sequence[tuple[Mapping[str, Any], pl.DataFrame, Comparison]]
+
+
+def _merged(question: Question, found: _Found) -> _Found:
+    """Merge comparisons of the same levels with the same result along one factor after another, while many remain."""
+    for factor in [name for name in reversed(question.by) if name not in question.numeric]:
+        if len(found) <= LISTED:
+            break
+        alike: dict[tuple[Any, ...], list[tuple[Mapping[str, Any], pl.DataFrame, Comparison]]] = {}
+        for key, pair, each in found:
+            rest = tuple((name, level) for name, level in key.items() if name != factor)
+            alike.setdefault((rest, each.larger, each.smaller, each.decision), []).append((key, pair, each))
+        found = [member for group in alike.values() for member in _as_one(question, factor, group)]
+    return found
+
+
+def _as_one(question: Question, factor: str, members: _Found) -> _Found:
+    """Merge comparisons that differ in one factor, unless together they decide otherwise."""
+    key, _, first = members[0]
+    if len(members) == 1 or factor not in key:
+        return members
+    together = pl.concat([pair for _, pair, _ in members], how="diagonal_relaxed")
+    rest = {name: level for name, level in key.items() if name != factor}
+    one = _comparison(question, rest, together, merged=[factor, *question.by[question.by.index(factor) + 1 :]])
+    same = (one.larger, one.smaller, one.decision) == (first.larger, first.smaller, first.decision)
+    return [(rest, together, one)] if same else members
 
 
 def _no_differences(question: Question, pairs: Sequence[pl.DataFrame], found: Sequence[Comparison]) -> NoDifferences:
@@ -142,7 +175,11 @@ def _no_differences(question: Question, pairs: Sequence[pl.DataFrame], found: Se
     )
 
 
-def _comparison(question: Question, key: Mapping[str, Any], pair: pl.DataFrame) -> Comparison:
+def _comparison(
+    question: Question, key: Mapping[str, Any], pair: pl.DataFrame, *, merged: Sequence[str] = ()
+) -> Comparison:
+    """Compare two levels over the cells in `pair`, which may differ in numbers and in the factors `merged`."""
+    named = [name for name in merged if name not in question.numeric and name in pair.columns]
     rows = list(pair.iter_rows(named=True))
     pooled = pooled_ratio([(row["first_values"], row["second_values"]) for row in rows])
     judged = verdict(pooled, better="higher")
@@ -151,13 +188,13 @@ def _comparison(question: Question, key: Mapping[str, Any], pair: pl.DataFrame) 
     repeats = min(len(row[values]) for row in rows for values in ("first_values", "second_values"))
     case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
     decision: Decision = "unclear" if judged == "unclear" else "equal" if judged == "same" else "different"
-    cells = [(question.numbers(row) if question.numeric else "", row["ratio"]) for row in rows]
+    cells = [(_cell_words(question, row, named), row["ratio"]) for row in rows]
     estimate = Estimate(1 / pooled.value, _inverse(pooled.high), _inverse(pooled.low)) if swapped else pooled
     return Comparison(
         metric=question.analysis.metric,
         larger=second if swapped else first,
         smaller=first if swapped else second,
-        about=_about(question, key, rows[0]),
+        about=_about(question, key, rows, hidden=named),
         decision=decision,
         ratio=estimate,
         cells=tuple(sorted(((words, 1 / r if swapped else r) for words, r in cells), key=lambda cell: cell[1])),
@@ -188,12 +225,18 @@ def _level(question: Question, row: Mapping[str, Any], which: int) -> str:
     return wording.level_words(over, row[("first", "second")[which]])
 
 
-def _about(question: Question, key: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Name the load by the words that both levels share."""
-    over = question.analysis.over
-    hidden = [over, *question.numeric]
-    ours, theirs = (question.words(case, without=hidden) for case in row["case_ids"])
-    shared = {name: word for name, word in ours.items() if theirs.get(name) == word}
+def _cell_words(question: Question, row: Mapping[str, Any], named: Sequence[str]) -> str:
+    numbers = [question.numbers(row)] if question.numeric else []
+    return ", ".join([*(wording.level_words(name, row[name]) for name in named), *numbers])
+
+
+def _about(
+    question: Question, key: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, hidden: Sequence[str]
+) -> str:
+    """Name the load by the words that both levels share in all rows."""
+    hidden = [question.analysis.over, *question.numeric, *hidden]
+    first, *others = (question.words(case, without=hidden) for row in rows for case in row["case_ids"])
+    shared = {name: word for name, word in first.items() if all(each.get(name) == word for each in others)}
     rest = [
         wording.level_words(name, level)
         for name, level in key.items()

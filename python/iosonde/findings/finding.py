@@ -7,10 +7,12 @@ sentence and its evidence in one place, from these fields alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,14 +68,25 @@ class Finding(ABC):
 
     @property
     def evidence(self) -> str:
-        """Numbers with intervals, and the number of runs."""
-        return self._evidence()
+        """Numbers, the number of runs, and the methods of intervals."""
+        methods = sorted({f"{each.method}, n = {each.n}" for each in _estimates(vars(self)) if each.method})
+        return "; ".join([self._evidence(), *(f"95 % CI by {method}" for method in methods)])
 
     @abstractmethod
     def _sentence(self) -> str: ...
 
     @abstractmethod
     def _evidence(self) -> str: ...
+
+
+def _estimates(value: object) -> Iterator[Estimate]:
+    """Yield the estimates among the values of a finding."""
+    if isinstance(value, Estimate):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (found for each in value.values() for found in _estimates(each))
+    elif isinstance(value, tuple | list):
+        yield from (found for each in value for found in _estimates(each))
 
 
 def weakest(*strengths: Strength) -> Strength:

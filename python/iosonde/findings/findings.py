@@ -148,16 +148,34 @@ def findings(
         *reference.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes),
     ]
-    return sorted(_each_once(found), key=_rank)
+    order = _order(study)
+    return sorted(_each_once(found), key=lambda each: _rank(each, order))
 
 
-_FIRST_KINDS = ("fresh device", "boundary", "steady run", "durability", "log gain", "throughput", "peak")
+_FIRST_KINDS = (
+    *("fresh device", "boundary", "steady run", "durability", "log gain", "store load"),
+    *("throughput", "peak"),
+)
 """Kinds that come before the others of their topic."""
 
 
-def _rank(finding: Finding) -> tuple[bool, int, int, int]:
+def _order(study: Study) -> Sequence[Topic]:
+    """Return the order of topics; comparisons come first in a study that asks first which of some names is best."""
+    first = next(iter(study.analysis), None)
+    part = next((each for each in study.parts if first and each.name == first.part), None)
+    if first is None or part is None or first.kind not in _COMPARING:
+        return _ORDER
+    levels = part.all_factors.get(first.over, [])
+    if not levels or all(isinstance(level, int | float) for level in levels):
+        return _ORDER
+    others = [topic for topic in _ORDER if topic != "comparison"]
+    place = others.index("performance")
+    return [*others[:place], "comparison", *others[place:]]
+
+
+def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int]:
     kind = _FIRST_KINDS.index(finding.kind) if finding.kind in _FIRST_KINDS else len(_FIRST_KINDS)
-    return kind > 0, _ORDER.index(finding.topic), kind, STRENGTHS.index(finding.strength)
+    return kind > 0, order.index(finding.topic), kind, STRENGTHS.index(finding.strength)
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:

@@ -47,7 +47,7 @@ class Dependence(Finding):
             return f"No clear effect of {factor} on {subject}"
         where = f", most with {self.where}" if self.where else ""
         ends = (
-            f"{wording.value_text(self.metric, value)} at {wording.level_words(self.over, level)}"
+            f"{wording.value_text(self.metric, value)} {_preposition(level)} {wording.level_words(self.over, level)}"
             for level, value in (self.smallest, self.largest)
         )
         return f"{subject} depends on {factor}: {' to '.join(ends)}{where}"
@@ -60,12 +60,18 @@ class Dependence(Finding):
         )
 
 
+def _preposition(level: Any) -> str:
+    return "at" if isinstance(level, int | float) else "with"
+
+
 def find(question: Question) -> Iterator[Finding]:
     """Return whether the factor matters, for the cell along the axis where it matters most."""
     cells = question.cells()
     if cells[question.analysis.over].n_unique() < 2:
         return
     answers = flatness(cells, over=question.analysis.over, by=question.by)
+    if answers.is_empty():
+        return
     for key, group in question.over_numbers(answers):
         yield _dependence(question, key, group)
 
@@ -106,6 +112,8 @@ def flatness(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.Da
     rows = []
     for key, group in groups(cells, by):
         levels, values = along(group, over)
+        if len(levels) < 2:
+            continue
         medians = np.array([np.median(repeats) for repeats in values])
         best, worst = int(medians.argmax()), int(medians.argmin())
         estimate = ratio(values[best], values[worst])

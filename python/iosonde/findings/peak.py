@@ -35,10 +35,10 @@ class Peak(Finding):
     verdicts: str
 
     def _sentence(self) -> str:
-        at_least = "at least " if self.lower_bound else ""
+        reach = "reach at least" if self.lower_bound else "peak at"
         reached = "" if self.reached == self.setting else f"; 95 % of it from {self.reached}"
         value = wording.estimate_text(self.metric, self.value)
-        return f"{self.load} peak at {at_least}{value} with {self.setting}{reached}"
+        return f"{self.load} {reach} {value} with {self.setting}{reached}"
 
     def _evidence(self) -> str:
         reached = wording.value_text(self.metric, self.reached_value)

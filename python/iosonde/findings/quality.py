@@ -155,7 +155,7 @@ class ControlDrift(Finding):
         change = self.drift.change
         interval = ""
         if change.low is not None and change.high is not None:
-            interval = f"; 95 % CI of the change {wording.percent_range(change.low, change.high)}"
+            interval = f"; 95 % CI of the change {wording.percent_range(change.low, change.high)} ({change.method})"
         return (
             f"{wording.counted(self.drift.controls, 'control run')}{interval}; spread "
             f"{wording.percent_text(self.drift.spread)}"

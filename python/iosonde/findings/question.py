@@ -135,12 +135,14 @@ class Question:
         words = self.words(case_id, without=hidden)
         if "operation" in key and "operation" in self.apart_in_results:
             words["read_fraction"] = self._one_operation(key["operation"], case_id)
-        rest = [
+        phrase = wording.phrase(words)
+        named = [
             wording.level_words(name, level)
             for name, level in key.items()
             if name not in hidden and (not self.is_worded(name) or name == "stream")
         ]
-        return wording.phrase(words) + (f" ({', '.join(rest)})" if rest else "")
+        rest = [each for each in named if each not in phrase]
+        return phrase + (f" ({', '.join(rest)})" if rest else "")
 
     def _one_operation(self, operation: str, case_id: str) -> str:
         """Name one operation of a mix: `reads in the 70/30 mix`."""

@@ -20,7 +20,7 @@ from iosonde.findings.finding import Finding, Strength, Topic, weakest
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.registry import METRICS
-from iosonde.metrics.statistics import MINIMUM_REPEATS, SEED, Floats, resampled_medians
+from iosonde.metrics.statistics import BOOTSTRAP, MINIMUM_REPEATS, SEED, Floats, resampled_medians
 
 SHARE_OF_PEAK = 0.95
 P99 = "completion_latency_ns_p99"
@@ -85,7 +85,7 @@ class Saturation(Finding):
             if point.low is None:
                 return f"{text}; {runs}, too few for a confidence interval"
             interval = wording.range_text(self._value(point.low), self._value(point.high))
-            return f"{text}; 95 % CI of the level {interval}; {runs}"
+            return f"{text}; 95 % CI of the level {interval} ({BOOTSTRAP}); {runs}"
         listed = ", ".join(f"{self._axis_value(point)}: {self._value(point.level)}" for point in self.points)
         uncertain = sum(point.is_uncertain for point in self.points)
         note = f"; uncertain for {uncertain} of {len(self.points)}" if uncertain else ""

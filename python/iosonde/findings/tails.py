@@ -41,12 +41,13 @@ class TailGrowth(Finding):
 
     def _sentence(self) -> str:
         first, last = (wording.value_text(self.metric, value) for value in (self.first, self.last))
-        at_first, at_last = (wording.level_value(self.over, level) for level in (self.first_level, self.last_level))
+        at_first = wording.level_words(self.over, self.first_level)
+        at_last = wording.level_value(self.over, self.last_level)
         verb = "rises" if self.last >= self.first else "falls"
         where = f" with {self.where}" if self.where else ""
         return (
-            f"{wording.metric_words(self.metric)} of {self.load}{where} {verb} from {first} at "
-            f"{wording.factor_words(self.over)} {at_first} to {last} at {at_last}"
+            f"{wording.metric_words(self.metric)} of {self.load}{where} {verb} from {first} at {at_first} "
+            f"to {last} at {at_last}"
         )
 
     def _evidence(self) -> str:

@@ -27,6 +27,9 @@ MINIMUM_INTERVALS = 6
 """A run with fewer intervals has no interval of its mean."""
 MARGIN = 0.05
 """Two values within 5 % of each other are the same for anyone who chooses storage by them."""
+WIDE = 100
+"""An interval that spans more than this factor is reported as such, without its ends."""
+WIDE_TEXT = f"wider than a factor of {WIDE}"
 SEED = 20251
 
 Floats = NDArray[np.float64]
@@ -56,6 +59,11 @@ class Estimate:
     """Number of values it is based on: repeats, intervals, or cells."""
 
     @property
+    def is_wide(self) -> bool:
+        """Whether the interval spans more than a factor of `WIDE`: its ends say nothing of the value."""
+        return is_wide(self.low, self.high)
+
+    @property
     def certain(self) -> bool:
         """Whether there is an interval at all."""
         return self.low is not None and self.high is not None
@@ -67,6 +75,11 @@ class Estimate:
     def below(self, limit: float) -> bool:
         """Whether the whole interval lies below the limit."""
         return self.high is not None and self.high < limit
+
+
+def is_wide(low: float | None, high: float | None) -> bool:
+    """Return whether an interval spans more than a factor of `WIDE`."""
+    return low is not None and high is not None and low > 0 and high / low > WIDE
 
 
 _CORRELATION: ContextVar[float] = ContextVar("correlation", default=0.0)

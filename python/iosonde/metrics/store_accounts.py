@@ -134,7 +134,7 @@ LIST = (
     ),
     Metric(
         name="store_write_amplification",
-        title="Application to store",
+        title="Store writes over application writes",
         unit="",
         formula="512 x file-system outputs / bytes the application wrote",
         better="lower",
@@ -143,7 +143,7 @@ LIST = (
     ),
     Metric(
         name="file_system_write_amplification",
-        title="Store to device",
+        title="Device writes over store writes",
         unit="",
         formula="bytes the block device wrote / (512 x file-system outputs)",
         better="lower",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iosonde.metrics.registry import METRICS
-from iosonde.metrics.statistics import Estimate
+from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 
 _BYTES = ("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes")
@@ -65,6 +65,8 @@ def estimate_text(metric: str, estimate: Estimate) -> str:
     text = value_text(metric, estimate.value)
     if estimate.low is None or estimate.high is None:
         return text
+    if estimate.is_wide:
+        return f"{text} (95 % CI {WIDE_TEXT})"
     return f"{text} (95 % CI {_ends_text(value_text(metric, estimate.low), value_text(metric, estimate.high))})"
 
 
@@ -95,11 +97,13 @@ def times_number(value: float) -> str:
     return f"{value:.2f}" if value < 1.995 else f"{value:.1f}" if value < 9.95 else f"{value:,.0f}"
 
 
-def ratio_estimate_text(estimate: Estimate) -> str:
+def ratio_estimate_text(estimate: Estimate, *, unit: str = " times") -> str:
     """Write a ratio with its confidence interval, if it has one: `1.82 times (95 % CI 1.78–1.86)`."""
-    text = times_text(estimate.value)
     if estimate.low is None or estimate.high is None:
-        return text
+        return f"{times_number(estimate.value)}{unit}"
+    text = f"{ratio_text(estimate.value)}{unit}"
+    if estimate.is_wide:
+        return f"{text} (95 % CI {WIDE_TEXT})"
     return f"{text} (95 % CI {_ends_text(ratio_text(estimate.low), ratio_text(estimate.high))})"
 
 
@@ -142,7 +146,7 @@ def level_words(factor: str, level: Any) -> str:
         case "terminals" | "clients" | "warehouses":
             return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
-            return "a separate log device" if level == "apart" else "the log on the data device"
+            return "a separate log device" if level == "separate" else "the log on the data device"
         case "block_size":
             return f"{value} blocks"
         case "jobs":
@@ -151,6 +155,10 @@ def level_words(factor: str, level: Any) -> str:
             return operation_words(float(level))
         case "fill":
             return f"{value} % full"
+        case "state" if level in ("healthy", "degraded", "rebuilding"):
+            return f"{level} arrays"
+        case "format" if level == "raw":
+            return "the raw device"
         case "array" if isinstance(level, str):
             return array_words(level)
         case _ if not isinstance(level, (int, float)):

@@ -255,6 +255,8 @@ class View(_Strict):
     """Only cases with these levels."""
     best: bool = False
     """`lines`, `bars`: over the factors without a role, only the case with the best value."""
+    shared_y: bool = True
+    """`lines`, `bars`: panels share one y axis. False where they show loads of different magnitudes."""
     reference: str | None = None
     """Published figures to draw beside the user's own: a `reference` entry's name."""
     caption: str = ""

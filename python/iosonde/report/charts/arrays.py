@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from iosonde.metrics.statistics import WELCH
 from iosonde.report.charts import vega
 from iosonde.report.charts.figure import Figure
 from iosonde.report.charts.layout import Row, factor_axis, scaled, unique, x_value
@@ -25,6 +26,7 @@ from iosonde.report.material.result_sets import Material
 from iosonde.study.model import View
 
 MEASURED, EXPECTED = "measured", "expected"
+_INTERVALS = f"95 % confidence intervals of the ratio to one device ({WELCH})"
 
 
 def figures(material: Material, *, first: int) -> list[Figure]:
@@ -41,14 +43,14 @@ def _view(sketch: Sketch) -> View:
             y="efficiency",
             part=sketch.part,
             caption="Measured over expected throughput. Expected: the model of each level times the throughput of one "
-            "device under the same load.",
+            f"device under the same load. {_INTERVALS}, shown in the table.",
         )
     return View(
         kind="lines",
         title="Measured and expected throughput",
         y=sketch.metric,
         part=sketch.part,
-        caption="Lines: expected. Points: measured, with 95 % confidence intervals.",
+        caption=f"Lines: expected. Points: measured. {_INTERVALS}.",
     )
 
 

@@ -41,6 +41,8 @@ class Figure:
     series_title: str = ""
     step_title: str = ""
     """Factor whose levels stand at the points of a trade-off."""
+    intervals: str = ""
+    """Method and number of repeats of its confidence intervals; empty without any."""
     simulated: str = ""
     """`simulated`, `partly simulated` or nothing."""
     panels: Sequence[Panel]

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from iosonde.metrics.statistics import WIDE_TEXT, is_wide
 from iosonde.metrics.wording import counted
 from iosonde.report.charts import vega
 from iosonde.report.charts.figure import Chart, Figure, Panel
 from iosonde.report.charts.layout import Row, unique
 from iosonde.report.charts.published import cited_note, reference_of
 from iosonde.report.charts.vega import MARKS, Frame
+from iosonde.report.material.intervals import intervals_of
 from iosonde.report.material.quantities import is_percentile
 from iosonde.report.material.result_sets import Material
 from iosonde.study.model import View
@@ -58,7 +60,10 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     if view.kind != "heatmap" and any(row["low"] is not None for row in kept):
         mark = "Bands" if view.kind == "lines" else "Error bars"
         if sketch.draw is not vega.expectation:
-            notes.append(f"{mark}: 95 % confidence intervals of the median.")
+            notes.append(f"{mark}: {intervals_of(material, [view.y])}.")
+        if any(map(_is_wide, kept)):
+            notes.append(f"Intervals {WIDE_TEXT} are not drawn.")
+    kept = [_without_wide_interval(row) for row in kept]
     verdicts = [kind for kind in MARKS if any(row["verdict"] == kind and row["y"] is not None for row in kept)]
     if verdicts:
         notes.append(_verdict_note(verdicts))
@@ -73,6 +78,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     if reference is not None and any(row["published"] for row in kept):
         notes.append(cited_note(kept, reference))
     own = _domain([row for row in kept if row["y"] is not None and not row["published"]] or kept, sketch)
+    shared = own if view.shared_y else None
     drawn = [
         Panel(
             title=panel if len(panels) > 1 else "",
@@ -81,7 +87,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
                 replace(
                     sketch.frame,
                     panel=index,
-                    y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, own, sketch)),
+                    y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, shared, sketch)),
                     verdicts=verdicts,
                 )
             ),
@@ -96,13 +102,19 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         part=view.part,
         metric=view.y,
         kind=view.kind,
+        intervals=intervals_of(material, [view.y]),
         x_title=sketch.frame.x.title,
         series_title=sketch.frame.series_title,
         panels=drawn,
         rows=as_frame(kept),
-        heads=_distinct(sketch.heads | ({"verdict": "verdict"} if verdicts else {})),
+        heads=_distinct(_of_csv(sketch.heads) | ({"verdict": "verdict"} if verdicts else {})),
         one_legend=view.kind != "heatmap",
     )
+
+
+def _of_csv(heads: dict[str, str]) -> dict[str, str]:
+    """Take the ends of intervals from the columns that have all of them."""
+    return {f"csv_{column}" if column in ("low", "high") else column: head for column, head in heads.items()}
 
 
 def _distinct(heads: dict[str, str]) -> dict[str, str]:
@@ -116,11 +128,14 @@ def _verdict_note(verdicts: Sequence[Kind]) -> str:
     return f"Hollow marks: not device-limited ({listed})."
 
 
-def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float], sketch: Sketch) -> tuple[float, float]:
-    """One's own panels share an axis; a publication's own panel has its own, since devices differ by magnitudes."""
+def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float] | None, sketch: Sketch) -> tuple[float, float]:
+    """Return the domain of a panel's y axis: `own`, which one's own panels share, or else one that fits the panel.
+
+    A panel of published values has its own, since devices differ by magnitudes.
+    """
     inside = [row for row in rows if row["panel"] == panel]
-    if all(row["published"] for row in inside):
-        return _domain(inside, sketch)
+    if own is None or all(row["published"] for row in inside):
+        return _domain([row for row in inside if row["y"] is not None] or inside, sketch)
     cited = [row for row in inside if row["published"]]
     if not cited:
         return own
@@ -128,8 +143,24 @@ def _panel_domain(rows: list[Row], panel: str, own: tuple[float, float], sketch:
     return min(low, own[0]), max(high, own[1])
 
 
+def _is_wide(row: Row) -> bool:
+    return row["y"] is not None and is_wide(row["low"], row["high"])
+
+
+def _without_wide_interval(row: Row) -> Row:
+    """Return a row to draw; the CSV keeps the ends of its interval."""
+    ends = {"csv_low": row["low"], "csv_high": row["high"]}
+    return {**row, **ends, **({"low": None, "high": None} if _is_wide(row) else {})}
+
+
+def drawn_ends(row: Row) -> list[str]:
+    """Columns of a row that an axis must reach: the value, and its interval unless that says nothing."""
+    names = ("y",) if _is_wide(row) else ("y", "low", "high")
+    return [name for name in names if row[name] is not None]
+
+
 def _domain(rows: list[Row], sketch: Sketch) -> tuple[float, float]:
-    values = [row[name] for row in rows for name in ("y", "low", "high") if row[name] is not None]
+    values = [row[name] for row in rows for name in drawn_ends(row)]
     if not values:
         return (1, 10) if sketch.frame.y.kind == "log" else (0, 1)
     low, high = min(values), max(values)
@@ -174,6 +205,8 @@ COLUMNS = {
     "y": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
+    "csv_low": pl.Float64,
+    "csv_high": pl.Float64,
     "repeats": pl.UInt32,
     "text": pl.String,
     "hole": pl.String,
@@ -185,7 +218,9 @@ COLUMNS = {
 def as_frame(rows: list[Row]) -> pl.DataFrame:
     """Return rows as a frame, whatever columns happen to be empty."""
     shown = [{name: value for name, value in row.items() if not name.startswith("_")} for row in rows]
-    frame = pl.DataFrame([{"mark": "", **row} for row in shown], infer_schema_length=None)
+    frame = pl.DataFrame(
+        [{"mark": "", "csv_low": row["low"], "csv_high": row["high"], **row} for row in shown], infer_schema_length=None
+    )
     return frame.with_columns(pl.col(name).cast(kind) for name, kind in COLUMNS.items() if kind is not None)
 
 

@@ -153,7 +153,7 @@ _SUPERFLUOUS = re.compile(
 def _compact(text: str, *, prefix: str) -> str:
     text = _SUPERFLUOUS.sub("", _EMPTY.sub("", text))
     text = re.sub(r"<[^>]*>", lambda tag: _LONG.sub(lambda number: f"{float(number[0]):.2f}", tag[0]), text)
-    return re.sub(r'(id="|url\(#)([\w-]*clip\d+)', rf"\1{prefix}-\2", text)
+    return re.sub(r'(id="|url\(#)([\w-]*clip\d+)', rf"\g<1>{prefix}-\2", text)
 
 
 def _mark(text: str, figure: Figure, panel: Panel) -> str:

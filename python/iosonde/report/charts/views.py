@@ -25,7 +25,7 @@ from iosonde.report.charts.layout import (
     x_value,
 )
 from iosonde.report.charts.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
-from iosonde.report.charts.sketch import Draw, Sketch, finish, has_mark
+from iosonde.report.charts.sketch import Draw, Sketch, drawn_ends, finish, has_mark
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import (
     factor_column,
@@ -105,7 +105,7 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
     cited, beside = published_rows(view, material, layout, scale, x), False
     if len({(r["source"], r["series"]) for r in cited}) > PUBLISHED_TO_OVERLAY:
         cited, rows, beside = set_beside(cited), own_panels(rows, cited), True
-    decades = _spread([*rows, *cited]) > BARS_APART if categories else scale.logarithmic
+    decades = _spread([*rows, *cited], shared=view.shared_y) > BARS_APART if categories else scale.logarithmic
     y = Axis(
         title=scale.title,
         kind="log" if decades else "linear",
@@ -167,10 +167,14 @@ def _series(layout: Layout, rows: list[Row], cited: list[Row]) -> list[str]:
     return by_value([*own, *(row["series"] for row in cited)], [*rows, *cited], "series")
 
 
-def _spread(rows: list[Row]) -> float:
+def _spread(rows: list[Row], *, shared: bool) -> float:
     """Return how many times the smallest value the largest is; 1 where one of them is 0, which has no logarithm."""
-    values = [row[name] for row in rows for name in ("y", "low", "high") if row[name] is not None]
-    return max(values) / min(values) if values and min(values) > 0 else 1.0
+    ratios = []
+    for panel in {row["panel"] for row in rows} if not shared else {None}:
+        inside = [row for row in rows if panel in (None, row["panel"])]
+        values = [row[name] for row in inside for name in drawn_ends(row)]
+        ratios.append(max(values) / min(values) if values and min(values) > 0 else 1.0)
+    return max(ratios, default=1.0)
 
 
 def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:

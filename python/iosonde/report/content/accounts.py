@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from iosonde.report.charts.published import reference_of
-from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
+from iosonde.report.content.table import REPEATS, Cell, Table
+from iosonde.report.material.intervals import medians_of
+from iosonde.report.material.quantities import ends_text, factor_title, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material
 from iosonde.report.material.subjects import Values, same_level, subjects
 from iosonde.study.model import View
@@ -22,23 +23,24 @@ def accounts_table(view: View, material: Material) -> Table:
     published = _published(view, material, factors)
     named = several or bool(published)
     reasons = [subject.source.hole(subject.case.case_id) for subject in found]
-    missing = ["Why not"] if any(reasons) else []
+    missing = ["No result because"] if any(reasons) else []
     rows = []
     for subject, reason in zip(found, reasons, strict=True):
         row = [
             *(Cell(text=level_text(name, subject.level(name))) for name in factors),
             *([Cell(text=subject.source.label if several else "measured")] if named else []),
             *(_cell(metric, known.of(subject)) for metric, known in values.items()),
+            _repeats(known.of(subject)[3] for known in values.values()),
             *([Cell(text=reason)] if missing else []),
         ]
         rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
-    rows += [("", [*row, *([Cell(text="")] if missing else [])]) for row in published]
+    rows += [("", [*row, Cell(text="-"), *([Cell(text="")] if missing else [])]) for row in published]
     rows = _together(rows, of=len(factors))
     labels = [*map(factor_title, factors), *(["Source"] if named else [])]
-    heads = [*labels, *map(metric_title, view.metrics), *missing]
+    heads = [*labels, *map(metric_title, view.metrics), REPEATS, *missing]
     return Table(
         title=view.title,
-        caption=view.caption or "Medians over repeats, with 95 % confidence intervals.",
+        caption=" ".join(filter(None, [view.caption, medians_of(material, view.metrics)])),
         heads=heads,
         labels=len(labels),
         rows=[row for _, row in rows],
@@ -56,8 +58,12 @@ def _together(rows: Sequence[tuple[str, list[Cell]]], *, of: int) -> list[tuple[
 
 def _cell(metric: str, value: tuple[float | None, float | None, float | None, int]) -> Cell:
     median, low, high, _ = value
-    interval = "" if low is None or high is None else f"{metric_text(metric, low)} .. {metric_text(metric, high)}"
-    return Cell(text=metric_text(metric, median), interval=interval, number=median)
+    return Cell(text=metric_text(metric, median), interval=ends_text(metric, low, high), number=median)
+
+
+def _repeats(counts: Iterable[int]) -> Cell:
+    repeats = max(counts, default=0)
+    return Cell(text=str(repeats) if repeats else "-", number=repeats)
 
 
 def _published(view: View, material: Material, factors: Sequence[str]) -> list[list[Cell]]:

@@ -217,8 +217,9 @@ def as_table(table: pl.DataFrame, material: Material) -> Table:
     ]
     return Table(
         title="Comparison, case by case",
-        caption=f"Ratio: {contender.label} over {baseline.label} with its 95 % confidence interval. Same: the "
-        "interval lies within 5 %. Unclear: neither a difference nor its absence is shown.",
+        caption=f"Ratio: {contender.label} over {baseline.label} with its 95 % confidence interval "
+        "(docs/comparison.md). Same: the interval lies within 5 %. Unclear: neither a difference nor "
+        "its absence is shown.",
         heads=[*(["Part"] if parts else []), "Case", "Metric", baseline.label, contender.label, "Ratio", "Verdict"],
         labels=3 if parts else 2,
         rows=rows,

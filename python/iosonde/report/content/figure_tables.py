@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from iosonde.report.charts.figure import Figure
-from iosonde.report.content.table import Cell, Table
+from iosonde.report.content.table import REPEATS, Cell, Table
 
 MOST_ROWS = 300
 """A longer table is of no use to a reader; the CSV of the figure has every row."""
@@ -78,8 +78,10 @@ def _table(
     labels = [*(["Panel"] if panelled else []), down or figure.x_title or "Case", *(["Source"] if sourced else [])]
     return Table(
         title=f"{figure.title}: values",
-        caption=_metric_title(figure),
-        heads=[*labels, *heads],
+        caption=" ".join(
+            filter(None, [f"{_metric_title(figure)}.", f"{figure.intervals}." if figure.intervals else ""])
+        ),
+        heads=[*labels, *heads, REPEATS],
         labels=len(labels),
         rows=[
             [
@@ -87,10 +89,24 @@ def _table(
                 Cell(text=level),
                 *([Cell(text=source)] if sourced else []),
                 *(found.get(name, Cell(text="-")) for name in across),
+                _repeats(figure, panel, level, source),
             ]
             for (panel, level, source), found in cells.items()
         ],
     )
+
+
+def _repeats(figure: Figure, panel: str, level: str, source: str) -> Cell:
+    """Return the number of values behind the medians of a row."""
+    counts = [
+        row["repeats"]
+        for row in figure.rows.to_dicts()
+        if row["repeats"]
+        and row["panel"] == panel
+        and level in (row["x_text"], row["series"], row.get("label"))
+        and source in ("", row["source"])
+    ]
+    return Cell(text=str(max(counts)), number=max(counts)) if counts else Cell(text="-")
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:

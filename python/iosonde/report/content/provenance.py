@@ -11,7 +11,8 @@ from typing import Any
 
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION
-from iosonde.report.material.result_sets import WARNING, Source, loop_text
+from iosonde.report.material.intervals import intervals_of
+from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
 from iosonde.units import format_bytes
 
 
@@ -23,7 +24,7 @@ class Facts:
     rows: Sequence[tuple[str, str]] = field(default_factory=tuple)
 
 
-def headline(source: Source) -> list[tuple[str, str]]:
+def headline(source: Source, material: Material) -> list[tuple[str, str]]:
     """Return the main facts of a result set."""
     begin, end = _span(source)
     rows = [
@@ -36,6 +37,7 @@ def headline(source: Source) -> list[tuple[str, str]]:
         ("Runs", _runs(source)),
         ("Profile", f"{source.plan.profile}, {counted(source.plan.repeats, 'repeat')}"),
         ("Load", loop_text(source.specs_by_case.values())),
+        ("Intervals", intervals_of(material, sources=[source]) or "none: too few repeats"),
         *_prepared_at_a_glance(source),
     ]
     return [(name, value) for name, value in rows if value]

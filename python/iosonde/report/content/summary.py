@@ -7,17 +7,21 @@ Of others it is the study's own first table, or the best value of every panel of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from iosonde.plan import Case
 from iosonde.report.charts.figure import Figure
-from iosonde.report.content.table import LIMITED_BY, VERDICT, Cell, Table
+from iosonde.report.content.table import LIMITED_BY, REPEATS, VERDICT, Cell, Table
+from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import interval_text, level_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.report.material.subjects import Subject, Values
 
 TITLE = "Summary"
 MOST_ROWS = 14
+VALUES = 5
+"""Columns of values in the summary, of a study's own table the first."""
 _PLAIN = {"operation", "direction", "access", "queue_depth", "jobs", "block_size", "read_fraction", "load"}
 """Factors that a summary of plain block I/O covers."""
 _RATES = {"sequential": "bandwidth", "random": "iops"}
@@ -30,8 +34,20 @@ def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure])
         return card
     short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
     if short is not None:
-        return short
-    return _best_values(figures[0]) if figures else None
+        return _first_columns(short)
+    return _best_values(figures[0], material) if figures else None
+
+
+def _first_columns(table: Table) -> Table:
+    """Return the first columns of a table, which fit a page beside each other."""
+    last = len(table.heads) - 1
+    places = [*range(table.labels + VALUES), *([last] if table.heads[last] == REPEATS else [])]
+    kept = [place for place in dict.fromkeys(places) if place <= last]
+    return replace(
+        table,
+        heads=[table.heads[place] for place in kept],
+        rows=[[row[place] for place in kept] for row in table.rows],
+    )
 
 
 def _plain_card(material: Material) -> Table | None:
@@ -57,6 +73,7 @@ def _plain_card(material: Material) -> Table | None:
                         Cell(text=LIMITED_BY.get(source.verdict(chosen.case_id) or "", "-")),
                         _cell(_RATES[access], rate),
                         *(_cell("completion_latency_ns", value) for value in latencies),
+                        Cell(text=str(rate[3]), number=rate[3]),
                     ]
                 )
                 keys.append(f"{source.label}\n{chosen.case_id}")
@@ -66,8 +83,8 @@ def _plain_card(material: Material) -> Table | None:
     return Table(
         title=TITLE,
         caption="Bandwidth of sequential I/O and IOPS of random I/O with the fewest and the most I/Os in flight. "
-        "Medians with 95 % confidence intervals; closed loop.",
-        heads=[*labels, "Bandwidth or IOPS", "Latency, p50", "Latency, p99"],
+        f"{medians_of(material, list(_RATES.values()))} Closed loop.",
+        heads=[*labels, "Bandwidth or IOPS", "Latency, p50", "Latency, p99", REPEATS],
         labels=len(labels),
         rows=rows,
         keys=keys,
@@ -127,7 +144,7 @@ def _cell(metric: str, value: tuple[float | None, float | None, float | None, in
     return Cell(text=f"{text} IOPS" if metric == "iops" else text, interval=interval.rstrip("]"), number=median)
 
 
-def _best_values(figure: Figure) -> Table | None:
+def _best_values(figure: Figure, material: Material) -> Table | None:
     """Return the highest rate, or the lowest latency, of each panel of a figure."""
     lowest = "latency" in figure.metric
     best: dict[tuple[str, str], dict[str, Any]] = {}
@@ -152,13 +169,15 @@ def _best_values(figure: Figure) -> Table | None:
                 Cell(text=panel or "All cases"),
                 Cell(text=LIMITED_BY.get(row["verdict"], "-")),
                 Cell(text=text, interval=interval.rstrip("]"), number=row["y"]),
+                Cell(text=str(row["repeats"] or "-"), number=row["repeats"]),
                 Cell(text=", ".join(filter(None, at))),
             ]
         )
     return Table(
         title=TITLE,
-        caption=f"{'Lowest' if lowest else 'Highest'} value of {figure.title[:1].lower()}{figure.title[1:]}.",
-        heads=[*labels, title, "At"],
+        caption=f"{'Lowest' if lowest else 'Highest'} values of the figure “{figure.title}”. "
+        f"{medians_of(material, [figure.metric])}",
+        heads=[*labels, title, REPEATS, "At"],
         labels=len(labels),
         rows=rows,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, Tracked, convergences, window_means
+from iosonde.metrics.statistics import AUTOREGRESSIVE
 from iosonde.metrics.sustained import Course
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
@@ -125,7 +126,7 @@ def _of_courses(source: Source, material: Material) -> Table:
     return Table(
         title=f"Steady state within the runs{of}",
         caption="Rounds are gathered out of the intervals of a run; x is the number of the round. The average has a "
-        "95 % confidence interval that respects the autocorrelation of the window's intervals. The write cliff is the "
+        f"95 % confidence interval over the intervals of its window ({AUTOREGRESSIVE}). The write cliff is the "
         "change point across "
         "which the bandwidth of the intervals drops most; a dash: nothing dropped by a fifth. The active range is "
         "what the load addresses, of a whole drive its user capacity.",

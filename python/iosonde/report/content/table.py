@@ -18,6 +18,8 @@ LIMITED_BY = {
 """Verdicts as they are written under this head."""
 DEVICE_STATE = "Device state"
 """Head of the column with the state of the device that a case measured: fresh, preconditioned, steady, unknown."""
+REPEATS = "Repeats"
+"""Head of the column with the number of values that a median and its interval are based on."""
 SCOPE = "I/Os"
 """Head of the column that distinguishes a case's reads, its writes and both together."""
 
@@ -47,12 +49,16 @@ class Table:
 def folded(table: Table) -> Table:
     """Move columns with one value in all rows to the caption, and drop columns without any value.
 
-    The column of verdicts stays: a reader looks for it in every row.
+    The column of verdicts stays, unless no case has any: a reader looks for it in every row.
     """
     if len(table.rows) < 2:
         return table
     columns = list(zip(*table.rows, strict=True))
-    constant = [place for place, cells in enumerate(columns) if _is_constant(cells) and table.heads[place] != VERDICT]
+    constant = [
+        place
+        for place, cells in enumerate(columns)
+        if _is_constant(cells) and (table.heads[place] != VERDICT or cells[0].text == "-")
+    ]
     if len(constant) == len(columns):
         return table
     kept = [place for place in range(len(columns)) if place not in constant]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.plan import PREPARATION, Case
-from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, SCOPE, VERDICT, Cell, Table
-from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
+from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
+from iosonde.report.material.intervals import medians_of
+from iosonde.report.material.quantities import ends_text, factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source, loop_text
 from iosonde.study.model import View
 
@@ -54,7 +55,7 @@ def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Ta
             verdict = VERDICTS[probe.verdict] if not number else ""
             rows.append([first, Cell(text=verdict), *(Cell(text=_judged(each)) for each in judged)])
             keys.append(f"{source.label}\n{probe.case_id}")
-    beside = [f"beside: {condition}" for condition in found.also_check]
+    beside = [f"also: {condition}" for condition in found.also_check]
     label = f"{source.label}: " if named else ""
     return Table(
         title=f"{label}Search of the highest {factor_title(found.over).lower()}: {found.case_id}",
@@ -87,13 +88,16 @@ def cross_table(view: View, material: Material) -> Table:
     across = list(layout.series) or [metric_title(view.y)]
     down: dict[tuple[str, Any], dict[str, Cell]] = {}
     cases: dict[tuple[str, Any], list[Case]] = {}
+    repeats: dict[tuple[str, Any], list[int]] = {}
     for subject in found:
-        median, low, high, _ = values.of(subject)
-        interval = "" if low is None or high is None else f"{metric_text(view.y, low)} .. {metric_text(view.y, high)}"
+        median, low, high, count = values.of(subject)
         place = (layout.panel(subject.level, subject.source.label), subject.level(view.x))
         column = level_text(view.series or "", subject.level(view.series)) if layout.series else across[0]
         cases.setdefault(place, []).append(subject.case)
-        down.setdefault(place, {})[column] = Cell(text=metric_text(view.y, median), interval=interval, number=median)
+        down.setdefault(place, {})[column] = Cell(
+            text=metric_text(view.y, median), interval=ends_text(view.y, low, high), number=median
+        )
+        repeats.setdefault(place, []).append(count)
     panelled = any(panel for panel, _ in down)
     with_state = has_device_state(subject.case for subject in found)
     rows = [
@@ -102,6 +106,7 @@ def cross_table(view: View, material: Material) -> Table:
             Cell(text=level_text(view.x or "", level), number=level if is_number(level) else None),
             *([device_state_cell(cases[panel, level])] if with_state else []),
             *(row.get(column, Cell(text="-")) for column in across),
+            Cell(text=str(max(repeats[panel, level])), number=max(repeats[panel, level])),
         ]
         for (panel, level), row in down.items()
     ]
@@ -110,8 +115,8 @@ def cross_table(view: View, material: Material) -> Table:
     labels = [*([""] if panelled else []), factor_title(view.x or "case"), *([DEVICE_STATE] if with_state else [])]
     return Table(
         title=view.title,
-        caption=view.caption or f"{title}, with 95 % confidence intervals.",
-        heads=labels + heads,
+        caption=" ".join([view.caption or f"{title}.", medians_of(material, [view.y])]),
+        heads=[*labels, *heads, REPEATS],
         labels=len(labels),
         rows=rows,
     )
@@ -173,8 +178,8 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     named = [*titles, *([VERDICT] if judged else [])]
     return Table(
         title=_title(title, part, material),
-        caption="Medians over repeats with 95 % confidence intervals. A dash: too few samples, or no result.",
-        heads=[*named, *map(metric_title, [*rates, *latencies]), "Loop", "Repeats"],
+        caption=f"{medians_of(material, [*rates, *latencies])} A dash: too few samples, or no result.",
+        heads=[*named, *map(metric_title, [*rates, *latencies]), "Loop", REPEATS],
         labels=len(named),
         rows=rows,
         keys=keys,
@@ -233,5 +238,5 @@ def _level_cell(name: str, level: Any) -> Cell:
 def _value_cell(metric: str, row: Mapping[str, Any] | None) -> Cell:
     if row is None:
         return Cell(text="-")
-    interval = "" if row["low"] is None else f"{metric_text(metric, row['low'])} .. {metric_text(metric, row['high'])}"
+    interval = ends_text(metric, row["low"], row["high"])
     return Cell(text=metric_text(metric, row["median"]), interval=interval, number=row["median"])

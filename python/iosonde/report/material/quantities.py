@@ -38,6 +38,9 @@ NINES_LABEL = (
 COUNT_LABEL = "format(datum.value, '.3~s')"
 """Vega expression for labels of counts: unlike a format, it leaves 0 alone."""
 
+WIDE_CELL = "CI over 100×"
+"""In a table, in the place of an interval that spans more than a factor of 100."""
+
 _BYTES = re.compile(r"(^|_)(size|bytes|span|stride|offset)$")
 _TIME = re.compile(r"(^|_)(duration|interval|ramp|service|ns)$")
 
@@ -79,6 +82,14 @@ def factor_column(name: str) -> str:
     return f"{name}_bytes" if unit_of_factor(name) == "B" and not name.endswith("bytes") else name
 
 
+def _name_text(factor: str, level: str) -> str:
+    from iosonde.metrics.wording import store_name
+
+    if factor == "phase" and level.startswith("ycsb_"):
+        return f"YCSB {level.removeprefix('ycsb_').upper()}"
+    return store_name(level) if factor == "store" else level
+
+
 def level_text(name: str, level: Any) -> str:
     """Name a level for a reader."""
     from iosonde.units import format_bytes, format_duration
@@ -86,7 +97,7 @@ def level_text(name: str, level: Any) -> str:
     if isinstance(level, bool):
         return "on" if level else "off"
     if not is_number(level):
-        return str(level)
+        return _name_text(name, str(level))
     unit = unit_of_factor(name)
     if unit == "B":
         return format_bytes(int(level))
@@ -191,10 +202,17 @@ def metric_text(metric: str, value: float | None) -> str:
 
 def interval_text(metric: str, median: float | None, low: float | None, high: float | None) -> str:
     """Write a median with its interval: `512 MB/s [500 MB/s .. 520 MB/s]`."""
-    text = metric_text(metric, median)
-    if median is None or low is None or high is None:
-        return text
-    return f"{text} [{metric_text(metric, low)} .. {metric_text(metric, high)}]"
+    text, ends = metric_text(metric, median), ends_text(metric, low, high)
+    return f"{text} [{ends}]" if median is not None and ends else text
+
+
+def ends_text(metric: str, low: float | None, high: float | None) -> str:
+    """Write the ends of an interval, or that they say nothing; empty without one."""
+    from iosonde.metrics.statistics import is_wide
+
+    if low is None or high is None:
+        return ""
+    return WIDE_CELL if is_wide(low, high) else f"{metric_text(metric, low)} .. {metric_text(metric, high)}"
 
 
 def _bandwidth_scale(title: str, metric: str, maximum: float) -> Scale:

@@ -130,7 +130,7 @@ def _method(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
         yield from (f"Method: {escape(chapter.study.source)}", "")
     for source in chapter.sources:
         yield from ([f"### {escape(source.label)}", ""] if several else [])
-        yield from (f"- **{name}:** {escape(value)}" for name, value in headline(source))
+        yield from (f"- **{name}:** {escape(value)}" for name, value in headline(source, chapter.material))
         yield from _provenance(source)
     if chapter.quality_findings:
         yield from ("", *_listed(chapter.quality_findings, several))

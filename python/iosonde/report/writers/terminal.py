@@ -115,7 +115,7 @@ def _method(chapter: Chapter, console: Console) -> None:
     for source in chapter.sources:
         if len(chapter.sources) > 1:
             _line(console, source.label)
-        facts = [(name, value) for name, value in headline(source) if name != "Simulated"]
+        facts = [(name, value) for name, value in headline(source, chapter.material) if name != "Simulated"]
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
             _wrapped(console, value, first=f"{name:<{width}}{GAP}", rest=" " * (width + len(GAP)))

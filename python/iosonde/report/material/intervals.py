@@ -1,0 +1,41 @@
+"""Confidence intervals as a report names them: by their methods and numbers of repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from iosonde.metrics.statistics import WIDE_TEXT, is_wide
+from iosonde.report.material.quantities import WIDE_CELL
+from iosonde.report.material.result_sets import Material, Source
+
+
+def intervals_of(material: Material, metrics: Sequence[str] = (), sources: Sequence[Source] = ()) -> str:
+    """Name method and number of repeats of the intervals of some metrics, or of all; empty where there are none.
+
+    For example `95 % confidence intervals of the median of 3 repeats (Student's t on logarithms)`.
+    """
+    rows = material.summary.filter(pl.col("method") != "", ~pl.col("control"))
+    if metrics:
+        rows = rows.filter(pl.col("metric").is_in(list(metrics)))
+    if sources:
+        rows = rows.filter(pl.col("result_set").is_in([each.label for each in sources]))
+    if rows.is_empty():
+        return ""
+    counts = rows["repeats"]
+    fewest, most = int(counts.min()), int(counts.max())  # type: ignore[arg-type]
+    repeats = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    methods = "; ".join(sorted(rows["method"].unique().to_list()))
+    return f"95 % confidence intervals of the median of {repeats} repeats ({methods})"
+
+
+def medians_of(material: Material, metrics: Sequence[str] = ()) -> str:
+    """Say of the values of a table what they are: medians with their intervals, or values of too few repeats."""
+    found = intervals_of(material, metrics)
+    if not found:
+        return "Medians over repeats; too few for confidence intervals."
+    rows = material.summary.filter(pl.col("metric").is_in(list(metrics))) if metrics else material.summary
+    wide = any(is_wide(low, high) for low, high in rows.select("low", "high").iter_rows())
+    note = f" “{WIDE_CELL}”: the interval is {WIDE_TEXT}." if wide else ""
+    return f"Medians over repeats, with {found}.{note}"
