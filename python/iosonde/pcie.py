@@ -71,7 +71,7 @@ def shared_links(devices: Sequence[Mapping[str, Any]]) -> list[SharedLink]:
     """Return the links that more than one of these devices goes through, those that most share first.
 
     `devices` are facts of `block_stack.describe`: `name`, and `pcie_path`, from the device's own function up. Of links
-    that the same devices share only the slowest is told, the nearest of equals.
+    that the same devices share only the slowest is reported, the nearest of equals.
     """
     through: dict[str, dict[str, str]] = {}
     for device in devices:

@@ -140,7 +140,7 @@ def test_the_report_says_what_was_loaded_and_that_values_came_back(place: Path, 
     assert any(title.startswith("LMDB loads ") for title in titles)
     assert any(title.startswith("All ") and title.endswith(" values read are correct") for title in titles)
     accounts = next(table for table in chapter.tables if table.title == "Loads")
-    assert accounts.rows[0][0].text == "lmdb"
+    assert accounts.rows[0][0].text == "LMDB"
     assert any(table.title.startswith("What LMDB 0.9") for table in chapter.tables)
 
 
@@ -314,7 +314,7 @@ def test_an_unsupported_combination_is_a_row_with_its_reason_and_no_failure_to_r
     ]
     [chapter] = collect([done]).chapters
     table = next(table for table in chapter.tables if table.title == "Loads")
-    assert table.heads[-1] == "Why not"
+    assert table.heads[-1] == "No result because"
     assert "RocksDB keeps a database in files" in table.rows[1][-1].text
     assert list(place.iterdir()) == []
 

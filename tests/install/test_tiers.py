@@ -6,10 +6,12 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command_line import CHECKOUT
 from needs import CAPABILITIES, lacking
+from tiers import has_text_parameter
 
 from iosonde.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
 
@@ -107,3 +109,19 @@ def starts_programs(module: ast.expr) -> bool:
 def is_program(word: str) -> bool:
     """Names of programs have no spaces and no capitals; a path is a program of a test's own."""
     return bool(word) and word == word.lower() and all(each.isalnum() or each in "._-" for each in word)
+
+
+class _Incomparable:
+    """A parameter such as a snapshot, which notices what it is compared with."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError(f"compared with {other!r}")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("parameter", "needed"), [("ROCKSDB", True), ("lmdb", False)])
+def test_only_texts_among_parameters_are_compared_with_the_name_of_a_store(parameter: str, needed: bool) -> None:
+    # In capitals above: as a parameter of this test it would make RocksDB a need of it.
+    item = SimpleNamespace(callspec=SimpleNamespace(params={"snapshot": _Incomparable(), "store": parameter.lower()}))
+    assert has_text_parameter(item, "rocksdb") == needed

@@ -78,11 +78,11 @@ Trust: No run has a verdict; 1 of 13 runs failed or stopped.
 Summary
 Device state: preconditioned.
 Queue
-depth    IOPS
-1      13.5 k
-4      52.8 k
-16      213 k
-64      329 k
+depth    IOPS  Repeats
+1      13.5 k        3
+4      52.8 k        3
+16      213 k        3
+64      329 k        2
 
 Findings
 ● 1 of 13 runs failed.
@@ -100,12 +100,14 @@ depth  Bandwidth    IOPS      p50     p99   p99.9
 64     1.35 GB/s   329 k   177 µs  470 µs  639 µs
 
 Method and machine
-Device    EXAMPLE SSD 1TB (931 GiB)
-Target    /srv/test/iosonde.dat
-Measured  2026-01-02 03:00:00 UTC to 2026-01-02 03:00:13 UTC
-Runs      12 of 13 complete
-Profile   quick, 3 repeats
-Load      closed loop
+Device     EXAMPLE SSD 1TB (931 GiB)
+Target     /srv/test/iosonde.dat
+Measured   2026-01-02 03:00:00 UTC to 2026-01-02 03:00:13 UTC
+Runs       12 of 13 complete
+Profile    quick, 3 repeats
+Load       closed loop
+Intervals  95 % confidence intervals of the median of 3 repeats (Student's t;
+           Student's t on logarithms)
 
 Warnings
 cpu_saturated (3 of 13 runs): the cores were busy all the time

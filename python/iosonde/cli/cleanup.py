@@ -1,4 +1,4 @@
-"""`iosonde cleanup`: remove what earlier runs left behind."""
+"""`iosonde cleanup`: remove the leftovers of earlier runs."""
 
 from __future__ import annotations
 

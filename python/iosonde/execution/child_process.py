@@ -51,7 +51,7 @@ class ChildProcess:
 
     def send(self, text: bytes) -> None:
         """Write to its standard input; nothing if it has closed it."""
-        with suppress(BrokenPipeError):  # How it went is found out at its end.
+        with suppress(BrokenPipeError):  # Its exit status shows what happened.
             while text:
                 text = text[os.write(self._stdin, text) :]
 

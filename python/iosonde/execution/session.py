@@ -186,7 +186,7 @@ class _Session:
         )
         if attempt is None:
             return False
-        target.recheck()  # A run on a device that came into use meanwhile leaves no record.
+        target.recheck()  # A run on a device that came into use during it leaves no record.
         done = attempt.done
         self._result_set.write(attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics)
         self._observer.run_ended(run, attempt.record)

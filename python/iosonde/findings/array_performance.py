@@ -1,11 +1,10 @@
-"""The promise of an array: what each layout should deliver by one device of the same study, and what it does.
+"""Expected and measured throughput of arrays, from one device of the same study.
 
-For each cell that is an array there is a cell with one device and the same load. Two figures stand beside what was
-measured. The *promise* is the expected model of the level (`expected.py`), times the device. The *bound* is sharper:
-the work that requests of this size bring to the members (`stripes.py`), shared out evenly among as many of them as this
-load can keep busy, at the speed at which one device reads and writes; and no more than a link that all members share,
-or than the memory's copying where everything passes through the page cache. An array that stays below its bound loses
-to something else, and the members' counters say to what.
+For each cell that is an array there is a cell with one device and the same load. It is compared with two values. The
+*expected* throughput is the model of the level (`expected.py`), times the device. The *bound* is sharper: the work that
+requests of this size bring to the members (`stripes.py`), shared out evenly among as many of them as this load can keep
+busy, at the speed at which one device reads and writes; and no more than a link that all members share, or than memory
+copies where everything passes through the page cache. If an array stays below its bound, member counters show why.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the promise of a case depends on; sizes are bytes."""
+    """What the expected throughput of a case depends on; sizes are bytes."""
 
     array: str
     array_kind: str
@@ -134,11 +133,11 @@ def array_performance(
     runs: pl.DataFrame | None = None,
     metric: str = "bandwidth",
 ) -> pl.DataFrame:
-    """Return what each array was promised and delivered.
+    """Return the expected and the measured throughput of each array.
 
     `cells` hold the repeats of a rate (`cells.cells`), `cases` is the view of that name, `factors` are the cells'
-    columns that must be the same for the one device (all but those of the layout), and `runs`, the view, tells
-    capacities and ceilings where the target did. `metric` is the rate: `bandwidth`, or I/Os per second.
+    columns that must be the same for the one device (all but those of the layout), and `runs`, the view, has
+    capacities and ceilings where the target reported them. `metric` is the rate: `bandwidth`, or I/Os per second.
 
     Columns: those of `factors`; `array, array_kind, state, devices`; `measured, baseline` (medians), `multiple` (of the
     level), `promised`, `efficiency` with `low, high`, `overhead` (1 - efficiency), `speedup` (over one device) with its
@@ -279,7 +278,7 @@ _FACTS = ("target_bytes", "link_bytes_per_second", "pcie_bytes_per_second", "mem
 
 
 def _facts(runs: pl.DataFrame | None, cases: pl.DataFrame, *, per_io: bool) -> dict[str, dict[str, float | None]]:
-    """Return by case what its runs tell of their target; ceilings in I/Os per second if so asked."""
+    """Return the facts about the target of each case; ceilings in I/Os per second with `per_io`."""
     names = [name for name in _FACTS if runs is not None and name in runs.columns]
     if runs is None or not names:
         return {}

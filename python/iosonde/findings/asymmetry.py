@@ -118,7 +118,7 @@ class NoDifferences(Finding):
 
 
 def find(question: Question) -> Iterator[Finding]:
-    """Compare every two levels; where none can be told from another, return one finding for all."""
+    """Compare every two levels; where no two differ measurably, return one finding for all."""
     answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
     found: list[tuple[Mapping[str, Any], pl.DataFrame, Comparison]] = []
     for key, group in question.over_numbers(answers):

@@ -92,7 +92,7 @@ def along(group: pl.DataFrame, factor: str) -> tuple[list[Any], list[Floats]]:
 
 
 def in_scope(metrics: pl.DataFrame, apart: Sequence[str]) -> pl.DataFrame:
-    """Keep the rows for the whole load, or those of each operation or stream if they are to be told apart."""
+    """Keep the rows for the whole load, or those of each operation or stream if they are separated."""
     if "stream" in apart:
         streams = metrics.filter(pl.col("stream") != ALL)
         return streams.filter((pl.col("operation") != ALL) == ("operation" in apart))

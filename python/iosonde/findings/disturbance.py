@@ -35,7 +35,7 @@ class Recovery:
     """One run."""
 
     before_ns: float | None
-    """p99 latency; None where too few samples stand behind it."""
+    """p99 latency; None with too few samples."""
     during_ns: float | None
     recovered_after_ns: float | None
     """From the end of the disturbance to the first interval from which on it has recovered; None if it did not."""
@@ -212,7 +212,7 @@ def _recoveries(
 
 
 def recovered_after(after: Sequence[tuple[int, float | None]], usual_ns: float) -> float | None:
-    """When latency is back for good: `after` holds each interval's begin and mean, None where nothing completed."""
+    """When latency is back permanently: `after` holds each interval's begin and mean, None where nothing completed."""
     is_back = [mean is not None and mean <= RECOVERED * usual_ns for _, mean in after]
     for index, (since_end, _) in enumerate(after):
         held = is_back[index : index + STAYS]

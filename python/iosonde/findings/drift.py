@@ -1,7 +1,7 @@
 """Drift: what the control case, measured again and again through the study, says of the machine.
 
-If the same case gives more or less as the study goes on, so may every other, and differences between cases measured at
-different times are not all theirs.
+If the results of the same case change during the study, so may those of every other, and differences between cases
+measured at different times are not all theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MINIMUM_CONTROLS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """What a metric of the control case did in the course of the study."""
+    """Change and spread of a metric of the control case during the study."""
 
     change: Estimate
     """Change from the first run of the study to the last, as a fraction of the median (Theil-Sen slope x runs)."""

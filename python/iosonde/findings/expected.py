@@ -1,4 +1,4 @@
-"""What a RAID level promises: the expected model of Han et al. 2021, in multiples of one device.
+"""Expected throughput of RAID levels: the model of Han et al. 2021, in multiples of one device.
 
     level   capacity   read   write
     raid0   N          N      N
@@ -19,7 +19,7 @@ from iosonde.metrics.wording import array_words
 
 SINGLE = "single"
 FEWEST = {SINGLE: 1, "raid0": 1, "raid1": 2, "raid10": 2, "raid5": 3, "raid6": 4}
-"""Level -> fewest devices that the model speaks of."""
+"""Level -> fewest devices that the model covers."""
 PARITIES = {"raid5": 1, "raid6": 2}
 
 
@@ -37,10 +37,10 @@ class Expected:
 
 
 def expected(level: str, devices: int, *, copies: int | None = None) -> Expected | None:
-    """Return what a level of so many devices promises; None for a level or number that the model does not know.
+    """Return the expected multiples of a level of so many devices; None for those that the model lacks.
 
     `copies` is how often a mirror holds each block where that is not on every device: btrfs's `raid1` keeps two,
-    however many devices there are, and so promises what RAID 10 does.
+    however many devices there are, and so is expected to do what RAID 10 does.
     """
     n = float(devices)
     if devices < FEWEST.get(level, devices + 1):

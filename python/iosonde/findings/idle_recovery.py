@@ -38,9 +38,9 @@ class Decay:
 
     case_id: str
     first: float
-    """IOPS at its begin."""
+    """IOPS when it starts."""
     last: float
-    """IOPS at its end."""
+    """IOPS when it stops."""
     back_s: float | None
     """When it was within `NEAR` of the base line; None if it never was."""
     back_bytes: int | None

@@ -35,7 +35,7 @@ class LastingDrop:
     case_id: str
     part: str
     at_s: float
-    """Since the begin of the measurement."""
+    """Since measurement start."""
     moved_bytes: int
     """Until then."""
     before: float
@@ -44,7 +44,7 @@ class LastingDrop:
 
     @property
     def fraction(self) -> float:
-        """What is left."""
+        """Remaining throughput, as a fraction."""
         return self.after / self.before
 
 
@@ -103,8 +103,8 @@ def _when(drop: LastingDrop) -> str:
 def lasting_drops(facts: Facts) -> list[LastingDrop]:
     """Every closed-loop run that falls below `CLIFF` of what it was and stays there, in the order of execution.
 
-    Left out are runs that are judged by rounds of their own, controls, stages (their pass is told of as one), and loads
-    that change by themselves (`active`).
+    Left out are runs that are judged by rounds of their own, controls, stages (their pass is reported as one), and
+    loads that change by themselves (`active`).
     """
     judged = facts.rounds().select("result_set", "case_id").unique()
     runs = (
@@ -134,7 +134,7 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
 
 def _of_run(run: dict[str, object], intervals: pl.DataFrame) -> Iterator[LastingDrop]:
     lengths = ((intervals["end_ns"] - intervals["begin_ns"]) / 1e9).to_numpy()
-    usual = lengths > 0.5 * np.median(lengths)  # What is left at the end may be short, and says nothing.
+    usual = lengths > 0.5 * np.median(lengths)  # The last interval may be short, and shows nothing.
     moved = intervals["bytes"].to_numpy()
     at = drop_of(moved[usual] / lengths[usual])
     if at is None:

@@ -27,7 +27,7 @@ LOSSES = (
     "array_cpu_ns_per_byte",
     "busiest_core_utilisation",
 )
-"""Metrics that say where a promise was lost."""
+"""Metrics that show why throughput is below the expected value."""
 _OF_PROCESSOR = LOSSES[LOSSES.index("cpu_ns_per_byte") :]
 _VIRTUAL = ("ssd", "simulated", "null")
 """Backends without a device."""

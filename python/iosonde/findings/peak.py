@@ -60,7 +60,7 @@ class Fastest(Finding):
     lead: Estimate | None
     """Ratio of the largest to the second; None with a single level."""
     tied: int
-    """Number of levels that cannot be told from the largest, which is one of them."""
+    """Number of levels that do not differ measurably from the largest, itself included."""
     repeats: int
 
     def _sentence(self) -> str:
@@ -146,7 +146,7 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
 
 
 def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[Estimate]) -> list[dict[str, Any]]:
-    """Put the levels that cannot be told from the largest right after it."""
+    """Put the levels that do not differ measurably from the largest right after it."""
     others = list(zip(rows[1:], leads, strict=True))
     tied = [row for row, lead in others if lead.certain and not lead.above(1)]
     return [rows[0], *tied, *(row for row, _ in others if row not in tied)]

@@ -41,7 +41,7 @@ class Question:
 
     @cached_property
     def by(self) -> list[str]:
-        """What cells are told apart by besides `over`: factors that the analysis names, and those it does not."""
+        """What separates cells besides `over`: factors that the analysis names, and those it does not."""
         named = [self.analysis.over, *self.analysis.where]
         within = self.part.rounds.factors if self.part.rounds and self._is_of_window else {}
         names = [*self.part.factors, *within]
@@ -88,7 +88,7 @@ class Question:
 
     @cached_property
     def apart_in_results(self) -> list[str]:
-        """Return what results are told apart by (`operation`, `stream`) without being a factor of this part."""
+        """Return what separates results (`operation`, `stream`) without being a factor of this part."""
         of_part = self.cases.filter(pl.col("part") == self.part.name)
         return separated_by_results(of_part, [self.analysis.over, *self.by])
 
@@ -130,7 +130,7 @@ class Question:
         return wording.load_words(self.case(case_id), without=[*without, *self._set_by(without)])
 
     def load(self, key: Mapping[str, Any], case_id: str, *, without: Sequence[str] = ()) -> str:
-        """Name what a sentence is about: the load, and the levels that tell it from its like."""
+        """Name what a sentence is about: the load, and the levels that distinguish it from similar ones."""
         hidden = [*without, self.analysis.over, *(name for name in self.numeric if name not in key)]
         words = self.words(case_id, without=hidden)
         if "operation" in key and "operation" in self.apart_in_results:

@@ -1,7 +1,7 @@
 """Saturation: the smallest level of a factor that reaches 95 % of the peak along it.
 
 The peak is the best median along the factor, wherever it lies. Uncertainty comes from the repeats: medians of resampled
-runs decide anew, thousands of times, which level it is; the interval holds 95 % of these answers. Without repeats
+runs are evaluated thousands of times; the interval contains 95 % of these answers. Without repeats
 (published values) there is an answer and no interval.
 """
 

@@ -2,7 +2,7 @@
 
 qemu-storage-daemon holds the rate of an image in memory and gives it out as a file (FUSE); a loop device with direct
 I/O makes a block device of the file. Rates hold to a fraction of a percent, and latency is smooth: with more I/Os in
-flight than the device serves, it is what Little's law says. Below a millisecond nothing is promised.
+flight than the device serves, it follows from Little's law. Below a millisecond it is not guaranteed.
 """
 
 from __future__ import annotations

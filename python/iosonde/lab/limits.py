@@ -24,7 +24,7 @@ class Limits:
     """Bytes per second while a credit lasts, as of a drive with a cache that fills; above `bandwidth`, to which it
     falls."""
     burst_length_s: int = 0
-    """The credit from rest: what it does at `burst_bandwidth` in so many seconds, and is given back at `bandwidth`. Two
+    """The credit from rest: what it does at `burst_bandwidth` in so many seconds; it recovers at `bandwidth`. Two
     or more: with one QEMU does not hold the burst to any rate."""
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Limits:
 
     @property
     def burst_bytes(self) -> float:
-        """What a full load moves from rest until it falls to `bandwidth`; the credit is given back meanwhile."""
+        """What a full load moves from rest until it falls to `bandwidth`; the credit recovers during that time."""
         if self.burst_bandwidth is None or self.bandwidth is None:
             return 0.0
         return self.burst_bandwidth**2 * self.burst_length_s / (self.burst_bandwidth - self.bandwidth)

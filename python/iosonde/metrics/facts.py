@@ -68,7 +68,7 @@ class Facts:
         self._keep("complete", f"SELECT {_RUN} FROM {self._view('runs')} WHERE outcome = 'complete' AND {chosen}")
 
     def runs(self) -> pl.DataFrame:
-        """One row a run: identity, measured time, concurrency, loop, and what its process used meanwhile."""
+        """One row a run: identity, measured time, concurrency, loop, and the resources that its process used."""
         return self._frame("SELECT * FROM complete")
 
     def counts(self, *, per: Per) -> pl.DataFrame:
@@ -145,14 +145,14 @@ class Facts:
         return self._frame(f"SELECT result_set, case_id FROM {self._view('cases')} WHERE {some}")
 
     def staged(self) -> pl.DataFrame:
-        """One row a case that is a stage of a pass: `result_set, case_id`. What it does is told of the pass."""
+        """One row a case that is a stage of a pass: `result_set, case_id`. Its results are reported for the pass."""
         some = f"{_identifier(STAGE)} IS NOT NULL" if STAGE in self._columns("cases") else "false"
         return self._frame(f"SELECT result_set, case_id FROM {self._view('cases')} WHERE {some}")
 
     def devices(self) -> pl.DataFrame:
         """One row a run: bytes read and written by the block device under the target that moved most.
 
-        Of devices that stand on each other (partition and disk) each counts the same bytes, so they are not added up.
+        Of stacked devices (partition and disk) each counts the same bytes, so they are not added up.
         """
         return self._frame(
             f"""
@@ -178,7 +178,7 @@ class Facts:
         )
 
     def members(self) -> pl.DataFrame:
-        """One row a run on an array: what its members did meanwhile, all together, and how evenly.
+        """One row a run on an array: what its members did during it, all together, and how evenly.
 
         `member_count, member_reads, member_writes, member_read_bytes, member_write_bytes` (sums), `member_busy_ns`
         (mean of the members), `member_most_bytes` (of the one that moved most).

@@ -1,7 +1,7 @@
 """Percentiles out of bucket counts.
 
 A percentile is the smallest latency that at least that share of all samples did not exceed (nearest rank), read as the
-midpoint of its bucket and therefore within 0.1 % of the sample itself. Whether enough samples stand behind one is
+midpoint of its bucket and therefore within 0.1 % of the sample itself. Whether it has enough samples is
 decided here, for every percentile that iosonde prints.
 """
 

@@ -1,4 +1,4 @@
-"""Scopes: what a row of metrics speaks of, and facts summed and histograms merged for each.
+"""Scopes: streams and operations that a row of metrics covers, and facts summed and histograms merged for each.
 
 A scope is one operation of one stream, operation `all` of a stream, or stream `all` where there are several.
 """

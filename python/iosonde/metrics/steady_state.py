@@ -2,8 +2,8 @@
 
 The rule is that of SNIA's Solid State Storage Performance Test Specification, stated there with a window of five
 rounds: within the window the tracking variable spans at most 20 % of its mean, and the least-squares line through it
-rises or falls by at most 10 % of its mean from the window's first round to its last. Beside it stand two things that
-the rule does not say: where the series dropped (`write_cliff`), and how sure the level of the plateau is (`plateau`).
+rises or falls by at most 10 % of its mean from the window's first round to its last. Two further values:
+where the series dropped (`write_cliff`), and the confidence interval of the plateau's level (`plateau`).
 
 Numbers in, numbers out: what a round is, and what is tracked, is decided by whoever asks.
 """
@@ -243,7 +243,7 @@ class Cliff:
 
     @property
     def fraction(self) -> float:
-        """What is left."""
+        """Remaining throughput, as a fraction."""
         return self.after / self.before
 
 

@@ -211,7 +211,7 @@ def over_the_run(table: pl.DataFrame) -> pl.DataFrame:
     """Count what devices took of a run until all was durable: pages may reach them long after the measurement.
 
     All of a run that began with an empty database. Of one that found its database there, the measurement's share by
-    file-system outputs. Of one that had to load it first nothing is said of writes: whose they are cannot be told.
+    file-system outputs. Of one that had to load it first writes are not reported: they cannot be attributed.
     """
     told = pl.col("account_wall_ns").is_not_null() & pl.col("run_device_write_bytes").is_not_null()
     whole = told & pl.col("started_empty").fill_null(value=False)

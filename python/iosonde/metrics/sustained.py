@@ -1,6 +1,6 @@
 """Steady state within runs: their intervals are gathered into rounds, and the rounds judged by `steady_state`.
 
-Only runs whose case sets a `round_length` are judged. A round is as many whole intervals as begin in it; what is left
+Only runs whose case sets a `round_length` are judged. A round is as many whole intervals as start in it; the remainder
 at the end and shorter than a round is left out. The write cliff is sought in the intervals themselves. A load that
 begins after a pause (`active = "10s-"`) is judged from its begin.
 """
@@ -41,7 +41,7 @@ class Course:
     steady: SteadyState
     cliff: Cliff | None
     cliff_s: float | None
-    """Begin of the first interval after the cliff, since the begin of the measurement."""
+    """Start of the first interval after the cliff, since measurement start."""
     cliff_bytes: int | None
     """Moved until then."""
     moved_bytes: int

@@ -38,7 +38,7 @@ def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
 
 
 def _kept_together(case: Case) -> tuple[str, ...]:
-    """Runs with the same follow each other; what is made for every run anew need not be."""
+    """Runs with the same follow each other; what is created for each run need not be."""
     return () if case.setup and case.setup.fresh == "run" else case.setup_key
 
 

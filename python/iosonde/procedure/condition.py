@@ -46,7 +46,7 @@ class Judgement:
     """What a run says of a condition."""
 
     holds: bool | None
-    """None where too few samples stand behind an answer."""
+    """None with too few samples for an answer."""
     text: str
     """What was measured."""
 

@@ -2,11 +2,11 @@
 
 Each repeat of a case is a pass: preparation (`preparation.py`), then rounds until the last window of them is steady by
 `analysis.steady_state`, or until there were as many as there may be: then steady state is not achieved, which is a
-result. The records tell where a pass stands, so a study that was stopped goes on at the next load of its round.
+result. The records determine the position of a pass, so a stopped study continues at the next load of its round.
 
 A real target does not stay as a load left it: it collects garbage while nobody writes, and iosonde removes its file
-when it stops. So a pass that goes on in another session first prepares the target anew, under ids of its own (`a2` for
-the second time), and then goes on where it was. What was measured before counts. A simulated target is as it was left.
+when it stops. So a pass that continues in another session first prepares the target again, under ids of its own (`a2`
+for the second time), and then continues where it was. Earlier measurements count. A simulated target keeps its state.
 
 Stages follow the rounds, once each, whether steady state was achieved or not: a closing load, pauses, other accesses.
 Each needs the state that all before it have left. So after a pause the rounds and the stages that were done are carried
@@ -60,11 +60,11 @@ class Pass:
     """First round of the measurement window; None if steady state was not achieved."""
     last: int | None
     restarts: Sequence[int]
-    """Rounds before which a pause had destroyed the state, and the target was prepared anew."""
+    """Rounds before which a pause had destroyed the state, and the target was prepared again."""
     stages: int = 0
     """Stages after the rounds that were measured."""
     unsteady: int = 0
-    """Runs that were to go on until they were steady, and were not."""
+    """Runs that were to continue until steady, and were not steady."""
     failure: str = ""
 
     @property
@@ -262,7 +262,7 @@ class _State:
         return (yield from self._measure(name, levels, load, before=number, until=self._until(load)))
 
     def _until(self, load: JsonObject) -> JsonObject | None:
-        """What a run is judged by while it goes on, if it is."""
+        """Criteria for a run during its measurement, if there are any."""
         assert self.case.procedure, "a case with rounds has a procedure"
         parameters = {**self.case.parameters, **load["parameters"]}
         if not self.case.procedure.settings.get("until_steady") or not parameters.get("round_length"):
@@ -339,7 +339,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Failed:
-    """Stands for a run that there could not be."""
+    """Marks a run that did not take place."""
 
     failure: str
     session: str = ""

@@ -5,8 +5,8 @@ and one fails; then it bisects between them on a logarithmic scale until they ar
 that what fails at a value fails above it too, and says so in its docs, for it cannot be seen from its probes.
 
 A probe is a value with its repeats. Only what is shown to hold holds: too few samples for a percentile are not a pass,
-but a higher rate may have enough, so the search goes on upwards from there. A probe without any result ends the search,
-since nothing speaks for another value to go better.
+but a higher rate may have enough, so the search continues upwards from there. A probe without any result ends the
+search, since no other value is likelier to work.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Settings:
 
 
 def forecast(part: Part, study: Study) -> Forecast:
-    """The bounds of a part's searches, checked as far as names and numbers tell."""
+    """The bounds of a part's searches, checked as far as names and numbers allow."""
     settings = _settings(part, study)
     probes, repeats = settings.most_probes(), settings.repeats
     conditions = " and ".join(str(condition) for condition in settings.conditions())
@@ -153,7 +153,7 @@ class Bracket:
     holds: float | None = None
     """The highest value that holds."""
     unsaid: float | None = None
-    """As long as nothing holds: the highest value with too few samples to tell, which a higher rate may have."""
+    """As long as nothing holds: the highest value with too few samples for a decision, which a higher rate may have."""
     fails: float | None = None
     """The lowest value that does not hold, or was not shown to although a lower one was."""
 

@@ -100,7 +100,7 @@ class Check:
 
     @property
     def exit_code(self) -> int:
-        """0: no regression; 1: regression; 2: cannot tell."""
+        """0: no regression; 1: regression; 2: undetermined."""
         if self.regressions:
             return 1
         return 2 if self.undecided or not self.cells else 0

@@ -42,7 +42,7 @@ def _rebuild(setup: Json) -> dict[str, Any]:
 
 
 def members_of(target: Json) -> list[str]:
-    """Return the members of the array that a target stands on, as the table `usage` calls them.
+    """Return the members of the array below a target, as the table `usage` calls them.
 
     Of arrays on arrays those of the upper one. A btrfs over several devices has them as members; its `devices` are
     listed one beside the other.

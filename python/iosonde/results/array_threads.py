@@ -19,7 +19,7 @@ _PARITY_LEVELS = ("raid4", "raid5", "raid6")
 
 
 def of(target: Json, evidence: Json) -> dict[str, Any]:
-    """Return what a record's `target` and its result's `evidence` tell of them.
+    """Return what a record's `target` and its result's `evidence` report about them.
 
     `array_thread` (the busiest that is the array's own, workers aside), `array_thread_share` (of one core),
     `array_cpu_ns` (all that work for the array), `kernel_cpu_ns` (all of the kernel's threads). Each is None where
@@ -47,7 +47,7 @@ def busiest_core_share(evidence: Json) -> float | None:
 
 
 def _prefixes(target: Json) -> tuple[str, ...]:
-    """Beginnings of the names of threads that work for what a target stands on."""
+    """Beginnings of the names of threads that work for the devices below a target."""
     devices: Sequence[Json] = target.get("devices") or []
     arrays = [device for device in devices if device.get("kind") == "md"]
     found = [f"{array['name']}_" for array in arrays]

@@ -1,4 +1,4 @@
-"""Bucket numbers and the latencies they stand for.
+"""Bucket numbers and the latencies they represent.
 
 The definition is the protocol's (`crates/protocol/src/event.rs`, `Histogram`): bucket `i` below 1024 holds exactly `i`
 ns; above, each power of two is divided into 512 equal buckets, so a bucket's midpoint is within 0.1 % of every value in
@@ -42,7 +42,7 @@ def width_ns(buckets: npt.ArrayLike) -> Buckets:
 
 
 def midpoint_ns(buckets: npt.ArrayLike) -> Buckets:
-    """The value that stands for each bucket."""
+    """The value that represents each bucket."""
     return lower_ns(buckets) + width_ns(buckets) // np.uint64(2)
 
 

@@ -146,7 +146,7 @@ class Record(BaseModel):
     warnings: list[RecordWarning]
     """What the engine said, then what the facts say."""
     target_after: dict[str, Any] = {}
-    """Temperatures of the target's devices after the run, where they tell."""
+    """Temperatures of the target's devices after the run, where they report them."""
     harness: dict[str, Any] | None = None
     """Cost of an I/O of each stream on the null backend, and where it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None

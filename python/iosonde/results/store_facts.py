@@ -69,7 +69,7 @@ def _stalled_ns(store: Json, *, at_most: int) -> int | None:
 def _outermost(totals: Sequence[Json]) -> list[Json]:
     """Return the devices that data and log lie on; where that is not known, the one that moved most.
 
-    Of devices that stand on each other each counts the same bytes, so they are not added up.
+    Of stacked devices each counts the same bytes, so they are not added up.
     """
     outermost = [each for each in totals if each.get("outermost")]
     return outermost or sorted(totals, key=lambda each: each["read_bytes"] + each["write_bytes"])[-1:]

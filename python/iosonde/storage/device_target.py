@@ -1,7 +1,7 @@
 """Block devices that the user named: one that is measured raw, or several under a setup.
 
 Their names are resolved once, when the target is opened. From then on a device is its number: what was examined is what
-is claimed, written and wiped, wherever a name leads meanwhile. They pass the guard (`guard.py`) when the target is
+is claimed, written and wiped, wherever a name leads later. They pass the guard (`guard.py`) when the target is
 opened and again when a session starts, which also needs the user's consent (`consent.py`). From then to its end each is
 claimed (`claims.py`).
 """
@@ -137,7 +137,7 @@ class DeviceTarget(Target):
                 self._wipe_unused({} if keep else {number: names[number] for number in written})
 
     def _wipe_unused(self, names: dict[str, str]) -> None:
-        """Zero the edges of devices, but of none that came into use meanwhile, which is an error."""
+        """Zero the edges of devices, but of none that has come into use, which is an error."""
         problem = None
         for number, name in names.items():
             self.claims.take(number, name)

@@ -1,6 +1,6 @@
 """Whether a block device may be written: everything that uses it, and everything on it that must not be lost.
 
-All of it is read anew at every call, from the kernel and the device itself, and nothing is written. A device is refused
+All of it is read at every call, from the kernel and the device itself, and nothing is written. A device is refused
 
 - when a file system or swap area on it, or on any device that shares data with it (`overlap.py`), is in use in any
   visible mount namespace;

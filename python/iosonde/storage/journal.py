@@ -135,7 +135,7 @@ def entries() -> list[Entry]:
 
 
 def cleanup(*, kept: list[Path] | None = None) -> list[Cleaned]:
-    """Remove what earlier runs left behind, the last first, and what was kept at these paths or below them.
+    """Remove the leftovers of earlier runs, the last first, and what was kept at these paths or below them.
 
     Entries that cannot be acted on are reported and stay.
     """
@@ -267,7 +267,7 @@ def _all_entries() -> tuple[list[Entry], list[Cleaned]]:
         try:
             found.append(_read(file))
         except FileNotFoundError:
-            continue  # Another iosonde has removed it meanwhile.
+            continue  # Another iosonde has removed it.
         except EntryError as error:
             problems.append(Cleaned(path=str(file), reason=f"{error}; not acted on", failed=True))
     return sorted(found, key=lambda entry: (entry.number, entry.made_at, entry.path)), problems

@@ -1,4 +1,4 @@
-"""What the kernel reports about block devices and their users: `/sys`, `/proc` and the loop driver, read anew."""
+"""What the kernel reports about block devices and their users: `/sys`, `/proc`, the loop driver, read at each call."""
 
 from __future__ import annotations
 

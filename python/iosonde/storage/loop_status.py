@@ -69,7 +69,7 @@ def loop_status(number: str, path: str = "") -> LoopStatus | None:
         with opened(number) as descriptor:
             answer = fcntl.ioctl(descriptor, _GET_STATUS64, bytes(_INFO.size))
     except OSError as error:
-        if error.errno == errno.ENXIO:  # Detached meanwhile.
+        if error.errno == errno.ENXIO:  # Detached in the meantime.
             return None
         return LoopStatus(number=number, path=path, problem=error.strerror or str(error))
     file_system, inode, device, offset, *_ = _INFO.unpack(answer)

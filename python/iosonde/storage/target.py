@@ -32,7 +32,7 @@ class Target(ABC):
 
     @abstractmethod
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
-        """Raise `TargetError` when so many bytes have no room, or I/O of these sizes cannot be done in this mode."""
+        """Raise `TargetError` when so many bytes have no room, or I/O of these sizes is unsupported in this mode."""
 
     @abstractmethod
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class Target(ABC):
     def block_devices(self) -> list[str]:
         """Block devices under the target whose counters are recorded, as `major:minor`.
 
-        The one directly under the file system first: its counters are what iosonde asked for. What stands below it (the
+        The one directly under the file system first: its counters are what iosonde asked for. The devices below it (the
         members of an array, the disk under a loop device) follows, and counts the same data again.
         """
 

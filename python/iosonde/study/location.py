@@ -62,7 +62,7 @@ def _entry(data: Any, key: str | int) -> Any:
 
 
 def _line_of(text: str, keys: Keys) -> int | None:
-    """The line that names the most of `keys`; an inline table's keys stand on the line of their parent."""
+    """The line that names the most of `keys`; an inline table's keys are on the line of their parent."""
     best, best_line = 0, None
     for line, path in _paths(text):
         shared = _shared(path, keys)

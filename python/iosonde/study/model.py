@@ -348,7 +348,7 @@ class Study(_Repeated):
     """Set by `repeats = "until"`; `repeats` is then the minimum."""
     until: Until = Field(default_factory=Until)
     on_member_failure: Literal["continue", "stop"] = "continue"
-    """What happens when a member of an array fails during a run: it goes on degraded, or stops after that run."""
+    """When a member of an array fails during a run, the study continues degraded or stops after that run."""
     shuffle: bool = True
     """Runs in a seeded random order, repeats spread over the study."""
     seed: int = 1

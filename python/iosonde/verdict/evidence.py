@@ -336,7 +336,7 @@ class Evidence:
     def device_stall(self) -> DeviceStall | None:
         """The longest stall of the device in a closed loop; None if there was none.
 
-        One slow I/O among many in flight is no stall: half of the I/Os expected at the mean rate meanwhile
+        One slow I/O among many in flight is no stall: half of the I/Os expected at the mean rate in that time
         must be missing. During a stall of length L an open loop at rate r queues r L requests, which wait for L to 0:
         of all requests the share L / measurement, spread evenly. p99 of the open loop follows from that share.
         """
@@ -454,7 +454,7 @@ class Evidence:
 
     @property
     def _is_counted_late(self) -> bool:
-        """Whether so much is missing in the counters that bytes would seem to have been answered by memory."""
+        """Whether so much is missing in the counters that bytes would seem to be served from the page cache."""
         return self.counted_share is not None and self.counted_share < 1 - SOME
 
     @property
@@ -534,7 +534,7 @@ class Evidence:
         return [other for other in self.devices if other.get("name") in under]
 
     def _under(self, device: Json) -> list[str]:
-        """Names of the devices that a device stands on: of a partition none, since its disk stands for it."""
+        """Names of the devices below a device: of a partition none, since its disk counts for it."""
         if device.get("kind") == "partition":
             return []
         disks = {

@@ -43,7 +43,7 @@ def bin_of(values_ns: npt.ArrayLike) -> npt.NDArray[np.intp]:
 
 
 def midpoint_ns(number: int) -> int:
-    """The latency that stands for a bin."""
+    """The latency that represents a bin."""
     if number < 2 * _PER_OCTAVE:
         return number
     shift = number // _PER_OCTAVE - 1

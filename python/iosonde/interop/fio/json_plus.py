@@ -36,7 +36,7 @@ Scope = tuple[str, str, str]
 
 _OPERATIONS = ("read", "write", "trim")
 _SHARES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
-"""Upper ends of the ranges in which fio tells shares of latencies, in ns, us and ms."""
+"""Upper ends of the ranges in which fio reports shares of latencies, in ns, us and ms."""
 
 
 def files(results: ResultSet) -> Iterator[tuple[str, bytes]]:

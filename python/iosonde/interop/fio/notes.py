@@ -50,7 +50,7 @@ class Notes:
 
 
 def wrapped(notes: Iterable[Note], *, width: int, indent: str, further: str) -> list[str]:
-    """Notes as lines of text; those that a note goes on in begin with `further`."""
+    """Notes as lines of text; continued lines of a note start with `further`."""
     return [
         line
         for note in notes

@@ -150,7 +150,7 @@ def widened(axis: Axis, cited: list[Row]) -> Axis:
 
 
 def by_value(labels: Iterable[str], rows: Iterable[Row], name: str) -> list[str]:
-    """Return labels, each once, in the order of the numbers that they stand for; names keep their order."""
+    """Return labels, each once, in the order of the numbers that they represent; names keep their order."""
     labels = unique(labels)
     values = {str(row[name]): row[f"_{name}"] for row in rows}
     if all(is_number(values.get(label)) for label in labels):
@@ -159,7 +159,7 @@ def by_value(labels: Iterable[str], rows: Iterable[Row], name: str) -> list[str]
 
 
 def drawn_sources(layout: Layout, cited: list[Row]) -> list[str]:
-    """Return the sources that differ by their dashes: publications always, result sets where colour does not tell."""
+    """Return the sources that differ by their dashes: publications, and result sets that share a colour."""
     if not cited and not layout.dash_sources:
         return []
     return [*layout.sources, *unique(row["source"] for row in cited)]
@@ -172,7 +172,7 @@ def tooltip(view: View, layout: Layout, metric: str) -> list[tuple[str, str]]:
 
 
 def series_tooltip(layout: Layout) -> list[tuple[str, str]]:
-    """Return what tells the line of a point."""
+    """Return what identifies the line of a point."""
     series = [("series", layout.series_title)] if layout.series else []
     return [*series, *([("source", "Source")] if layout.dash_sources else [])]
 

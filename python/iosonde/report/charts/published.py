@@ -14,7 +14,7 @@ from iosonde.study.model import Level, Reference, View
 
 _PUBLISHED = ", published"
 PUBLISHED_TO_OVERLAY = 6
-"""With more published lines than this, they stand beside one's own instead of over them."""
+"""With more published lines than this, they are drawn beside one's own instead of over them."""
 
 
 def published_rows(view: View, material: Material, layout: Layout, scale: Scale, x: Axis) -> list[Row]:
@@ -74,7 +74,7 @@ def set_beside(cited: list[Row]) -> list[Row]:
 
 
 def own_panels(rows: list[Row], cited: list[Row]) -> list[Row]:
-    """Name one's own panels where published ones stand beside them."""
+    """Name one's own panels where published ones are beside them."""
     if not cited:
         return rows
     return [{**row, "panel": " · ".join(filter(None, ["Measured", row["panel"]]))} for row in rows]

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from iosonde.verdict.verdict import Kind
 
 PANELS_AT_MOST = 24
+ROOM = 1.5
+"""How far an axis goes beyond the values, as a ratio, to show their intervals."""
 Draw = Callable[[Frame], Chart]
 
 
@@ -60,9 +62,9 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     if view.kind != "heatmap" and any(row["low"] is not None for row in kept):
         mark = "Bands" if view.kind == "lines" else "Error bars"
         if sketch.draw is not vega.expectation:
-            notes.append(f"{mark}: {intervals_of(material, [view.y])}.")
+            notes.append(f"{mark}: {intervals_of(material, [view.y])}; cut at the edge of the plot.")
         if any(map(_is_wide, kept)):
-            notes.append(f"Intervals {WIDE_TEXT} are not drawn.")
+            notes.append(f"Not drawn: intervals {WIDE_TEXT}.")
     kept = [_without_wide_interval(row) for row in kept]
     verdicts = [kind for kind in MARKS if any(row["verdict"] == kind and row["y"] is not None for row in kept)]
     if verdicts:
@@ -159,11 +161,18 @@ def drawn_ends(row: Row) -> list[str]:
     return [name for name in names if row[name] is not None]
 
 
+def _with_intervals(rows: list[Row], lowest: float, highest: float) -> tuple[float, float]:
+    """Widen the range of values by their intervals, up to `ROOM` times: what reaches further is cut off."""
+    ends = [row[name] for row in rows for name in drawn_ends(row)]
+    low, high = min(ends), max(ends)
+    return (max(low, lowest / ROOM) if lowest > 0 else low), (min(high, highest * ROOM) if highest > 0 else high)
+
+
 def _domain(rows: list[Row], sketch: Sketch) -> tuple[float, float]:
-    values = [row[name] for row in rows for name in drawn_ends(row)]
+    values = [row["y"] for row in rows if row["y"] is not None]
     if not values:
         return (1, 10) if sketch.frame.y.kind == "log" else (0, 1)
-    low, high = min(values), max(values)
+    low, high = _with_intervals(rows, min(values), max(values))
     if sketch.frame.y.kind == "log":
         return max(low, 1e-9) / 1.25, max(high, 1e-9) * 1.25
     return (0 if sketch.zero else low), (1.05 * high if sketch.zero else max(high, low * 1.001)) or 1

@@ -131,7 +131,7 @@ def _over_time(table: pl.DataFrame, view: View, material: Material) -> _Course:
 
 
 def _begins(ends: pl.DataFrame, material: Material, *, end_to_end: bool) -> dict[tuple[str, str], int]:
-    """The begin of each run's measurement on the axis: 0, or where the one before it ends."""
+    """The start of each run's measurement on the axis: 0, or where the one before it ends."""
     spans = ends.group_by(*_RUN).agg(pl.col("begin_ns").min(), pl.col("end_ns").max())
     if not end_to_end:
         return {(label, run_id): begin for label, run_id, begin, _ in spans.rows()}

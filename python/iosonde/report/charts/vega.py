@@ -102,7 +102,7 @@ def lines(frame: Frame) -> Chart:
     x, color = _position(frame.x, "x"), _series_colour(frame)
     y = _position(frame.y, "y")
     opacity = alt.condition(chosen, alt.value(1.0), alt.value(0.12), empty=True) if chosen else alt.value(1.0)
-    band = base.mark_area(opacity=0.16).encode(
+    band = base.mark_area(opacity=0.16, clip=True).encode(
         x=x, y=y.copy(), y2="high:Q", color=color, detail="source:N", **_opacity(chosen, 0.16, 0.02)
     )
     band.encoding.y.shorthand = alt.Undefined
@@ -170,7 +170,7 @@ def expectation(frame: Frame) -> Chart:
     x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
     measured = alt.FieldEqualPredicate(field="role", equal="measured")
     line = base.mark_line(opacity=0.55).encode(x=x, y=y, color=color)
-    spread = base.mark_rule(strokeWidth=1.5).encode(
+    spread = base.mark_rule(strokeWidth=1.5, clip=True).encode(
         x=x, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q", color=color
     )
     point = base.mark_point(size=34).encode(x=x, y=y, color=color)
@@ -191,7 +191,7 @@ def tradeoff(frame: Frame) -> Chart:
     x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
     line = base.mark_line().encode(x=x, y=y, color=color, order="step:Q", **_dash(frame))
     points = _points(base, frame, 34, x=x, y=y, color=color)
-    spread = base.mark_rule(opacity=0.35).encode(
+    spread = base.mark_rule(opacity=0.35, clip=True).encode(
         x=x, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q", color=color, detail="source:N"
     )
     label = base.mark_text(dy=-10, fontSize=10, style="quiet").encode(x=x, y=y, text="label:N", detail="source:N")
@@ -234,7 +234,7 @@ def bars(frame: Frame) -> Chart:
     measured = [series for series in frame.series if series not in frame.published]
     color = _series_colour(replace(frame, series=measured, sources=()))
     bar = mark.encode(x=x, xOffset=offset, y=y, color=color, tooltip=_tooltip(frame))
-    spread = base.mark_rule(strokeWidth=1.5).encode(
+    spread = base.mark_rule(strokeWidth=1.5, clip=True).encode(
         x=x, xOffset=offset, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q"
     )
     layers = [bar.transform_filter(own), spread.transform_filter(own), *_holes(base, frame, x, offset)]

@@ -25,7 +25,7 @@ from iosonde.report.charts.layout import (
     x_value,
 )
 from iosonde.report.charts.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
-from iosonde.report.charts.sketch import Draw, Sketch, drawn_ends, finish, has_mark
+from iosonde.report.charts.sketch import Draw, Sketch, finish, has_mark
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import (
     factor_column,
@@ -43,7 +43,7 @@ from iosonde.report.material.subjects import Subject, Values, largest, metric_ti
 from iosonde.study.model import View
 
 BARS_APART = 50
-"""Bars that are further apart, as a ratio, stand on a logarithmic axis, as ticks: the small ones would vanish."""
+"""Bars that are further apart, as a ratio, are drawn on a logarithmic axis, as ticks: the small ones would vanish."""
 COLUMNS_WITH_VALUES = 10
 """Columns of a heat map that leave room for the value in each cell."""
 MEDIAN = 0.301
@@ -156,7 +156,7 @@ def _best(view: View, found: list[Subject], values: Values) -> list[Subject]:
 
 
 def _widened(x: Axis, rows: list[Row], cited: list[Row]) -> Axis:
-    """Make room for published values; one's own rows tell which numbers the labels of categories stand for."""
+    """Make room for published values; one's own rows say which numbers the labels of categories represent."""
     order = widened(x, cited)
     return replace(order, order=by_value(order.order, [*rows, *cited], "x")) if order.kind == "category" else order
 
@@ -168,11 +168,11 @@ def _series(layout: Layout, rows: list[Row], cited: list[Row]) -> list[str]:
 
 
 def _spread(rows: list[Row], *, shared: bool) -> float:
-    """Return how many times the smallest value the largest is; 1 where one of them is 0, which has no logarithm."""
+    """Return the ratio of the largest to the smallest value; 1 where one of them is 0, which has no logarithm."""
     ratios = []
     for panel in {row["panel"] for row in rows} if not shared else {None}:
         inside = [row for row in rows if panel in (None, row["panel"])]
-        values = [row[name] for row in inside for name in drawn_ends(row)]
+        values = [row["y"] for row in inside if row["y"] is not None]
         ratios.append(max(values) / min(values) if values and min(values) > 0 else 1.0)
     return max(ratios, default=1.0)
 

@@ -183,7 +183,7 @@ def _session_lines(table: pl.DataFrame, material: Material) -> Iterator[str]:
 
 
 def _workload(case: Case) -> str:
-    """Name what a case has in common with others that only quantities and layouts tell from it."""
+    """Name what a case has in common with others from which only quantities and layouts distinguish it."""
     from iosonde.findings.array_performance import LAYOUT
     from iosonde.metrics.wording import load_words, phrase
 

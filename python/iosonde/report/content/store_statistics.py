@@ -1,4 +1,4 @@
-"""What stores tell of themselves while they run, as tables over time: stalls, compactions, cache hits."""
+"""Statistics that stores report about themselves, as tables over time: stalls, compactions, cache hits."""
 
 from __future__ import annotations
 

@@ -30,12 +30,26 @@ _RATES = {"sequential": "bandwidth", "random": "iops"}
 def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure]) -> Table | None:
     """Return the card; `own` are the tables that the study asks for."""
     card = _plain_card(material)
-    if card is not None:
-        return card
     short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
-    if short is not None:
-        return _first_columns(short)
-    return _best_values(figures[0], material) if figures else None
+    if card is None and short is not None:
+        card = _first_columns(short)
+    if card is None and figures:
+        card = _best_values(figures[0], material)
+    return None if card is None else _judged(card)
+
+
+def _judged(table: Table) -> Table:
+    """Leave out the column of verdicts where no row has one."""
+    places = [place for place, head in enumerate(table.heads) if head == VERDICT]
+    if not places or any(row[places[0]].text != "-" for row in table.rows):
+        return table
+    kept = [place for place in range(len(table.heads)) if place != places[0]]
+    return replace(
+        table,
+        heads=[table.heads[place] for place in kept],
+        labels=table.labels - 1,
+        rows=[[row[place] for place in kept] for row in table.rows],
+    )
 
 
 def _first_columns(table: Table) -> Table:

@@ -57,7 +57,7 @@ class ArrayRates:
 
 
 def array_rates(material: Material) -> Iterator[ArrayRates]:
-    """Yield every question about promises that has an answer."""
+    """Yield every question about array efficiency that has an answer."""
     for analysis in material.study.analysis:
         if analysis.kind == "array_efficiency":
             for source in material.sources:

@@ -77,7 +77,7 @@ class Source:
 
     @property
     def impossible(self) -> list[Record]:
-        """Runs of what cannot be done."""
+        """Runs of unsupported combinations."""
         return [record for record in self.records if record.is_unsupported]
 
     def complete_of(self, workload: str) -> list[Record]:

@@ -96,7 +96,7 @@ class Values:
             (r["result_set"], r["case_id"], r["stream"], r["operation"]): tuple(r[c] for c in columns)
             for r in table.to_dicts()
         }
-        # A rate that is kept, say, is told of a stream and not of its operations.
+        # A rate that is kept, say, is reported for a stream and not for its operations.
         self._only_of_streams = table["operation"].eq("all").all()
 
     def of(self, subject: Subject) -> tuple[float | None, float | None, float | None, int]:

@@ -2,7 +2,7 @@
 
 Each kind is a module with `check_possible()`, `build(devices, setup, name) -> Array`, `mounted(built, point)` for what
 can only be done once a file system is mounted, `state(built) -> facts`, `health(built) -> facts` (of these what a
-member that fails changes, cheap enough to be asked while a run goes on), and `remove(built)`. What a kind is about
+member that fails changes, cheap enough to be called during a run), and `remove(built)`. What a kind is about
 to make is in the journal first; `undo` takes apart what a killed iosonde has left, and touches a device only where it
 finds the name that it was given.
 """

@@ -41,7 +41,7 @@ _LOGS = (
 def now(name: str) -> dict[str, Any]:
     """Counters of the drive of that name, such as `nvme0n1`: `Health`, and `media` with the name of its log.
 
-    What it does not tell is missing, and `not_reported` says why there is no `media`.
+    What it does not report is missing, and `not_reported` says why there is no `media`.
     """
     try:
         with admin.opened(Path("/dev", name)) as drive:

@@ -26,7 +26,7 @@ _OCP_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
 
 
 class LogError(Exception):
-    """A page that is not what its number promises."""
+    """A page with another content than its number implies."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ def engine_name(given: Given) -> str:
 
 
 def chosen_engine(given: Given) -> engines.Engine:
-    """What stands for fio's engine here."""
+    """The backend that corresponds to fio's engine."""
     engine = engines.find(engine_name(given))
     if engine is None:
         given.fail(
@@ -28,7 +28,7 @@ def chosen_engine(given: Given) -> engines.Engine:
 
 
 def backend(given: Given, engine: engines.Engine, stream: dict[str, Any]) -> dict[str, Any]:
-    """fio registers neither files nor buffers unless it is told to."""
+    """fio registers neither files nor buffers unless an option says so."""
     if engine.backend != "uring":
         if given.flag("hipri"):
             given.note("hipri", why=f"the backend `{engine.backend}` does not poll", instead="completions interrupt")
