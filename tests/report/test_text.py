@@ -105,6 +105,7 @@ Target     /srv/test/iosonde.dat
 Measured   2026-01-02 03:00:00 UTC to 2026-01-02 03:00:13 UTC
 Runs       12 of 13 complete
 Profile    quick, 3 repeats
+Sessions   one; another session can differ by more than these intervals show
 Load       closed loop
 Intervals  95 % confidence intervals of the median of 3 repeats (Student's t;
            Student's t on logarithms)

@@ -133,7 +133,7 @@ def cells_of(
     """Return every case and metric that both systems have, control runs excluded."""
     if design.paired:
         baseline, contender = _complete_pairs(baseline, contender)
-    ours, theirs = (_without_service_time(_sessions(runs, metrics)) for runs in (baseline, contender))
+    ours, theirs = (_without_service_time(sessions_by_cell(runs, metrics)) for runs in (baseline, contender))
     unusable = {**_unusable(baseline, design, "baseline"), **_unusable(contender, design, "contender")}
     shared = [keys for keys in ours if keys in theirs]
     if design.paired:
@@ -221,7 +221,7 @@ def _median(sessions: Sessions) -> float:
     return float(np.exp(np.median(np.concatenate(list(sessions)))))
 
 
-def _sessions(runs: pl.DataFrame, metrics: Sequence[str]) -> dict[tuple[str, ...], Sessions]:
+def sessions_by_cell(runs: pl.DataFrame, metrics: Sequence[str]) -> dict[tuple[str, ...], Sessions]:
     """Return the logarithms of each cell's repeats, by session; values of zero have no ratio."""
     comparable = of_same_repeats(runs.filter(~pl.col("control")), across_result_sets=True)
     chosen = comparable.filter(pl.col("metric").is_in(metrics), pl.col("value") > 0)

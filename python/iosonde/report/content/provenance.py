@@ -24,6 +24,17 @@ class Facts:
     rows: Sequence[tuple[str, str]] = field(default_factory=tuple)
 
 
+ONE_SESSION = "one; another session can differ by more than these intervals show"
+
+
+def _sessions(source: Source, material: Material) -> str:
+    """Return what the intervals show of other sessions; nothing for simulated devices, which do not vary."""
+    count = next(len(group) for group in material.sessions if source in group)
+    if source.simulated:
+        return ""
+    return ONE_SESSION if count == 1 or material.paired_sets else f"one of {count} that are pooled in a table"
+
+
 def headline(source: Source, material: Material) -> list[tuple[str, str]]:
     """Return the main facts of a result set."""
     begin, end = _span(source)
@@ -36,6 +47,7 @@ def headline(source: Source, material: Material) -> list[tuple[str, str]]:
         ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
         ("Runs", _runs(source)),
         ("Profile", f"{source.plan.profile}, {counted(source.plan.repeats, 'repeat')}"),
+        ("Sessions", _sessions(source, material)),
         ("Load", loop_text(source.specs_by_case.values())),
         ("Intervals", intervals_of(material, sources=[source]) or "none: too few repeats"),
         *_prepared_at_a_glance(source),

@@ -16,6 +16,7 @@ from iosonde.report.content import arrays, simulated
 from iosonde.report.content.accounts import accounts_table
 from iosonde.report.content.answers import answer
 from iosonde.report.content.figure_tables import figure_table
+from iosonde.report.content.pooled_sessions import session_tables
 from iosonde.report.content.repeats import repeat_tables
 from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables
@@ -184,6 +185,7 @@ class Chapter:
     def detail_tables(self) -> list[Table]:
         """Searches, rounds, arrays, every case, and statistics of stores."""
         found = [
+            *session_tables(self.material),
             *repeat_tables(self.material),
             *search_tables(self.material),
             *round_tables(self.material),
