@@ -13,12 +13,14 @@ from command_line import Iosonde
 from fabricate import result_set, small_study
 
 from iosonde.errors import ResultsError
+from iosonde.findings.answer import trust_of
 from iosonde.library import index
 from iosonde.library.context import facts_of
 from iosonde.library.indexing import Index
 from iosonde.library.page import link, render, require_outside
 from iosonde.metrics.bulk import METRICS, bulk_metrics
 from iosonde.metrics.metrics import run_metrics
+from iosonde.regression.sessions import session_of
 from iosonde.results import ResultSet
 
 
@@ -81,6 +83,16 @@ def test_headlines_are_the_best_medians_of_what_the_study_asks(root: Path, index
         best = values.min() if "latency" in headline.metric else values.max()
         assert headline.value == pytest.approx(best)
     assert summary.headlines[0].case_id in summary.loads
+
+
+def test_sessions_and_trust_are_those_of_the_regression_check_and_the_report(root: Path, indexed: Index) -> None:
+    results = ResultSet.open(root / "a")
+    summary = next(each for each in indexed.summaries if each.path == "a")
+    expected = session_of(results, "").values
+    assert {(each.case_id, each.metric): each.mean_log for each in summary.cells} == {
+        key: pytest.approx(value.mean_log, rel=1e-12) for key, value in expected.items()
+    }
+    assert summary.trust == trust_of(results.metrics, results.runs).line
 
 
 def test_metrics_read_in_bulk_are_those_of_run_metrics(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,14 +106,23 @@ def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
     found = drift(metrics, metric="iops")
     if outcomes is None:
         return Trust(verdicts={}, runs=metrics["run_id"].n_unique(), incomplete=0, single=single, drift=found)
-    judged = outcomes["verdict"].drop_nulls()
-    possible = outcomes.filter(pl.col("failure").fill_null("") != UNSUPPORTED)
+    ended = outcomes.select("outcome", pl.col("failure", "verdict").fill_null("")).rows()
+    return trust_from(ended, single=single, drift=found)
+
+
+def trust_from(
+    ended: Sequence[tuple[str, str, str]], *, single: bool, drift: Drift | None, simulated: bool = False
+) -> Trust:
+    """Return how far runs can be trusted: of each its outcome, the code of its failure, and its verdict."""
+    possible = [(outcome, failure) for outcome, failure, _ in ended if failure != UNSUPPORTED]
+    counts = Counter(verdict for *_, verdict in ended)
     return Trust(
-        verdicts={kind: count for kind in KINDS if (count := int((judged == kind).sum()))},
+        verdicts={kind: counts[kind] for kind in KINDS if counts[kind]},
         runs=len(possible),
-        incomplete=int((possible["outcome"] != "complete").sum()),
+        incomplete=sum(outcome != "complete" for outcome, _ in possible),
         single=single,
-        drift=found,
+        drift=drift,
+        simulated=simulated,
     )
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 from pydantic import BaseModel, ConfigDict
 
-from iosonde.findings.answer import trust_of
+from iosonde.findings.answer import trust_from
+from iosonde.findings.drift import Drift, drift
 from iosonde.library import context
 from iosonde.metrics import wording
 from iosonde.metrics.bulk import METRICS, bulk_metrics
 from iosonde.metrics.registry import METRICS as REGISTRY
-from iosonde.metrics.scopes import overall
+from iosonde.metrics.scopes import of_same_repeats
+from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.plan import PREPARATION
-from iosonde.regression.sessions import session_values
+from iosonde.regression.sessions import named_loads, session_values
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.study.model import Study
@@ -90,21 +91,25 @@ class Summary(_Frozen):
 def summarise(result_sets: Mapping[str, ResultSet]) -> list[Summary]:
     """Return the summary of each result set, by its relative path; they share one pass over their tables."""
     metrics = bulk_metrics(result_sets).filter(pl.col("part") != PREPARATION)
-    by_set = metrics.partition_by("result_set", as_dict=True, include_key=True)
-    medians = _medians(metrics)
+    # A case of the same name in another result set is another case.
+    unique = metrics.with_columns(pl.format("{}\n{}", "result_set", name).alias(name) for name in ("run_id", "case_id"))
+    medians, cells = _medians(unique), _cells(unique, result_sets)
+    controls = metrics.filter(pl.col("control"), pl.col("metric") == "iops")
+    drifts = {str(path): drift(rows, metric="iops") for (path,), rows in controls.group_by("result_set")}
     return [
-        _summary(path, each, by_set.get((path,), metrics.clear()), medians.get(path, {}))
+        _summary(path, each, medians.get(path, {}), cells.get(path, []), drifts.get(path))
         for path, each in result_sets.items()
     ]
 
 
-def _summary(path: str, results: ResultSet, metrics: pl.DataFrame, medians: Medians) -> Summary:
+def _summary(
+    path: str, results: ResultSet, medians: Medians, cells: list[SessionCell], drifted: Drift | None
+) -> Summary:
     records = [record for record in results.records() if record.part != PREPARATION]
-    verdicts = {record.run_id: record.verdict.kind for record in records if record.verdict}
+    verdicts = [record.verdict.kind for record in records if record.verdict]
     study = Study.model_validate(results.plan.study)
     environment = context.environment_of(results.environments(), records)
-    values = session_values(metrics, verdicts)
-    cases = {record.case_id: record for record in records if not record.control}
+    loads, parameters = _cases(records, cells)
     return Summary(
         path=path,
         study=results.plan.study_name,
@@ -120,51 +125,81 @@ def _summary(path: str, results: ResultSet, metrics: pl.DataFrame, medians: Medi
         complete=sum(record.outcome == "complete" for record in records),
         runs=len({*(run.run_id for run in results.plan.runs), *(record.run_id for record in records)}),
         headlines=list(_headlines(study, medians)),
-        verdict=Counter(verdicts.values()).most_common(1)[0][0] if verdicts else "",
-        trust=_trust(metrics, records, simulated=results.simulated),
+        verdict=Counter(verdicts).most_common(1)[0][0] if verdicts else "",
+        trust=_trust(records, drifted, simulated=results.simulated),
         report=_report_in(results.directory),
         problems=results.problems,
         facts=context.facts_of(environment, records, results.plan.settings),
-        loads={
-            case_id: wording.case_words(record.parameters, record.levels, case_id) for case_id, record in cases.items()
-        },
-        parameters={case_id: context.checksum(record.parameters) for case_id, record in cases.items()},
-        cells=[
-            SessionCell(
-                case_id=case_id,
-                metric=metric,
-                mean_log=each.mean_log,
-                runs=each.runs,
-                run_variance=each.run_variance,
-                verdict=each.verdict,
-            )
-            for (case_id, metric), each in values.items()
-        ],
+        loads=loads,
+        parameters=parameters,
+        cells=cells,
     )
 
 
-def _trust(metrics: pl.DataFrame, records: Sequence[Record], *, simulated: bool) -> str:
-    outcomes = pl.DataFrame(
-        {
-            "outcome": [record.outcome for record in records],
-            "failure": [record.failure.code if record.failure else None for record in records],
-            "verdict": [record.verdict.kind if record.verdict else None for record in records],
-        },
-        schema={"outcome": pl.String, "failure": pl.String, "verdict": pl.String},
-    )
-    return replace(trust_of(metrics, outcomes), simulated=simulated).line
+def _cells(metrics: pl.DataFrame, result_sets: Mapping[str, ResultSet]) -> dict[str, list[SessionCell]]:
+    """Return the session values of every result set, all in one pass."""
+    verdicts = {
+        f"{path}\n{record.run_id}": record.verdict.kind
+        for path, results in result_sets.items()
+        for record in results.records()
+        if record.verdict
+    }
+    found: dict[str, list[SessionCell]] = {}
+    for (name, metric), each in session_values(metrics, verdicts).items():
+        path, _, case_id = name.rpartition("\n")
+        cell = SessionCell(
+            case_id=case_id,
+            metric=metric,
+            mean_log=each.mean_log,
+            runs=each.runs,
+            run_variance=each.run_variance,
+            verdict=each.verdict,
+        )
+        found.setdefault(path, []).append(cell)
+    return found
+
+
+def _cases(records: Sequence[Record], cells: Sequence[SessionCell]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the words for the load of each case, and a checksum of its parameters; a stream has those of its case."""
+    loads: dict[str, str] = {}
+    parameters: dict[str, str] = {}
+    for record in records:
+        if not record.control and record.case_id not in loads:
+            loads[record.case_id] = wording.case_words(record.parameters, record.levels, record.case_id)
+            parameters[record.case_id] = context.checksum(record.parameters)
+    for name in {cell.case_id for cell in cells} - loads.keys():
+        case_id, _, stream = name.rpartition(" (")
+        if case_id in loads:
+            loads[name] = f"{loads[case_id]} ({stream}"
+            parameters[name] = parameters[case_id]
+    return loads, parameters
+
+
+def _trust(records: Sequence[Record], drifted: Drift | None, *, simulated: bool) -> str:
+    ended = [
+        (
+            record.outcome,
+            record.failure.code if record.failure else "",
+            record.verdict.kind if record.verdict else "",
+        )
+        for record in records
+    ]
+    repeats = Counter(each.case_id for each in records if each.outcome == "complete" and not each.control)
+    single = bool(repeats) and max(repeats.values()) < MINIMUM_REPEATS
+    return trust_from(ended, single=single, drift=drifted, simulated=simulated).line
 
 
 def _medians(metrics: pl.DataFrame) -> Mapping[str, Medians]:
-    """Return the median of each metric and case of every result set."""
+    """Return the median of each metric and load of every result set."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     table = (
-        overall(metrics.filter(~pl.col("control")))
-        .group_by("result_set", "metric", "case_id", maintain_order=True)
+        named_loads(of_same_repeats(metrics.filter(~pl.col("control"))))
+        .group_by("load", "metric", maintain_order=True)
         .agg(pl.col("value").median())
     )
-    for path, metric, case_id, value in table.iter_rows():
-        found.setdefault(path, {}).setdefault(metric, {})[case_id] = value
+    for name, metric, value in table.iter_rows():
+        path, _, load = name.rpartition("\n")
+        found.setdefault(path, {}).setdefault(metric, {})[load] = value
     return found
 
 

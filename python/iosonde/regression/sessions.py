@@ -61,7 +61,7 @@ def session_of(result_set: ResultSet, name: str) -> Session:
     verdicts = {record.run_id: record.verdict.kind if record.verdict else "" for record in result_set.records()}
     runs = run_metrics(result_set)
     parameters = {case.case_id: case.parameters for case in result_set.known_cases() if not case.control}
-    loads = _named_loads(runs).filter(~pl.col("control")).select("case_id", "load").unique()
+    loads = named_loads(runs).filter(~pl.col("control")).select("case_id", "load").unique()
     return Session(
         name=name,
         values=session_values(runs, verdicts),
@@ -69,7 +69,7 @@ def session_of(result_set: ResultSet, name: str) -> Session:
     )
 
 
-def _named_loads(runs: pl.DataFrame) -> pl.DataFrame:
+def named_loads(runs: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of each load with its name, `load`: the case, and its stream where the case has several."""
     loads = each_load(runs)
     several = pl.col("stream").n_unique().over("case_id") > 1
@@ -79,7 +79,7 @@ def _named_loads(runs: pl.DataFrame) -> pl.DataFrame:
 
 def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[CellKey, SessionValue]:
     """Return the value of each cell from run metrics, control runs excluded."""
-    comparable = _named_loads(of_same_repeats(runs.filter(~pl.col("control"))))
+    comparable = named_loads(of_same_repeats(runs.filter(~pl.col("control"))))
     chosen = comparable.filter(pl.col("metric").is_in((*RATES, *LATENCIES)), pl.col("value") > 0)
     compared = _first_of(chosen, RATES).vstack(_first_of(chosen, LATENCIES))
     grouped = compared.group_by("load", "metric", maintain_order=True).agg(
