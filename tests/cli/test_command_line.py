@@ -65,7 +65,7 @@ def test_a_mistake_of_the_user_ends_with_1_and_an_error_without_a_traceback(ioso
     assert failed.stderr == snapshot("""\
 error: there is no study `quikc`
 
-hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; a file of your own is named by its path
+hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; name a file of your own by its path
 """)
 
 

@@ -46,7 +46,7 @@ precision = 0.1
 [[parts]]
 name = "curve"
 factors.load = [0.5, 1.0]
-found.rate = { part = "capacity" }
+derived.rate = { part = "capacity" }
 
 [profiles.quick]
 """
@@ -150,8 +150,8 @@ def test_a_record_that_was_made_on_another_way_does_not_count(whole: ResultSet, 
 
 def test_what_cannot_be_found_is_refused_with_its_place() -> None:
     for changed, what in (
-        (('part = "capacity"', 'part = "curve"'), "there is no part `curve` before `curve` that could find `rate`"),
-        (("found.rate", "found.span"), "`span` cannot be found"),
+        (('part = "capacity"', 'part = "curve"'), "there is no part `curve` before `curve` that could provide `rate`"),
+        (("derived.rate", "derived.span"), "`span` cannot be derived"),
         (("factors.load", "factors.rate"), "`rate` is a factor of the part `curve`, so nothing else can decide it"),
         (('over = "rate"', 'over = "reads.rate"'), "there is no stream `reads`"),
     ):

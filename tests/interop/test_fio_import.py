@@ -57,7 +57,7 @@ def test_a_study_holds_nothing_of_the_paths_and_commands_but_in_its_comments() -
     text = import_job_file(JOBS / "everything.fio", environment={}).text
     said = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     assert "/dev" not in said and "/bin" not in said
-    assert "# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study holds no paths" in text
+    assert "# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths" in text
 
 
 def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement() -> None:
@@ -65,7 +65,7 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 # Made from the fio job file `everything.fio` by `iosonde import fio`.
 #
 # Not carried over as it stood there (place, option: why; what happens instead):
-# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study holds no paths; `--target` names the file or
+# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths; `--target` names the file or
 #   directory when it is run
 # - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a job has one file; one range represents the 2 files
 # - everything.fio:6 [global] `iodepth=16`: `ioengine=sync` does one I/O at a time, in fio too; `queue_depth` is 1
@@ -75,7 +75,7 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 #   `verify` is `after` for all of them
 # - everything.fio:13 [global] `cpus_allowed=0-1`: fio lets every job run on any of these CPUs; job `i` is pinned to
 #   the `i`-th of them
-# - everything.fio:14 [global] `exec_prerun=/bin/true`: a study holds no commands; nothing is executed
+# - everything.fio:14 [global] `exec_prerun=/bin/true`: a study contains no commands; nothing is executed
 # - everything.fio:17 [backwards] `rw=read:-4k`: a stream cannot go backwards; it goes forwards, block after block
 # - everything.fio:21 [zones] `random_distribution=zoned:60/10:30/20:10/70`: `distribution` knows `uniform`, `zipfian`
 #   and two zones (`hot_cold`); offsets are uniform
@@ -170,8 +170,8 @@ def test_a_job_that_ends_with_its_target_is_given_a_length_and_that_is_said(tmp_
 #   duration=...` says
 # - job.fio:1 [a] it goes to the end of the target, whose size the study does not know; it addresses 1GiB; change it
 #   with `--set span=...`
-# - job.fio:2 [a] `filename=/dev/x`: a study holds no paths; `--target` names the file or directory when it is run
-# - job.fio:5 [b] `filename=y`: a study holds no paths; `--target` names the file or directory when it is run
+# - job.fio:2 [a] `filename=/dev/x`: a study contains no paths; `--target` names the file or directory when it is run
+# - job.fio:5 [b] `filename=y`: a study contains no paths; `--target` names the file or directory when it is run
 """)
 
 
@@ -491,7 +491,7 @@ def test_the_command_writes_a_new_file_and_says_what_is_missing(iosonde: Iosonde
 converted `JOBS/phases.fio` to the study `phases` in `made.toml`
 
 not carried over (place, option: reason; what happens instead):
-- phases.fio:6 [global] `filename=data`: a study holds no paths; `--target`
+- phases.fio:6 [global] `filename=data`: a study contains no paths; `--target`
   names the file or directory when it is run
 
 next: iosonde plan made.toml --target PATH

@@ -9,7 +9,7 @@ import pytest
 
 from iosonde.storage.nvme.format import can_format
 
-NO_SUCH_LOG = "has no log page of what it writes to its media"
+NO_SUCH_LOG = "has no log page with media writes"
 """What QEMU's drive is: it has the SMART log, and none that counts its media."""
 
 

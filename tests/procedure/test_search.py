@@ -136,7 +136,7 @@ def test_every_run_of_a_search_has_a_seed_of_its_own() -> None:
     ("search", "what"),
     [
         ({"over": "block_size"}, "a search over `block_size` is not known"),
-        ({"between": [100, 100]}, "a search between 100 and 100 has nothing to try"),
+        ({"between": [100, 100]}, "a search between 100 and 100 has no values to try"),
         ({"between": [0, 100]}, "`rate` cannot be `0`: it must be above 0"),
         ({"between": [1, "100M"]}, "a rate of 1e+08 per second is beyond what can be timed, 10,000,000"),
         ({"between": [0.01, 100]}, "a rate of 0.01 per second starts nothing within `duration`"),

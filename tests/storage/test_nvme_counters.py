@@ -53,13 +53,13 @@ def test_a_log_that_is_not_there_is_asked_for_once(ask: Ask) -> None:
     first, second = ask(drive), ask(drive)
     assert first == second
     assert first["percentage_used"] == 4
-    assert first["not_reported"] == "`nvme0n1` has no log page of what it writes to its media (OCP's C0h, 22h, 09h)"
+    assert first["not_reported"] == "`nvme0n1` has no log page with media writes (OCP's C0h, 22h, 09h)"
     assert [identifier for identifier, _ in drive.asked] == [0x02, 0xC0, 0x02]
 
 
 def test_a_page_of_the_vendor_s_own_is_told_of(ask: Ask) -> None:
     told = ask(FakeDrive({0x02: health(), 0xC0: extended(written=1, guid=bytes(16))}.get))
-    assert told["not_reported"] == "`nvme0n1`: its log page C0h is of the vendor's own kind, and not OCP's"
+    assert told["not_reported"] == "`nvme0n1`: its log page C0h is vendor-specific, not OCP's"
 
 
 def test_what_is_no_nvme_drive_or_not_to_be_opened_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_what_is_no_nvme_drive_or_not_to_be_opened_says_so(monkeypatch: pytest.M
         yield
 
     monkeypatch.setattr(admin, "opened", refused)
-    assert counters.now("nvme0n1") == {"not_reported": "`nvme0n1` may not be asked for its log pages by this user"}
+    assert counters.now("nvme0n1") == {"not_reported": "`nvme0n1` does not allow this user to read its log pages"}
 
 
 def test_a_drive_that_fails_is_no_drive_without_the_log(ask: Ask) -> None:

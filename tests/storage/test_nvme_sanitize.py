@@ -112,7 +112,7 @@ def test_it_waits_for_the_end_and_tells_how_far_it_is(kernel: Kernel) -> None:
 
 def test_a_drive_that_fails_is_told_to_work_again_and_the_error_says_so(kernel: Kernel) -> None:
     kernel.states = [(IN_PROGRESS, 0), (FAILED, 100)]
-    with pytest.raises(OSError, match="the drive says of its sanitize: failed"):
+    with pytest.raises(OSError, match="the drive reports about its sanitize operation: failed"):
         sanitize(DEVICE, lambda _: None, poll_s=0)
     actions = [COMMAND.unpack(command)[10] for command in kernel.sanitized]
     assert actions == [2 | 1 << 3, 1]

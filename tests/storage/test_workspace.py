@@ -169,7 +169,7 @@ def test_a_file_that_somebody_put_in_the_place_of_ours_is_neither_used_nor_remov
     (own / "data").write_text("precious")
     with pytest.raises(TargetError, match="is not what iosonde created there"):
         provision(plan.runs[0].spec)
-    with pytest.raises(TargetError, match="contains what iosonde did not create, which was not removed: `data`"):
+    with pytest.raises(TargetError, match="contains files that iosonde did not create and did not remove: `data`"):
         restore(plan)
     assert (own / "data").read_text() == "precious"
 

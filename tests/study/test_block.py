@@ -165,14 +165,14 @@ hint: write it like `0-3`, or as a list of numbers\
 
 hint: write it like `10k`\
 """,
-            "`rate` is wrong: `0/1s` holds no rate above 0",
+            "`rate` is wrong: `0/1s` contains no rate above 0",
             "`rate` cannot be `100/0s:200/1s`: it must be above 0",
             """\
 `active` is wrong: `10s` is not a part of the measurement
 
 hint: write it like `10s-20s`, `10s-` for the rest, or `0s-5s every 15s`\
 """,
-            "`active` is wrong: `3s-2s` ends before it begins",
+            "`active` is wrong: `3s-2s` ends before it starts",
             "`registered_files` cannot be `perhaps`: it should be a valid boolean",
         ]
     )

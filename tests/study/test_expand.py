@@ -227,7 +227,7 @@ def test_a_study_without_cases_is_refused() -> None:
     ) == snapshot("""\
 the study `mine` has no cases
 
-hint: every combination of levels is excluded: look at `exclude`, and at what `--set` leaves\
+hint: every combination of levels is excluded: check `exclude` and `--set`\
 """)
 
 

@@ -257,16 +257,16 @@ there is no reference `publshed`
 hint: did you mean `published`?\
 """,
             """\
-there are no published figures `davidovic2019.csv`
+there are no published values `davidovic2019.csv`
   at `references[published].csv`, line 39 of `mine.toml`
 
-hint: `csv` names a file in `reference/`; a study holds no paths\
+hint: `csv` names a file in `reference/`; a study contains no paths\
 """,
             """\
-there are no published figures `../secrets.csv`
+there are no published values `../secrets.csv`
   at `references[published].csv`, line 39 of `mine.toml`
 
-hint: `csv` names a file in `reference/`; a study holds no paths\
+hint: `csv` names a file in `reference/`; a study contains no paths\
 """,
             """\
 there is no factor `direction`
@@ -367,12 +367,12 @@ def test_a_study_that_does_not_exist_is_said_with_the_nearest_one(tmp_path: Path
             """\
 there is no study `quikc`
 
-hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; a file of your own is named by its path\
+hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; name a file of your own by its path\
 """,
             """\
 there is no study `zzz`
 
-hint: `iosonde list` shows those that come with iosonde; a file of your own is named by its path\
+hint: `iosonde list` shows those that come with iosonde; name a file of your own by its path\
 """,
             "cannot read the study `DIR/mine.toml`: No such file or directory",
             "cannot read the study `DIR/binary.toml`: it is not UTF-8 text",

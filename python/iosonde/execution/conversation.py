@@ -184,7 +184,7 @@ def _checked_result(event: ResultEvent) -> dict[str, Any]:
     if event["outcome"] not in ("complete", "stopped"):
         raise ValueError(f"`{event['outcome']}` is not an outcome")
     if event["begin_ns"] > event["end_ns"]:
-        raise ValueError("the measurement ends before it begins")
+        raise ValueError("the measurement ends before it starts")
     needed = [(job["stream"], job["job"], job["usage"]) for job in event["jobs"]]
     return _recorded(event, *needed)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import polars as pl
 
 from iosonde.findings.drift import Drift, drift
-from iosonde.findings.finding import TOPICS, Finding, Topic
+from iosonde.findings.finding import TOPICS, Finding
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.results.schema import UNSUPPORTED
@@ -90,13 +89,6 @@ class Answer:
     def findings(self) -> list[Finding]:
         """All findings, those of the answer first."""
         return [*self.summary, *self.rest]
-
-    @cached_property
-    def topics(self) -> list[tuple[Topic, str, list[Finding]]]:
-        """The other findings by topic: topic, heading, findings."""
-        grouped = [(topic, title, [each for each in self.rest if each.topic == topic])
-                   for topic, title in TOPICS.items()]  # fmt: skip
-        return [group for group in grouped if group[2]]
 
 
 def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:

@@ -139,12 +139,6 @@ class Loads:
         }
         return [name for name in ("block_size", "access", "io_mode") if name not in sets or name in self.quantities]
 
-    def quantities_words(self, row: Row) -> str:
-        """Name the quantities of a row, with a preposition: ` with 4 KiB blocks and queue depth 1`."""
-        if not self.quantities:
-            return ""
-        return f" with {wording.listing([wording.level_words(name, row[name]) for name in self.quantities])}"
-
     def together(
         self, loads: Sequence[tuple[dict[str, Any], list[Row]]], value: Callable[[Row], float]
     ) -> list[tuple[dict[str, Any], list[Row]]]:

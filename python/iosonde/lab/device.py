@@ -152,7 +152,7 @@ def _check(count: int, size_bytes: int) -> None:
     free = memory.available_bytes()
     if count * size_bytes > free:
         raise LabError(
-            f"no room for {count} x {format_bytes(size_bytes)}: the data of these devices is held in memory, and "
+            f"no room for {count} x {format_bytes(size_bytes)}: the data of these devices is kept in memory, and "
             f"{format_bytes(free)} are free",
             hint="name a smaller size, or fewer devices",
         )

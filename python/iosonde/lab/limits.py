@@ -30,7 +30,9 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in (("iops", self.iops), ("bandwidth", self.bandwidth)):
             if value is not None and value < 1:
-                raise LabError(f"a device of the lab cannot be held to {name} {value}", hint="name 1 or more, or none")
+                raise LabError(
+                    f"a device of the lab cannot be limited to {name} {value}", hint="name 1 or more, or none"
+                )
 
         if (self.burst_bandwidth is None) != (self.burst_length_s == 0):
             raise LabError("a burst of the lab needs both a rate and a length", hint="name both, or none")

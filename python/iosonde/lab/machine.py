@@ -141,16 +141,6 @@ class Machine:
         if self.exit_code is None:
             raise self._failed("ended without an exit code")
 
-    def waited_s(self) -> float:
-        """Seconds that QEMU's threads were ready to run and had no processor, so far: how starved the guest is."""
-        waited_ns = 0
-        for thread in Path(f"/proc/{self._qemu.pid}/task").glob("*/schedstat"):
-            try:
-                waited_ns += int(thread.read_text().split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-        return waited_ns / 1e9
-
     @property
     def _may_be_silent(self) -> bool:
         return self.is_ready and self.settings.silence_s is None

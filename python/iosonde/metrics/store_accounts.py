@@ -6,6 +6,8 @@ benchmark; of any other only the measurement counts, since what it began with ma
 
 from __future__ import annotations
 
+from typing import Literal
+
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
@@ -33,165 +35,113 @@ SECTOR_BYTES = 512
 
 _HANDED_OVER = pl.col("account_fs_outputs") * SECTOR_BYTES
 
+
+def _metric(
+    name: str,
+    title: str,
+    formula: str,
+    *,
+    unit: str = "",
+    better: Literal["higher", "lower", "neither"] = "lower",
+    expression: pl.Expr | None = None,
+) -> Metric:
+    return Metric(
+        name=name, title=title, unit=unit, formula=formula, better=better, kind="store", expression=expression
+    )
+
+
 LIST = (
-    Metric(
-        name="wall_seconds",
-        title="Wall time",
-        unit="s",
-        formula="real time of the account",
-        better="lower",
-        kind="store",
-        expression=pl.col("account_wall_ns") / 1e9,
+    _metric(
+        "wall_seconds", "Wall time", "real time of the account", unit="s", expression=pl.col("account_wall_ns") / 1e9
     ),
-    Metric(
-        name="user_seconds",
-        title="User time",
+    _metric(
+        "user_seconds",
+        "User time",
+        "user-mode CPU time of the account",
         unit="s",
-        formula="user-mode CPU time of the account",
-        better="lower",
-        kind="store",
         expression=pl.col("account_user_ns") / 1e9,
     ),
-    Metric(
-        name="system_seconds",
-        title="System time",
+    _metric(
+        "system_seconds",
+        "System time",
+        "kernel-mode CPU time of the account",
         unit="s",
-        formula="kernel-mode CPU time of the account",
-        better="lower",
-        kind="store",
         expression=pl.col("account_system_ns") / 1e9,
     ),
-    Metric(
-        name="cpu_percent",
-        title="CPU %",
-        unit="",
-        formula="100 x (user + system time) / wall time",
-        better="lower",
-        kind="store",
+    _metric(
+        "cpu_percent",
+        "CPU %",
+        "100 x (user + system time) / wall time",
         expression=over(100 * (pl.col("account_user_ns") + pl.col("account_system_ns")), "account_wall_ns"),
     ),
-    Metric(
-        name="voluntary_switches",
-        title="Voluntary switches",
-        unit="",
-        formula="voluntary context switches of the account",
-        better="lower",
-        kind="store",
+    _metric(
+        "voluntary_switches",
+        "Voluntary switches",
+        "voluntary context switches of the account",
         expression=pl.col("account_voluntary_switches"),
     ),
-    Metric(
-        name="involuntary_switches",
-        title="Involuntary switches",
-        unit="",
-        formula="involuntary context switches of the account",
-        better="lower",
-        kind="store",
+    _metric(
+        "involuntary_switches",
+        "Involuntary switches",
+        "involuntary context switches of the account",
         expression=pl.col("account_involuntary_switches"),
     ),
-    Metric(
-        name="fs_inputs",
-        title="File-system inputs",
-        unit="",
-        formula="file-system inputs of the account, in 512 bytes",
-        better="lower",
-        kind="store",
+    _metric(
+        "fs_inputs",
+        "File-system inputs",
+        "file-system inputs of the account, in 512 bytes",
         expression=pl.col("account_fs_inputs"),
     ),
-    Metric(
-        name="fs_outputs",
-        title="File-system outputs",
-        unit="",
-        formula="file-system outputs of the account, in 512 bytes",
-        better="lower",
-        kind="store",
+    _metric(
+        "fs_outputs",
+        "File-system outputs",
+        "file-system outputs of the account, in 512 bytes",
         expression=pl.col("account_fs_outputs"),
     ),
-    Metric(
-        name="fs_outputs_per_write",
-        title="File-system outputs per record written",
-        unit="",
-        formula="file-system outputs / records written",
-        better="lower",
-        kind="store",
+    _metric(
+        "fs_outputs_per_write",
+        "File-system outputs per record written",
+        "file-system outputs / records written",
         expression=over("account_fs_outputs", "write_count"),
     ),
-    Metric(
-        name="database_bytes",
-        title="Database size",
-        unit="B",
-        formula="bytes allocated to the database after it was closed",
-        better="lower",
-        kind="store",
-    ),
-    Metric(
-        name="space_amplification",
-        title="Space amplification",
-        unit="",
-        formula="database_bytes / bytes of all records",
-        better="lower",
-        kind="store",
+    _metric("database_bytes", "Database size", "bytes allocated to the database after it was closed", unit="B"),
+    _metric(
+        "space_amplification",
+        "Space amplification",
+        "database_bytes / bytes of all records",
         expression=over("database_bytes", "record_bytes"),
     ),
-    Metric(
-        name="store_write_amplification",
-        title="Store writes over application writes",
-        unit="",
-        formula="512 x file-system outputs / bytes the application wrote",
-        better="lower",
-        kind="store",
+    _metric(
+        "store_write_amplification",
+        "Store writes over application writes",
+        "512 x file-system outputs / bytes the application wrote",
         expression=over(_HANDED_OVER, "write_bytes"),
     ),
-    Metric(
-        name="file_system_write_amplification",
-        title="Device writes over store writes",
-        unit="",
-        formula="bytes the block device wrote / (512 x file-system outputs)",
-        better="lower",
-        kind="store",
+    _metric(
+        "file_system_write_amplification",
+        "Device writes over store writes",
+        "bytes the block device wrote / (512 x file-system outputs)",
         expression=over(pl.when(pl.col("write_bytes") > 0).then("device_write_bytes"), _HANDED_OVER),
     ),
-    Metric(
-        name="stalled_seconds",
-        title="Write stalls",
+    _metric(
+        "stalled_seconds",
+        "Write stalls",
+        "time for which the store says that it held writes back, summed over threads, at most until the end",
         unit="s",
-        formula="time for which the store says that it held writes back, summed over threads, at most until the end",
-        better="lower",
-        kind="store",
         expression=pl.col("stalled_ns") / 1e9,
     ),
-    Metric(
-        name="cached_percent_at_start",
-        title="Database in memory, %",
-        unit="",
-        formula="100 x bytes of the database in the page cache when the measurement began / database_bytes",
+    _metric(
+        "cached_percent_at_start",
+        "Database in memory, %",
+        "100 x bytes of the database in the page cache when the measurement began / database_bytes",
         better="neither",
-        kind="store",
         expression=over(100 * pl.col("cached_bytes_at_start"), "database_bytes"),
     ),
-    Metric(
-        name="values_checked",
-        title="Values checked",
-        unit="",
-        formula="values read and compared with what their keys demand",
-        better="neither",
-        kind="store",
+    _metric(
+        "values_checked", "Values checked", "values read and compared with what their keys demand", better="neither"
     ),
-    Metric(
-        name="values_missing",
-        title="Records missing",
-        unit="",
-        formula="records that were asked for and not found",
-        better="lower",
-        kind="store",
-    ),
-    Metric(
-        name="values_corrupted",
-        title="Values corrupted",
-        unit="",
-        formula="values that are not what their keys demand",
-        better="lower",
-        kind="store",
-    ),
+    _metric("values_missing", "Records missing", "records that were asked for and not found"),
+    _metric("values_corrupted", "Values corrupted", "values that are not what their keys demand"),
 )
 """Metrics of key-value runs, in the order of docs/metrics.md."""
 

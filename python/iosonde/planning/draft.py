@@ -69,7 +69,7 @@ def drafts_of(study: Study, stages: SetupTargets[Any]) -> list[Draft]:
     if not cases:
         raise StudyError(
             f"the study `{study.name}` has no cases",
-            hint="every combination of levels is excluded: look at `exclude`, and at what `--set` leaves",
+            hint="every combination of levels is excluded: check `exclude` and `--set`",
         )
     drafts = [_draft(study, part, levels, number, stages) for number, (part, levels) in enumerate(cases, start=1)]
     if study.control:
@@ -186,7 +186,7 @@ def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: S
         and not all(getattr(each, "round_length", None) for each in streams.values())
     ):
         error = StudyError(
-            "`until_steady` needs a `round_length`: by these rounds of its own a run is judged",
+            "`until_steady` needs a `round_length`: a run is judged by rounds of this length",
             hint='set `round_length = "60s"` in the measurement, a multiple of `interval`',
         )
         raise in_case(error, case_id, study)
@@ -196,7 +196,7 @@ def _check_fresh(setup: Setup | None, kind: str) -> None:
     """A target that is prepared once must not be created again before every run."""
     if setup and setup.fresh == "run" and kind == "rounds":
         raise StudyError(
-            '`fresh = "run"` would undo before every round what the rounds build on',
+            '`fresh = "run"` would discard the device state before every round',
             hint="set `fresh` to `case`: every case then has a setup of its own",
         )
 

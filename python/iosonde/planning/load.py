@@ -36,7 +36,7 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
             raise StudyError(
                 f"`{kind}` is for block I/O, and this is a study of {workloads.named(study.workload).TITLE}",
                 where=source.where("parts", index, kind),
-                hint="name the levels that are to be measured as a factor",
+                hint="name the levels to measure as a factor",
             )
         try:
             if kind:

@@ -63,15 +63,15 @@ def _check(name: str, source: Derived, part: Part, earlier: Mapping[str, Part]) 
     """Check that the parameter is a number, and that an earlier part can provide it."""
     if name.rpartition(".")[2] not in block.SCALABLE:
         listed = ", ".join(f"`{each}`" for each in block.SCALABLE)
-        raise StudyError(f"`{name}` cannot be found", hint=f"what can be is {listed}, of all streams or of one")
+        raise StudyError(f"`{name}` cannot be derived", hint=f"derive one of {listed}, of all streams or of one")
     if source.part not in earlier:
         raise StudyError(
-            f"there is no part `{source.part}` before `{part.name}` that could find `{name}`",
+            f"there is no part `{source.part}` before `{part.name}` that could provide `{name}`",
             hint=f"there are {', '.join(f'`{each}`' for each in earlier)}" if earlier else "it is the first part",
         )
     if not source.metric and not earlier[source.part].search:
         raise StudyError(
-            f"the part `{source.part}` does not search, so it finds nothing by itself",
+            f"the part `{source.part}` has no search, so it provides no value by itself",
             hint='name a metric, whose best value there is taken: `metric = "iops"`',
         )
 

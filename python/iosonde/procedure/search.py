@@ -262,7 +262,7 @@ def _settings(part: Part, study: Study) -> Settings:
     start = lowest if search.start is None else block.read_value(parameter, search.start)
     if not lowest < highest:
         raise StudyError(
-            f"a search between {level_text(lowest)} and {level_text(highest)} has nothing to try",
+            f"a search between {level_text(lowest)} and {level_text(highest)} has no values to try",
             hint="`between` is the lowest value and the highest",
         )
     if not lowest <= start <= highest:

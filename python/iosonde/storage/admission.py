@@ -168,7 +168,7 @@ def _shown(target: Any) -> str:
 
 def _refused(reason: str) -> TargetError:
     return TargetError(
-        "the plan of this result set names what its own target does not give; nothing was written",
+        "the plan of this result set names another target than its own; nothing was written",
         where=reason,
-        hint="the result set was edited, or made to harm; to measure here, run the study again with `iosonde run`",
+        hint="the result set was edited, perhaps with intent; to measure here, run the study again with `iosonde run`",
     )

@@ -57,7 +57,7 @@ def hierarchy() -> Hierarchy:
 def _writable(found: Hierarchy) -> Hierarchy:
     if not os.access(found.directory, os.W_OK):
         raise TargetError(
-            f"memory cannot be limited: you may not make control groups in `{found.directory}`",
+            f"memory cannot be limited: no permission to create control groups in `{found.directory}`",
             where="by the parameter `memory_limit`",
             hint="run as root, or measure without a limit with `--set memory_limit=none`",
         )

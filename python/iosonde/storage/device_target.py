@@ -359,7 +359,7 @@ def _check_unused(name: str, number: str, kernel: Kernel) -> None:
         raise TargetError(
             f"`{name}` came into use during the study: {found[0]}",
             where="; ".join(found[1:]),
-            hint="completed runs are kept; end that use, then continue with `iosonde resume DIR`",
+            hint="completed runs are kept; stop that use, then continue with `iosonde resume DIR`",
         )
 
 

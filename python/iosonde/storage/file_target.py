@@ -237,7 +237,7 @@ def check_unused(path: Path) -> None:
         )
     found = path.lstat()
     if identity_of(found) in Kernel().swap_files:
-        raise TargetError(f"`{path}` is active swap", hint=f"end that with `swapoff {path}`, or name another target")
+        raise TargetError(f"`{path}` is active swap", hint=f"disable it with `swapoff {path}`, or name another target")
     if found.st_nlink != 1:
         raise TargetError(
             f"`{path}` has {found.st_nlink} names (hard links), and writing to it would change the others",

@@ -109,7 +109,7 @@ def take_over(path: Path, *, keep: bool) -> bool:
     if entry.in_use and not entry.is_mine:
         raise TargetError(
             f"`{path}` is in use by another iosonde (process {entry.process})",
-            hint="wait until it has ended, or name another target",
+            hint="wait until it exits, or name another target",
         )
     identity = next(iter(_identities(path)), None)
     _write(replace(entry, owner=owner_of(os.getpid()), keep=keep, identity=identity))
@@ -204,7 +204,7 @@ def remove(path: Path) -> None:
         identity = entry.identity if entry.identity in _identities(path)[:1] else None
         foreign = own_directory.remove(path, identity, entry.files)
         if foreign:
-            raise OSError(f"it contains what iosonde did not create, which was not removed: {_listed(foreign)}")
+            raise OSError(f"it contains files that iosonde did not create and did not remove: {_listed(foreign)}")
     else:
         _remove_file(path)
     removed(path)

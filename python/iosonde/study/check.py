@@ -130,7 +130,7 @@ def _check_stages(part: Part, source: StudyFile, at: Keys, workload: Workload) -
         raise StudyError(
             f"the part `{part.name}` has neither rounds nor stages",
             where=source.where(*at, "rounds"),
-            hint="set `most` above 0, or list `stages`",
+            hint="set `max_rounds` above 0, or list `stages`",
         )
     for name in (STAGE, ROUND):
         if name in part.factors or name in part.rounds.factors:
@@ -182,9 +182,9 @@ def _check_references(study: Study, source: StudyFile) -> None:
         at: Keys = ("references", index)
         if "/" in reference.csv or not reference_file(reference.csv).is_file():
             raise StudyError(
-                f"there are no published figures `{reference.csv}`",
+                f"there are no published values `{reference.csv}`",
                 where=source.where(*at, "csv"),
-                hint="`csv` names a file in `reference/`; a study holds no paths",
+                hint="`csv` names a file in `reference/`; a study contains no paths",
             )
         for key, named in (("columns", reference.columns.values()), ("fixed", reference.fixed)):
             for factor in named:

@@ -57,7 +57,7 @@ def _unreadable(name: str, error: Exception) -> StudyError:
     guess = f"did you mean `{near[0]}`? " if near else ""
     return StudyError(
         f"there is no study `{name}`",
-        hint=f"{guess}`iosonde list` shows those that come with iosonde; a file of your own is named by its path",
+        hint=f"{guess}`iosonde list` shows those that come with iosonde; name a file of your own by its path",
     )
 
 

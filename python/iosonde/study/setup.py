@@ -63,7 +63,7 @@ def _read_journal(value: Any) -> Any:
 
 def _read_mount_options(value: Any) -> Any:
     if isinstance(value, str) and any(each.isspace() for each in value.strip()):
-        raise ValueError(f"`{value}` holds a space; mount options are separated by commas alone")
+        raise ValueError(f"`{value}` contains a space; mount options are separated by commas alone")
     return "" if value in ("none", "defaults") else value.strip() if isinstance(value, str) else value
 
 
@@ -76,21 +76,21 @@ class SetupParameters(BaseModel):
         None, description="How many of the target's devices: the first so many. Empty: one, or all for an array."
     )
     array: ArrayLevel | None = Field(None, description="RAID level over them; `single` is one device without an array.")
-    array_kind: ArrayKind | None = Field(None, description="What makes the array: Linux md, or a btrfs file system.")
+    array_kind: ArrayKind | None = Field(None, description="Implementation of the array: Linux md or btrfs.")
     chunk: Annotated[int | None, BeforeValidator(_read_chunk)] = Field(
-        None, description="Bytes that lie on one device before the next (512 KiB with md, always 64 KiB with btrfs)."
+        None, description="Bytes on one device before the next (512 KiB with md, always 64 KiB with btrfs)."
     )
     array_state: ArrayState | None = Field(
         None,
-        description="`synced` (the first synchronisation has ended), `clean` (assumed so, none is made), `degraded` "
+        description="`synced` (the first synchronisation has ended), `clean` (assumed, without one), `degraded` "
         "(members have failed), or `rebuilding` (a failed member is replaced while measuring).",
     )
     failed_members: Annotated[int | None, BeforeValidator(_read_count), Field(ge=0, le=256)] = Field(
         None, description="How many members have failed in a `degraded` or `rebuilding` array (1)."
     )
-    file_system: FileSystem | None = Field(None, description="Made fresh on top; `none` leaves the device raw.")
+    file_system: FileSystem | None = Field(None, description="Created on top; `none` leaves the device raw.")
     journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = Field(
-        None, description="ext4: with a journal, without one, or with one on a device of its own."
+        None, description="ext4: with a journal, without one, or with one on a separate device."
     )
     mount_options: Annotated[str | None, BeforeValidator(_read_mount_options)] = Field(
         None, description="Options of mount(8), separated by commas."

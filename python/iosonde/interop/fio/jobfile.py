@@ -77,7 +77,9 @@ def _lines(path: Path, *, depth: int, included_at: str = "") -> Iterator[_Line]:
             at = f"included in line {number} of `{path.name}`"
             if depth == _DEEPEST_INCLUDE:
                 raise StudyError(
-                    f"job files include each other more than {_DEEPEST_INCLUDE} deep", where=at, hint="is it a circle?"
+                    f"job files include each other more than {_DEEPEST_INCLUDE} deep",
+                    where=at,
+                    hint="remove the cycle of `include`",
                 )
             yield from _lines(path.parent / included[1].strip(), depth=depth + 1, included_at=at)
         elif text:
@@ -130,7 +132,7 @@ class _Reader:
         option, equals, value = (part.strip() for part in line.text.partition("="))
         if self._own is None:
             raise StudyError(
-                f"the option `{option}` stands before any section",
+                f"the option `{option}` is outside of any section",
                 where=f"line {line.number} of `{line.file}`",
                 hint="put `[global]` or the name of a job, such as `[reader]`, above it",
             )

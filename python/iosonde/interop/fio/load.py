@@ -84,7 +84,7 @@ def _check(text: str, path: Path) -> None:
 
 def _nothing(path: Path, sections: Sequence[jobfile.Section], notes: Notes) -> StudyError:
     if not sections:
-        return StudyError(f"the job file `{path}` has no jobs", hint="a job begins with its name, such as `[reader]`")
+        return StudyError(f"the job file `{path}` has no jobs", hint="a job starts with its name, such as `[reader]`")
     return StudyError(
         f"the job file `{path}` has no load that iosonde measures",
         where="\n  ".join(str(note) for note in notes if note.instead.endswith("left out")),

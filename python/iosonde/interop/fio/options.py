@@ -278,7 +278,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     *_dropped(
         "exec_prerun exec_postrun",
-        "a study holds no commands",
+        "a study contains no commands",
         "nothing is executed",
     ),
     *_dropped(

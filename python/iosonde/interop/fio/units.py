@@ -40,10 +40,10 @@ def size(text: str, *, kb_base: int) -> int:
     base = 1000 if bool(binary) == (kb_base == 1024) else 1024
     power = _PREFIXES.index(prefix.lower()) + 1 if prefix else 0
     if len(number) > _MOST_DIGITS:
-        raise ValueError(f"`{text[:_MOST_DIGITS]}...` is beyond 64 bits")
+        raise ValueError(f"`{text[:_MOST_DIGITS]}...` does not fit 64 bits")
     result: int = int(number, 0 if number.lower().startswith("0x") else 10) * base**power
     if result >= 1 << 63:
-        raise ValueError(f"`{text}` is beyond 64 bits")
+        raise ValueError(f"`{text}` does not fit 64 bits")
     return result
 
 

@@ -249,7 +249,7 @@ def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
     if simulated and measured:
         raise ResultsError(
             f"`{simulated[0].directory}` is simulated and `{measured[0].directory}` is measured",
-            where="in one report a reader could take the one for the other",
+            where="a reader of one report could confuse them",
             hint="add `--mix-simulated` (from Python `mix_simulated=True`) if you want both; each is marked then",
         )
 

@@ -163,7 +163,7 @@ def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
         if time.monotonic() - began > limit_s:
             raise TargetError(
                 f"the array did not synchronise within {limit_s:.0f} s",
-                hint="measure it without with `--set array_state=clean`, or see `/proc/mdstat`",
+                hint="skip it with `--set array_state=clean`, or see `/proc/mdstat`",
             )
         time.sleep(SYNC_POLL_S)
     with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ def _folder(node: Path) -> Path:
             if folder.is_dir():
                 return folder
         time.sleep(0.05)
-    raise TargetError(f"`{node}` did not appear", hint="the kernel log (`dmesg`) may say why")
+    raise TargetError(f"`{node}` did not appear", hint="see the kernel log (`dmesg`)")
 
 
 def _runs(node: Path) -> bool:

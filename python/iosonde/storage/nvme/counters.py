@@ -67,7 +67,7 @@ def _log_of(name: str, drive: admin.Drive) -> _Log | str:
 def _search(name: str, drive: admin.Drive) -> _Log | str:
     """The first log that the drive has, or why it has none."""
     group = _group(drive)
-    reason = f"`{name}` has no log page of what it writes to its media (OCP's C0h, 22h, 09h)"
+    reason = f"`{name}` has no log page with media writes (OCP's C0h, 22h, 09h)"
     for log in _LOGS:
         if log.of_group and not group:
             continue
@@ -96,6 +96,6 @@ def _group(drive: admin.Drive) -> int:
 
 def _reason(name: str, error: OSError | logs.LogError) -> str:
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
-        return f"`{name}` may not be asked for its log pages by this user"
+        return f"`{name}` does not allow this user to read its log pages"
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return said if f"`{name}`" in said else f"`{name}`: {said}"

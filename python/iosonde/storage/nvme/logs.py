@@ -104,7 +104,7 @@ def extended(page: bytes) -> Media:
     """
     _check_length(page, PAGE_BYTES)
     if page[496:512] != _OCP_GUID:
-        raise LogError("its log page C0h is of the vendor's own kind, and not OCP's")
+        raise LogError("its log page C0h is vendor-specific, not OCP's")
     return Media(written_bytes=_counter(page, 0), read_bytes=_counter(page, 16), step_bytes=1)
 
 

@@ -66,7 +66,7 @@ def _await_end(drive: admin.Drive, report: Callable[[str], None], poll_s: float)
     if status.state != "done":
         with suppress(OSError):
             drive.command(_SANITIZE, 0, cdw10=_EXIT_FAILURE_MODE, wait_ms=_ACCEPT_MS)
-        raise OSError(0, f"the drive says of its sanitize: {status.state}")
+        raise OSError(0, f"the drive reports about its sanitize operation: {status.state}")
 
 
 def _status(drive: admin.Drive) -> logs.Sanitize:

@@ -129,7 +129,7 @@ class DriveModel(_Part):
     title: str = Field(description="What it represents.")
     class_: str = Field("", alias="class", description="The class of devices.")
     capacity: Size = Field(description="What the host sees.")
-    sources: str = Field("", description="Where each figure comes from.")
+    sources: str = Field("", description="Source of each value.")
     media: Media
     translation: Translation
     buffer: Buffer
@@ -278,5 +278,5 @@ def _unknown(name: str, target: str) -> TargetError:
     return TargetError(
         f"there is no simulated drive `{name}`",
         where=f"by the target `{target}`",
-        hint=f"{guess}there are {', '.join(f'`{each}`' for each in known)}; a model of your own is named by its path",
+        hint=f"{guess}there are {', '.join(f'`{each}`' for each in known)}; name a model of your own by its path",
     )

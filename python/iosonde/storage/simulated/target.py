@@ -98,7 +98,7 @@ class SimulatedDriveTarget(Target):
         if needed > there * memory.SHARE:
             raise TargetError(
                 f"so much of `{self.name}` takes {format_bytes(needed)} of {format_bytes(there)} of memory",
-                hint=f"scale the drive down, which keeps its ratios: `sim:{self.model_name},capacity=16GiB`",
+                hint=f"scale the drive down, with the same ratios: `sim:{self.model_name},capacity=16GiB`",
             )
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
@@ -233,5 +233,5 @@ def _check_level(text: str, level: str, drives: int) -> None:
         raise TargetError(
             f"RAID {level} needs at least {LEVELS[level]} drives{even}, not {drives}",
             where=f"by the target `{text}`",
-            hint=f"say how many behind the model, as in {EXAMPLE}",
+            hint=f"write their number after the model, as in {EXAMPLE}",
         )

@@ -54,11 +54,11 @@ class BlockFields(BaseModel):
         4096, description="Size of an I/O, or a weighted mix such as `4KiB/70:64KiB/30` (weights)."
     )
     unaligned: Literal["refuse", "round_up"] = Field(
-        "refuse", description="Blocks whose size direct I/O of the target cannot do: refused, or rounded up."
+        "refuse", description="Block sizes that direct I/O of the target does not support: refused, or rounded up."
     )
     queue_depth: int = Field(1, ge=1, le=4096, description="I/Os in flight in each job (fio `iodepth`).")
     jobs: int = Field(1, ge=1, le=1024, description="Threads (fio `numjobs`).")
-    read_fraction: float = Field(1.0, ge=0, le=1, description="Share of reads; what remains is writes.")
+    read_fraction: float = Field(1.0, ge=0, le=1, description="Share of reads; the rest are writes.")
     trim_fraction: float = Field(0.0, ge=0, le=1, description="Share of trims (discard).")
     span: Annotated[int | str, BeforeValidator(notation.parse_span)] = Field(
         1 << 30,
@@ -107,11 +107,11 @@ class BlockFields(BaseModel):
     )
     payload: Literal["random", "zeros"] = Field(
         "random",
-        description="What is written: incompressible and different in every write, or zeros. `compression_ratio` and "
+        description="Data of writes: incompressible and different in every write, or zeros. `compression_ratio` and "
         "`duplicate_fraction` make random data reducible.",
     )
     compression_ratio: float = Field(
-        1.0, ge=1, le=32, description="How many times smaller zstd makes what is written, duplicates apart; 1 to 32."
+        1.0, ge=1, le=32, description="Compression ratio of the written data with zstd, duplicates left out; 1 to 32."
     )
     duplicate_fraction: float = Field(
         0.0, ge=0, le=0.99, description="Share of the 4 KiB blocks written that are copies of others; 0 to 0.99."
@@ -135,13 +135,13 @@ class BlockFields(BaseModel):
         0.0,
         ge=0,
         le=100,
-        description="Rounds: percent of the capacity that hold incompressible data before; they are the `span`.",
+        description="Rounds: percentage of the capacity filled with incompressible data first; it is the `span`.",
     )
     capacity: Size | None = Field(
         None, description="`fill`: what counts as the capacity; empty: the whole file system or simulated device."
     )
     precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none)] = Field(
-        None, description="Rounds: the span is written before in blocks of this size, as `precondition_access` says."
+        None, description="Rounds: block size in which the span is preconditioned, as `precondition_access` says."
     )
     precondition_access: Literal["sequential", "aging"] = Field(
         "sequential",

@@ -126,7 +126,7 @@ def _over_provisioning(target: Room) -> float:
         raise StudyError(
             "preconditioning in one pass needs the drive's `over_provisioning`",
             where="by the parameter `precondition_access`",
-            hint="say it, such as `--set over_provisioning=0.07`, or precondition with "
+            hint="set it, such as `--set over_provisioning=0.07`, or precondition with "
             "`--set precondition_access=sequential`",
         )
     return known

@@ -98,7 +98,7 @@ def _kind_and_numbers(value: Any, shapes: Mapping[str, tuple[str, ...]]) -> tupl
     try:
         return kind, [float(number) for number in numbers]
     except (TypeError, ValueError):
-        raise ValueError(f"`{value}` holds what is not a number") from None
+        raise ValueError(f"`{value}` contains a value that is not a number") from None
 
 
 def parse_rate_or_steps(value: Any) -> float | str:
@@ -107,7 +107,7 @@ def parse_rate_or_steps(value: Any) -> float | str:
         return not_zero(parse_rate(value))
     steps = rate_steps(value)
     if not any(rate for rate, _ in steps):
-        raise ValueError(f"`{value}` holds no rate above 0")
+        raise ValueError(f"`{value}` contains no rate above 0")
     return ":".join(f"{rate:g}/{compact_duration(length)}" for rate, length in steps)
 
 
@@ -132,13 +132,13 @@ def parse_active(value: Any) -> str | None:
         )
     begin, end = parse_duration(matched["begin"]), parse_duration(matched["end"]) if matched["end"] else None
     if end is not None and end <= begin:
-        raise ValueError(f"`{value}` ends before it begins")
+        raise ValueError(f"`{value}` ends before it starts")
     text = f"{compact_duration(begin)}-{'' if end is None else compact_duration(end)}"
     if not matched["every"]:
         return text
     every = parse_duration(matched["every"])
     if end is None or every < end - begin:
-        raise ValueError(f"`{value}` comes again before it is over; write it like `0s-5s every 15s`")
+        raise ValueError(f"`{value}` repeats before it ends; write it like `0s-5s every 15s`")
     return f"{text} every {compact_duration(every)}"
 
 

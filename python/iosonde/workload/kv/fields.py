@@ -35,10 +35,10 @@ class KvFields(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     store: Literal["lmdb", "rocksdb", "redb", "fjall", "null"] = Field(
-        "lmdb", description="Which store; `null` keeps nothing and shows what the harness costs."
+        "lmdb", description="Store; `null` stores nothing and shows the cost of the harness."
     )
     library: str | None = Field(
-        None, description="RocksDB: the shared library, by path or name; empty: the newest that the system has."
+        None, description="RocksDB: the shared library, by path or name; empty: the newest on the system."
     )
     lmdb: Options = Field(default_factory=dict, description="Options of LMDB by its own names, such as `mapsize`.")
     rocksdb: Options = Field(
@@ -46,26 +46,26 @@ class KvFields(BaseModel):
     )
     redb: Options = Field(default_factory=dict, description="Options of redb by its own names, such as `cache_size`.")
     fjall: Options = Field(default_factory=dict, description="Options of fjall by its own names, such as `cache_size`.")
-    phase: Phase = Field("readrandom", description="The load by name (table below); what is set beside it wins.")
+    phase: Phase = Field("readrandom", description="Load by name (table below); other parameters override it.")
     operations: Annotated[str | None, BeforeValidator(notation.parse_operations)] = Field(
         None,
-        description="What is done with a record, with weights, as `read/95:update/5`: `read`, `update`, `insert`, "
-        "`delete`, `scan`, `iterate`, `read_modify_write`; empty: as the phase has it.",
+        description="Operations with weights, such as `read/95:update/5`: `read`, `update`, `insert`, "
+        "`delete`, `scan`, `iterate`, `read_modify_write`; empty: from the phase.",
     )
     choice: Annotated[str | None, BeforeValidator(notation.parse_choice)] = Field(
         None,
-        description="Which record: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`, "
-        "`latest:THETA`; empty: as the phase has it.",
+        description="Choice of records: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`, "
+        "`latest:THETA`; empty: from the phase.",
     )
     direction: Literal["forward", "reverse"] | None = Field(
-        None, description="Direction of scans and iterators; empty: as the phase has it."
+        None, description="Direction of scans and iterators; empty: from the phase."
     )
     scan_records: Annotated[str, BeforeValidator(notation.parse_scan)] = Field(
-        "1..100", description="Records of a scan: a number, or a range of which each is as likely."
+        "1..100", description="Records per scan: a number, or a range with equal probabilities."
     )
-    jobs: int = Field(1, ge=1, le=1024, description="Threads; of `readwhilewriting` the readers.")
+    jobs: int = Field(1, ge=1, le=1024, description="Threads; of `readwhilewriting` only the readers.")
     write_rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
-        None, description="`readwhilewriting`: records per second of the one writer; empty: as fast as it goes."
+        None, description="`readwhilewriting`: records per second of the one writer; empty: as fast as possible."
     )
     write_arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed", description="`readwhilewriting`: `write_rate` as a limit (closed loop), or as an open loop."
@@ -78,7 +78,9 @@ class KvFields(BaseModel):
     rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
         None, description="Open loop: operations per second of all jobs together; closed loop: at most so many."
     )
-    background: bool = Field(False, description="The stream ends when all that are not in the background have.")
+    background: bool = Field(
+        False, description="The stream ends when all streams that are not in the background have ended."
+    )
     records: Count = Field(100_000, description="Records of the database; `80M` is 80 million.")
     key_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(8))] = Field(
         16, description="Size of a key: fixed, `16..32`, or a mix as `16/90:64/10`; at least 8 B."
@@ -90,13 +92,13 @@ class KvFields(BaseModel):
         0.5,
         gt=0,
         le=1,
-        description="Part of its size to which a value can be compressed, as in db_bench; 1: not at all.",
+        description="Compressed size of a value as a fraction of its size, as in db_bench; 1: incompressible.",
     )
     records_seed: int = Field(1, ge=0, description="Seed of the records' contents, the same for runs that share them.")
     database: Literal["empty", "loaded", "existing"] | None = Field(
         None,
         description="Before the measurement: no record, every record (a database that has them is kept), or "
-        "whatever is there; empty: as the phase has it.",
+        "whatever is there; empty: from the phase.",
     )
     reload: bool = Field(False, description="`loaded`: load again even if every record is there.")
     carry_over: bool = Field(
@@ -104,7 +106,7 @@ class KvFields(BaseModel):
         description="RocksDB and fjall: measure on the database as an earlier run's writes left it, with a warning, "
         "instead of loading it again.",
     )
-    load_order: Literal["sequential", "random"] = Field("sequential", description="Order of keys in which is loaded.")
+    load_order: Literal["sequential", "random"] = Field("sequential", description="Key order of the load.")
     load_batch: int = Field(1000, ge=1, le=10**6, description="Records in one transaction or batch of the load.")
     load_sync: bool = Field(False, description="Whether each batch of the load is durable before the next.")
     settle: bool = Field(False, description="After loading, wait until the store has done its background work.")
@@ -119,7 +121,7 @@ class KvFields(BaseModel):
         "machine's.",
     )
     log: Literal["with_data", "apart"] = Field(
-        "with_data", description="RocksDB: where the write-ahead log lies; `apart` is in `log_target`."
+        "with_data", description="RocksDB: where the write-ahead log is; `apart` is in `log_target`."
     )
     log_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
         None, description="RocksDB: directory on a second target for the log, named with `--set log_target=DIRECTORY`."

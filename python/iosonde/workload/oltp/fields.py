@@ -75,7 +75,7 @@ class OltpFields(BaseModel):
         "empty: the machine's.",
     )
     log: Literal["with_data", "apart"] = Field(
-        "with_data", description="Where the write-ahead log lies; `apart` is in `log_target`."
+        "with_data", description="Where the write-ahead log is; `apart` is in `log_target`."
     )
     log_target: Annotated[str | None, BeforeValidator(parse_path)] = Field(
         None, description="Directory on a second target for the log, named with `--set log_target=DIRECTORY`."

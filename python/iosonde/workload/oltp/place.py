@@ -52,7 +52,7 @@ def check_place(whole: OltpFields, target: Target) -> None:
     # Only here: what a study would take can be stated without a second target.
     if whole.log == "apart" and whole.log_target is None:
         raise StudyError(
-            "the log is to lie on a second target, and none is named",
+            "the log needs a second target, and none is named",
             where="by the parameter `log_target`",
             hint="name a directory on another device: `--set log_target=DIRECTORY`",
         )

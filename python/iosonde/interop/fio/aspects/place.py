@@ -64,7 +64,7 @@ def _files(given: Given) -> tuple[str, ...]:
     for name in ("filename", "directory"):
         if name in given and given.raw(name):
             given.note(
-                name, why="a study holds no paths", instead="`--target` names the file or directory when it is run"
+                name, why="a study contains no paths", instead="`--target` names the file or directory when it is run"
             )
     names = tuple(name for name in re.split(r"(?<!\\):", given.raw("filename")) if name)
     if len(names) > 1:
