@@ -65,8 +65,8 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 # Made from the fio job file `everything.fio` by `iosonde import fio`.
 #
 # Not carried over as it stood there (place, option: why; what happens instead):
-# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths; `--target` names the file or
-#   directory when it is run
+# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths; `--target` names the file
+#   or directory when it is run
 # - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a job has one file; one range represents the 2 files
 # - everything.fio:6 [global] `iodepth=16`: `ioengine=sync` does one I/O at a time, in fio too; `queue_depth` is 1
 # - everything.fio:10 [global] `thinktime=200`: a stream has no pauses; each I/O follows the one before; for a lower

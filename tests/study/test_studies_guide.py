@@ -70,7 +70,9 @@ def test_the_tables_of_views_and_analyses_are_complete() -> None:
 
 def test_every_key_that_a_reader_may_use_is_mentioned() -> None:
     for model in (View, Reference, Profile, Search, Derived):
-        assert [name for name in model.model_fields if not re.search(rf"\b{name}\b", GUIDE)] == []
+        # `repeats_until` is set by reading `repeats = "until"`, and no key of a study file.
+        keys = [name for name in model.model_fields if name != "repeats_until"]
+        assert [name for name in keys if not re.search(rf"\b{name}\b", GUIDE)] == []
 
 
 def parameter_table() -> str:
