@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// How long to wait between two attempts to connect to a server that is starting.
 const RETRY: Duration = Duration::from_millis(20);
+/// Shortest time after which a login counts as unanswered.
+const LOGIN: Duration = Duration::from_secs(2);
 
 /// A prepared statement of the connection that prepared it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,13 @@ pub struct Login {
     pub database: String,
     /// How long to retry while the server is starting.
     pub timeout: Duration,
+}
+
+impl Login {
+    /// How long a server may take to answer the login: one that speaks another protocol waits for the client.
+    fn login_timeout(&self) -> Duration {
+        self.timeout.max(LOGIN)
+    }
 }
 
 /// What a server says of itself when it is connected to.

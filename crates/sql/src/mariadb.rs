@@ -90,7 +90,9 @@ impl Mariadb {
             load: None,
             accepts_files: true,
         };
+        connection.socket.set_timeout(Some(login.login_timeout()))?;
         connection.authenticate(login)?;
+        connection.socket.set_timeout(None)?;
         Ok(connection)
     }
 

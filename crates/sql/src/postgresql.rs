@@ -59,8 +59,10 @@ impl Postgresql {
             answered: 0,
             statements: Vec::new(),
         };
+        connection.socket.set_timeout(Some(login.login_timeout()))?;
         connection.send_startup(login);
         connection.authenticate(login)?;
+        connection.socket.set_timeout(None)?;
         Ok(connection)
     }
 

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::error::{ErrorKind, SqlError};
 
@@ -61,6 +62,15 @@ impl Socket {
         })
     }
 
+    /// How long to wait for an answer; none for as long as it takes.
+    pub(crate) fn set_timeout(&self, timeout: Option<Duration>) -> Result<(), SqlError> {
+        let set = match &self.stream {
+            Stream::Unix(stream) => stream.set_read_timeout(timeout),
+            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
+        };
+        set.map_err(|error| SqlError::vanished(&error))
+    }
+
     /// Sends everything and empties the buffer.
     pub(crate) fn send(&mut self, bytes: &mut Vec<u8>) -> Result<(), SqlError> {
         let sent = match &mut self.stream {
@@ -86,6 +96,9 @@ impl Socket {
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(SqlError::protocol("the server does not answer the login"));
+                }
                 Err(error) => return Err(SqlError::vanished(&error)),
             }
         }

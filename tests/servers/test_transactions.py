@@ -1,0 +1,330 @@
+"""TPC-C and commits against real servers: loading, consistency, lost and kept commits, and errors.
+
+Each server is provisioned and loaded with one warehouse once; the tests share it in their order of definition.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from servers.conftest import KINDS, instance_in, reachable_directory
+
+from iosonde.servers.instance import Instance
+from iosonde.servers.server import Settings
+from iosonde.storage import journal
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
+
+SETTINGS: dict[str, Settings] = {
+    "postgresql": {"shared_buffers": "64MB", "max_connections": 20, "max_wal_size": "256MB"},
+    "mariadb": {"innodb_buffer_pool_size": "128M", "innodb_log_file_size": "64M", "max_connections": 20},
+}
+JsonObject = dict[str, Any]
+
+
+class Loaded:
+    """A server with one warehouse in the database `tpcc`."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.kind = instance.server.name
+
+    def server(self, **changes: Any) -> JsonObject:
+        socket = self.instance.server.socket_path(self.instance.place.socket)
+        return {
+            "kind": self.kind,
+            "address": {"kind": "unix", "path": str(socket)},
+            "user": self.instance.server.user,
+            "database": "tpcc",
+            "missing_database": "create",
+            "connect_timeout_ns": 10**9,
+        } | changes
+
+    def tpcc(self, *, server: JsonObject | None = None, before: bool = False, **changes: Any) -> JsonObject:
+        return {
+            "kind": "tpcc",
+            "server": server or self.server(),
+            "warehouses": 1,
+            "seed": 7,
+            "database": {"kind": "existing"},
+            "check": {"before": before, "after": True},
+        } | changes
+
+    def rows(self, sql: str) -> list[Any]:
+        connection = self.instance.connect("tpcc")
+        try:
+            return list(connection.rows(sql))
+        finally:
+            connection.close()
+
+
+def measurement(**changes: Any) -> JsonObject:
+    return {
+        "terminals": 4,
+        "home": "uniform",
+        "think": "none",
+        "arrival": {"kind": "closed"},
+        "mix": "deck",
+        "isolation": "read_committed",
+        "retries": 20,
+        "pipelining": False,
+        "ramp_ns": 0,
+        "duration_ns": 10**9,
+        "interval_ns": 5 * 10**8,
+        "server_loss": "fail",
+    } | changes
+
+
+def run(workload: JsonObject, **environment: str) -> list[JsonObject]:
+    """The engine's events; no password is found unless the test gives one."""
+    spec = {"protocol": 1, "run_id": "test", "seed": 1, "workload": workload}
+    done = subprocess.run(
+        [real_engine()],
+        input=json.dumps(spec),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"HOME": "/nonexistent"} | environment,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def result(workload: JsonObject) -> JsonObject:
+    last = run(workload)[-1]
+    assert last["event"] == "result", last
+    return last
+
+
+def failure(workload: JsonObject, **environment: str) -> JsonObject:
+    last = run(workload, **environment)[-1]
+    assert last["event"] == "error", last
+    assert last["hint"]
+    assert last["context"]
+    return last
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def loaded(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    base = reachable_directory()
+    monkey = pytest.MonkeyPatch()
+    monkey.setenv("XDG_STATE_HOME", str(base / "state"))
+    try:
+        instance = instance_in(base, request.param, SETTINGS[request.param])
+        instance.provision()
+        instance.start()
+        server = Loaded(instance)
+        spec = server.tpcc(before=True, database={"kind": "loaded", "reload": False, "jobs": 2})
+        done = result(spec)
+        assert done["oltp"]["load"]["rows"] > 590_000
+        assert [each["violations"] for each in done["oltp"]["consistency"][0]["conditions"]] == [0] * 12
+        yield server
+        instance.remove()
+        if journal.find(base):
+            journal.remove(base)
+    finally:
+        monkey.undo()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def test_a_complete_database_is_kept(loaded: Loaded) -> None:
+    done = result(loaded.tpcc(database={"kind": "loaded", "reload": False, "jobs": 2}))
+    assert done["oltp"]["load"]["kept"]
+
+
+@pytest.mark.parametrize("pipelining", [False, True])
+def test_the_conditions_hold_after_a_run_and_its_orders_are_found(
+    loaded: Loaded, pipelining: bool, tmp_path: Path
+) -> None:
+    before = int(loaded.rows("SELECT SUM(d_next_o_id) FROM district")[0][0])
+    log = {"directory": str(tmp_path)}
+    done = result(loaded.tpcc(measurement=measurement(pipelining=pipelining, acknowledged=log)))
+    oltp = done["oltp"]
+    assert [each["violations"] for each in oltp["consistency"][-1]["conditions"]] == [0] * 12
+    added = int(loaded.rows("SELECT SUM(d_next_o_id) FROM district")[0][0]) - before
+    assert oltp["acknowledged"] == added > 0
+    counters = oltp["counters"]
+    assert (counters["round_trips"] < counters["statements"] / 2) == pipelining
+    found = result(loaded.tpcc(verify_acknowledged=str(tmp_path)))["oltp"]["durability"]
+    assert found == {"acknowledged": added, "lost": 0, "first_lost": []}
+
+
+def test_counts_of_intervals_jobs_and_transactions_agree(loaded: Loaded) -> None:
+    events = run(loaded.tpcc(measurement=measurement(arrival={"kind": "poisson", "rate": 40.0})))
+    done = events[-1]
+    operations = [
+        operation
+        for event in events
+        if event["event"] == "interval"
+        for stream in event["streams"]
+        for operation in stream["operations"]
+    ]
+    for each in done["oltp"]["transactions"]:
+        counted = sum(found["count"] for found in operations if found["operation"] == each["operation"])
+        assert counted == each["completed"]
+    assert sum(job["operations"] for job in done["jobs"]) == sum(found["count"] for found in operations)
+    assert all(found["response_latency"]["count"] == found["count"] for found in operations)
+
+
+def test_conflicts_are_counted_and_repeated(loaded: Loaded) -> None:
+    oltp = result(loaded.tpcc(measurement=measurement(isolation="serializable", terminals=8)))["oltp"]
+    aborted = sum(
+        each["serialization_failures"] + each["deadlocks"] + each["lock_timeouts"] for each in oltp["transactions"]
+    )
+    assert aborted > 0
+    assert oltp["counters"]["aborted_attempts"] >= aborted
+    assert [each["violations"] for each in oltp["consistency"][-1]["conditions"]] == [0] * 12
+
+
+def test_acknowledged_orders_survive_the_death_of_the_server(loaded: Loaded, tmp_path: Path) -> None:
+    def kill() -> None:
+        while not any(path.stat().st_size > 160 for path in tmp_path.glob("*.acked")):
+            time.sleep(0.02)
+        loaded.instance.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    log = {"directory": str(tmp_path)}
+    load = measurement(duration_ns=60 * 10**9, acknowledged=log, server_loss="end")
+    events = run(loaded.tpcc(measurement=load))
+    killer.join()
+    done = events[-1]["oltp"]
+    assert done["server_vanished_ns"] > 0
+    assert "server_vanished" in [event["code"] for event in events if event["event"] == "warning"]
+    loaded.instance.start()
+    again = result(loaded.tpcc(before=True, verify_acknowledged=str(tmp_path)))["oltp"]
+    assert again["durability"] == {"acknowledged": done["acknowledged"], "lost": 0, "first_lost": []}
+    warehouse, district, order = first_acknowledged(tmp_path)
+    loaded.rows(f"DELETE FROM order_line WHERE ol_w_id = {warehouse} AND ol_d_id = {district} AND ol_o_id = {order}")
+    lost = result(loaded.tpcc(verify_acknowledged=str(tmp_path)))["oltp"]["durability"]
+    assert lost["lost"] == 1
+    assert lost["first_lost"] == [f"{warehouse}/{district}/{order}"]
+
+
+def first_acknowledged(directory: Path) -> tuple[int, int, int]:
+    data = next(path for path in sorted(directory.glob("*.acked")) if path.stat().st_size > 16).read_bytes()[16:32]
+    return tuple(int.from_bytes(part, "little") for part in (data[:4], data[4:8], data[8:]))  # type: ignore[return-value]
+
+
+def test_a_server_that_dies_fails_the_run_unless_that_is_expected(loaded: Loaded, tmp_path: Path) -> None:
+    def kill() -> None:
+        while not any(path.stat().st_size > 16 for path in tmp_path.glob("*.acked")):
+            time.sleep(0.02)
+        os.kill(loaded.instance.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    load = measurement(duration_ns=60 * 10**9, acknowledged={"directory": str(tmp_path)})
+    found = failure(loaded.tpcc(measurement=load))
+    killer.join()
+    assert found["code"] == "server_vanished"
+    loaded.instance.kill()
+    loaded.instance.start()
+
+
+@pytest.mark.parametrize("operation", ["insert", "update"])
+def test_commits_are_acknowledged_and_found(loaded: Loaded, operation: str, tmp_path: Path) -> None:
+    workload = {
+        "kind": "commit",
+        "server": loaded.server(database="commits"),
+        "operation": operation,
+        "payload_bytes": 100,
+    }
+    load = {
+        "clients": 4,
+        "arrival": {"kind": "closed"},
+        "ramp_ns": 0,
+        "duration_ns": 5 * 10**8,
+        "interval_ns": 10**8,
+        "acknowledged": {"directory": str(tmp_path)},
+        "server_loss": "fail",
+    }
+    done = result(workload | {"measurement": load})["oltp"]
+    assert done["counters"]["statements"] == done["counters"]["round_trips"] >= done["transactions"][0]["completed"]
+    found = result(workload | {"verify_acknowledged": str(tmp_path)})["oltp"]["durability"]
+    assert found == {"acknowledged": done["acknowledged"], "lost": 0, "first_lost": []}
+
+
+def test_wrong_specs_and_servers_are_refused_with_a_reason(loaded: Loaded) -> None:
+    def code(workload: JsonObject, **environment: str) -> str:
+        return str(failure(workload, **environment)["code"])
+
+    nobody = {"kind": "unix", "path": "/nonexistent/socket"}
+    assert code(loaded.tpcc(server=loaded.server(address=nobody, connect_timeout_ns=0))) == "connection_refused"
+    assert code(loaded.tpcc(server=loaded.server(version_min="99"))) == "wrong_version"
+    other = {"postgresql": "mariadb", "mariadb": "postgresql"}[loaded.kind]
+    assert code(loaded.tpcc(server=loaded.server(kind=other))) == "unsupported"
+    assert code(loaded.tpcc(warehouses=2)) == "foreign_data"
+    assert code(loaded.tpcc(server=loaded.server(database="a;b"))) == "invalid_spec"
+    assert code(loaded.tpcc(measurement=measurement(terminals=40))) == "connection_limit"
+    think = measurement(think="standard", arrival={"kind": "constant", "rate": 1.0})
+    assert code(loaded.tpcc(measurement=think)) == "invalid_spec"
+
+
+def test_databases_of_others_are_refused(loaded: Loaded) -> None:
+    other = {
+        "postgresql": "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0",
+        "mariadb": "CHARACTER SET latin1",
+    }
+    loaded.rows(f"CREATE DATABASE latin {other[loaded.kind]}")
+    database = {"kind": "loaded", "reload": True, "jobs": 1}
+    found = failure(loaded.tpcc(server=loaded.server(database="latin"), database=database))
+    assert found["code"] == "wrong_encoding"
+    result({"kind": "commit", "server": loaded.server(database="theirs"), "operation": "insert", "payload_bytes": 1})
+    connection = loaded.instance.connect("theirs")
+    connection.rows("CREATE TABLE precious (a INT)")
+    connection.close()
+    found = failure(loaded.tpcc(server=loaded.server(database="theirs"), database=database))
+    assert found["code"] == "foreign_data"
+    assert "`precious`" in found["message"]
+
+
+def test_passwords_come_from_the_environment_and_are_in_no_event(loaded: Loaded) -> None:
+    variable = demand_password(loaded)
+    server = loaded.server(user="secretive")
+    assert failure(loaded.tpcc(server=server))["code"] == "authentication"
+    assert failure(loaded.tpcc(server=server), **{variable: "wrong"})["code"] == "authentication"
+    events = run(loaded.tpcc(server=server), **{variable: "a secret"})
+    assert events[-1]["event"] == "result"
+    assert "a secret" not in json.dumps(events)
+
+
+def demand_password(loaded: Loaded) -> str:
+    """A user `secretive` with a password; the variable that clients of the server read it from."""
+    if loaded.kind == "mariadb":
+        loaded.rows("CREATE USER secretive IDENTIFIED BY 'a secret'")
+        loaded.rows("GRANT ALL ON *.* TO secretive")
+        return "MYSQL_PWD"
+    loaded.rows("CREATE ROLE secretive LOGIN SUPERUSER PASSWORD 'a secret'")
+    rules = Path(loaded.rows("SHOW hba_file")[0][0])
+    rules.write_text("local all secretive scram-sha-256\n" + rules.read_text())
+    loaded.rows("SELECT pg_reload_conf()")
+    deadline = time.monotonic() + 10
+    while failure_or_result(loaded) != "error" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return "PGPASSWORD"
+
+
+def failure_or_result(loaded: Loaded) -> str:
+    return str(run(loaded.tpcc(server=loaded.server(user="secretive")))[-1]["event"])
+
+
+def test_a_violated_condition_fails_the_run_and_is_named(loaded: Loaded) -> None:
+    loaded.rows("UPDATE warehouse SET w_ytd = w_ytd + 1")
+    events = run(loaded.tpcc(before=True))
+    assert events[-1]["code"] == "inconsistent"
+    assert "3.3.2.1 " in events[-1]["message"]
+    assert "3.3.2.8 " in events[-1]["message"]
+    checked = next(event for event in events if event["event"] == "consistency")
+    violated = {each["number"] for each in checked["conditions"] if each["violations"]}
+    assert {1, 8} <= violated
