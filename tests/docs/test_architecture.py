@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from iosonde.findings import findings
+from iosonde.metrics import tables
+from iosonde.metrics.registry import METRICS
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
+from iosonde.study.model import AnalysisKind
+from iosonde.workload import Name, named
+from iosonde.workload.interface import Workload
+from iosonde.workload.kv.fields import STORES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()
@@ -61,3 +69,52 @@ def test_the_example_study_expands() -> None:
     (text,) = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     plan = expand(parse(text), open_target("null:2GiB"), profile="quick")
     assert len(plan.runs) == 12
+
+
+# Worked examples: each names the places of one addition. What is registered there is compared with what exists.
+
+
+def example(heading: str) -> str:
+    """The text of a worked example."""
+    found = re.search(rf"^### {heading}\n(.*?)(?=^### |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, f"no example `{heading}`"
+    return found[1]
+
+
+def test_a_metric_is_one_definition() -> None:
+    """Its name reaches SQL, exports and comparisons from the registry, and the page of metrics describes it."""
+    page = (ROOT / "docs/metrics.md").read_text()
+    assert "tests/metrics" in example("Add a metric")
+    assert set(METRICS) == set(tables.NAMES)
+    assert [name for name in METRICS if f"`{name}`" not in page] == []
+
+
+def test_a_question_is_one_file_and_its_name() -> None:
+    assert "`findings/`" in example("Add a question")
+    assert set(get_args(AnalysisKind)) == set(findings._QUESTIONS)
+    modules = {find.__module__ for find in findings._QUESTIONS.values()}
+    assert {module.rpartition(".")[0] for module in modules} == {"iosonde.findings"}
+    assert all((ROOT / "python" / f"{module.replace('.', '/')}.py").is_file() for module in modules)
+
+
+def test_a_store_is_one_crate_and_its_registrations() -> None:
+    assert "`crates/kv-NAME`" in example("Add a store")
+    arms = (ROOT / "crates/engine/src/stores.rs").read_text()
+    variants = (ROOT / "crates/protocol/src/kv.rs").read_text()
+    stores = set(STORES) - {"null"}
+    assert stores == {path.name.removeprefix("kv-") for path in (ROOT / "crates").glob("kv-*")}
+    for store in stores:
+        assert f"StoreKind::{store.capitalize()} =>" in arms, store
+        assert re.search(rf"^    {store.capitalize()}\b", variants, re.MULTILINE), store
+
+
+def test_a_workload_is_a_folder_and_a_variant() -> None:
+    assert "`interface.py`" in example("Add a workload")
+    spec = (ROOT / "crates/protocol/src/spec.rs").read_text()
+    (variants,) = re.findall(r"^pub enum Workload \{\n(.*?)^\}", spec, re.MULTILINE | re.DOTALL)
+    names = set(get_args(Name))
+    assert names == {name.lower() for name in re.findall(r"^    (\w+)\(", variants, re.MULTILINE)}
+    offered = {name for name in vars(Workload) if not name.startswith("_")} | set(Workload.__annotations__)
+    for name in names:
+        assert (ROOT / f"python/iosonde/workload/{name}/__init__.py").is_file()
+        assert {each for each in offered if not hasattr(named(name), each)} == set(), name
