@@ -58,7 +58,7 @@ pub(crate) fn run_on<D: VirtualDevice>(
         .streams
         .iter()
         .map(|stream| (stream.name.clone(), prepare::is_open_loop(stream)));
-    let mut collector = Collector::new(streams, workload.interval_ns);
+    let mut collector = Collector::new(streams, workload.interval_ns).with_ramp(workload.ramp.until_steady);
     let mut planned_jobs = Vec::new();
     for (number, planned) in prepare::plans(workload, seed, 0, &|_| 1)?.into_iter().enumerate() {
         let exchange = Exchange::new();
@@ -197,11 +197,15 @@ impl<D: VirtualDevice> Simulation<'_, D> {
 
     fn end_ramp_if_all_wait(&mut self, now_ns: u64) {
         if self.shared.measure_begin() > now_ns && self.shared.waiting() as usize == self.planned_jobs.len() {
-            self.shared.set_measure_begin(now_ns);
-            self.instants
-                .iter_mut()
-                .for_each(|instant| *instant = (*instant).min(now_ns));
+            self.end_ramp(now_ns);
         }
+    }
+
+    fn end_ramp(&mut self, now_ns: u64) {
+        self.shared.set_measure_begin(now_ns);
+        self.instants
+            .iter_mut()
+            .for_each(|instant| *instant = (*instant).min(now_ns));
     }
 
     fn look(&mut self, control: &mut Control, emit: &mut dyn FnMut(Event)) {
@@ -210,6 +214,14 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             .ready()
             .into_iter()
             .for_each(|interval| emit(Event::Interval(interval)));
+        let now_ns = self.device.borrow().now();
+        if now_ns >= self.shared.measure_begin() {
+            if let Some(warning) = self.collector.end_ramp() {
+                emit(Event::Warning(warning));
+            }
+        } else if self.collector.is_ramp_steady() {
+            self.end_ramp(now_ns);
+        }
         if control.is_stopped() && !self.shared.is_stopped() {
             self.shared.stop();
             self.everybody_acts();

@@ -133,6 +133,7 @@ fn any_workload() -> impl Strategy<Value = BlockWorkload> {
                 ramp: Ramp {
                     duration_ns: ramp_ns,
                     bytes: ramp_bytes,
+                    until_steady: None,
                 },
                 duration_ns,
                 interval_ns,

@@ -20,6 +20,7 @@ fn simulated(service: Service) -> BlockWorkload {
     workload.ramp = Ramp {
         duration_ns: 100_000_000,
         bytes: None,
+        until_steady: None,
     };
     workload.duration_ns = Some(5_000_000_000);
     workload.interval_ns = 1_000_000_000;
@@ -163,6 +164,7 @@ fn limits_hold_to_the_byte_and_the_operation() {
     workload.ramp = Ramp {
         duration_ns: 1_000_000_000,
         bytes: Some(1000 * 4096),
+        until_steady: None,
     };
     workload.streams[0].jobs = 3;
     workload.streams[0].limit_operations = Some(10_000);
@@ -192,6 +194,7 @@ fn one_server(service_ns: u64, arrival: Arrival, seconds: u64) -> BlockWorkload 
     workload.ramp = Ramp {
         duration_ns: 1_000_000_000,
         bytes: None,
+        until_steady: None,
     };
     workload.duration_ns = Some(seconds * 1_000_000_000);
     workload

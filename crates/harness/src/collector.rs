@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use iosonde_protocol::{
-    DeviceUsage, EngineStalls, Interval, Operation, OperationInterval, Phase, StreamInterval, Usage,
+    DeviceUsage, EngineStalls, Interval, Operation, OperationInterval, Phase, SteadyRamp, StreamInterval, Usage,
+    Warning,
 };
 
 use crate::heartbeat::Heartbeat;
+use crate::ramp::RampWatch;
 use crate::recorder::{Exchange, IntervalRecord, OperationRecord};
 
 /// Order of an interval in the run: ramp before measure, then by number.
@@ -39,6 +41,7 @@ pub struct Collector {
     noted: Option<Key>,
     awaits_usage: bool,
     heartbeat: Option<Heartbeat>,
+    ramp: Option<RampWatch>,
     emitted: Option<Key>,
     interval_ns: u64,
 }
@@ -68,6 +71,7 @@ impl Collector {
             noted: None,
             awaits_usage: false,
             heartbeat: None,
+            ramp: None,
             emitted: None,
             interval_ns,
         }
@@ -84,6 +88,23 @@ impl Collector {
     pub(crate) fn with_heartbeat(mut self, heartbeat: Heartbeat) -> Collector {
         self.heartbeat = Some(heartbeat);
         self
+    }
+
+    /// Judge whether the ramp is steady.
+    pub fn with_ramp(mut self, rule: Option<SteadyRamp>) -> Collector {
+        self.ramp = rule.map(|rule| RampWatch::new(rule, self.interval_ns));
+        self
+    }
+
+    /// Whether the ramp is to end, because it is steady.
+    pub fn is_ramp_steady(&self) -> bool {
+        self.ramp.as_ref().is_some_and(RampWatch::is_steady)
+    }
+
+    /// A warning if the ramp ended although it was to be steady and is not; asked once, at its end.
+    pub fn end_ramp(&mut self) -> Option<Warning> {
+        let ramp = self.ramp.take()?;
+        (!ramp.is_steady()).then(|| ramp.warning())
     }
 
     /// How long the engine did not run in a part of the run; nothing without a heartbeat.
@@ -136,6 +157,9 @@ impl Collector {
             self.fill_gap(key, &pending, &mut intervals);
             intervals.push(self.interval(key, &pending));
             self.emitted = Some(key);
+        }
+        if let Some(ramp) = &mut self.ramp {
+            intervals.iter().for_each(|interval| ramp.add(interval));
         }
         intervals
     }

@@ -11,6 +11,7 @@ mod execute;
 mod heartbeat;
 mod phases;
 mod pin;
+mod ramp;
 mod recorder;
 mod supervisor;
 

@@ -15,7 +15,7 @@ use iosonde_metrics::device::{self, DeviceWatch};
 use iosonde_metrics::kernel_threads;
 use iosonde_metrics::machine::{self, Machine};
 use iosonde_metrics::usage;
-use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, Usage};
+use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, SteadyRamp, Usage};
 
 use crate::collector::Collector;
 use crate::control::Control;
@@ -44,6 +44,8 @@ pub struct Supervision<'a> {
     pub ramp_ns: u64,
     /// Whether the ramp may end before that, because all jobs have issued their share.
     pub ramp_may_end_early: bool,
+    /// When the ramp ends before that, because the load is steady.
+    pub ramp_until_steady: Option<SteadyRamp>,
     /// Length of the measurement at most, in nanoseconds.
     pub duration_ns: Option<u64>,
     /// Length of an interval, in nanoseconds.
@@ -169,6 +171,7 @@ pub(crate) fn supervise<'a, T: Send>(
     let clock = supervision.clock;
     let mut collector = Collector::new(supervision.streams.into_iter(), supervision.interval_ns)
         .await_usage()
+        .with_ramp(supervision.ramp_until_steady)
         .with_heartbeat(Heartbeat::start(clock)?);
     thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -392,6 +395,9 @@ impl Controller<'_, '_> {
             let (process, devices) = self.sampler.sample();
             let last = (measure_begin_ns - 1).saturating_sub(self.sampler.grid.begin_ns) / self.interval_ns;
             self.collector.note_usage(Phase::Ramp, last, process, devices);
+            if let Some(warning) = self.collector.end_ramp() {
+                (self.emit)(Event::Warning(warning));
+            }
             self.sampler.begin_phase(Phase::Measure, measure_begin_ns);
             self.sampler.measure_kernel = kernel_threads::snapshot();
         }
@@ -417,6 +423,10 @@ impl Controller<'_, '_> {
         ready
             .into_iter()
             .for_each(|interval| (self.emit)(Event::Interval(interval)));
+        let now_ns = self.clock.now();
+        if self.collector.is_ramp_steady() && self.shared.measure_begin() > now_ns {
+            self.shared.set_measure_begin(now_ns);
+        }
     }
 
     fn next_boundary_ns(&self) -> u64 {
@@ -498,6 +508,7 @@ mod tests {
             shared: &shared,
             ramp_ns: 0,
             ramp_may_end_early: false,
+            ramp_until_steady: None,
             duration_ns: Some(1),
             interval_ns: 1_000_000,
             streams: vec![("main".to_owned(), false)],

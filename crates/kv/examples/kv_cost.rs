@@ -14,7 +14,7 @@ use iosonde_harness::Control;
 use iosonde_kv::{Contents, NullOpener, Run};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
-    Arrival, Coverage, Database, Direction, KvChoice, KvDistribution, KvOperation, KvShare, KvSize, KvStream,
+    Arrival, Coverage, Database, Direction, KeyOrder, KvChoice, KvDistribution, KvOperation, KvShare, KvSize, KvStream,
     KvWorkload, Observe, PageCache, Ramp, Records, Store, StoreKind, StoreTarget, Transition,
 };
 
@@ -79,6 +79,8 @@ fn workload(operation: KvOperation, value_bytes: u64) -> KvWorkload {
             key_bytes: KvSize::Fixed { bytes: 16 },
             value_bytes: KvSize::Fixed { bytes: value_bytes },
             value_compression_ratio: 1.0,
+            key_order: KeyOrder::Number,
+            fields: 1,
             seed: 1,
         },
         database: Database::Existing,

@@ -2,7 +2,8 @@
 
 use iosonde_load::error::{RATE_MAX, validate_arrival};
 use iosonde_protocol::{
-    Arrival, Coverage, Database, KvChoice, KvDistribution, KvOperation, KvSize, KvStream, KvWorkload, StoreKind,
+    Arrival, Coverage, Database, KvChoice, KvDistribution, KvOperation, KvSize, KvStream, KvWorkload, Records,
+    StoreKind,
 };
 
 use crate::error::KvError;
@@ -65,12 +66,27 @@ fn check_records(workload: &KvWorkload) -> Result<(), KvError> {
         "`records.value_bytes`",
         "values",
     )?;
+    check_fields(records)?;
     let ratio = records.value_compression_ratio;
     require(
         ratio > 0.0 && ratio <= 1.0,
         || format!("values that can be compressed to {ratio} of their size"),
         "`records.value_compression_ratio`",
         "use a fraction above 0 and up to 1",
+    )
+}
+
+fn check_fields(records: &Records) -> Result<(), KvError> {
+    let fields = u64::from(records.fields);
+    let fits = match records.value_bytes {
+        KvSize::Fixed { bytes } => fields > 0 && bytes % fields == 0 && bytes / fields >= HEADER_BYTES as u64,
+        _ => false,
+    };
+    require(
+        fields == 1 || fits,
+        || format!("values of {fields} fields"),
+        "`records.fields`",
+        format!("fields are of the same size, at least {HEADER_BYTES} bytes: use a fixed value size that they divide"),
     )
 }
 
@@ -129,6 +145,16 @@ fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), KvError>
         "use at least 1, and no more than `scan_records_max`",
     )?;
     check_batch(stream.batch, at("batch"))?;
+    let updates = stream
+        .operations
+        .iter()
+        .any(|share| share.operation == KvOperation::Update);
+    require(
+        workload.records.fields == 1 || stream.batch == 1 || !updates,
+        || format!("batches of {} updates of single fields", stream.batch),
+        at("batch"),
+        "an update of one field reads its record first: use 1",
+    )?;
     check_pace(stream, &at)?;
     check_ends(workload, stream, &at)
 }
@@ -173,7 +199,18 @@ fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> S
             at("choice"),
             "`each_once` goes with the distribution `uniform` only",
         )?;
-        if let KvDistribution::Zipfian { theta } | KvDistribution::Latest { theta } = distribution {
+        if let KvDistribution::ScrambledZipfian { key_space, .. } = distribution {
+            require(
+                key_space >= workload.records.count,
+                || format!("a key space of {key_space} for {} records", workload.records.count),
+                at("choice"),
+                "use at least the number of records",
+            )?;
+        }
+        if let KvDistribution::Zipfian { theta }
+        | KvDistribution::Latest { theta }
+        | KvDistribution::ScrambledZipfian { theta, .. } = distribution
+        {
             require(
                 theta > 0.0 && theta.is_finite(),
                 || format!("a skew of {theta}"),

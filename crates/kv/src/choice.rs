@@ -73,10 +73,22 @@ enum Visit {
         ranks: Zipf,
         places: Permutation,
     },
+    Scrambled {
+        ranks: Zipf,
+        key_space: u64,
+    },
     Latest {
         ranks: Zipf,
+        theta: f64,
+        /// Records that `ranks` covers.
+        covered: u64,
     },
 }
+
+/// Ranks of YCSB's scrambled Zipf distribution: far more than records, so that popularity does not depend on their number.
+const SCRAMBLED_RANKS: u64 = 10_000_000_000;
+/// New records that make the ranks of `latest` cover them, as a part of all.
+const LATEST_GROWTH: u64 = 256;
 
 impl Chooser {
     /// For job number `job` of a valid stream, which is number `stream_index` of the run, on `records`.
@@ -116,11 +128,29 @@ impl Chooser {
             } => order.apply(step(*begin, next, *end)),
             Visit::Uniform => self.rng.below(inserts.known()),
             Visit::Zipfian { ranks, places } => places.apply(ranks.next(&mut self.rng) - 1),
-            Visit::Latest { ranks } => {
+            Visit::Scrambled { ranks, key_space } => {
                 let known = inserts.known();
+                loop {
+                    let number = scattered(ranks.next(&mut self.rng) - 1) % *key_space;
+                    if number < known {
+                        return number;
+                    }
+                }
+            }
+            Visit::Latest { ranks, theta, covered } => {
+                let known = inserts.known();
+                if known - *covered > *covered / LATEST_GROWTH {
+                    (*ranks, *covered) = (Zipf::new(known, *theta), known);
+                }
                 known - ranks.next(&mut self.rng).min(known)
             }
         }
+    }
+
+    /// Which of so many fields is updated.
+    #[inline]
+    pub(crate) fn field(&mut self, fields: usize) -> usize {
+        self.rng.below(fields as u64) as usize
     }
 
     /// How many records a scan reads.
@@ -128,6 +158,15 @@ impl Chooser {
         let (min, span) = self.scan_records;
         min + if span > 1 { self.rng.below(span) } else { 0 }
     }
+}
+
+/// FNV-1a of the eight bytes of a rank, least significant first, as YCSB scatters ranks over its keys.
+#[inline]
+fn scattered(rank: u64) -> u64 {
+    let hash = rank.to_le_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash as i64).unsigned_abs()
 }
 
 #[inline]
@@ -172,8 +211,14 @@ fn visit(stream: &KvStream, stream_index: u64, job: u32, records: u64, seed: u64
                 ranks: Zipf::new(records, theta),
                 places: Permutation::new(records, &mut scatter),
             },
+            KvDistribution::ScrambledZipfian { theta, key_space } => Visit::Scrambled {
+                ranks: Zipf::new(SCRAMBLED_RANKS, theta),
+                key_space,
+            },
             KvDistribution::Latest { theta } => Visit::Latest {
                 ranks: Zipf::new(records, theta),
+                theta,
+                covered: records,
             },
         },
     }
@@ -237,6 +282,10 @@ mod tests {
             KvDistribution::Uniform,
             KvDistribution::Zipfian { theta: 0.99 },
             KvDistribution::Latest { theta: 0.99 },
+            KvDistribution::ScrambledZipfian {
+                theta: 0.99,
+                key_space: RECORDS,
+            },
         ] {
             let visited = chosen(random(Coverage::WithReplacement, distribution), 1, 0, 50_000);
             assert!(visited.iter().all(|number| *number < RECORDS));
@@ -260,6 +309,69 @@ mod tests {
         let after = newest(1500);
         for count in [before, after] {
             assert!((1100..1600).contains(&count), "13.4 % of 10000 expected, found {count}");
+        }
+    }
+
+    #[test]
+    fn latest_covers_a_key_space_that_has_grown_many_times() {
+        let inserts = Inserts::new(RECORDS, 1);
+        let latest = random(Coverage::WithReplacement, KvDistribution::Latest { theta: 0.5 });
+        let stream = KvStream {
+            choice: latest,
+            ..stream("test", KvOperation::Read)
+        };
+        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
+        inserts.completed(0, 9 * RECORDS);
+        let oldest = (0..10_000).filter(|_| chooser.record(&inserts) < RECORDS).count();
+        // Ranks above 9,000 of 10,000 with weight r^-0.5: 1 - sqrt(0.9) = 5.1 %.
+        assert!((400..640).contains(&oldest), "{oldest}");
+    }
+
+    /// In YCSB's own generator the popular records stay popular while others are inserted.
+    #[test]
+    fn scrambled_zipfian_keeps_its_popular_records_and_reaches_new_ones() {
+        let inserts = Inserts::new(RECORDS, 1);
+        let distribution = KvDistribution::ScrambledZipfian {
+            theta: 0.99,
+            key_space: 2 * RECORDS,
+        };
+        let stream = KvStream {
+            choice: random(Coverage::WithReplacement, distribution),
+            ..stream("test", KvOperation::Read)
+        };
+        let mut chooser = Chooser::new(&stream, 0, 0, RECORDS, 1);
+        let mut counts = |records: u64| {
+            let mut counts = vec![0_u32; 2 * RECORDS as usize];
+            (0..100_000).for_each(|_| counts[chooser.record(&inserts) as usize] += 1);
+            assert!(counts[records as usize..].iter().all(|count| *count == 0));
+            counts
+        };
+        let popular = |counts: &[u32]| {
+            let mut order: Vec<usize> = (0..RECORDS as usize).collect();
+            order.sort_unstable_by_key(|number| std::cmp::Reverse(counts[*number]));
+            order[..3].to_vec()
+        };
+        let before = counts(RECORDS);
+        inserts.completed(0, RECORDS);
+        let after = counts(2 * RECORDS);
+        assert_eq!(popular(&before), popular(&after));
+        let new: u32 = after[RECORDS as usize..].iter().sum();
+        assert!(new > 20_000, "{new} of 100000 went to new records");
+    }
+
+    /// Values of YCSB's `Utils.fnvhash64`, computed by hand from its definition.
+    #[test]
+    fn ranks_are_scattered_as_in_ycsb() {
+        let by_hand = |rank: u64| {
+            let mut hash: i64 = 0xCBF2_9CE4_8422_2325_u64 as i64;
+            for octet in 0..8 {
+                hash ^= ((rank >> (8 * octet)) & 0xff) as i64;
+                hash = hash.wrapping_mul(1_099_511_628_211);
+            }
+            hash.wrapping_abs() as u64
+        };
+        for rank in [0, 1, 2, 255, 256, 9_999_999_999] {
+            assert_eq!(scattered(rank), by_hand(rank), "{rank}");
         }
     }
 

@@ -72,6 +72,9 @@ pub(crate) struct Job<'a> {
     found_ns: u64,
     batch: Batch,
     key: Vec<u8>,
+    /// A record being updated, and its new field.
+    value: Vec<u8>,
+    field: Vec<u8>,
     pub(crate) tallies: Tallies,
     /// Number of the first record whose value was not right.
     pub(crate) first_corrupted: Option<u64>,
@@ -118,6 +121,8 @@ impl<'a> Job<'a> {
             found_ns: 0,
             batch: Batch::default(),
             key: Vec::new(),
+            value: Vec::new(),
+            field: Vec::new(),
             tallies: Tallies::default(),
             first_corrupted: None,
         }
@@ -192,6 +197,9 @@ impl<'a> Job<'a> {
         let operation = self.chooser.operation();
         match operation {
             KvOperation::Read => self.read(now_ns),
+            KvOperation::Update | KvOperation::ReadModifyWrite if self.common.contents.fields() > 1 => {
+                self.update_field(now_ns, operation.told_as())
+            }
             KvOperation::Update | KvOperation::Insert | KvOperation::Delete => {
                 self.batch.clear();
                 self.add(operation);
@@ -265,6 +273,51 @@ impl<'a> Job<'a> {
             end_ns,
             intended_ns,
         );
+        Ok(end_ns)
+    }
+
+    /// Reads the chosen record, replaces one of its fields, and writes it, as YCSB does on stores that know no fields.
+    fn update_field(&mut self, now_ns: u64, operation: Operation) -> Result<u64, KvError> {
+        let contents = self.common.contents;
+        let number = self.chooser.record(self.common.inserts);
+        let field = self.chooser.field(contents.fields());
+        contents.key(number, &mut self.key);
+        self.generation = self.generation.wrapping_add(1);
+        self.field.clear();
+        contents.add_field(number, field, self.generation, &mut self.field);
+        let intended_ns = self.start(1, now_ns);
+        let begin_ns = self.common.clock.now_early();
+        let found = self.session.get(&self.key)?;
+        touch(found.unwrap_or_default());
+        let read_ns = self.common.clock.now();
+        let tally = &mut self.tallies[operation as usize];
+        self.value.clear();
+        match found {
+            Some(found) if tally.check(contents, number, found) => self.value.extend_from_slice(found),
+            Some(_) => {
+                self.first_corrupted.get_or_insert(number);
+            }
+            None => tally.missing += 1,
+        }
+        let read_bytes = found.map_or(0, <[u8]>::len);
+        self.session.release();
+        if self.value.is_empty() {
+            contents.add_value(number, self.generation, &mut self.value);
+        } else {
+            self.value[contents.field_range(field)].copy_from_slice(&self.field);
+        }
+        // Comparing is our time, not the store's: the latency is that of both halves.
+        let write_ns = self.common.clock.now();
+        self.session.put(&self.key, &self.value)?;
+        self.session.commit(self.stream.sync)?;
+        let end_ns = self.common.clock.now();
+        let written = self.key.len() + self.value.len();
+        let bytes = match operation {
+            Operation::ReadModifyWrite => written + self.key.len() + read_bytes,
+            _ => written,
+        };
+        let compared_ns = write_ns - read_ns;
+        self.done(operation, bytes as u64, begin_ns + compared_ns, end_ns, intended_ns);
         Ok(end_ns)
     }
 

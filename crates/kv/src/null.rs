@@ -108,7 +108,7 @@ impl NullSession<'_> {
         }
         let bytes = self.contents.value_bytes(number, 0);
         let (header, at) = self.contents.header(number, 0, bytes);
-        if bytes > HEADER_BYTES + PIECE {
+        if bytes > HEADER_BYTES + PIECE || self.contents.fields() > 1 {
             self.large.clear();
             self.contents.add_value(number, 0, &mut self.large);
             return &self.large;

@@ -1,12 +1,15 @@
 //! What is in a record, so that whatever is read can be compared byte by byte without anything kept in memory.
 //!
-//! A key is the record's number, most significant byte first, filled up with `0` (as db_bench's keys are). A value begins
+//! A key is the record's number or a hash of it, most significant byte first, filled up with `0` (as db_bench's keys are).
+//! Hashing is a bijection, so every key leads back to its number. A value, or each of its fields, begins
 //! with 16 bytes: its generation, and a checksum of generation, number, size and seed. The checksum also says where in a random text
 //! the rest of the value begins. Comparing with that text is a `memcmp`, faster than any checksum over
 //! the value, and exact.
 
+use std::ops::Range;
+
 use iosonde_load::Rng;
-use iosonde_protocol::{KvSize, Records};
+use iosonde_protocol::{KeyOrder, KvSize, Records};
 
 /// Bytes before the text in a value.
 pub const HEADER_BYTES: usize = 16;
@@ -33,6 +36,8 @@ pub struct Contents {
     seed: u64,
     keys: Sizes,
     values: Sizes,
+    key_order: KeyOrder,
+    fields: usize,
     text: Box<[u8]>,
 }
 
@@ -44,6 +49,8 @@ impl Contents {
             seed: records.seed,
             keys: Sizes::new(&records.key_bytes),
             values: Sizes::new(&records.value_bytes),
+            key_order: records.key_order,
+            fields: records.fields as usize,
             text: text(records.seed, records.value_compression_ratio),
         }
     }
@@ -65,7 +72,11 @@ impl Contents {
         if key.len() != bytes {
             key.resize(bytes, b'0');
         }
-        key[..NUMBER_BYTES].copy_from_slice(&number.to_be_bytes());
+        let place = match self.key_order {
+            KeyOrder::Number => number,
+            KeyOrder::Hashed => hashed(number),
+        };
+        key[..NUMBER_BYTES].copy_from_slice(&place.to_be_bytes());
     }
 
     /// Size of a record's key.
@@ -78,7 +89,11 @@ impl Contents {
     #[inline]
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         let (number, rest) = key.split_first_chunk::<NUMBER_BYTES>()?;
-        let number = u64::from_be_bytes(*number);
+        let place = u64::from_be_bytes(*number);
+        let number = match self.key_order {
+            KeyOrder::Number => place,
+            KeyOrder::Hashed => unhashed(place),
+        };
         let is_filled_up = match rest.split_first_chunk::<NUMBER_BYTES>() {
             // A key of 16 bytes, as most have: one comparison.
             Some((eight, [])) => *eight == [b'0'; NUMBER_BYTES],
@@ -96,7 +111,39 @@ impl Contents {
     /// Puts the value of a record in a generation behind what is in `memory`.
     #[inline]
     pub fn add_value(&self, number: u64, generation: u64, memory: &mut Vec<u8>) {
-        let bytes = self.value_bytes(number, generation);
+        if self.fields == 1 {
+            return self.add_part(number, generation, self.value_bytes(number, generation), memory);
+        }
+        (0..self.fields).for_each(|field| self.add_field(number, field, generation, memory));
+    }
+
+    /// Fields of a value.
+    pub fn fields(&self) -> usize {
+        self.fields
+    }
+
+    /// Puts a field of the value of a record in a generation behind what is in `memory`.
+    pub fn add_field(&self, number: u64, field: usize, generation: u64, memory: &mut Vec<u8>) {
+        self.add_part(self.part(number, field), generation, self.field_bytes(), memory);
+    }
+
+    /// Where in a value a field is.
+    pub fn field_range(&self, field: usize) -> Range<usize> {
+        let bytes = self.field_bytes();
+        field * bytes..(field + 1) * bytes
+    }
+
+    fn field_bytes(&self) -> usize {
+        self.values.max() / self.fields
+    }
+
+    /// The number that identifies a field among the fields of all records.
+    fn part(&self, number: u64, field: usize) -> u64 {
+        number.wrapping_mul(self.fields as u64).wrapping_add(field as u64)
+    }
+
+    #[inline]
+    fn add_part(&self, number: u64, generation: u64, bytes: usize, memory: &mut Vec<u8>) {
         let (header, start) = self.header(number, generation, bytes);
         memory.extend_from_slice(&header);
         let mut left = bytes - HEADER_BYTES;
@@ -110,14 +157,23 @@ impl Contents {
     /// Whether a value is, to the last byte, one that was written for this record.
     #[inline]
     pub fn is_value_of(&self, number: u64, value: &[u8]) -> bool {
+        if self.fields == 1 {
+            return self.is_part_of(number, value, |generation| self.value_bytes(number, generation));
+        }
+        let bytes = self.field_bytes();
+        let mut fields = value.chunks(bytes).enumerate();
+        value.len() == bytes * self.fields
+            && fields.all(|(field, part)| self.is_part_of(self.part(number, field), part, |_| bytes))
+    }
+
+    #[inline]
+    fn is_part_of(&self, number: u64, value: &[u8], bytes_of: impl Fn(u64) -> usize) -> bool {
         let Some((header, body)) = value.split_first_chunk::<HEADER_BYTES>() else {
             return false;
         };
         let generation = u64::from_le_bytes(header[..8].try_into().expect("eight bytes"));
         let checksum = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
-        if checksum != self.checksum(number, generation, value.len())
-            || value.len() != self.value_bytes(number, generation)
-        {
+        if checksum != self.checksum(number, generation, value.len()) || value.len() != bytes_of(generation) {
             return false;
         }
         let start = start(number, generation, value.len());
@@ -160,6 +216,22 @@ impl Contents {
 fn start(number: u64, generation: u64, bytes: usize) -> usize {
     let place = number.wrapping_mul(bytes as u64);
     place.wrapping_add(generation.wrapping_mul(GENERATION_STRIDE)) as usize % STARTS
+}
+
+/// The last step of splitmix64: a bijection that scatters neighbours over the whole range.
+#[inline]
+fn hashed(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// The number of which `place` is the hash. The factors are the inverses modulo 2^64 of those in [`hashed`].
+#[inline]
+fn unhashed(place: u64) -> u64 {
+    let mixed = (place ^ (place >> 31) ^ (place >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let mixed = (mixed ^ (mixed >> 27) ^ (mixed >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+    mixed ^ (mixed >> 30) ^ (mixed >> 60)
 }
 
 /// A number in which every bit of `value` and `key` counts: both halves of a product, as in wyhash.
@@ -263,6 +335,8 @@ mod tests {
             key_bytes: KvSize::Fixed { bytes: 16 },
             value_bytes,
             value_compression_ratio: 1.0,
+            key_order: KeyOrder::Number,
+            fields: 1,
             seed: 7,
         }
     }
@@ -323,6 +397,57 @@ mod tests {
             prop_assert_eq!(contents.number(&key(a)), Some(a));
             prop_assert!((min..=min + more).contains(&(key(a).len() as u64)));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn hashed_keys_lead_back_to_their_numbers(number: u64) {
+            let contents = Contents::new(&Records {
+                key_order: KeyOrder::Hashed,
+                ..records(KvSize::Fixed { bytes: 100 })
+            });
+            let mut key = Vec::new();
+            contents.key(number, &mut key);
+            prop_assert_eq!(contents.number(&key), Some(number));
+        }
+    }
+
+    fn ten_fields() -> Contents {
+        Contents::new(&Records {
+            fields: 10,
+            ..records(KvSize::Fixed { bytes: 1000 })
+        })
+    }
+
+    #[test]
+    fn hashed_keys_of_new_records_come_between_the_others() {
+        let contents = Contents::new(&Records {
+            key_order: KeyOrder::Hashed,
+            ..records(KvSize::Fixed { bytes: 100 })
+        });
+        let key = |number| {
+            let mut key = Vec::new();
+            contents.key(number, &mut key);
+            key
+        };
+        let new = key(1000);
+        let before = (0..1000).filter(|number| key(*number) < new).count();
+        assert!((1..999).contains(&before), "{before}");
+    }
+
+    #[test]
+    fn any_field_may_be_of_another_generation_and_no_other_change_is_accepted() {
+        let contents = ten_fields();
+        let mut value = value(&contents, 7, 1);
+        assert_eq!(value.len(), 1000);
+        let mut field = Vec::new();
+        contents.add_field(7, 3, 99, &mut field);
+        value[contents.field_range(3)].copy_from_slice(&field);
+        assert!(contents.is_value_of(7, &value));
+        assert!(!contents.is_value_of(8, &value));
+        assert!(!contents.is_value_of(7, &value[..900]));
+        value[contents.field_range(4)].copy_from_slice(&field);
+        assert!(!contents.is_value_of(7, &value), "a field in the place of another");
     }
 
     #[test]

@@ -68,6 +68,7 @@ pub(crate) fn run(
         shared: &shared,
         ramp_ns: workload.ramp.duration_ns,
         ramp_may_end_early: workload.ramp.bytes.is_some(),
+        ramp_until_steady: workload.ramp.until_steady,
         duration_ns: workload.duration_ns,
         interval_ns: workload.interval_ns,
         streams: workload

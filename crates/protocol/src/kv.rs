@@ -105,9 +105,9 @@ pub enum StoreTarget {
 
 /// The records of a database: numbered from 0, everything in them follows from number, generation and seed.
 ///
-/// A key begins with its record's number as 8 bytes, most significant first, so that keys sort as numbers do, and is
-/// filled up with `0`. A value begins with 16 bytes that name generation, seed and record, and goes on with bytes that follow
-/// from those, so that whatever is read can be compared byte by byte.
+/// A key begins with 8 bytes that follow from its record's number (`key_order`), and is filled up with `0`. A value, or each
+/// of its fields, begins with 16 bytes that name generation, seed and record, and goes on with bytes that follow from those,
+/// so that whatever is read can be compared byte by byte.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Records {
@@ -119,8 +119,30 @@ pub struct Records {
     pub value_bytes: KvSize,
     /// The fraction to which values can be compressed: 1 for not at all, 0.5 to half (db_bench `compression_ratio`).
     pub value_compression_ratio: f64,
+    /// How keys sort.
+    #[serde(default)]
+    pub key_order: KeyOrder,
+    /// Fields of a value, all of the same size. With more than one, an update reads the record, replaces one field chosen
+    /// at random and writes the record; values then have a fixed size that is a multiple of `fields`, and updates no batches.
+    #[serde(default = "one_field")]
+    pub fields: u32,
     /// Seed of the contents, apart from the run's: runs that share a database share it.
     pub seed: u64,
+}
+
+fn one_field() -> u32 {
+    1
+}
+
+/// How the keys of records sort.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyOrder {
+    /// As the records' numbers: new records come after all others.
+    #[default]
+    Number,
+    /// By a hash of the number, as YCSB's `insertorder=hashed`: new records come between all others.
+    Hashed,
 }
 
 /// How large keys or values are.
@@ -307,7 +329,15 @@ pub enum KvDistribution {
         /// Skew, above 0; YCSB uses 0.99.
         theta: f64,
     },
-    /// Rank `r` with weight `r^-theta`, counted back from the record inserted last.
+    /// YCSB's `scrambled zipfian` over a growing key space: rank `r` of 10^10 with weight `r^-theta`, hashed to one of
+    /// `key_space` places; a place whose record does not exist yet is drawn again.
+    ScrambledZipfian {
+        /// Skew, above 0; YCSB uses 0.99.
+        theta: f64,
+        /// Records now, and twice as many more as inserts are expected; at least `records.count`.
+        key_space: u64,
+    },
+    /// Rank `r` with weight `r^-theta` among all records, counted back from the record inserted last.
     Latest {
         /// Skew, above 0; YCSB uses 0.99.
         theta: f64,

@@ -222,14 +222,29 @@ pub enum PageCache {
     Warm,
 }
 
-/// The ramp: it ends after `duration_ns`, or as soon as every job has issued its share of `bytes`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The ramp: it ends after `duration_ns`, as soon as every job has issued its share of `bytes`, or once the load is steady.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ramp {
     /// Length at most, in nanoseconds; 0 for no ramp.
     pub duration_ns: u64,
     /// Bytes each stream issues at most during the ramp, split evenly over its jobs.
     pub bytes: Option<u64>,
+    /// End the ramp as soon as rate and hit ratio are steady; absent: only the limits end it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_steady: Option<SteadyRamp>,
+}
+
+/// When a ramp is steady: the means of rate and hit ratio over the last `intervals` intervals differ from those over
+/// as many intervals before by no more than `tolerance`. If `duration_ns` ends the ramp first, the engine emits the warning
+/// `ramp_not_steady`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SteadyRamp {
+    /// Number of intervals of each mean, at least 1.
+    pub intervals: u32,
+    /// Largest difference: of rates as a fraction of the later one, of hit ratios as it is. Above 0 and below 1.
+    pub tolerance: f64,
 }
 
 /// One load: `jobs` threads, each with `queue_depth` I/Os in flight.
