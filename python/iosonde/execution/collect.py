@@ -27,8 +27,10 @@ class Collector:
         """Add an `interval` event."""
         place = {"run_id": self._run_id, "phase": event["phase"], "interval": event["index"]}
         timed = {**place, "begin_ns": event["begin_ns"], "end_ns": event["end_ns"]}
+        stalled_ns = event.get("stalled_ns", 0)
         for stream in event["streams"]:
             shared = {**timed, "stream": stream["stream"], "backlog_max": stream["backlog_max"]}
+            shared["engine_stalled_ns"] = stalled_ns
             # A stalled stream leaves a row without an operation; `frames` gives it those that the stream has.
             counts = [_counts(operation) for operation in stream["operations"]] or [{"operation": None}]
             self._intervals += [shared | each for each in counts]
@@ -104,7 +106,8 @@ def _with_stalls(intervals: pl.DataFrame) -> pl.DataFrame:
     The engine reports only operations that completed, and a time series must show stalls.
     """
     occurred = intervals.filter(pl.col("operation").is_not_null())
-    slots = intervals.select("run_id", "phase", "interval", "begin_ns", "end_ns", "stream", "backlog_max").unique()
+    place = ("run_id", "phase", "interval", "begin_ns", "end_ns", "stream", "backlog_max", "engine_stalled_ns")
+    slots = intervals.select(place).unique()
     kinds = occurred.group_by("stream", "operation").agg(response=pl.col("response_latency_ns_sum").is_not_null().any())
     silent = slots.join(kinds, on="stream").join(occurred, on=["phase", "interval", "stream", "operation"], how="anti")
     zeros = silent.with_columns(

@@ -90,6 +90,7 @@ def judged(
             target_after=record.target_after,
             environment=environment,
             harness=record.harness,
+            own_io=record.own_io,
             tail=None if record.control else asked_tail(study, record.part),
             intervals=_closed_loop(record, intervals),
         )

@@ -14,6 +14,7 @@ from iosonde.findings.littles_law import littles_law
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
+from iosonde.results.own_io import MOST
 from iosonde.results.schema import UNSUPPORTED
 from iosonde.verdict.verdict import KINDS, MEANING, Kind
 from iosonde.verdict.warning_kinds import BUSY, WARNINGS
@@ -163,6 +164,27 @@ class ControlDrift(Finding):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WithheldAmplification(Finding):
+    """Runs whose device amplification is withheld, because other processes used the device."""
+
+    kind: ClassVar[str] = "withheld amplification"
+    topic: ClassVar[Topic] = "quality"
+    runs: int
+    total: int
+    share: float
+    """Largest share of a run's device bytes that were not its own."""
+
+    def _sentence(self) -> str:
+        return (
+            f"Device amplification is withheld for {self.runs} of {wording.counted(self.total, 'run')}: "
+            f"other processes moved up to {wording.percent_text(self.share)} of the device's bytes"
+        )
+
+    def _evidence(self) -> str:
+        return f"withheld above {wording.percent_text(MOST)}; the engine's own bytes are those of its control group"
+
+
+@dataclass(frozen=True, kw_only=True)
 class FewRepeats(Finding):
     """Cases without enough repeats for a confidence interval."""
 
@@ -233,6 +255,7 @@ def find(
         judged = outcomes.filter(pl.col("verdict").is_not_null())["run_id"].to_list()
         yield from _missing(outcomes)
         yield from _verdicts(outcomes, warnings)
+        yield from _withheld(outcomes)
     yield from _errors(runs)
     yield from _in_flight(runs, judged)
     yield from _busy_core(runs.filter(~pl.col("run_id").is_in(judged)))
@@ -253,6 +276,22 @@ def _verdicts(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator
         strength="strong",
         case_ids=cases_of(others),
     )
+
+
+def _withheld(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    columns = [name for name in ("foreign_read_share", "foreign_write_share") if name in outcomes.columns]
+    if not columns:
+        return
+    known = outcomes.with_columns(share=pl.max_horizontal(columns)).filter(pl.col("share").is_not_null())
+    withheld = known.filter(pl.col("share") > MOST)
+    if len(withheld):
+        yield WithheldAmplification(
+            runs=len(withheld),
+            total=len(known),
+            share=float(withheld["share"].max()),  # type: ignore[arg-type]  # a number
+            strength="strong",
+            case_ids=cases_of(withheld),
+        )
 
 
 def _deciding(others: pl.DataFrame, warnings: pl.DataFrame | None) -> Mapping[str, int]:

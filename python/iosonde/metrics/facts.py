@@ -38,7 +38,8 @@ _SUMS = """
     sum(response_latency_ns_sum)::BIGINT AS response_sum_ns,
     min(response_latency_ns_min)::BIGINT AS response_min_ns,
     max(response_latency_ns_max)::BIGINT AS response_max_ns,
-    max(backlog_max)::BIGINT AS backlog_max
+    max(backlog_max)::BIGINT AS backlog_max,
+    max(engine_stalled_ns)::BIGINT AS engine_stalled_ns
 """
 
 

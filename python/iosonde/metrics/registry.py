@@ -243,19 +243,21 @@ _LIST = (
         name="device_read_amplification",
         title="Device reads over application reads",
         unit="",
-        formula="bytes the block device read / bytes the application read",
+        formula="bytes the block device read, without those of other processes / bytes the application read; "
+        "withheld with more than 5 % of other processes",
         better="lower",
         kind="device",
-        expression=over("device_read_bytes", "read_bytes"),
+        expression=over(store_accounts.own("device_read_bytes", "foreign_read_share"), "read_bytes"),
     ),
     Metric(
         name="device_write_amplification",
         title="Device writes over application writes",
         unit="",
-        formula="bytes the block device wrote / bytes the application wrote",
+        formula="bytes the block device wrote, without those of other processes / bytes the application wrote; "
+        "withheld with more than 5 % of other processes",
         better="lower",
         kind="device",
-        expression=over("device_write_bytes", "write_bytes"),
+        expression=over(store_accounts.own("device_write_bytes", "foreign_write_share"), "write_bytes"),
     ),
     media.AMPLIFICATION,
     Metric(

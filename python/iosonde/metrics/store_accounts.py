@@ -11,6 +11,7 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
+from iosonde.results.own_io import MOST
 
 _ACCOUNTS = (
     *("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches", "fs_inputs", "fs_outputs"),
@@ -32,6 +33,13 @@ FACTS = (
 
 SECTOR_BYTES = 512
 """What a file-system input or output is counted in (getrusage(2))."""
+
+
+def own(device_bytes: str, foreign_share: str) -> pl.Expr:
+    """A device's bytes without those of other processes; null if these are too many to be subtracted."""
+    foreign = pl.col(foreign_share).fill_null(0.0)
+    return pl.when(foreign <= MOST).then(pl.col(device_bytes) * (1 - foreign))
+
 
 _HANDED_OVER = pl.col("account_fs_outputs") * SECTOR_BYTES
 
@@ -120,8 +128,11 @@ LIST = (
     _metric(
         "file_system_write_amplification",
         "Device writes over store writes",
-        "bytes the block device wrote / (512 x file-system outputs)",
-        expression=over(pl.when(pl.col("write_bytes") > 0).then("device_write_bytes"), _HANDED_OVER),
+        "bytes the block device wrote, without those of other processes / (512 x file-system outputs); withheld with more "
+        "than 5 % of other processes",
+        expression=over(
+            pl.when(pl.col("write_bytes") > 0).then(own("device_write_bytes", "foreign_write_share")), _HANDED_OVER
+        ),
     ),
     _metric(
         "stalled_seconds",

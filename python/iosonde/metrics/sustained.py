@@ -2,11 +2,13 @@
 
 Only runs whose case sets a `round_length` are judged. A round is as many whole intervals as start in it; the remainder
 at the end and shorter than a round is left out. The write cliff is sought in the intervals themselves. A load that
-begins after a pause (`active = "10s-"`) is judged from its begin.
+begins after a pause (`active = "10s-"`) is judged from its begin. Intervals in which the engine itself was stalled are
+left out of their round; a round without any other is not a number, and so never part of a steady window.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -21,6 +23,9 @@ from iosonde.workload.block.notation import active_window
 from iosonde.workload.block.requirements import active_range_bytes
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
+
+STALLED_SHARE = 0.05
+"""Share of an interval in which the engine did not run from which on the interval counts as stalled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,7 @@ class Course:
     @property
     def peak(self) -> float:
         """The best round."""
-        return float(self.values.min() if self.tracking in LOWER_IS_BETTER else self.values.max())
+        return float(np.nanmin(self.values) if self.tracking in LOWER_IS_BETTER else np.nanmax(self.values))
 
     @property
     def final(self) -> float | None:
@@ -78,7 +83,7 @@ def courses(facts: Facts) -> list[Course]:
         .filter(pl.col("phase") == "measure", pl.col("operation").is_in(["read", "write", "trim"]))
         .join(runs.select(keys), on=keys, how="semi")
         .group_by(*keys, "interval", "begin_ns", "end_ns")
-        .agg(pl.col("count", "bytes", "completion_sum_ns").sum())
+        .agg(pl.col("count", "bytes", "completion_sum_ns").sum(), pl.col("engine_stalled_ns").max().fill_null(0))
         .sort(*keys, "begin_ns")
     )
     by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
@@ -111,8 +116,8 @@ METRICS = (
 
 def _metrics(course: Course) -> Iterator[tuple[str, float | None]]:
     window = course.steady.measured
-    yield "peak_iops", float(course.iops.max())
-    if course.final:
+    yield "peak_iops", float(np.nanmax(course.iops))
+    if course.final and math.isfinite(course.final):
         yield "final_fraction", course.fraction(course.final)
     if window:
         rounds = slice(window.first - 1, window.last)
@@ -136,10 +141,13 @@ def _course(run: dict[str, object], intervals: pl.DataFrame) -> Course | None:
     rounds = gather(series, length)
     tracking = str(run["tracking"])
     values = rounds[tracking]
-    if not values.max() > 0:
+    if not np.nanmax(values, initial=0.0) > 0:
         return None
     steady = steady_state(values, criteria=Criteria.of(run))
-    begin, end, moved = (np.asarray(each, dtype=np.float64) for each in (series.begin, series.end, series.moved))
+    begin, end, moved = (
+        np.asarray(each, dtype=np.float64)[~series.stalled_intervals]
+        for each in (series.begin, series.end, series.moved)
+    )
     cliff = write_cliff(moved / ((end - begin) / 1e9))
     at = cliff.index if cliff else None
     return Course(
@@ -157,9 +165,9 @@ def _course(run: dict[str, object], intervals: pl.DataFrame) -> Course | None:
         cliff=cliff,
         cliff_s=None if at is None else float(begin[at] - begin[0]) / 1e9,
         cliff_bytes=None if at is None else int(moved[:at].sum()),
-        moved_bytes=int(moved.sum()),
+        moved_bytes=int(sum(series.moved)),
         range_bytes=active_range_bytes(run),
-        level=_level(steady, series.numbers(length), _of_intervals(tracking, series)),
+        level=_level(steady, series, length, _of_intervals(tracking, series)),
     )
 
 
@@ -172,24 +180,33 @@ class Series:
     count: list[float] = field(default_factory=list)
     moved: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
+    stalled: list[float] = field(default_factory=list)
+    """Nanoseconds in which the engine did not run."""
 
     @classmethod
     def of(cls, intervals: pl.DataFrame) -> Series:
         """The intervals of one run, in their order."""
-        names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns")
+        names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns", "engine_stalled_ns")
         return cls(*(intervals[name].cast(pl.Float64).to_list() for name in names))
 
-    def add(self, *, begin_ns: int, end_ns: int, count: int, moved: int, latency_ns: int) -> None:
+    def add(self, *, begin_ns: int, end_ns: int, count: int, moved: int, latency_ns: int, stalled_ns: int = 0) -> None:
         """Append an interval."""
         self.begin.append(begin_ns)
         self.end.append(end_ns)
         self.count.append(count)
         self.moved.append(moved)
         self.latency.append(latency_ns)
+        self.stalled.append(stalled_ns)
 
     def whole_rounds(self, length_ns: float) -> int:
         """How many rounds of that length are over; a shortfall of 5 % of one is forgiven."""
         return int((self.end[-1] - self.begin[0] + 0.05 * length_ns) // length_ns)
+
+    @property
+    def stalled_intervals(self) -> NDArray[np.bool_]:
+        """Which intervals are not the target's, because the engine did not run for a part of them."""
+        begin, end, stalled = (np.asarray(each, dtype=np.float64) for each in (self.begin, self.end, self.stalled))
+        return stalled >= STALLED_SHARE * np.maximum(end - begin, 1)
 
     def numbers(self, length_ns: float) -> NDArray[np.int64]:
         """Round of each interval, from 0: that in which its middle lies."""
@@ -202,14 +219,18 @@ def gather(series: Series, length_ns: float) -> dict[str, Floats]:
     """Return what may be tracked, in every whole round: IOPS, bytes per second, mean latency in nanoseconds."""
     number, whole = series.numbers(length_ns), series.whole_rounds(length_ns)
     lengths = np.asarray(series.end, dtype=np.float64) - np.asarray(series.begin, dtype=np.float64)
+    kept = ~series.stalled_intervals
     seconds, counts, moved, latency = (
-        np.bincount(number, weights=np.asarray(each, dtype=np.float64))[:whole]
+        np.bincount(number, weights=np.asarray(each, dtype=np.float64) * kept)[:whole]
         for each in (lengths / 1e9, series.count, series.moved, series.latency)
     )
+    unknown = np.full(whole, np.nan)
     return {
-        "iops": counts / seconds,
-        "bandwidth": moved / seconds,
-        "completion_latency_ns_mean": np.divide(latency, counts, out=np.zeros(whole), where=counts > 0),
+        "iops": np.divide(counts, seconds, out=unknown.copy(), where=seconds > 0),
+        "bandwidth": np.divide(moved, seconds, out=unknown.copy(), where=seconds > 0),
+        "completion_latency_ns_mean": np.divide(
+            latency, counts, out=np.where(seconds > 0, 0.0, np.nan), where=counts > 0
+        ),
     }
 
 
@@ -231,8 +252,9 @@ def _of_intervals(tracking: str, series: Series) -> Floats:
     return (counts if tracking == "iops" else moved) / ((end - begin) / 1e9)
 
 
-def _level(steady: SteadyState, number: NDArray[np.int64], values: Floats) -> Estimate | None:
+def _level(steady: SteadyState, series: Series, length_ns: float, values: Floats) -> Estimate | None:
     window = steady.measured
     if window is None:
         return None
-    return plateau(values[(number >= window.first - 1) & (number <= window.last - 1)])
+    number = series.numbers(length_ns)
+    return plateau(values[(number >= window.first - 1) & (number <= window.last - 1) & ~series.stalled_intervals])

@@ -47,6 +47,7 @@ class Watch:
             count=sum(operation["count"] for operation in operations),
             moved=sum(operation["bytes"] for operation in operations),
             latency_ns=sum((operation["completion_latency"] or {}).get("sum_ns", 0) for operation in operations),
+            stalled_ns=event.get("stalled_ns", 0),
         )
         whole = self._series.whole_rounds(self._round_ns)
         if whole == self._judged:

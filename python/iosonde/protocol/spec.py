@@ -147,6 +147,9 @@ IoMode: TypeAlias = Literal["direct", "buffered"]
 Isolation: TypeAlias = Literal["read_committed", "repeatable_read", "serializable"]
 
 
+KeyOrder: TypeAlias = Literal["number", "hashed"]
+
+
 class SequentialKvChoice(TypedDict):
     kind: Literal["sequential"]
 
@@ -160,12 +163,20 @@ class ZipfianKvDistribution(TypedDict):
     theta: float
 
 
+class ScrambledZipfianKvDistribution(TypedDict):
+    key_space: int
+    kind: Literal["scrambled_zipfian"]
+    theta: float
+
+
 class LatestKvDistribution(TypedDict):
     kind: Literal["latest"]
     theta: float
 
 
-KvDistribution: TypeAlias = UniformKvDistribution | ZipfianKvDistribution | LatestKvDistribution
+KvDistribution: TypeAlias = (
+    UniformKvDistribution | ZipfianKvDistribution | ScrambledZipfianKvDistribution | LatestKvDistribution
+)
 
 
 KvOperation: TypeAlias = Literal["read", "update", "insert", "delete", "scan", "iterate", "read_modify_write"]
@@ -242,11 +253,6 @@ Payload: TypeAlias = RandomPayload | ZerosPayload | ReduciblePayload
 RaidLevel: TypeAlias = Literal["raid0", "raid1", "raid10", "raid5", "raid6"]
 
 
-class Ramp(TypedDict):
-    bytes: NotRequired[int | None]
-    duration_ns: int
-
-
 class RateStep(TypedDict):
     duration_ns: int
     rate: float
@@ -295,6 +301,11 @@ SqlServerKind: TypeAlias = Literal["postgresql", "mariadb"]
 class Stall(TypedDict):
     at_ns: int
     duration_ns: int
+
+
+class SteadyRamp(TypedDict):
+    intervals: int
+    tolerance: float
 
 
 StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "redb", "fjall", "null"]
@@ -509,9 +520,17 @@ class KvStream(TypedDict):
     sync: bool
 
 
+class Ramp(TypedDict):
+    bytes: NotRequired[int | None]
+    duration_ns: int
+    until_steady: NotRequired[SteadyRamp | None]
+
+
 class Records(TypedDict):
     count: int
+    fields: NotRequired[int]
     key_bytes: KvSize
+    key_order: NotRequired[KeyOrder]
     seed: int
     value_bytes: KvSize
     value_compression_ratio: float

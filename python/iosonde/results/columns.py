@@ -448,6 +448,18 @@ RUNS = Table(
         ),
         *_SERVER,
         Column(
+            "foreign_read_share",
+            NUMBER,
+            "Share of the bytes that the device read for other processes; null where the kernel does not report it",
+            lambda run: run.foreign.read_share,
+        ),
+        Column(
+            "foreign_write_share",
+            NUMBER,
+            "The same for writes; of key-value runs from engine start until everything was durable",
+            lambda run: run.foreign.write_share,
+        ),
+        Column(
             "run_drive_write_bytes",
             U64,
             "Bytes that the kernel sent to the physical drives over the whole run",
@@ -525,6 +537,12 @@ INTERVALS = Table(
             ("response_latency_ns_min", "Smallest response latency, ns; null in closed loop"),
             ("response_latency_ns_max", "Largest response latency, ns; null in closed loop"),
             ("backlog_max", "Open loop: largest number of I/Os due but not started"),
+        ),
+        Column(
+            "engine_stalled_ns",
+            U64,
+            "Time in the interval during which the engine itself did not run, ns",
+            added=True,
         ),
     ),
 )

@@ -157,6 +157,9 @@ class Record(BaseModel):
     device_totals: list[dict[str, Any]] = []
     """Key-value workloads: what each block device did from before the start until all was durable
     (execution/instruments/device_totals.py)."""
+    own_io: dict[str, Any] | None = None
+    """Bytes of each device that holds the target, and the engine's own of them, over the run and over the measurement
+    (execution/instruments/own_io.py); None without a device, and of older records."""
     drives: list[dict[str, Any]] = []
     """What each drive under the target reported of its media, wear and temperature before and after the run, or why it
     reported nothing, and what the kernel handed it meanwhile (execution/instruments/drive_counters.py)."""

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from iosonde.plan import streams_of
-from iosonde.results import array_threads
+from iosonde.results import array_threads, own_io
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
 
@@ -66,6 +66,7 @@ class RunFacts:
     target_after: Json = field(default_factory=dict)
     environment: Json = field(default_factory=dict)
     harness: Json | None = None
+    own_io: Json | None = None
     tail: str | None = None
     """The highest percentile that the study asks for in this case, such as `p99_9`."""
     intervals: Sequence[Interval] = ()
@@ -261,6 +262,9 @@ class Evidence:
     @cached_property
     def other_bytes_share(self) -> float | None:
         """Share of the bytes of the device that were not this run's."""
+        if self._foreign is not None:
+            shares = (self._foreign.read_share, self._foreign.write_share)
+            return max((share for share in shares if share is not None), default=None)
         top = self.top_devices
         moved = sum(device["read_bytes"] + device["write_bytes"] for device in top)
         return _ratio(self.other_bytes, moved) if self.other_bytes is not None else None
@@ -268,6 +272,8 @@ class Evidence:
     @cached_property
     def other_bytes(self) -> float | None:
         """Bytes that the device moved for other processes, as far as they can be distinguished."""
+        if self._foreign is not None:
+            return float((self._foreign.read_bytes or 0) + (self._foreign.write_bytes or 0))
         top = self.top_devices
         if not top:
             return None
@@ -447,6 +453,14 @@ class Evidence:
             for device in devices
             if "temperature_celsius" in device
         ]
+
+    @property
+    def _foreign(self) -> own_io.Foreign | None:
+        """I/O of other processes, where the kernel counts the engine's own."""
+        facts = self.facts.own_io
+        if facts is None or facts.get("version") is None:
+            return None
+        return own_io.foreign(facts, self.facts.spec["workload"])
 
     @property
     def _closed_jobs(self) -> list[Json]:

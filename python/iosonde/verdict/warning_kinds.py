@@ -185,8 +185,9 @@ _LIST = (
     WarningKind(
         code="other_io",
         title="Concurrent I/O from other processes",
-        when="5 % or more of the bytes that the device moved, and at least 1 MiB, were not this run's; writes count "
-        "only where each byte written is one on the device",
+        when="5 % or more of the bytes that the device read or wrote, and at least 1 MiB, were not this run's, by the "
+        "control group of the engine; writes that the kernel does not attribute count up to what other processes with "
+        "files on the device wrote",
         hint="stop other users of the device; `iotop` and `fatrace` show them",
         points_to="undetermined",
     ),

@@ -17,6 +17,7 @@ from iosonde.execution.instruments.drive_counters import DriveCounters
 from iosonde.execution.instruments.harness_cost import HarnessCost
 from iosonde.execution.instruments.instrument import Instrument
 from iosonde.execution.instruments.memory_limit import MemoryLimit
+from iosonde.execution.instruments.own_io import OwnIo
 from iosonde.execution.instruments.prepared_files import PreparedFiles
 from iosonde.execution.instruments.purge import Purge
 from iosonde.execution.instruments.temperatures import Temperatures
@@ -29,6 +30,7 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     CarriedOverState,
     Temperatures,
     Purge,
+    OwnIo,
     DeviceTotals,
     DriveCounters,
     MemoryLimit,

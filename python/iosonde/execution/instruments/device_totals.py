@@ -40,7 +40,7 @@ class DeviceTotals(Instrument):
             return
         self._devices = spec["observe"]["block_devices"]
         self._paths = _directories(spec["workload"], self.context.server)
-        self._outermost = {_device_of(path) for path in self._paths}
+        self._outermost = {device_of(path) for path in self._paths}
         self._before = {device: counters(device) for device in self._devices}
 
     def stop(self, done: EngineRun) -> Reading:
@@ -68,7 +68,7 @@ def _directories(workload: Mapping[str, Any], server: RunningServer | None) -> l
     return [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
 
 
-def _device_of(path: Path) -> str | None:
+def device_of(path: Path) -> str | None:
     """`major:minor` of a device node, or of the device that holds a directory; None if there is none.
 
     A directory that does not exist yet is looked up by its nearest existing parent.

@@ -1,0 +1,160 @@
+"""The engine's own bytes on each device, so that I/O of other processes is recognized.
+
+The engine runs in a control group of its own (`storage/io_group.py`). Device and group are read together before the
+engine starts, before and after the measurement, and after the run. What the kernel does not attribute to the group is
+bounded by what other processes with files on the device wrote (`storage/other_processes.py`), and by what remains of
+the device's bytes after those that the engine dirtied.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.device_totals import counters, device_of
+from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.protocol.event import Event
+from iosonde.storage import io_group
+from iosonde.storage.io_group import Bytes, IoGroup, UnavailableError
+from iosonde.storage.other_processes import OtherProcesses
+
+LOOK_SECONDS = 1.0
+"""Between two looks at other processes, which take some milliseconds."""
+FS_OUTPUT_BYTES = 512
+
+Sample = Mapping[str, tuple[Bytes, Bytes]]
+"""By device: its bytes, and the engine's own."""
+
+
+class OwnIo(Instrument):
+    """Counts the engine's own I/O on the devices that hold its target."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._devices = _outermost(context.run.spec)
+        self._group: IoGroup | None = None
+        self._reason = ""
+        self._pid = 0
+        self._samples: dict[str, Sample] = {}
+        self._others = OtherProcesses(devices=self._devices)
+        self._next_look = 0.0
+
+    def start(self) -> None:
+        """Create the group."""
+        if not self._devices:
+            return
+        try:
+            _, version = io_group.hierarchy()
+            # Under version 2 a process has one group, and a memory limit brings its own.
+            if not (version == 2 and self.context.parameters.get("memory_limit")):
+                self._group = IoGroup.create(self._devices)
+        except UnavailableError as error:
+            self._reason = error.reason
+        self._look()
+
+    def engine_started(self, pid: int) -> None:
+        """Move the engine into the group while it waits for its spec."""
+        self._pid = pid
+        if self._devices:
+            self._others.excluded.add(pid)
+        if self._group:
+            self._group.add(pid)
+
+    def event(self, event: Event) -> None:
+        """Read at the start and at the end of the measurement, as far as events show them."""
+        if not self._devices:
+            return
+        is_measured = event["event"] == "result" or event.get("phase") == "measure"
+        name = "measured" if is_measured else "begun"
+        if event["event"] in ("hello", "phase", "interval", "result"):
+            if event["event"] == "hello":
+                self._samples["started"] = self._sample()
+            # What was read last before the measurement counts.
+            self._samples[name] = self._sample()
+            if time.monotonic() >= self._next_look:
+                self._look()
+
+    def stop(self, done: EngineRun) -> Reading:
+        """The differences; facts without numbers where the kernel cannot tell."""
+        if not self._devices or "measured" not in self._samples:
+            return Reading()
+        self._look()
+        others = {
+            "are_present": self._others.are_present,
+            "write_bytes": self._others.written_bytes,
+            "unreadable": self._others.unreadable,
+        }
+        facts: dict[str, Any] = {
+            "version": self._version,
+            "reason": self._reason,
+            "run": _differences(self._samples["started"], self._sample()),
+            "measure": _differences(self._samples["begun"], self._samples["measured"]),
+            "others": others,
+            "dirtied_bytes": done.child["fs_outputs"] * FS_OUTPUT_BYTES,
+        }
+        return Reading(facts={"own_io": facts})
+
+    def _look(self) -> None:
+        self._others.look()
+        self._next_look = time.monotonic() + LOOK_SECONDS
+
+    def close(self) -> None:
+        """Remove the group."""
+        if self._group:
+            self._group.remove()
+
+    @property
+    def _version(self) -> int | None:
+        if self._group:
+            return self._group.version
+        return None if self._reason else 2
+
+    def _sample(self) -> Sample:
+        own = self._own()
+        return {
+            device: ((now["read_bytes"], now["write_bytes"]), own.get(io_group.whole_disk(device), (0, 0)))
+            for device in self._devices
+            if (now := counters(device))
+        }
+
+    def _own(self) -> dict[str, Bytes]:
+        if self._group:
+            return self._group.bytes()
+        group = None if self._reason else self._memory_group
+        with suppress(OSError):
+            return io_group.counted(group, 2) if group else {}
+        return {}
+
+    @property
+    def _memory_group(self) -> Path | None:
+        """The group of the memory limit, which the engine has joined by its first event."""
+        self._joined: Path | None = getattr(self, "_joined", None) or io_group.group_of(self._pid)
+        return self._joined
+
+
+def _outermost(spec: Mapping[str, Any]) -> list[str]:
+    """The watched devices that hold the target's files, or are the target."""
+    target = spec["workload"]["target"]
+    paths = [Path(target[name]) for name in ("path", "directory", "log_path") if target.get(name)]
+    watched = spec["observe"]["block_devices"]
+    return [device for device in dict.fromkeys(map(device_of, paths)) if device in watched]
+
+
+def _differences(before: Sample, after: Sample) -> list[dict[str, Any]]:
+    rows = []
+    for device in [each for each in before if each in after]:
+        (whole, own), (whole_after, own_after) = before[device], after[device]
+        rows.append(
+            {
+                "device": device,
+                "read_bytes": whole_after[0] - whole[0],
+                "write_bytes": whole_after[1] - whole[1],
+                "own_read_bytes": own_after[0] - own[0],
+                "own_write_bytes": own_after[1] - own[1],
+            }
+        )
+    return rows
