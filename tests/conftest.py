@@ -55,11 +55,17 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
     made: list[LoopFileSystem] = []
 
     def make(
-        kind: str = "ext4", *, size: str = "32M", sector_bytes: int = 512, options: str = "defaults"
+        kind: str = "ext4",
+        *,
+        size: str = "32M",
+        sector_bytes: int = 512,
+        options: str = "defaults",
+        direct_io: bool = False,
     ) -> LoopFileSystem:
         name = tmp_path / f"image-{len(made)}"
         _run("truncate", "-s", size, name)
-        device = _run("losetup", "--find", "--show", "--sector-size", str(sector_bytes), name)
+        dio = f"--direct-io={'on' if direct_io else 'off'}"
+        device = _run("losetup", "--find", "--show", "--sector-size", str(sector_bytes), dio, name)
         directory = tmp_path / f"mounted-{len(made)}"
         directory.mkdir()
         mounted = LoopFileSystem(device, directory)

@@ -143,6 +143,12 @@ def _throttle() -> str:
     return "" if os.access(path, os.W_OK) else f"no `{path}`: control group `blkio` of version 1"
 
 
+def _cpu_quota() -> str:
+    path = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"
+    is_offered = os.access("/sys/fs/cgroup/cpu/cgroup.procs", os.W_OK)
+    return "" if is_offered else f"no `{path}` in groups: control group `cpu` of version 1"
+
+
 def _overlay() -> str:
     """Overlay on a file system in memory, mounted once in a namespace of its own."""
     if reason := _root():
@@ -163,6 +169,7 @@ CAPABILITIES: dict[str, Callable[..., str]] = {
     "memory limits": _memory_limits,
     "overlay": _overlay,
     "blkio throttle": _throttle,
+    "cpu quota": lambda: _cpu_quota(),
     "FUSE": lambda: _device_node("/dev/fuse"),
     "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
     "temperature sensor": lambda: _temperature(),

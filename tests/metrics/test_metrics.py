@@ -288,7 +288,7 @@ def test_every_metric_that_comes_out_is_defined(tmp_path: Path) -> None:
     # Only runs that are to be judged in rounds have those of their course, and only those on arrays have members.
     course = {*COURSE_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
     # What the kernel's threads and each core did is evidence of the engine, which these runs have none of.
-    course |= {name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core"))}
+    course |= {name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))}
     # Only key-value runs have accounts.
     course |= {
         "ops_per_sec",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import real_engine
+from engines import real_engine, wrapped_engine
 
 from iosonde.execution import execute
 from iosonde.planning import expand
@@ -24,10 +24,11 @@ Measure = Callable[..., Record]
 @pytest.fixture
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Measure one case on a directory: parameters as in a study, what differs from 4 KiB direct reads for 300 ms."""
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    if "IOSONDE_ENGINE" not in os.environ:
+        monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     numbers = iter(range(100))
 
-    def run(directory: Path, *, analysis: list[dict[str, Any]] | None = None, **measurement: Any) -> Record:
+    def run(directory: Path | str, *, analysis: list[dict[str, Any]] | None = None, **measurement: Any) -> Record:
         study = Study.model_validate(
             {
                 "name": "one",
@@ -46,6 +47,12 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
         return record
 
     return run
+
+
+@pytest.fixture
+def real_time_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other load on the machine does not keep the engine from running."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(wrapped_engine(tmp_path, "exec chrt --fifo 1")))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ so that what a report says follows from the records and from nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import polars as pl
 from iosonde.findings.cells import under_own_names
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.steady_state import Criteria, Window, window
+from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.study.model import ROUND, Level, Part
 
 
@@ -54,7 +56,7 @@ class Convergence:
 def convergences(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> list[Convergence]:
     """Return every pass of a part with rounds, in the order of its cases. `runs` are run metrics of one result set."""
     assert part.rounds, "a part with rounds"
-    rounds = _rounds(part, cases, overall(runs).filter(pl.col("metric") == part.rounds.metric))
+    rounds = _rounds(part, cases, _without_stalled(overall(runs), part.rounds.metric))
     if rounds.is_empty():
         return []
     outer = [*part.factors, "repeat"]
@@ -62,6 +64,15 @@ def convergences(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> list[Co
         _convergence(part, dict(zip(outer, key, strict=True)), group)
         for key, group in rounds.group_by(outer, maintain_order=True)
     ]
+
+
+def _without_stalled(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Values of a metric; not a number where the engine itself was stalled."""
+    keys = ("case_id", "repeat")
+    fractions = runs.filter(pl.col("metric") == "engine_stalled_fraction")
+    stalled = fractions.filter(pl.col("value") >= STALLED_SHARE).select(*keys, stalled=pl.lit(value=True))
+    joined = runs.filter(pl.col("metric") == metric).join(stalled, on=keys, how="left", maintain_order="left")
+    return joined.with_columns(value=pl.when(pl.col("stalled")).then(math.nan).otherwise("value")).drop("stalled")
 
 
 def window_means(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:

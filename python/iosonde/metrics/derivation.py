@@ -64,6 +64,7 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
             "rebuild_share_seconds",
             *("array_thread_share", "array_cpu_ns", "kernel_cpu_ns", "busiest_core_share"),
             "verified_bytes",
+            "engine_stalled_ns",
             "wrong_sectors",
             *sustained.METRICS,
             *store_accounts.FACTS,

@@ -39,7 +39,7 @@ _SUMS = """
     min(response_latency_ns_min)::BIGINT AS response_min_ns,
     max(response_latency_ns_max)::BIGINT AS response_max_ns,
     max(backlog_max)::BIGINT AS backlog_max,
-    max(engine_stalled_ns)::BIGINT AS engine_stalled_ns
+    max(engine_stalled_ns)::BIGINT AS interval_stalled_ns
 """
 
 

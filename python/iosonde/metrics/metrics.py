@@ -153,6 +153,14 @@ def interval_metrics(
     return _long(counted, keys=keys, metrics=metrics)
 
 
+def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return the intervals of measurements in which the engine itself was stalled: `result_set, run_id, interval`."""
+    counts = Facts(results, run_ids=run_ids).counts(per="interval")
+    length = pl.col("end_ns") - pl.col("begin_ns")
+    stalled = (pl.col("phase") == "measure") & (pl.col("interval_stalled_ns") >= sustained.STALLED_SHARE * length)
+    return counts.filter(stalled).select(*RUN_KEYS, "interval").unique()
+
+
 def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:
     """Return the mean of each interval metric over the measurement of a run, with its confidence interval.
 

@@ -213,6 +213,15 @@ _LIST = (
         expression=pl.col("busiest_core_share"),
     ),
     Metric(
+        name="engine_stalled_fraction",
+        title="Engine stalled",
+        unit="",
+        formula="time in the measurement during which the engine itself did not run / seconds",
+        better="lower",
+        kind="cpu",
+        expression=pl.col("engine_stalled_ns") / 1e9 / pl.col("seconds"),
+    ),
+    Metric(
         name="kernel_cpu_ns_per_byte",
         title="CPU time of kernel threads per byte",
         unit="ns",

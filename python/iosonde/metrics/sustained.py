@@ -83,7 +83,7 @@ def courses(facts: Facts) -> list[Course]:
         .filter(pl.col("phase") == "measure", pl.col("operation").is_in(["read", "write", "trim"]))
         .join(runs.select(keys), on=keys, how="semi")
         .group_by(*keys, "interval", "begin_ns", "end_ns")
-        .agg(pl.col("count", "bytes", "completion_sum_ns").sum(), pl.col("engine_stalled_ns").max().fill_null(0))
+        .agg(pl.col("count", "bytes", "completion_sum_ns").sum(), pl.col("interval_stalled_ns").max().fill_null(0))
         .sort(*keys, "begin_ns")
     )
     by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
@@ -186,7 +186,7 @@ class Series:
     @classmethod
     def of(cls, intervals: pl.DataFrame) -> Series:
         """The intervals of one run, in their order."""
-        names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns", "engine_stalled_ns")
+        names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns", "interval_stalled_ns")
         return cls(*(intervals[name].cast(pl.Float64).to_list() for name in names))
 
     def add(self, *, begin_ns: int, end_ns: int, count: int, moved: int, latency_ns: int, stalled_ns: int = 0) -> None:

@@ -16,12 +16,14 @@ out once more, as steps of preparation (`again`), before the next stage.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from iosonde.errors import StudyError
 from iosonde.metrics.steady_state import Criteria, SteadyState, Window, steady_state
+from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.procedure import preparation
 from iosonde.procedure.conclusion import Conclusion
@@ -189,7 +191,7 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
             if settings.until_steady and observation.value("seconds_to_steady_state") is None:
                 unsteady += 1
             if load["tracked"]:
-                values[tracked.index(load)].append(observation.value(settings.metric) or 0.0)
+                values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
     whole = min(map(len, values), default=0)
     achieved = not failure and _steady_at(values, settings)
     stages = 0
@@ -216,6 +218,13 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
         unsteady=unsteady,
         failure=failure,
     )
+
+
+def _tracked_value(observation: Observation, metric: str) -> float:
+    """The value of a round; not a number, and so never steady, where the engine itself was stalled."""
+    if (observation.value("engine_stalled_fraction") or 0.0) >= STALLED_SHARE:
+        return math.nan
+    return observation.value(metric) or 0.0
 
 
 def _steady_at(values: Sequence[Sequence[float]], settings: Settings) -> bool:

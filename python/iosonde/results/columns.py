@@ -347,6 +347,12 @@ RUNS = Table(
             "Reasons for the verdict, in sentences",
             lambda run: "; ".join(run.record.verdict.because) if run.record.verdict else None,
         ),
+        Column(
+            "engine_stalled_ns",
+            U64,
+            "Time in the measurement during which the engine itself did not run, ns",
+            lambda run: (run.part("evidence").get("stalls") or {}).get("stalled_ns"),
+        ),
         Column("workload", TEXT, "`block`, `kv`, `tpcc` or `commit`", lambda run: run.store["workload"]),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
         Column(

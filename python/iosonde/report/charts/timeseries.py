@@ -53,6 +53,7 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
     placed = table.join(course.places, on=[*_RUN, "interval"]).sort(*_RUN, "begin_ns")
     measured = [(r, by_key[key]) for r in placed.to_dicts() if (key := tuple(r[name] for name in keys)) in by_key]
     largest = max((r["value"] for r, _ in measured), default=1)
+    stalled = set(material.stalled_intervals(chosen).rows())
     layout, scale = (
         Layout.of(view, found, material),
         metric_scale(view.y, largest, title=metric_title_of(view.y, found)),
@@ -62,6 +63,7 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
             **row_of(subject, layout, (r["value"], None, None, 0), view.y, scale, x=r["x"]),
             "run": f"{r['run_id']}",
             "x_text": r["x_text"],
+            **({"stalled": (r["result_set"], r["run_id"], r["interval"]) in stalled} if stalled else {}),
         }
         for r, subject in measured
     ]
@@ -84,7 +86,15 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
         "x": course.column,
         "y": scale.column,
     }
-    return Sketch(draw=vega.timeseries, rows=rows, frame=frame, heads=heads, notes=notes)
+    if stalled:
+        notes.append("Crosses: the engine itself was stalled; not counted towards steady state.")
+    return Sketch(
+        draw=vega.timeseries_with_stalls if stalled else vega.timeseries,
+        rows=rows,
+        frame=frame,
+        heads=heads,
+        notes=notes,
+    )
 
 
 def _runs(found: list[Subject], material: Material) -> tuple[dict[str, list[str]], list[str]]:

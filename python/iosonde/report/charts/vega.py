@@ -264,6 +264,15 @@ def timeseries(frame: Frame) -> Chart:
     return _panel(frame, [line, _hover(base, frame, x, y)])
 
 
+def timeseries_with_stalls(frame: Frame) -> Chart:
+    """The same, with a cross on each interval in which the engine itself was stalled."""
+    chart = timeseries(frame)
+    x, y = _position(frame.x, "x"), _position(frame.y, "y")
+    crosses = alt.Chart().transform_filter("datum.stalled").mark_point(style="alarm", shape="cross", size=70)
+    marked = _panel(frame, [crosses.encode(x=x, y=y)])
+    return {**chart, "layer": [*chart["layer"], *marked["layer"]]}
+
+
 def _panel(frame: Frame, layers: Sequence[alt.Chart]) -> Chart:
     """Layer marks into a panel whose parts say nothing of data or of each other, so that it can stand anywhere."""
     chart = alt.layer(*layers).properties(height=frame.height).to_dict()

@@ -189,18 +189,27 @@ class Material:
         """Return one metric of `analysis.metrics.interval_metrics`, of runs given by the label of their result set."""
         from iosonde.metrics.metrics import interval_metrics
 
-        frames = [
-            interval_metrics(source.results, run_ids=runs[source.label], metrics=(metric,)).with_columns(
-                result_set=pl.lit(source.label, dtype=pl.String)
-            )
-            for source in self.sources
-            if runs.get(source.label)
-        ]
-        return pl.concat(frames, how="diagonal_relaxed")
+        return self._labelled_runs(lambda results, ids: interval_metrics(results, run_ids=ids, metrics=(metric,)), runs)
+
+    def stalled_intervals(self, runs: Mapping[str, Sequence[str]]) -> pl.DataFrame:
+        """Return the intervals of these runs in which the engine itself was stalled."""
+        from iosonde.metrics.metrics import stalled_intervals
+
+        return self._labelled_runs(lambda results, ids: stalled_intervals(results, run_ids=ids), runs)
 
     def cases(self, *, control: bool = False) -> Iterable[tuple[Source, Case]]:
         """Return every case of every result set, in the order of the plan."""
         return ((source, case) for source in self.sources for case in source.cases if case.control == control)
+
+    def _labelled_runs(
+        self, tables: Callable[[ResultSet, Sequence[str]], pl.DataFrame], runs: Mapping[str, Sequence[str]]
+    ) -> pl.DataFrame:
+        frames = [
+            tables(source.results, runs[source.label]).with_columns(result_set=pl.lit(source.label, dtype=pl.String))
+            for source in self.sources
+            if runs.get(source.label)
+        ]
+        return pl.concat(frames, how="diagonal_relaxed")
 
     def _labelled(self, tables: Callable[[ResultSet], pl.DataFrame]) -> pl.DataFrame:
         frames = [

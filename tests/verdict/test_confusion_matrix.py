@@ -1,0 +1,218 @@
+"""The confusion matrix of verdicts: runs on real devices whose limit is known, and the verdicts that each may have.
+
+A row is one way to set up a run, the verdicts that are right for it, and the warnings that it must have. What other load on
+the machine adds never makes a disturbed or cached run device-limited.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import measuring_engine, wrapped_engine
+from mounted import LoopFileSystem
+
+from iosonde.results.schema import Record
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("root", "disk")]
+
+NOT_DISTURBED = {"cpu_governor", "io_scheduler", "one_hardware_queue"}
+"""What a machine is, and not what disturbs a run."""
+BURN = "print(flush=True)\nwhile True: pass"
+NEIGHBOUR = """
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+buffer = mmap.mmap(-1, 1 << 20)
+print(flush=True)
+while True:
+    os.preadv(file, [buffer], 0)
+    os.pwritev(file, [buffer], 0)
+"""
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """What a row may use."""
+
+    directory: Path
+    loops: Callable[..., LoopFileSystem]
+    company: Callable[..., None]
+    monkeypatch: pytest.MonkeyPatch
+    stack: ExitStack
+    measurement: dict[str, Any] = field(default_factory=dict)
+
+    def loop(self) -> Path:
+        """A file system on a loop device with direct I/O: all of its own."""
+        return self.loops(size="192M", direct_io=True).directory
+
+    def engine(self, command: str) -> None:
+        """Start the engine through a shell command."""
+        self.monkeypatch.setenv("IOSONDE_ENGINE", str(wrapped_engine(self.directory, command)))
+
+
+def sound(bench: Bench) -> Path:
+    bench.engine("exec chrt --fifo 1")
+    bench.measurement = {"span": "128MiB", "block_size": "64KiB", "read_fraction": 0.5, "queue_depth": 2}
+    return bench.loop()
+
+
+def null(bench: Bench) -> str:
+    return "null:64MiB"
+
+
+def page_cached(bench: Bench) -> Path:
+    bench.measurement = {"io_mode": "buffered", "page_cache": "warm"}
+    return bench.directory
+
+
+def buffered_writes(bench: Bench) -> Path:
+    bench.measurement = {"io_mode": "buffered", "read_fraction": 0.0, "span": "64MiB", "limit_bytes": "16MiB"}
+    return bench.directory
+
+
+def tmpfs(bench: Bench) -> Path:
+    import tempfile
+
+    bench.measurement = {"io_mode": "buffered"}
+    return Path(bench.stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
+
+
+def unwritten(bench: Bench) -> Path:
+    bench.measurement = {"layout": "never"}
+    return bench.directory
+
+
+def cached_below(bench: Bench) -> Path:
+    return bench.loops(size="64M").directory
+
+
+def throttled(bench: Bench) -> Path:
+    mounted = bench.loops(size="192M", direct_io=True)
+    number = Path(f"/sys/class/block/{Path(mounted.device).name}/dev").read_text().strip()
+    limit = Path("/sys/fs/cgroup/blkio/blkio.throttle.read_iops_device")
+    limit.write_text(f"{number} 2000")
+    bench.stack.callback(lambda: limit.write_text(f"{number} 0"))
+    return mounted.directory
+
+
+def starved(bench: Bench) -> Path:
+    """Three processes with the engine's only CPU, at a higher priority: half of the time it does not run."""
+    cpu = min(os.sched_getaffinity(0))
+    for _ in range(3):
+        bench.company(BURN, cpu=cpu)
+    bench.engine(f"exec nice -n 5 taskset -c {cpu}")
+    bench.measurement = {"queue_depth": 16, "duration": "600ms"}
+    return bench.directory
+
+
+def quota(bench: Bench) -> Path:
+    """Half of one CPU at queue depth 16: 50 ms of each 100 ms."""
+    group = Path("/sys/fs/cgroup/cpu/iosonde-test-quota")
+    group.mkdir()
+    bench.stack.callback(lambda: _remove(group))
+    (group / "cpu.cfs_period_us").write_text("100000")
+    (group / "cpu.cfs_quota_us").write_text("50000")
+    bench.engine(f"echo $$ > {group}/cgroup.procs; exec")
+    bench.measurement = {"io_mode": "buffered", "page_cache": "warm", "queue_depth": 16, "duration": "600ms"}
+    return bench.directory
+
+
+def _remove(group: Path) -> None:
+    for _ in range(50):
+        try:
+            return group.rmdir()
+        except OSError:  # The last process is being removed.
+            time.sleep(0.05)
+    group.rmdir()
+
+
+def stopped(bench: Bench) -> Path:
+    bench.stack.enter_context(stopping(bench.directory, after_s=0.4, for_s=0.5))
+    bench.measurement = {"queue_depth": 16, "duration": "1500ms"}
+    return bench.directory
+
+
+@contextmanager
+def stopping(directory: Path, *, after_s: float, for_s: float) -> Iterator[None]:
+    """Stop the engine that measures in a directory."""
+
+    def stop() -> None:
+        pid = None
+        while pid is None:
+            time.sleep(0.01)
+            pid = measuring_engine(os.getpid(), directory)
+        time.sleep(after_s)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(for_s)
+        os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    yield
+    thread.join()
+
+
+def busy_neighbour(bench: Bench) -> Path:
+    directory = bench.loop()
+    (directory / "theirs").write_bytes(bytes(1 << 20))
+    bench.company(NEIGHBOUR, str(directory / "theirs"))
+    return directory
+
+
+Prepare = Callable[[Bench], Path | str]
+
+DISTURBED = {"undetermined", "harness-limited"}
+
+MATRIX: list[tuple[Prepare, set[str], set[str]]] = [
+    (sound, {"device-limited"}, set()),
+    (null, {"harness-limited"}, {"null_backend"}),
+    (page_cached, {"cache-served"}, {"reads_from_memory"}),
+    (buffered_writes, {"cache-served"}, {"writes_to_memory"}),
+    (tmpfs, {"cache-served"}, {"memory_file_system"}),
+    (unwritten, {"cache-served"}, {"unwritten_extents"}),
+    (cached_below, {"cache-served"}, {"cache_below"}),
+    (throttled, DISTURBED, {"throttled_device"}),
+    (starved, DISTURBED, {"engine_stalled", "cpu_contention"}),
+    (quota, {"cache-served"}, {"engine_stalled", "reads_from_memory"}),
+    (stopped, {"undetermined"}, {"engine_stalled"}),
+    (busy_neighbour, DISTURBED, {"other_io"}),
+]
+NEEDS = {throttled: ("blkio throttle",), quota: ("cpu quota",)}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "verdicts", "warnings"),
+    [pytest.param(*row, id=row[0].__name__, marks=pytest.mark.needs(*NEEDS.get(row[0], ()))) for row in MATRIX],
+)
+def test_a_run_has_the_verdict_of_what_limited_it(
+    prepare: Prepare,
+    verdicts: set[str],
+    warnings: set[str],
+    tmp_path: Path,
+    measure: Callable[..., Record],
+    loop_file_system: Callable[..., LoopFileSystem],
+    company: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    with ExitStack() as stack:
+        bench = Bench(
+            directory=directory, loops=loop_file_system, company=company, monkeypatch=monkeypatch, stack=stack
+        )
+        target = prepare(bench)
+        record = measure(target, **bench.measurement)
+    codes = {warning.code for warning in record.warnings}
+    assert record.verdict, record.failure
+    assert warnings <= codes, (codes, record.verdict)
+    assert record.verdict.kind in verdicts, (record.verdict, codes)
+    if "device-limited" in verdicts:
+        assert codes <= NOT_DISTURBED, codes
