@@ -25,7 +25,7 @@ class Made:
     session: str = "first"
 
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        return self.latency_ns
+        return None if metric == "engine_stalled_fraction" else self.latency_ns
 
     def slow_shares(
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
