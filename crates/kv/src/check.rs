@@ -145,16 +145,6 @@ fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), KvError>
         "use at least 1, and no more than `scan_records_max`",
     )?;
     check_batch(stream.batch, at("batch"))?;
-    let updates = stream
-        .operations
-        .iter()
-        .any(|share| share.operation == KvOperation::Update);
-    require(
-        workload.records.fields == 1 || stream.batch == 1 || !updates,
-        || format!("batches of {} updates of single fields", stream.batch),
-        at("batch"),
-        "an update of one field reads its record first: use 1",
-    )?;
     check_pace(stream, &at)?;
     check_ends(workload, stream, &at)
 }

@@ -197,8 +197,9 @@ impl<'a> Job<'a> {
         let operation = self.chooser.operation();
         match operation {
             KvOperation::Read => self.read(now_ns),
-            KvOperation::Update | KvOperation::ReadModifyWrite if self.common.contents.fields() > 1 => {
-                self.update_field(now_ns, operation.told_as())
+            KvOperation::UpdateField => self.update_field(now_ns, Operation::Write),
+            KvOperation::ReadModifyWrite if self.common.contents.fields() > 1 => {
+                self.update_field(now_ns, Operation::ReadModifyWrite)
             }
             KvOperation::Update | KvOperation::Insert | KvOperation::Delete => {
                 self.batch.clear();

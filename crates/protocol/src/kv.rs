@@ -122,8 +122,7 @@ pub struct Records {
     /// How keys sort.
     #[serde(default)]
     pub key_order: KeyOrder,
-    /// Fields of a value, all of the same size. With more than one, an update reads the record, replaces one field chosen
-    /// at random and writes the record; values then have a fixed size that is a multiple of `fields`, and updates no batches.
+    /// Fields of a value, all of the same size; with more than one, values have a fixed size that is a multiple of it.
     #[serde(default = "one_field")]
     pub fields: u32,
     /// Seed of the contents, apart from the run's: runs that share a database share it.
@@ -278,6 +277,8 @@ pub enum KvOperation {
     Read,
     /// Put a new value of the chosen record, whether it exists or not; told as `write`.
     Update,
+    /// Get the chosen record, replace one of its fields, chosen at random, and put it; told as `write`.
+    UpdateField,
     /// Put a record that does not exist yet: numbers from `records.count` on; told as `write`.
     Insert,
     /// Delete the chosen record; told as `delete`.
@@ -286,7 +287,7 @@ pub enum KvOperation {
     Scan,
     /// Read the next record of an iterator over the whole database, beginning anew at its end; told as `read`.
     Iterate,
-    /// Get the chosen record, then put a new value of it; told as `read_modify_write`.
+    /// Get the chosen record, then put a new value of it, or of one of its fields; told as `read_modify_write`.
     ReadModifyWrite,
 }
 
@@ -295,7 +296,7 @@ impl KvOperation {
     pub fn told_as(self) -> Operation {
         match self {
             KvOperation::Read | KvOperation::Iterate => Operation::Read,
-            KvOperation::Update | KvOperation::Insert => Operation::Write,
+            KvOperation::Update | KvOperation::UpdateField | KvOperation::Insert => Operation::Write,
             KvOperation::Delete => Operation::Delete,
             KvOperation::Scan => Operation::Scan,
             KvOperation::ReadModifyWrite => Operation::ReadModifyWrite,
