@@ -216,3 +216,44 @@ def test_the_plateau_is_less_sure_when_neighbours_resemble_each_other() -> None:
     assert sure.low is not None and sure.high is not None and unsure.low is not None and unsure.high is not None
     assert sure.low < 100 < sure.high
     assert unsure.high - unsure.low > 1.5 * (sure.high - sure.low)
+
+
+DECAY = [40 + 60 * 0.8**number for number in range(40)]
+ADVERSARIAL: dict[str, tuple[list[float], int | None]] = {
+    # Name: the series, and the first round of the measurement window; None if there is no steady state at the end.
+    "a level": ([100.0] * 12, 1),
+    # Windows from s on have the mean 40 + 40.3 x 0.8^(s - 1): within 10 % of 40 from s = 12 on.
+    "a decay that levels off": (DECAY, 12),
+    "a decay that is cut off": (DECAY[:8], None),
+    # The last window has the mean 132.5, and those from s on 200 - 2.5 (s + 1): within 10 % from s = 21 on.
+    "a slow decline to the end": ([200.0 - 2.5 * number for number in range(30)], 21),
+    "a faster decline to the end": ([200.0 - 3 * number for number in range(30)], None),
+    "a step down in the last round": ([100.0] * 11 + [60.0], None),
+    "a step down long before the end": ([100.0] * 10 + [50.0] * 10, 11),
+    "a stall in the last window": ([100.0] * 11 + [0.0], None),
+    "a stall of the engine in the last window": ([100.0] * 11 + [float("nan")], None),
+    "a stall of the engine before the last window": ([100.0] * 6 + [float("nan")] + [100.0] * 6, 8),
+    "an infinite round": ([100.0] * 11 + [float("inf")], None),
+    "an oscillation with the period of the window": ([100.0, 130.0, 100.0, 70.0, 100.0] * 4, None),
+    "a sawtooth within the range that falls at its end": ([100.0, 105.0, 110.0, 115.0, 95.0] * 3 + [70.0], None),
+    "a fast start": ([900.0, 500.0, 200.0] + [100.0] * 9, 4),
+    "recovery after a disturbance": ([100.0] * 8 + [55.0, 55.0] + [100.0] * 8, 11),
+    "growth without an end": ([10.0 * 1.05**number for number in range(40)], None),
+    "noise of 30 %": ([100.0, 130.0, 95.0, 125.0, 90.0, 128.0, 97.0, 131.0] * 3, None),
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_a_series_made_to_mislead_is_steady_only_where_it_is(name: str) -> None:
+    series, first = ADVERSARIAL[name]
+    found = steady_state(series).measured
+    assert (found.first if found else None) == first
+
+
+def test_a_window_that_moved_too_little_is_not_judged() -> None:
+    criteria = Criteria(min_length=10**9, min_written=0.02)
+    enough = {"round_ns": 1e9, "moved_bytes": 100.0, "range_bytes": 1000}
+    assert criteria.has_enough(**enough)  # Five rounds of 2 % of the range.
+    assert not criteria.has_enough(**enough | {"moved_bytes": 99.0})
+    assert not criteria.has_enough(**enough | {"round_ns": 0.9e9})
+    assert criteria.has_enough(**enough | {"moved_bytes": 0.0, "range_bytes": None})

@@ -76,3 +76,30 @@ def test_what_is_tracked_decides() -> None:
 
 def test_a_load_that_does_nothing_is_never_steady() -> None:
     assert ends_after(events(*[0] * 9))[0] is None
+
+
+def test_an_interval_in_which_the_engine_was_stalled_is_left_out_of_its_round() -> None:
+    """Nothing completed in a quarter of round 3: of the remaining three quarters the rate is as before."""
+    given = events(*[1000] * 5)
+    given[9] |= {"stalled_ns": SECOND // 5, "streams": [{"operations": []}]}
+    assert ends_after(given)[0] == 20
+    given[9] |= {"stalled_ns": 0}
+    assert ends_after(given)[0] is None
+
+
+def test_a_round_without_any_other_interval_is_never_steady() -> None:
+    given = events(*[1000] * 9)
+    for event in given[8:12]:
+        event |= {"stalled_ns": SECOND // 4}
+    assert ends_after(given)[0] == 4 * (3 + 5)
+
+
+def test_a_run_that_has_moved_too_little_of_its_range_continues() -> None:
+    """1000 I/Os of 4 KiB a second on 1 GiB: a round moves 0.4 % of it, and 1 % is the minimum."""
+    until = {"round_ns": SECOND, "tracking": "iops", "hold": 0, "criteria": {}}
+    given = events(*[1000] * 9)
+    watch = Watch(until | {"range_bytes": 1 << 30})
+    assert not any(watch.is_enough(event) for event in given)
+    loose = until | {"range_bytes": 1 << 30, "criteria": {"rounds.min_written": 0.003}}
+    watch = Watch(loose)
+    assert any(watch.is_enough(event) for event in given)

@@ -180,6 +180,11 @@ def nobody_knows(facts: RunFacts) -> RunFacts:
     return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=20 * SECOND)])
 
 
+def cold(facts: RunFacts) -> None:
+    stream(facts)["io_mode"] = "buffered"
+    facts.spec["workload"]["page_cache"] = "drop"
+
+
 def buffered(facts: RunFacts) -> None:
     stream(facts)["io_mode"] = "buffered"
     facts.result["evidence"]["page_cache"]["addressed_bytes"] = 8 * GIB
@@ -279,6 +284,7 @@ def brief(facts: RunFacts) -> RunFacts:
         ("compressing_file_system", compressing, "device-limited"),
         ("compressible_data", lambda facts: zeros(facts) or as_writes(facts), "device-limited"),
         ("short_for_tail", brief, "device-limited"),
+        ("cold_start", cold, "device-limited"),
     ],
 )
 def test_each_rule_fires_on_its_fact_alone(code: str, change: Change, kind: Kind) -> None:
@@ -546,3 +552,22 @@ def test_the_shares_of_a_closed_loop_add_up() -> None:
     evidence = Evidence(changed(nobody_knows))
     shares = [evidence.in_flight_share, evidence.turnaround_share, evidence.edge_share, evidence.unexplained_share]
     assert sum(share or 0 for share in shares) == pytest.approx(1)
+
+
+def test_a_cold_start_that_the_study_names_is_no_warning() -> None:
+    facts = changed(cold)
+    assert codes(facts) == ["cold_start"]
+    assert codes(replace(facts, cold_start=True)) == []
+    facts.spec["workload"]["ramp"]["duration_ns"] = SECOND
+    assert codes(facts) == []
+
+
+def test_i_o_of_other_processes_is_known_from_the_control_group() -> None:
+    """A tenth of the bytes read is not the engine's; the process's own counter does not matter then."""
+    moved = COUNT * BLOCK
+    row = {"device": "259:0", "read_bytes": moved, "write_bytes": 0, "own_write_bytes": 0}
+    others = {"are_present": False, "write_bytes": 0, "unreadable": 0}
+    own_io = {"version": 2, "measure": [row | {"own_read_bytes": moved * 9 // 10}], "others": others}
+    assert codes(replace(sound(), own_io=own_io)) == ["other_io"]
+    own_io = own_io | {"measure": [row | {"own_read_bytes": moved}]}
+    assert codes(replace(changed(shared_disk), own_io=own_io)) == []

@@ -85,6 +85,7 @@ pub(crate) fn measure<W: Work>(
         shared: &shared,
         ramp_ns: load.ramp_ns,
         ramp_may_end_early: false,
+        ramp_until_steady: None,
         duration_ns: Some(load.duration_ns),
         interval_ns: load.interval_ns,
         streams: vec![(load.stream.to_owned(), *load.arrival != Arrival::Closed)],

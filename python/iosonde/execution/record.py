@@ -91,6 +91,7 @@ def judged(
             environment=environment,
             harness=record.harness,
             own_io=record.own_io,
+            cold_start=record.parameters.get("start") == "cold",
             tail=None if record.control else asked_tail(study, record.part),
             intervals=_closed_loop(record, intervals),
         )

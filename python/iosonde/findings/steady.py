@@ -18,11 +18,6 @@ from iosonde.metrics.sustained import LOWER_IS_BETTER, Course
 from iosonde.study.model import STAGE, Part
 from iosonde.units import format_bytes, format_duration
 
-SHORTEST_WINDOW_S = 1.0
-"""A window must last this long"""
-SMALLEST_WINDOW = 0.05
-"""and write this share of the active range, before a level counts as steady."""
-
 Outcome = Literal["steady", "changed", "not steady", "too short"]
 
 
@@ -278,16 +273,12 @@ def _outcome(course: Course) -> Outcome:
     window = course.steady.measured
     if window is None:
         return "changed" if course.steady.lost else "not steady"
-    rounds = len(window.values)
     moved = float(course.bandwidth[window.first - 1 : window.last].sum()) * course.round_s
-    little = (
-        course.tracking not in LOWER_IS_BETTER
-        and course.range_bytes is not None
-        and moved < SMALLEST_WINDOW * course.range_bytes
+    range_bytes = None if course.tracking in LOWER_IS_BETTER else course.range_bytes
+    is_long = course.steady.criteria.has_enough(
+        round_ns=course.round_s * 1e9, moved_bytes=moved, range_bytes=range_bytes
     )
-    if rounds * course.round_s < SHORTEST_WINDOW_S or little:
-        return "too short"
-    return "steady"
+    return "steady" if is_long else "too short"
 
 
 def _of_pass(part: Part, each: Convergence, *, fresh: bool) -> SteadyRounds:

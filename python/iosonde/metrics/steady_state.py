@@ -35,6 +35,10 @@ class Criteria:
     """Largest less smallest, as a share of the mean, at most."""
     slope: float = 0.10
     """Rise or fall of the fitted line over the window, as a share of the mean, at most."""
+    min_length: int = 200_000_000
+    """Shortest round, in nanoseconds."""
+    min_written: float = 0.01
+    """Share of the active range that each round of a run moves at least."""
 
     def __post_init__(self) -> None:
         assert self.window >= 2 and self.range > 0 and self.slope > 0, "a window has a range and a slope"
@@ -42,9 +46,14 @@ class Criteria:
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Criteria:
         """Those that a case was made with (`Rounds.criteria`); SNIA's where it says nothing, as older records do."""
-        named = {"window": int, "range": float, "slope": float}
+        named = {"window": int, "range": float, "slope": float, "min_length": int, "min_written": float}
         said = {name: parameters.get(f"rounds.{name}") for name in named}
         return cls(**{name: named[name](value) for name, value in said.items() if value is not None})
+
+    def has_enough(self, *, round_ns: float, moved_bytes: float, range_bytes: int | None) -> bool:
+        """Whether a window that moved so many bytes is long enough to be judged."""
+        least = self.window * self.min_written * (range_bytes or 0)
+        return round_ns >= self.min_length and moved_bytes >= least
 
 
 SNIA = Criteria()

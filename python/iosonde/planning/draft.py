@@ -19,7 +19,7 @@ from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
 from iosonde.study.setup import queue_settings
 from iosonde.study.setup import resolve as resolve_setup
-from iosonde.units import compact_duration, compact_size
+from iosonde.units import compact_duration, compact_size, format_duration
 from iosonde.workload.interface import Room, Workload
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def _draft(
     _check_prepared(workload, streams, kind, case_id, study)
     if kind == "rounds":
         _check_judged(part, streams, case_id, study)
+        _check_length(part, streams, case_id, study)
         _check_filled(workload, streams, case_id, study)
     decided = forecast.decided if forecast else ()
     state = device_state.attained(study, part, extremes, target)
@@ -190,6 +191,22 @@ def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: S
             hint='set `round_length = "60s"` in the measurement, a multiple of `interval`',
         )
         raise in_case(error, case_id, study)
+
+
+def _check_length(part: Part, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
+    """Rounds that are judged have a minimum length, whether they are runs or parts of one."""
+    assert part.rounds, "a part with rounds"
+    for stream in streams.values():
+        own = getattr(stream, "round_length", None)
+        length = own or (stream.duration if part.rounds.sought else None)
+        if isinstance(length, int) and length < part.rounds.min_length:
+            name, least = "round_length" if own else "duration", format_duration(part.rounds.min_length)
+            error = StudyError(
+                f"rounds of {format_duration(length)} are too short to be judged for steady state",
+                where=f"by the parameter `{name}`",
+                hint=f"use at least {least}, or lower `min_length` of the part's rounds",
+            )
+            raise in_case(error, case_id, study)
 
 
 def _check_fresh(setup: Setup | None, kind: str) -> None:

@@ -32,6 +32,7 @@ from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import probe
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
 from iosonde.workload import block
+from iosonde.workload.block.requirements import active_range_bytes
 
 INTERLEAVED = False
 """A pass is finished before the next begins: another load in between would change the state that it builds up."""
@@ -281,6 +282,7 @@ class _State:
             "tracking": parameters["tracking"],
             "hold": self.case.procedure.settings["hold"],
             "criteria": {name: value for name, value in self.case.parameters.items() if name.startswith("rounds.")},
+            "range_bytes": active_range_bytes(parameters),
         }
 
     def measure_stage(self, place: int, load: JsonObject) -> Walk:

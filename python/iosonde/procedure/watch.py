@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from iosonde.metrics.steady_state import Criteria, steady_state, steady_windows
-from iosonde.metrics.sustained import Series, gather
+from iosonde.metrics.sustained import LOWER_IS_BETTER, Series, gather
 from iosonde.plan import JsonObject
 from iosonde.protocol.event import Event
 from iosonde.units import format_duration
@@ -25,6 +25,7 @@ class Watch:
         self._round_ns: int = until["round_ns"]
         self._tracking: str = until["tracking"]
         self._hold: int = until["hold"]
+        self._range_bytes: int | None = until.get("range_bytes")
         self._criteria = Criteria.of(until["criteria"])
         self._note = note
         self._series = Series()
@@ -55,13 +56,20 @@ class Watch:
         self._judged = whole
         return self._judge()
 
+    def _has_enough(self) -> bool:
+        """Whether the last window moved enough of the active range to be judged."""
+        window = slice(-self._criteria.window, None)
+        moved = float(gather(self._series, self._round_ns)["bandwidth"][window].sum()) * self._round_ns / 1e9
+        range_bytes = None if self._tracking in LOWER_IS_BETTER else self._range_bytes
+        return self._criteria.has_enough(round_ns=self._round_ns, moved_bytes=moved, range_bytes=range_bytes)
+
     def _judge(self) -> bool:
         values = gather(self._series, self._round_ns)[self._tracking]
         found = steady_state(values, criteria=self._criteria)
         if found.left and not self._has_left:
             self._has_left = True
             self._note(f"steady state lost in round {found.left}; the run continues")
-        if steady_windows(values, criteria=self._criteria) <= self._hold:
+        if steady_windows(values, criteria=self._criteria) <= self._hold or not self._has_enough():
             return False
         length = format_duration(len(values) * self._round_ns)
         self._note(f"steady state reached after {length}; the run ends")

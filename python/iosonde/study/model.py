@@ -90,6 +90,10 @@ class Rounds(_Strict):
     """Largest less smallest within the window, as a share of the mean, at most."""
     slope: float = Field(default=0.1, gt=0, le=1)
     """Rise or fall of the line fitted to the window, as a share of the mean, at most."""
+    min_length: Annotated[int, BeforeValidator(parse_duration)] = Field(default=200_000_000, ge=0)
+    """Shortest round that may be judged, in nanoseconds (a time with its unit): shorter ones are refused."""
+    min_written: float = Field(default=0.01, ge=0, le=100)
+    """Rounds within a run: a round moves this share of the active range at least, or the window does not count."""
     until_steady: bool = False
     """A run that is judged by its own rounds (`round_length`) ends once it is steady; `duration` is the most."""
     hold: int = Field(default=0, ge=0, le=10_000)
@@ -105,7 +109,13 @@ class Rounds(_Strict):
     @property
     def criteria(self) -> dict[str, float]:
         """The rule of steady state as parameters of a case: what its records say they were judged by."""
-        return {"rounds.window": self.window, "rounds.range": self.range, "rounds.slope": self.slope}
+        return {
+            "rounds.window": self.window,
+            "rounds.range": self.range,
+            "rounds.slope": self.slope,
+            "rounds.min_length": self.min_length,
+            "rounds.min_written": self.min_written,
+        }
 
 
 class Derived(_Strict):

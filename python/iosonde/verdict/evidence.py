@@ -67,6 +67,8 @@ class RunFacts:
     environment: Json = field(default_factory=dict)
     harness: Json | None = None
     own_io: Json | None = None
+    cold_start: bool = False
+    """Whether the study asks to measure a cold start."""
     tail: str | None = None
     """The highest percentile that the study asks for in this case, such as `p99_9`."""
     intervals: Sequence[Interval] = ()
@@ -407,6 +409,12 @@ class Evidence:
     def is_buffered(self) -> bool:
         """Whether any stream goes through the page cache; the files of key-value stores do."""
         return any(stream.get("io_mode", "buffered") == "buffered" for stream in self.streams.values())
+
+    @property
+    def reads_through_page_cache(self) -> bool:
+        """Whether records or blocks were read, and not all of them by direct I/O."""
+        read = sum(total.bytes for total in self.facts.totals if total.operation not in ("write", "trim", "delete"))
+        return self.is_buffered and not self.is_in_memory and read > 0
 
     @property
     def writes(self) -> bool:

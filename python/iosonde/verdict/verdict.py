@@ -330,6 +330,17 @@ def _compressing_file_system(evidence: Evidence) -> RunWarning | None:
     return _warning("compressing_file_system", f"the file system compresses: {why}")
 
 
+def _cold_start(evidence: Evidence) -> RunWarning | None:
+    workload = evidence.facts.spec["workload"]
+    transition = workload.get("transition") or workload
+    has_ramp = (workload.get("ramp") or {}).get("duration_ns", 0) > 0
+    is_cold = transition.get("page_cache") == "drop" and not has_ramp
+    starts_empty = (workload.get("database") or {}).get("kind") == "empty"
+    if not is_cold or starts_empty or evidence.facts.cold_start or not evidence.reads_through_page_cache:
+        return None
+    return _warning("cold_start", "the page cache was dropped, and the measurement started without a ramp")
+
+
 def _compressible_data(evidence: Evidence) -> RunWarning | None:
     kinds = {stream["payload"]["kind"] for stream in evidence.streams.values() if is_reducible(stream["payload"])}
     if not evidence.writes or not kinds:
@@ -463,6 +474,7 @@ _RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _copying_file_system,
     _compressing_file_system,
     _compressible_data,
+    _cold_start,
     _short_for_tail,
 )
 
@@ -484,6 +496,7 @@ _KEY_VALUE_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _hot_device,
     _no_block_device,
     _cpu_governor,
+    _cold_start,
 )
 """Rules that apply to a store, whose I/O is not iosonde's own."""
 

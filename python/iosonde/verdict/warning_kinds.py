@@ -286,6 +286,14 @@ _LIST = (
         points_to="note",
     ),
     WarningKind(
+        code="cold_start",
+        title="The measurement includes the warm-up of the page cache",
+        when="reads through the page cache, which was dropped before a measurement without a ramp; not with "
+        '`start = "cold"`',
+        hint='use `ramp` with `ramp_until = "steady"`, or name the cold start: `start = "cold"`',
+        points_to="note",
+    ),
+    WarningKind(
         code="compressing_file_system",
         title="The file system compresses data",
         when="a mount option says so (`compress`, `compress_algorithm`), or extents under the reads are stored encoded",

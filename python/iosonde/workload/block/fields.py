@@ -157,6 +157,14 @@ class BlockFields(BaseModel):
     ramp: DurationOrZero = Field(
         2 * 10**9, description="Load before the measurement, so that it starts in a stable state; an upper bound."
     )
+    ramp_until: Literal["time", "steady"] = Field(
+        "time",
+        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the most).",
+    )
+    start: Literal["warm", "cold"] = Field(
+        "warm",
+        description="`cold`: start to measure with an empty page cache and without a ramp, on purpose.",
+    )
     ramp_bytes: Size | None = Field(None, description="Bytes each stream issues at most during the ramp.")
     duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
         10 * 10**9, description="Length of the measurement at most; `none` where only a limit ends it."
@@ -264,6 +272,8 @@ WHOLE_WORKLOAD = (
     "round_length",
     "tracking",
     "ramp",
+    "ramp_until",
+    "start",
     "ramp_bytes",
     "duration",
     "interval",

@@ -40,6 +40,9 @@ def _fitted(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -
         if not forced:
             raise StudyError("the backend `ssd` is a simulated drive", hint="name one as the target, like `sim:pm963`")
         changes["page_cache"] = "keep"
+    if stream.start == "cold":
+        changes |= {"ramp": 0, "ramp_bytes": None, "ramp_until": "time"}
+        changes.setdefault("page_cache", "drop")
     if isinstance(stream.span, str):
         share = room_bytes * float(stream.span.rstrip("%")) / 100
         if stream.files == "per_job":

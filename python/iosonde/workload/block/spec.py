@@ -12,6 +12,7 @@ from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.requirements import addressed_bytes, begins
+from iosonde.workload.ramp import steady_ramp
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -88,7 +89,7 @@ def _spec(
         "layout": whole.layout,
         "page_cache": whole.page_cache,
         "streams": [_stream(name, stream, begins(streams)[name]) for name, stream in streams.items()],
-        "ramp": {"duration_ns": whole.ramp, "bytes": whole.ramp_bytes},
+        "ramp": steady_ramp(whole.ramp, whole.ramp_bytes, until=whole.ramp_until),
         "duration_ns": whole.duration,
         "interval_ns": whole.interval,
         "verify": _verification(whole, target),

@@ -49,13 +49,13 @@ class KvFields(BaseModel):
     phase: Phase = Field("readrandom", description="Load by name (table below); other parameters override it.")
     operations: Annotated[str | None, BeforeValidator(notation.parse_operations)] = Field(
         None,
-        description="Operations with weights, such as `read/95:update/5`: `read`, `update`, `insert`, "
+        description="Operations with weights, such as `read/95:update/5`: `read`, `update`, `update_field`, `insert`, "
         "`delete`, `scan`, `iterate`, `read_modify_write`; empty: from the phase.",
     )
     choice: Annotated[str | None, BeforeValidator(notation.parse_choice)] = Field(
         None,
         description="Choice of records: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`, "
-        "`latest:THETA`; empty: from the phase.",
+        "`scrambled_zipfian:THETA` (YCSB's, over a growing key space), `latest:THETA`; empty: from the phase.",
     )
     direction: Literal["forward", "reverse"] | None = Field(
         None, description="Direction of scans and iterators; empty: from the phase."
@@ -94,6 +94,21 @@ class KvFields(BaseModel):
         le=1,
         description="Compressed size of a value as a fraction of its size, as in db_bench; 1: incompressible.",
     )
+    fields: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Fields of a value, of the same size each; `update_field` and `read_modify_write` replace one.",
+    )
+    key_order: Literal["number", "hashed"] = Field(
+        "number",
+        description="How keys sort: as the records' numbers, or hashed, so that inserts come between the others.",
+    )
+    expected_inserts: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = Field(
+        None,
+        description="`scrambled_zipfian`: inserts for which the key space has room; empty: by `limit_operations`, else "
+        "a tenth of the records.",
+    )
     records_seed: int = Field(1, ge=0, description="Seed of the records' contents, the same for runs that share them.")
     database: Literal["empty", "loaded", "existing"] | None = Field(
         None,
@@ -127,6 +142,14 @@ class KvFields(BaseModel):
         None, description="RocksDB: directory on a second target for the log, named with `--set log_target=DIRECTORY`."
     )
     ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it starts in a stable state.")
+    ramp_until: Literal["time", "steady"] = Field(
+        "time",
+        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the most).",
+    )
+    start: Literal["warm", "cold"] = Field(
+        "warm",
+        description="`cold`: start to measure with an empty page cache and without a ramp, on purpose.",
+    )
     duration: Annotated[
         int | Literal["phase"] | None,
         BeforeValidator(lambda value: value if value == "phase" else parse_duration_or_none(value)),
@@ -157,9 +180,10 @@ class KvFields(BaseModel):
 
 WHOLE_WORKLOAD = (
     *("store", "library", *STORES[:-1], "records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
+    *("fields", "key_order"),
     *("database", "reload", "carry_over", "load_order", "load_batch", "load_sync"),
     *("settle", "reopen", "page_cache", "settle_at_end"),
-    *("memory_limit", "log", "log_target", "ramp", "interval"),
+    *("memory_limit", "log", "log_target", "ramp", "ramp_until", "start", "interval"),
 )
 """Parameters of the run: streams that run together must agree on them."""
 

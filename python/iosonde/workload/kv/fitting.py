@@ -48,6 +48,8 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
     if stream.duration == "phase":
         ends = is_load or stream.limit_operations is not None or stream.limit_bytes is not None
         changes["duration"] = None if ends or stream.background else DEFAULT_DURATION_NS
+    if stream.start == "cold":
+        changes |= {"page_cache": "drop", "ramp": 0, "ramp_until": "time"}
     if is_virtual:
         changes |= {"store": "null", "library": None, "page_cache": "keep", "memory_limit": None}
         changes |= {"log": "with_data", "log_target": None}

@@ -101,11 +101,11 @@ def parse_positive_rate(value: Any) -> float | None:
 
 
 def parse_choice(value: Any) -> str | None:
-    """`sequential`, `each_once`, `uniform`, `zipfian:THETA` or `latest:THETA`."""
+    """`sequential`, `each_once`, `uniform`, or `zipfian`, `scrambled_zipfian` or `latest` with `:THETA`."""
     if value is None:
         return None
     kind, _, number = str(value).partition(":")
-    if kind in ("zipfian", "latest"):
+    if kind in ("zipfian", "scrambled_zipfian", "latest"):
         try:
             theta = float(number or 0.99)
         except ValueError:
@@ -116,7 +116,7 @@ def parse_choice(value: Any) -> str | None:
     if kind not in ("sequential", "each_once", "uniform") or number:
         raise ValueError(
             f"`{value}` is not known; it is one of `sequential`, `each_once`, `uniform`, `zipfian:THETA`, "
-            "`latest:THETA`"
+            "`scrambled_zipfian:THETA`, `latest:THETA`"
         )
     return kind
 

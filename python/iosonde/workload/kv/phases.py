@@ -26,10 +26,10 @@ Phase = Literal[
     "ycsb_f",
 ]
 
-OPERATIONS = ("read", "update", "insert", "delete", "scan", "iterate", "read_modify_write")
+OPERATIONS = ("read", "update", "update_field", "insert", "delete", "scan", "iterate", "read_modify_write")
 """What may be done with a record."""
 
-WRITES = {"update", "insert", "delete", "read_modify_write"}
+WRITES = {"update", "update_field", "insert", "delete", "read_modify_write"}
 
 LOG_STRUCTURED = ("rocksdb", "fjall")
 """Stores that compact in the background what was written: a run after writes loads their databases again."""
@@ -49,7 +49,7 @@ class Meaning:
     direction: Literal["forward", "reverse"] = "forward"
 
 
-_ZIPFIAN = "zipfian:0.99"
+_ZIPFIAN = "scrambled_zipfian:0.99"
 
 PHASES: dict[Phase, Meaning] = {
     "load": Meaning(
@@ -84,8 +84,8 @@ PHASES: dict[Phase, Meaning] = {
         choice="uniform",
         text="`jobs` readers (stream `readers`) and one writer of new values (stream `writer`), each at random",
     ),
-    "ycsb_a": Meaning(operations="read/50:update/50", choice=_ZIPFIAN, text="update heavy"),
-    "ycsb_b": Meaning(operations="read/95:update/5", choice=_ZIPFIAN, text="read mostly"),
+    "ycsb_a": Meaning(operations="read/50:update_field/50", choice=_ZIPFIAN, text="update heavy"),
+    "ycsb_b": Meaning(operations="read/95:update_field/5", choice=_ZIPFIAN, text="read mostly"),
     "ycsb_c": Meaning(operations="read", choice=_ZIPFIAN, text="read only"),
     "ycsb_d": Meaning(operations="read/95:insert/5", choice="latest:0.99", text="read what was inserted last"),
     "ycsb_e": Meaning(operations="scan/95:insert/5", choice=_ZIPFIAN, text="short ranges"),

@@ -52,6 +52,8 @@ def identity(stream: KvParameters) -> str:
         stream.value_size,
     ]
     facts += [stream.value_compression_ratio, stream.records_seed, stream.log]
+    if (stream.fields, stream.key_order) != (1, "number"):
+        facts += [stream.fields, stream.key_order]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{stream.store}-{digest[:8]}"
 

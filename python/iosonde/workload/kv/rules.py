@@ -7,6 +7,9 @@ from iosonde.workload.kv.fields import KvFields
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.phases import PHASES
 
+SMALLEST_FIELD = 16
+"""Bytes that identify the contents of a value or field."""
+
 Rule = tuple[bool, str]
 """A condition, and the error if it is true."""
 
@@ -35,9 +38,17 @@ def _rules(stream: KvFields) -> list[Rule]:
         (stream.arrival != "closed" and stream.batch > 1, "an open loop is one operation at a time: leave out `batch`"),
         (stream.batch > 1 and not both and not kinds <= {"update", "insert", "delete"},
          "`batch` is for operations that write"),
+        (stream.fields > 1 and not _has_room(stream),
+         f"`fields = {stream.fields}` needs a fixed `value_size` that it divides, with at least 16 B for each"),
         (stream.limit_operations is not None and stream.limit_operations < stream.jobs,
          "`limit_operations` is less than one for each job"),
         (stream.jobs > stream.records, f"{stream.jobs} jobs cannot share {stream.records} records"),
         (stream.duration is None and stream.limit_operations is None and stream.limit_bytes is None
          and not stream.background, "it would never end: set `duration`, `limit_operations` or `limit_bytes`"),
     ]  # fmt: skip
+
+
+def _has_room(stream: KvFields) -> bool:
+    """Whether every field has the same size, with room for what identifies it."""
+    size = stream.value_size
+    return isinstance(size, int) and size % stream.fields == 0 and size // stream.fields >= SMALLEST_FIELD

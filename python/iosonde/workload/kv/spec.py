@@ -13,6 +13,10 @@ from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import operations_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.requirements import addressed_bytes, identity
+from iosonde.workload.ramp import steady_ramp
+
+GROWTH = 2
+"""YCSB makes room for twice the inserts that it expects."""
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -40,17 +44,11 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         "kind": "kv",
         "store": {"kind": whole.store, "library": whole.library, "options": whole.options},
         "target": cast("spec.StoreTarget", place),
-        "records": {
-            "count": whole.records,
-            "key_bytes": _sizes(whole.key_size),
-            "value_bytes": _sizes(whole.value_size),
-            "value_compression_ratio": whole.value_compression_ratio,
-            "seed": whole.records_seed,
-        },
+        "records": cast("spec.Records", _records(whole)),
         "database": _database(whole),
         "transition": {"settle": whole.settle, "reopen": whole.reopen, "page_cache": whole.page_cache},
         "streams": [each for name, stream in streams.items() for each in _streams(name, stream)],
-        "ramp": {"duration_ns": whole.ramp, "bytes": None},
+        "ramp": steady_ramp(whole.ramp, None, until=whole.ramp_until),
         "duration_ns": max(durations, default=None),
         "interval_ns": whole.interval,
         "settle_at_end": whole.settle_at_end,
@@ -93,6 +91,34 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
         place["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
         devices = list(dict.fromkeys([*devices, *second.block_devices()]))
     return place, devices
+
+
+def _records(whole: KvParameters) -> JsonObject:
+    """The description of the records; what is not the default only where it is asked for."""
+    described: JsonObject = {
+        "count": whole.records,
+        "key_bytes": _sizes(whole.key_size),
+        "value_bytes": _sizes(whole.value_size),
+        "value_compression_ratio": whole.value_compression_ratio,
+        "seed": whole.records_seed,
+    }
+    if whole.fields > 1:
+        described["fields"] = whole.fields
+    if whole.key_order != "number":
+        described["key_order"] = whole.key_order
+    return described
+
+
+def _expected_inserts(stream: KvParameters) -> int:
+    """Inserts for which YCSB's key space has room, all jobs together; 0 without inserts."""
+    shares = dict(operations_of(stream.operations or "read"))
+    if "insert" not in shares:
+        return 0
+    if stream.expected_inserts is not None:
+        return stream.expected_inserts
+    if stream.limit_operations:
+        return round(stream.limit_operations * shares["insert"] / sum(shares.values()))
+    return stream.records // 10
 
 
 def _database(whole: KvParameters) -> spec.Database:
@@ -150,7 +176,7 @@ def _stream(name: str, stream: KvParameters) -> spec.KvStream:
             {"operation": cast("spec.KvOperation", operation), "weight": weight}
             for operation, weight in operations_of(stream.operations or "read")
         ],
-        "choice": _choice(stream.choice or "uniform"),
+        "choice": _choice(stream),
         "direction": stream.direction or "forward",
         "scan_records_min": int(low),
         "scan_records_max": int(high or low),
@@ -176,8 +202,8 @@ def _arrival(stream: KvParameters) -> spec.Arrival:
             return {"kind": "poisson", "rate": rate}
 
 
-def _choice(text: str) -> spec.KvChoice:
-    kind, _, theta = text.partition(":")
+def _choice(stream: KvParameters) -> spec.KvChoice:
+    kind, _, theta = (stream.choice or "uniform").partition(":")
     match kind:
         case "sequential":
             return {"kind": "sequential"}
@@ -186,6 +212,13 @@ def _choice(text: str) -> spec.KvChoice:
         case "zipfian":
             zipfian: spec.ZipfianKvDistribution = {"kind": "zipfian", "theta": float(theta)}
             return {"kind": "random", "coverage": "with_replacement", "distribution": zipfian}
+        case "scrambled_zipfian":
+            scrambled: spec.ScrambledZipfianKvDistribution = {
+                "kind": "scrambled_zipfian",
+                "theta": float(theta),
+                "key_space": stream.records + GROWTH * _expected_inserts(stream),
+            }
+            return {"kind": "random", "coverage": "with_replacement", "distribution": scrambled}
         case "latest":
             latest: spec.LatestKvDistribution = {"kind": "latest", "theta": float(theta)}
             return {"kind": "random", "coverage": "with_replacement", "distribution": latest}
