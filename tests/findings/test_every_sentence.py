@@ -11,7 +11,7 @@ import math
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -278,3 +278,49 @@ CHECKS: dict[type[Finding], Callable[[Any, World], bool]] = {
     Throughput: throughput_is_true,
     UnloadedLatency: latency_is_true,
 }
+
+
+def spoilt(finding: Finding) -> Finding | None:
+    """The same finding with a number or a decision that is false; None where the kind has none to spoil."""
+    match finding:
+        case Throughput() | Peak():
+            return replace(finding, value=replace(finding.value, value=1.2 * finding.value.value))
+        case UnloadedLatency():
+            return replace(finding, p50=replace(finding.p50, value=1.2 * finding.p50.value))
+        case TailGrowth():
+            return replace(finding, first=1.5 * finding.first)
+        case Comparison():
+            return replace(finding, ratio=replace(finding.ratio, value=1.3 * finding.ratio.value))
+        case Saturation():
+            first, *others = finding.points
+            return replace(finding, points=(replace(first, saturates=not first.saturates), *others))
+        case NoGain():
+            return replace(finding, lower=1, upper=10**6) if finding.axis is None else replace(finding, cells=())
+        case Scaling() if not finding.nearly_doubles:
+            return replace(finding, gain=replace(finding.gain, value=1.3 * finding.gain.value))
+        case Dependence() if finding.decision == "depends":
+            return replace(finding, decision="flat", largest=(finding.largest[0], 3 * finding.smallest[1]))
+    return None
+
+
+def test_the_evaluator_rejects_false_findings() -> None:
+    """Else 500 studies without a false sentence would show nothing."""
+    rejected: dict[type[Finding], int] = {}
+    for seed in range(200):
+        rng = random.Random(seed)
+        made = world(rng)
+        for finding in findings_of(made, rng):
+            false = spoilt(finding) if finding.topic != "quality" else None
+            if false is None:
+                continue
+            assert not _is_accepted(false, made), f"seed {seed}: accepted {false}"
+            rejected[type(finding)] = rejected.get(type(finding), 0) + 1
+    assert rejected.keys() == CHECKS.keys()
+    assert min(rejected.values()) >= 3, rejected
+
+
+def _is_accepted(finding: Finding, made: World) -> bool:
+    try:
+        return CHECKS[type(finding)](finding, made)
+    except (KeyError, IndexError, ValueError):  # It names a cell that does not exist, or no sentence can be made of it.
+        return False

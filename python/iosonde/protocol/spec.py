@@ -179,7 +179,16 @@ KvDistribution: TypeAlias = (
 )
 
 
-KvOperation: TypeAlias = Literal["read", "update", "insert", "delete", "scan", "iterate", "read_modify_write"]
+KvOperation: TypeAlias = Literal[
+    "read",
+    "update",
+    "update_field",
+    "insert",
+    "delete",
+    "scan",
+    "iterate",
+    "read_modify_write",
+]
 
 
 class KvShare(TypedDict):

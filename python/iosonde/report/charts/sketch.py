@@ -96,6 +96,8 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         )
         for index, panel in enumerate(panels)
     ]
+    state = _device_state_note(view, material)
+    notes += [state] if state else []
     return Figure(
         name=f"{number:02}-{_slug(material.study.name)}-{_slug(view.title) or view.kind}",
         title=view.title,
@@ -122,6 +124,13 @@ def _of_csv(heads: dict[str, str]) -> dict[str, str]:
 def _distinct(heads: dict[str, str]) -> dict[str, str]:
     """Each name once: lines that are result sets have no column beside that of the result set."""
     return {column: head for head, column in {head: column for column, head in heads.items()}.items()}
+
+
+def _device_state_note(view: View, material: Material) -> str:
+    """Name the device state of the cases that write; empty if none does."""
+    states = dict.fromkeys(case.device_state for _, case in material.cases() if view.part in ("", case.part))
+    named = [state for state in states if state != "not_applicable"]
+    return f"Device state: {', '.join(named)}." if named else ""
 
 
 def _verdict_note(verdicts: Sequence[Kind]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from iosonde.report.charts.published import reference_of
-from iosonde.report.content.table import REPEATS, Cell, Table
+from iosonde.report.content.device_states import device_state_cell, has_device_state
+from iosonde.report.content.table import DEVICE_STATE, REPEATS, Cell, Table
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import ends_text, factor_title, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material
@@ -24,19 +25,34 @@ def accounts_table(view: View, material: Material) -> Table:
     named = several or bool(published)
     reasons = [subject.source.hole(subject.case.case_id) for subject in found]
     missing = ["No result because"] if any(reasons) else []
+    state = [DEVICE_STATE] if has_device_state(subject.case for subject in found) else []
     rows = []
     for subject, reason in zip(found, reasons, strict=True):
         row = [
             *(Cell(text=level_text(name, subject.level(name))) for name in factors),
             *([Cell(text=subject.source.label if several else "measured")] if named else []),
+            *([device_state_cell([subject.case])] if state else []),
             *(_cell(metric, known.of(subject)) for metric, known in values.items()),
             _repeats(known.of(subject)[3] for known in values.values()),
             *([Cell(text=reason)] if missing else []),
         ]
         rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
-    rows += [("", [*row, Cell(text="-"), *([Cell(text="")] if missing else [])]) for row in published]
+    own = len(factors) + bool(named)
+    rows += [
+        (
+            "",
+            [
+                *row[:own],
+                *(Cell(text="-") for _ in state),
+                *row[own:],
+                Cell(text="-"),
+                *(Cell(text="") for _ in missing),
+            ],
+        )
+        for row in published
+    ]
     rows = _together(rows, of=len(factors))
-    labels = [*map(factor_title, factors), *(["Source"] if named else [])]
+    labels = [*map(factor_title, factors), *(["Source"] if named else []), *state]
     heads = [*labels, *map(metric_title, view.metrics), REPEATS, *missing]
     return Table(
         title=view.title,

@@ -12,7 +12,8 @@ from typing import Any
 
 from iosonde.plan import Case
 from iosonde.report.charts.figure import Figure
-from iosonde.report.content.table import LIMITED_BY, REPEATS, VERDICT, Cell, Table
+from iosonde.report.content.device_states import device_state_cell, has_device_state
+from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, VERDICT, Cell, Table
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import interval_text, level_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
@@ -68,9 +69,11 @@ def _plain_card(material: Material) -> Table | None:
     rates = {name: Values(material, metric) for name, metric in _RATES.items()}
     medians, tails = (Values(material, f"completion_latency_ns_{each}") for each in ("p50", "p99"))
     several = len(material.sources) > 1
+    loads = {source.label: _loads(source) for source in material.sources}
+    with_state = has_device_state(case for each in loads.values() for cases in each.values() for case in cases)
     rows, keys = [], []
     for source in material.sources:
-        for (access, operation), cases in _loads(source).items():
+        for (access, operation), cases in loads[source.label].items():
             ordered = sorted(cases, key=_in_flight)
             for case in dict.fromkeys([0, len(ordered) - 1]):
                 chosen = ordered[case]
@@ -84,6 +87,7 @@ def _plain_card(material: Material) -> Table | None:
                         *([Cell(text=source.label)] if several else []),
                         Cell(text=f"{access.capitalize()} {operation}, {size}"),
                         Cell(text=_depth(chosen), number=_in_flight(chosen)),
+                        *([device_state_cell([chosen])] if with_state else []),
                         Cell(text=LIMITED_BY.get(source.verdict(chosen.case_id) or "", "-")),
                         _cell(_RATES[access], rate),
                         *(_cell("completion_latency_ns", value) for value in latencies),
@@ -93,7 +97,8 @@ def _plain_card(material: Material) -> Table | None:
                 keys.append(f"{source.label}\n{chosen.case_id}")
     if len(rows) < 2:
         return None
-    labels = [*(["Result set"] if several else []), "Load", "In flight", VERDICT]
+    state = [DEVICE_STATE] if with_state else []
+    labels = [*(["Result set"] if several else []), "Load", "In flight", *state, VERDICT]
     return Table(
         title=TITLE,
         caption="Bandwidth of sequential I/O and IOPS of random I/O with the fewest and the most I/Os in flight. "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.plan import PREPARATION, Case
+from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import ends_text, factor_title, is_number, level_text, metric_text, metric_title
@@ -210,17 +211,6 @@ def _scopes(metrics: dict[tuple[str, str], dict[str, Any]]) -> Iterable[tuple[st
         for operation in sorted(shown, key=lambda operation: (operation != "all", operation)):
             rows.append((operation if len(streams) == 1 else f"{stream}: {operation}", shown[operation]))
     return rows
-
-
-def has_device_state(cases: Iterable[Case]) -> bool:
-    """Return whether any of the cases writes to a device, so that its state affects the values."""
-    return any(case.device_state != "not_applicable" for case in cases)
-
-
-def device_state_cell(cases: Iterable[Case]) -> Cell:
-    """Name the device state of the cases of a row; a dash for cases that write nothing."""
-    states = dict.fromkeys(case.device_state for case in cases)
-    return Cell(text=", ".join("-" if state == "not_applicable" else state for state in states))
 
 
 def _verdict_cell(source: Source, case: Case) -> Cell:
