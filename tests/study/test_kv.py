@@ -91,8 +91,8 @@ def test_ycsb_mixes_are_those_of_its_core_workloads() -> None:
         for letter in "abcdef"
     }
     assert mixes == {
-        "a": {"read": 50, "update": 50},
-        "b": {"read": 95, "update": 5},
+        "a": {"read": 50, "update_field": 50},
+        "b": {"read": 95, "update_field": 5},
         "c": {"read": 1},
         "d": {"read": 95, "insert": 5},
         "e": {"scan": 95, "insert": 5},
