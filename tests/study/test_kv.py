@@ -99,7 +99,7 @@ def test_ycsb_mixes_are_those_of_its_core_workloads() -> None:
         "f": {"read": 50, "read_modify_write": 50},
     }
     choices = {letter: workload(phase=f"ycsb_{letter}")["streams"][0]["choice"] for letter in "ad"}
-    assert [each["distribution"]["kind"] for each in choices.values()] == ["zipfian", "latest"]
+    assert [each["distribution"]["kind"] for each in choices.values()] == ["scrambled_zipfian", "latest"]
 
 
 def test_what_is_set_beside_a_phase_wins() -> None:
