@@ -138,10 +138,10 @@ class OwnIo(Instrument):
 
 def _outermost(spec: Mapping[str, Any]) -> list[str]:
     """The watched devices that hold the target's files, or are the target."""
-    target = spec["workload"]["target"]
+    target = spec["workload"].get("target") or {}  # Servers do their I/O in processes of their own.
     paths = [Path(target[name]) for name in ("path", "directory", "log_path") if target.get(name)]
     watched = spec["observe"]["block_devices"]
-    return [device for device in dict.fromkeys(map(device_of, paths)) if device in watched]
+    return [device for device in dict.fromkeys(map(device_of, paths)) if device is not None and device in watched]
 
 
 def _differences(before: Sample, after: Sample) -> list[dict[str, Any]]:

@@ -38,18 +38,9 @@ def accounts_table(view: View, material: Material) -> Table:
         ]
         rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
     own = len(factors) + bool(named)
+    dash, empty = Cell(text="-"), Cell(text="")
     rows += [
-        (
-            "",
-            [
-                *row[:own],
-                *(Cell(text="-") for _ in state),
-                *row[own:],
-                Cell(text="-"),
-                *(Cell(text="") for _ in missing),
-            ],
-        )
-        for row in published
+        ("", [*row[:own], *(dash for _ in state), *row[own:], dash, *(empty for _ in missing)]) for row in published
     ]
     rows = _together(rows, of=len(factors))
     labels = [*map(factor_title, factors), *(["Source"] if named else []), *state]
