@@ -128,8 +128,8 @@ LIST = (
     _metric(
         "file_system_write_amplification",
         "Device writes over store writes",
-        "bytes the block device wrote, without those of other processes / (512 x file-system outputs); withheld with more "
-        "than 5 % of other processes",
+        "bytes the block device wrote, without those of other processes / (512 x file-system outputs); withheld with "
+        "more than 5 % of other processes",
         expression=over(
             pl.when(pl.col("write_bytes") > 0).then(own("device_write_bytes", "foreign_write_share")), _HANDED_OVER
         ),
