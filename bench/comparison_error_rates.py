@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import false_discovery_control
 
 from iosonde.comparison.cases import judge
-from iosonde.comparison.ratio import Floats, Ratio, log_ratio, spread
+from iosonde.comparison.ratio import Floats, Ratio, log_ratio, paired_spreads, spread
 from iosonde.comparison.variance import session_effects
 
 CASES = 20
@@ -70,6 +70,35 @@ def row(sessions: int, repeats: int, noise: float, comparisons: int, seed: int) 
     )
 
 
+def paired_verdicts(random: np.random.Generator, *, repeats: int, noise: Floats, shift: float) -> list[str]:
+    """Compare two systems measured alternately in one session; `noise` is that of a run of each case."""
+    rows = shift + math.sqrt(2) * random.normal(0, noise[:, np.newaxis], (CASES, repeats))
+    pairs = zip(paired_spreads(list(rows)), rows, strict=True)
+    ratios = [each.ratio(float(row.mean())) for each, row in pairs]
+    adjusted = false_discovery_control([ratio.p_value for ratio in ratios], method="bh")
+    return [judge(ratio, float(p), better="higher") for ratio, p in zip(ratios, adjusted, strict=True)]
+
+
+def paired_row(name: str, repeats: int, noise: Floats, comparisons: int, seed: int) -> str:
+    """Return a row of the table of A/B runs."""
+    random = np.random.default_rng(seed)
+    equal = [paired_verdicts(random, repeats=repeats, noise=noise, shift=0.0) for _ in range(comparisons)]
+    faster = [paired_verdicts(random, repeats=repeats, noise=noise, shift=math.log(1.1)) for _ in range(comparisons)]
+    wrong = [[each in ("better", "worse") for each in found] for found in equal]
+    found = np.mean([[each == "better" for each in verdicts] for verdicts in faster])
+    shares = (np.mean([any(each) for each in wrong]), np.mean(wrong), found)
+    return f"| {name} | {repeats} | " + " | ".join(f"{100 * share:.1f} %" for share in shares) + " |"
+
+
+NOISES = {
+    "1 %": np.full(CASES, 0.01),
+    "2 %": np.full(CASES, 0.02),
+    "1 %, one case 10 %": np.where(np.arange(CASES) == 0, 0.1, 0.01),
+    "0.5 to 8 %": np.geomspace(0.005, 0.08, CASES),
+}
+"""Noise of a run, by case."""
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,6 +111,10 @@ def main() -> None:
         for repeats in (3, 5):
             for noise in (0.0, 0.01, 0.02):
                 print(row(sessions, repeats, noise, options.comparisons, options.seed), flush=True)
+    print(f"\n| run-to-run noise | pairs | {' | '.join(COLUMNS[3:])} |\n|---|---:|---:|---:|---:|")
+    for name, noises in NOISES.items():
+        for repeats in (3, 5, 10):
+            print(paired_row(name, repeats, noises, options.comparisons, options.seed), flush=True)
 
 
 if __name__ == "__main__":
