@@ -66,13 +66,13 @@ def pair_variances(differences: Floats) -> list[SessionVariance]:
     own = differences.var(axis=1, ddof=1)
     typical = float(np.median(own)) / (float(chi2.median(degrees)) / degrees)
     is_usual = chi2.sf(own * degrees / typical, degrees) >= OUTLYING if typical > 0 else own == 0
-    moderated, gained = _moderated(own[is_usual], degrees, limit=float(is_usual.sum() * degrees))
-    usual = iter(moderated)
+    # The common distribution is fitted to all cells: without the noisy ones it would seem narrower than it is.
+    moderated, gained = _moderated(own, degrees, limit=float(cells * degrees))
     return [
-        SessionVariance(variance=float(next(usual)), degrees=gained)
-        if usual_cell
+        SessionVariance(variance=float(shrunk), degrees=gained)
+        if is_common
         else SessionVariance(variance=float(each), degrees=float(degrees))
-        for each, usual_cell in zip(own, is_usual, strict=True)
+        for each, shrunk, is_common in zip(own, moderated, is_usual, strict=True)
     ]
 
 
