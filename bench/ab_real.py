@@ -3,8 +3,8 @@
     python bench/ab_real.py [--runs 5] [--repeats 5] [--ratios 1.0 1.1]
 
 Needs root, FUSE and loop devices: the devices are loop devices over a throttled image (`iosonde.lab.device`). For each
-true ratio, so many A/B runs are carried out on two fresh devices. Printed as Markdown: the verdicts on the IOPS of every
-case, and how often the interval of the ratio contains the true one.
+true ratio, so many A/B runs are carried out on two fresh devices. Printed as Markdown: the verdicts on the IOPS of
+every case, and how often the interval of the ratio contains the true one.
 """
 
 from __future__ import annotations
