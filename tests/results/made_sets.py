@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plans import a_failure, a_record, hand_plan, tables
+from plans import MIB, a_failure, a_record, hand_plan, tables
 
 from iosonde.results import ResultSet
+
+OWN = "iosonde-00000001"
+
+
+def unfinished(directory: Path, target: Path) -> Path:
+    """Write a result set on a directory target; two of its four runs are missing, so that `resume` has work."""
+    file = {"kind": "file", "path": str(target / OWN / "data"), "size_bytes": MIB}
+    plan = hand_plan(name=str(target), target=file, backend={"kind": "sync"}, layout="missing", verify=None)
+    result_set = ResultSet.create(directory, plan.model_copy(update={"created_name": OWN}))
+    with result_set.lock():
+        for run in plan.runs[:2]:
+            result_set.write(a_record(plan, run), *tables(run.run_id, [1000, 2000]))
+    return directory
 
 
 def measured(directory: Path) -> Path:

@@ -2,7 +2,8 @@
 
     python tests/results/mutations.py [--mutations 10000] [--seed 1]     (Ctrl-C: stop and print the result so far)
 
-Half of the mutations are as a damaged disk makes them. In the other half the checksums are written anew, as somebody who
+Reading includes `resume`, with an engine that measures nothing, and the commands `report`, `compare`, `check`, `sql`, `show`
+and `export`, in turn. Half of the mutations are as a damaged disk makes them. In the other half the checksums are written anew, as somebody who
 edits on purpose would do, so that the content itself is what has to be refused.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import random
@@ -18,16 +20,22 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
-from plans import sign  # noqa: E402  # run as a program, too
+from engines import FAKE  # noqa: E402  # run as a program, too
+from made_sets import OWN, measured, unfinished  # noqa: E402
+from plans import sign  # noqa: E402
 
+from iosonde import cli  # noqa: E402
 from iosonde.errors import IosondeError  # noqa: E402
+from iosonde.execution import resume  # noqa: E402
+from iosonde.execution.session import Interrupted  # noqa: E402
 from iosonde.results import ResultSet  # noqa: E402
 from iosonde.results.schema import MANIFEST  # noqa: E402
 
@@ -158,28 +166,67 @@ def read(directory: Path) -> None:
         result_set.missing_runs()
 
 
-def query(directory: Path) -> None:
-    """Compute metrics, which read every table."""
-    ResultSet.open(directory).sql("SELECT * FROM case_metrics")
+def continue_it(directory: Path) -> None:
+    """Carry out the missing runs, for half a second at most."""
+    with suppress(Interrupted):
+        resume(directory, retry_failed=True, time_limit_s=0.5)
 
 
-def report(directory: Path) -> None:
-    """Write a report, which reads what the tables do not."""
-    from iosonde import report
+def commands(directory: Path, original: Path) -> list[list[str]]:
+    """Return the command lines that read a result set."""
+    path, out = str(directory), str(directory / "out")
+    return [
+        ["sql", path, "SELECT * FROM case_metrics"],
+        ["sql", path, "SELECT * FROM warnings, faults", "--format", "csv"],
+        ["report", path, "--format", "md"],
+        ["report", path, "--json"],
+        ["report", path, "--format", "html"],
+        ["show", path],
+        ["compare", str(original), path],
+        ["check", path, "--baseline", str(original), "--baseline", path],
+        ["export", path, "--format", "csv", "--output", out],
+        ["export", path, "--format", "fio-json", "--output", out],
+        ["export", path, "--format", "hdr", "--output", out],
+        ["resume", path, "--time-limit", "500ms"],
+    ]
 
-    report.write([ResultSet.open(directory)], directory / "report.md", format="md")
+
+def carry_out(command: Sequence[str]) -> None:
+    """Run a command line in this process; `AssertionError` if it prints a control character."""
+    printed, messages = _Kept(), _Kept()
+    with (
+        patch.object(sys, "argv", ["iosonde", *command]),
+        redirect_stdout(io.TextIOWrapper(printed, encoding="utf-8")),
+        redirect_stderr(io.TextIOWrapper(messages, encoding="utf-8")),
+        suppress(SystemExit),
+    ):
+        cli.main()
+    text = (printed.getvalue() + messages.getvalue()).decode()
+    assert not set(text) & CONTROL, f"a control character on the terminal: {command}"
+
+
+class _Kept(io.BytesIO):
+    """Bytes that outlive the streams that wrote them."""
+
+    def close(self) -> None:
+        """Keep them."""
+
+
+CONTROL = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))} - {"\n", "\t"}
 
 
 class Fuzzer:
-    """Mutates copies of one result set."""
+    """Mutates copies of result sets, in turn."""
 
-    def __init__(self, original: Path, scratch: Path, seed: int) -> None:
-        self._original, self._copy = original, scratch / "a" / "b" / "set"
-        self._victim = scratch / "a" / "victim"
+    def __init__(self, scratch: Path, seed: int) -> None:
+        self._scratch, self._copy = scratch, scratch / "a" / "b" / "set"
+        self._target, self._state = scratch / "a" / "target", scratch / "state"
         self._random = random.Random(seed)
-        self._victim.parent.mkdir(parents=True)
-        self._victim.write_text("years of work")
-        self._scratch = scratch
+        self._target.mkdir(parents=True)
+        self._target.joinpath("victim").write_text("years of work")
+        (scratch / "a" / "victim").write_text("years of work")
+        self._measured = measured(scratch / "measured")
+        self._originals = (self._measured, unfinished(scratch / "unfinished", self._target))
         self.tracebacks: list[str] = []
         self.written: list[str] = []
         self.mutations = 0
@@ -187,47 +234,62 @@ class Fuzzer:
     def step(self) -> None:
         """Mutate once, read, and note what went wrong."""
         shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(self._original, self._copy, symlinks=True)
+        shutil.rmtree(self._target / OWN, ignore_errors=True)  # It may be kept: the plan says so.
+        shutil.copytree(self._originals[self.mutations % 2], self._copy, symlinks=True)
         done = [mutate(self._copy, self._random) for _ in range(self._random.choice((1, 1, 1, 3)))]
         before = self._outside()
         self.mutations += 1
-        slow = (query,) if self.mutations % 5 == 0 else (report,) if self.mutations % 31 == 0 else ()
-        for action in (read, *slow):
-            try:
-                action(self._copy)
-            except IosondeError:
-                pass
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt):
-                    raise
-                self.tracebacks.append(f"{'; '.join(done)}\n{traceback.format_exc(limit=-6)}")
-        if self._outside() != before:
-            self.written.append("; ".join(done))
+        with patch.dict(os.environ, IOSONDE_ENGINE=str(FAKE), XDG_STATE_HOME=str(self._state)):
+            for action in self._actions():
+                self._try(action, "; ".join(done))
+        changed = sorted({path for path, _ in before.items() ^ self._outside().items()})
+        if changed:
+            self.written.append(f"{'; '.join(done)}: {', '.join(changed)}")
 
-    def _outside(self) -> list[tuple[str, int, int]]:
-        found = []
-        for root, _, files in os.walk(self._scratch):
-            if not Path(root).is_relative_to(self._copy):
-                details = ((name, Path(root, name).lstat()) for name in files)
-                found += [(str(Path(root, name)), each.st_size, each.st_mtime_ns) for name, each in details]
-        return sorted(found)
+    def _actions(self) -> Iterator[Callable[[], None]]:
+        yield lambda: read(self._copy)
+        if self.mutations % 4 == 0:
+            yield lambda: continue_it(self._copy)
+        if self.mutations % 10 == 0:
+            lines = commands(self._copy, self._measured)
+            yield lambda: carry_out(lines[self.mutations // 10 % len(lines)])
+
+    def _try(self, action: Callable[[], None], mutation: str) -> None:
+        try:
+            action()
+        except IosondeError:
+            pass
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self.tracebacks.append(f"{mutation}\n{traceback.format_exc(limit=-6)}")
+
+    def _outside(self) -> dict[str, tuple[int, int]]:
+        """Size and time of every file outside; of directories only that they exist."""
+        found = {}
+        for root, names, files in os.walk(self._scratch):
+            names[:] = [name for name in names if Path(root, name) not in (self._copy, self._state, self._target / OWN)]
+            found |= {str(Path(root, name)): (0, 0) for name in names}
+            for path in (Path(root, name) for name in files):
+                details = path.lstat()
+                found[str(path)] = (details.st_size, details.st_mtime_ns)
+        return found
 
 
 def main() -> None:
     """Mutate as often as asked for, and print what went wrong."""
-    from made_sets import measured
-
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--mutations", type=int, default=10_000)
     arguments.add_argument("--seed", type=int, default=1)
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        fuzzer = Fuzzer(measured(Path(scratch) / "original"), Path(scratch) / "fuzz", chosen.seed)
+        os.chdir(scratch)  # A target without a path would be created here.
+        fuzzer = Fuzzer(Path(scratch) / "fuzz", chosen.seed)
         begin = time.monotonic()
         with suppress(KeyboardInterrupt):
             while fuzzer.mutations < chosen.mutations:
                 fuzzer.step()
-        for found in fuzzer.tracebacks[:20]:
+        for found in (*fuzzer.tracebacks[:20], *fuzzer.written[:20]):
             print(found)
         print(
             f"{fuzzer.mutations} mutations in {time.monotonic() - begin:.0f} s: "

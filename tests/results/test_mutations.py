@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from made_sets import measured
+import pytest
 from mutations import Fuzzer
 
 SECONDS = 10
 
 
-def test_no_mutation_of_a_result_set_gives_a_traceback_or_a_write_outside(tmp_path: Path) -> None:
-    fuzzer = Fuzzer(measured(tmp_path / "original"), tmp_path / "fuzz", seed=7)
+def test_no_mutation_of_a_result_set_gives_a_traceback_or_a_write_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fuzzer = Fuzzer(tmp_path / "fuzz", seed=7)
     end = time.monotonic() + SECONDS
     while fuzzer.mutations < 30 or time.monotonic() < end:
         fuzzer.step()
