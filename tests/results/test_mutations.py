@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from mutations import Fuzzer
 
+pytestmark = pytest.mark.engine
+
 SECONDS = 10
 
 
