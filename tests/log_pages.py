@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from iosonde.storage.nvme.admin import Drive, StatusError
 
@@ -81,6 +80,6 @@ class FakeDrive(Drive):
         return _page(4096, (102, struct.pack("<H", self._group)))
 
     @contextmanager
-    def opened(self, _device: Path) -> Iterator[Drive]:
+    def opened(self, _name: str) -> Iterator[Drive]:
         """In place of `admin.opened`."""
         yield self

@@ -62,8 +62,8 @@ def try_drive() -> dict[str, Any]:
     records = results.records()
     [chapter] = collect([results]).chapters
     return {
-        "can_format": can_format(drive),
-        "can_sanitize": can_sanitize(drive),
+        "can_format": can_format(drive.name),
+        "can_sanitize": can_sanitize(drive.name),
         "refused": refused(drive),
         "before": before,
         "after": held(drive),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from iosonde.storage.nvme.format import can_format
 
 NO_SUCH_LOG = "has no log page with media writes"
 """What QEMU's drive is: it has the SMART log, and none that counts its media."""
@@ -37,12 +34,6 @@ def test_a_sanitize_that_the_drive_does_not_offer_is_refused_before_anything_is_
     assert drive["can_sanitize"] is False
     assert drive["refused"]["what"] == "the target offers no purge by `sanitize`"
     assert "`format`" in drive["refused"]["hint"]
-
-
-def test_what_is_no_namespace_is_never_formatted(tmp_path: Path) -> None:
-    (tmp_path / "nvme0n1").write_bytes(b"")
-    for path in (tmp_path / "nvme0n1", tmp_path / "missing", Path("/dev/null")):
-        assert not can_format(path)
 
 
 def test_a_drive_tells_its_health_in_its_own_log(drive: dict[str, Any]) -> None:

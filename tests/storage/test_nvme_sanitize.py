@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from iosonde.storage.nvme import admin, logs
+from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize, sanitize
 
 COMMAND = struct.Struct("<BBHIIIQQIIIIIIIIII")
@@ -77,15 +77,16 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     fake = Kernel()
 
     @contextmanager
-    def opened(_device: Path) -> Iterator[admin.Drive]:
-        yield admin.Drive(descriptor=-1, namespace=1)
+    def opened(_name: str) -> Iterator[admin.Drive]:
+        yield drive_of(-1)
+
+    def drive_of(descriptor: int) -> admin.Drive:
+        return admin.Drive(descriptor, namespace=1)
 
     monkeypatch.setattr(admin, "opened", opened)
+    monkeypatch.setattr(admin, "drive_of", drive_of)
     monkeypatch.setattr("fcntl.ioctl", fake.ioctl)
     return fake
-
-
-DEVICE = Path("/dev/nvme0n1")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_blocks_are_erased_or_else_their_keys_by_one_command_to_no_namespace(
     kernel: Kernel, capabilities: int, action: int
 ) -> None:
     kernel.capabilities, kernel.states = capabilities, [(DONE, 0xFFFF)]
-    sanitize(DEVICE, lambda _: None)
+    sanitize(-1, lambda _: None)
     [command] = kernel.sanitized
     dword_10, timeout_ms = struct.pack("<I", action | 1 << 3), struct.pack("<I", 60_000)
     assert command == b"\x84" + bytes(39) + dword_10 + bytes(20) + timeout_ms + bytes(4)
@@ -105,15 +106,15 @@ def test_blocks_are_erased_or_else_their_keys_by_one_command_to_no_namespace(
 def test_it_waits_for_the_end_and_tells_how_far_it_is(kernel: Kernel) -> None:
     kernel.states = [(IN_PROGRESS, progress) for progress in (0, 3000, 7000, 33000, 33100)] + [(DONE, 0xFFFF)]
     told: list[str] = []
-    sanitize(DEVICE, told.append, poll_s=0)
-    assert told == ["the drive has sanitized 10 % of itself", "the drive has sanitized 50 % of itself"]
+    sanitize(-1, told.append, poll_s=0)
+    assert told == ["sanitize: 10 % done", "sanitize: 50 % done"]
     assert kernel.states == []
 
 
 def test_a_drive_that_fails_is_told_to_work_again_and_the_error_says_so(kernel: Kernel) -> None:
     kernel.states = [(IN_PROGRESS, 0), (FAILED, 100)]
-    with pytest.raises(OSError, match="the drive reports about its sanitize operation: failed"):
-        sanitize(DEVICE, lambda _: None, poll_s=0)
+    with pytest.raises(OSError, match="sanitize ended with the state `failed`"):
+        sanitize(-1, lambda _: None, poll_s=0)
     actions = [COMMAND.unpack(command)[10] for command in kernel.sanitized]
     assert actions == [2 | 1 << 3, 1]
 
@@ -121,14 +122,14 @@ def test_a_drive_that_fails_is_told_to_work_again_and_the_error_says_so(kernel: 
 def test_a_drive_without_it_is_not_asked_to(kernel: Kernel) -> None:
     kernel.capabilities = OVERWRITE
     with pytest.raises(OSError, match="neither block erase nor crypto erase"):
-        sanitize(DEVICE, lambda _: None)
+        sanitize(-1, lambda _: None)
     assert kernel.sanitized == []
 
 
 def test_a_namespace_that_came_after_the_plan_is_not_lost(kernel: Kernel) -> None:
     kernel.active = (1, 2)
     with pytest.raises(OSError, match="other namespaces, which would be lost"):
-        sanitize(DEVICE, lambda _: None)
+        sanitize(-1, lambda _: None)
     assert kernel.sanitized == []
 
 
@@ -140,15 +141,15 @@ def test_it_is_offered_only_where_no_other_namespace_is_lost(
     kernel: Kernel, active: tuple[int, ...], allocated: tuple[int, ...] | None, offered: bool
 ) -> None:
     kernel.active, kernel.allocated = active, allocated
-    assert can_sanitize(DEVICE) is offered
+    assert can_sanitize("nvme0n1") is offered
     kernel.capabilities = 0
-    assert not can_sanitize(DEVICE)
+    assert not can_sanitize("nvme0n1")
 
 
-def test_what_is_no_namespace_is_never_sanitized(tmp_path: Path) -> None:
-    (tmp_path / "nvme0n1").write_bytes(b"")
-    for path in (tmp_path / "nvme0n1", tmp_path / "missing", Path("/dev/null")):
-        assert not can_sanitize(path)
+@pytest.mark.parametrize("name", ["loop0", "nvme0", "nvme0n1p1", "nvme99n99", "..", "nvme0n1/../../x", ""])
+def test_a_device_that_is_no_namespace_is_neither_formatted_nor_sanitized(name: str) -> None:
+    assert not can_sanitize(name)
+    assert not can_format(name)
 
 
 def test_states_that_no_specification_has_are_named() -> None:

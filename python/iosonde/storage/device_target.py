@@ -214,7 +214,8 @@ class DeviceTarget(Target):
         found: list[Purge] = ["trim", "overwrite"] if can else ["overwrite"]
         if len(self.devices) > 1:
             return found
-        own: dict[Purge, bool] = {"format": can_format(self.devices[0]), "sanitize": can_sanitize(self.devices[0])}
+        name = block_stack.name_of(self.numbers[0])
+        own: dict[Purge, bool] = {"format": can_format(name), "sanitize": can_sanitize(name)}
         return [*(means for means, is_offered in own.items() if is_offered), *found]
 
     def direct_unit(self) -> int:

@@ -59,12 +59,11 @@ def _punch(descriptor: int, size_bytes: int) -> bool:
 
 def _purge_device(target: Mapping[str, Any], means: str, number: str, report: Callable[[str], None]) -> None:
     with block_nodes.opened(number, os.O_RDWR) as device:
-        node = Path(f"/proc/self/fd/{device}")
         match means:
             case "format":
-                format_namespace(node)
+                format_namespace(device)
             case "sanitize":
-                sanitize(node, report)
+                sanitize(device, report)
             case "trim":
                 _discard(device, target["size_bytes"])
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import os
 import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from iosonde.storage import block_nodes
+
+_SYS = Path("/sys/dev/block")
+_NAMESPACE_NUMBER = 0x4E40
 _ADMIN_COMMAND = 0xC0484E41
 _COMMAND = struct.Struct("=BBH II I QQ II 6I II")
 """`struct nvme_passthru_cmd`: opcode, flags, reserved, namespace, cdw2, cdw3, metadata, address, the lengths of both,
@@ -98,13 +101,24 @@ class Drive:
 
 
 @contextmanager
-def opened(device: Path) -> Iterator[Drive]:
-    """Open a whole NVMe namespace for commands; `OSError` if it is none, or may not be opened."""
-    name = device.resolve().name
+def opened(name: str) -> Iterator[Drive]:
+    """Open a whole NVMe namespace by the kernel's name; `OSError` if it is none, or cannot be opened."""
+    _check_name(name)
+    with block_nodes.opened(Path("/sys/block", name, "dev").read_text().strip()) as descriptor:
+        yield drive_of(descriptor)
+
+
+def drive_of(descriptor: int) -> Drive:
+    """The drive of an open namespace, identified by its device number; `OSError` if it is none.
+
+    The namespace number is the kernel's answer for this descriptor: commands such as Format NVM reach the namespace of
+    that number, whatever is open.
+    """
+    number = block_nodes.number_of_descriptor(descriptor)
+    _check_name((_SYS / number).resolve().name)
+    return Drive(descriptor, fcntl.ioctl(descriptor, _NAMESPACE_NUMBER))
+
+
+def _check_name(name: str) -> None:
     if not re.fullmatch(r"nvme\d+n\d+", name):
         raise OSError(0, f"`{name}` is no NVMe drive")
-    descriptor = os.open(device, os.O_RDONLY)
-    try:
-        yield Drive(descriptor, int(Path("/sys/block", name, "nsid").read_text()))
-    finally:
-        os.close(descriptor)

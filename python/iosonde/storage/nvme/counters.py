@@ -10,7 +10,6 @@ import errno
 import struct
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from iosonde.storage.nvme import admin, logs
@@ -44,7 +43,7 @@ def now(name: str) -> dict[str, Any]:
     What it does not report is missing, and `not_reported` says why there is no `media`.
     """
     try:
-        with admin.opened(Path("/dev", name)) as drive:
+        with admin.opened(name) as drive:
             told = asdict(logs.health(drive.log_page(_HEALTH, logs.PAGE_BYTES)))
             log = _log_of(name, drive)
             if isinstance(log, str):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import struct
-from pathlib import Path
 
 from iosonde.storage.nvme import admin
 
@@ -17,10 +16,10 @@ _USER_DATA_ERASE = 1 << 9
 _FORMAT_MS = 30 * 60 * 1000
 
 
-def can_format(device: Path) -> bool:
-    """Whether the device is a whole NVMe namespace that its controller formats, and nothing else with it."""
+def can_format(name: str) -> bool:
+    """Whether the device of this kernel name is a whole NVMe namespace that can be formatted without any other."""
     try:
-        with admin.opened(device) as drive:
+        with admin.opened(name) as drive:
             controller = drive.identify_controller()
     except OSError:
         return False
@@ -30,15 +29,15 @@ def can_format(device: Path) -> bool:
     return bool(commands & 0b10) and (namespaces == 1 or not goes_to_all)
 
 
-def format_namespace(device: Path) -> None:
-    """Format it in the sector format that it has, with its user data erased; `OSError` if the controller refuses.
+def format_namespace(descriptor: int) -> None:
+    """Format an open namespace with its present sector format and erase its user data; `OSError` if that fails.
 
     All of the namespace is lost.
     """
-    with admin.opened(device) as drive:
-        kept = _formatted_as(drive.identify_namespace())
-        drive.command(_FORMAT, drive.namespace, cdw10=kept | _USER_DATA_ERASE, wait_ms=_FORMAT_MS)
-        fcntl.ioctl(drive.descriptor, admin.FLUSH_BUFFERS)
+    drive = admin.drive_of(descriptor)
+    kept = _formatted_as(drive.identify_namespace())
+    drive.command(_FORMAT, drive.namespace, cdw10=kept | _USER_DATA_ERASE, wait_ms=_FORMAT_MS)
+    fcntl.ioctl(descriptor, admin.FLUSH_BUFFERS)
 
 
 def _formatted_as(namespace: bytes) -> int:

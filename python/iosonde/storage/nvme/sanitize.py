@@ -11,7 +11,6 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from iosonde.storage.nvme import admin, logs
 
@@ -27,46 +26,46 @@ _ACCEPT_MS = 60_000
 _LONGEST_S = 24 * 3600
 
 
-def can_sanitize(device: Path) -> bool:
-    """Whether the device is the only namespace of an NVMe drive that erases its blocks, or its keys, on command."""
+def can_sanitize(name: str) -> bool:
+    """Whether the device of this name is the only namespace of a drive that supports block or crypto erase."""
     try:
-        with admin.opened(device) as drive:
+        with admin.opened(name) as drive:
             controller = drive.identify_controller()
             return _action(controller) is not None and _is_alone(drive, controller)
     except OSError:
         return False
 
 
-def sanitize(device: Path, report: Callable[[str], None], *, poll_s: float = 1.0) -> None:
-    """Sanitize the drive and wait until it is done; `OSError` if it refuses or fails. All of it is lost.
+def sanitize(descriptor: int, report: Callable[[str], None], *, poll_s: float = 1.0) -> None:
+    """Sanitize the drive of an open namespace and wait for the end; `OSError` if that fails. All of it is lost.
 
-    `tell` hears of every tenth of the way.
+    `report` receives progress in steps of ten percent.
     """
-    with admin.opened(device) as drive:
-        controller = drive.identify_controller()
-        action = _action(controller)
-        if action is None:
-            raise OSError(0, "the drive has neither block erase nor crypto erase")
-        if not _is_alone(drive, controller):  # Looked at for the plan as well, which may be long ago.
-            raise OSError(0, "the drive has other namespaces, which would be lost")
-        drive.command(_SANITIZE, 0, cdw10=action | _ALLOW_EXIT, wait_ms=_ACCEPT_MS)
-        _await_end(drive, report, poll_s)
-        fcntl.ioctl(drive.descriptor, admin.FLUSH_BUFFERS)
+    drive = admin.drive_of(descriptor)
+    controller = drive.identify_controller()
+    action = _action(controller)
+    if action is None:
+        raise OSError(0, "the drive has neither block erase nor crypto erase")
+    if not _is_alone(drive, controller):  # Checked for the plan as well, which may be long ago.
+        raise OSError(0, "the drive has other namespaces, which would be lost")
+    drive.command(_SANITIZE, 0, cdw10=action | _ALLOW_EXIT, wait_ms=_ACCEPT_MS)
+    _await_end(drive, report, poll_s)
+    fcntl.ioctl(descriptor, admin.FLUSH_BUFFERS)
 
 
 def _await_end(drive: admin.Drive, report: Callable[[str], None], poll_s: float) -> None:
-    deadline, told = time.monotonic() + _LONGEST_S, 0
+    deadline, reported = time.monotonic() + _LONGEST_S, 0
     while (status := _status(drive)).state == "in progress":
         if time.monotonic() > deadline:
-            raise OSError(0, f"the drive has sanitized itself for {_LONGEST_S // 3600} hours, and is not done")
-        if (tenths := int(10 * status.progress)) > told:
-            told = tenths
-            report(f"the drive has sanitized {10 * tenths} % of itself")
+            raise OSError(0, f"sanitize did not finish within {_LONGEST_S // 3600} hours")
+        if (tenths := int(10 * status.progress)) > reported:
+            reported = tenths
+            report(f"sanitize: {10 * tenths} % done")
         time.sleep(poll_s)
     if status.state != "done":
         with suppress(OSError):
             drive.command(_SANITIZE, 0, cdw10=_EXIT_FAILURE_MODE, wait_ms=_ACCEPT_MS)
-        raise OSError(0, f"the drive reports about its sanitize operation: {status.state}")
+        raise OSError(0, f"sanitize ended with the state `{status.state}`")
 
 
 def _status(drive: admin.Drive) -> logs.Sanitize:
