@@ -12,11 +12,11 @@ from engines import real_engine
 from loop_stacks import MIB, Loops, run
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute
+from iosonde.execution import execute, resume
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage.consent import NO_CONSENT, Consent
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 
@@ -136,6 +136,34 @@ def test_nobody_mounts_what_is_claimed(loops: Loops, tmp_path: Path) -> None:
     measured(target, tmp_path / "set", After(mount, during=True))
     assert len(refused) == 2
     assert all("in use" in text for text in refused)
+
+
+def test_resume_asks_for_consent_anew_and_for_the_contents_of_today(loops: Loops, tmp_path: Path) -> None:
+    """Consent is for one session: an existing device is neither written nor wiped without it, also if it was given."""
+    target = loops.attach(loops.image())
+    plan = expand(parse(STUDY), open_target(str(target)))
+    results = execute(plan, tmp_path / "set", time_limit_s=0, consent=Consent(destroy=(str(target),)))
+    assert len(results.missing_runs()) == 3
+    loops.file_system(target)
+    content = loops.directory.joinpath("image").read_bytes()
+    size = str(target_size(target))
+    for consent, missing in (
+        (NO_CONSENT, "--destroy"),
+        (Consent(destroy=(str(target),)), "--confirm"),
+        (Consent(destroy=("/dev/null",), confirm=(size,)), "--destroy"),
+        (Consent(confirm=(size,)), "--destroy"),
+    ):
+        with pytest.raises(TargetError) as caught:
+            resume(tmp_path / "set", consent=consent)
+        assert missing in str(caught.value), consent
+        run("blockdev", "--flushbufs", target)
+        assert loops.directory.joinpath("image").read_bytes() == content
+    resumed = resume(tmp_path / "set", consent=Consent(destroy=(str(target),), confirm=(size,)))
+    assert [record.outcome for record in resumed.records()] == ["complete"] * 3
+
+
+def target_size(device: Path) -> int:
+    return int(run("blockdev", "--getsize64", device))
 
 
 @pytest.mark.parametrize("kind", ["symlink", "hard link"])
