@@ -249,6 +249,17 @@ def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     assert again.problems == [f"`{path}` is damaged: not a regular file with one name"]
 
 
+@pytest.mark.parametrize("name", ["records/c0001-r1/record.json", "plan.json", "format.json"])
+def test_a_file_of_impossible_size_is_damaged_and_not_read(name: str, tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    os.truncate(directory / name, 1 << 40)  # sparse
+    try:
+        problems = ResultSet.open(directory).problems
+    except ResultsError as error:
+        problems = [f"{error.what}: {error.where}"]
+    assert problems == [f"`{directory / name}` is damaged: it is longer than 1 GiB"]
+
+
 @pytest.mark.parametrize("name", ["a[1]", "st*r", "q?", "it's", "a b", "%s", "{x}", "é\\"])
 def test_a_directory_with_a_pattern_for_a_name_is_read_and_none_of_its_siblings(name: str, tmp_path: Path) -> None:
     """`a[1]` as a pattern is `a1`, `st*r` is `star` and `q?` is `qq` (D5)."""

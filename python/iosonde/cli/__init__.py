@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -53,7 +54,8 @@ def main() -> None:
     try:
         app(prog_name="iosonde")
     except IosondeError as error:
-        messages.warning(f"error: {error}")
+        with suppress(terminal.OutputError):  # The exit code remains.
+            messages.warning(f"error: {error}")
         sys.exit(reference.EXIT_ERROR)
 
 

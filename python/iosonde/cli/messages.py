@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -71,12 +72,24 @@ class Messages:
         """Print what others must not read: also with `--quiet`, and never to the log file."""
         print(text, file=sys.stderr, flush=True)
 
+    def _abandon_log(self, error: OSError) -> None:
+        """Continue without the log file: a study must not end because of it."""
+        name, log, self._log = getattr(self._log, "name", ""), self._log, None
+        with suppress(OSError):
+            if log:
+                log.close()
+        self.warning(f"warning: cannot write the log file `{name}`: {error.strerror}; continuing without it")
+
     def record(self, text: str) -> None:
         """Write to the log file only."""
-        if self._log:
-            now = datetime.now().astimezone().isoformat(timespec="seconds")
+        if not self._log:
+            return
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        try:
             self._log.writelines(f"{now} {line}\n" for line in text.splitlines() if line)
             self._log.flush()
+        except OSError as error:
+            self._abandon_log(error)
 
 
 messages = Messages()

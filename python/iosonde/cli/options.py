@@ -62,7 +62,9 @@ Server = Annotated[
         help="Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it.",
     ),
 ]
-Seed = Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of the run order and all random choices.")]
+Seed = Annotated[
+    int | None, typer.Option(metavar="N", min=0, max=2**64 - 1, help="Seed of the run order and all random choices.")
+]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the test files.")]
 Against = Annotated[
     str | None,

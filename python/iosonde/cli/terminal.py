@@ -8,10 +8,13 @@ own styles are written after the filter.
 from __future__ import annotations
 
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
+
+from iosonde.errors import IosondeError
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -37,13 +40,33 @@ class FilteredStream(io.TextIOWrapper):
         """The stream without the filter, for rich, which filters its own text."""
 
     def write(self, text: str) -> int:
-        """Write the text with visible escapes."""
-        super().write(printable(text))
+        """Write the text with visible escapes; `OutputError` if that fails, except into a closed pipe."""
+        try:
+            super().write(printable(text))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputError(f"cannot write the output: {error.strerror}") from error
         return len(text)
 
 
+class OutputError(IosondeError):
+    """Standard output or standard error cannot be written."""
+
+
 def install() -> None:
-    """Filter standard output and standard error."""
+    """Filter standard output and standard error. Those that are closed become `/dev/null`.
+
+    Otherwise the first file that is opened, which may be a device, would have the number of a standard stream, and
+    receive what a library prints.
+    """
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            assert os.open(os.devnull, os.O_RDWR) == descriptor, "the lowest free number is the first"
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # never closed
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, FilteredStream):

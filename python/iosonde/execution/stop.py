@@ -50,7 +50,7 @@ class Stop:
 @contextmanager
 def after(seconds: float | None, stop: Stop) -> Iterator[None]:
     """Stop after a time limit; None: never."""
-    timer = threading.Timer(seconds, stop.time_is_over) if seconds is not None else None
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), stop.time_is_over) if seconds is not None else None
     if timer:
         timer.daemon = True
         timer.start()

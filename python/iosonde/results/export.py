@@ -13,6 +13,7 @@ from iosonde.results import files
 from iosonde.results.columns import TABLES
 from iosonde.results.query import Source, add_metrics, connect, metric_tables
 from iosonde.results.reading import first_line
+from iosonde.text_files import is_utf8
 
 FORMATS = {
     "csv": "(FORMAT csv, HEADER true)",
@@ -31,6 +32,8 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     if format not in FORMATS and format not in OF_RUNS:
         known = ", ".join(f"`{name}`" for name in (*FORMATS, *OF_RUNS))
         raise ResultsError(f"`{format}` is not a format of export", hint=f"use {known}")
+    if not is_utf8(str(directory)):
+        raise ResultsError(f"the name `{directory}` is not UTF-8", hint="name another directory with `--output`")
     _make_empty(directory)
     if format in FORMATS:
         written, text = _tables(result_set, format, directory)

@@ -21,6 +21,9 @@ from typing import Self
 TEMPORARY = ".tmp-"
 """Files whose names begin with this are not part of a result set."""
 
+_LIMIT_BYTES = 1 << 30
+"""Of files that are read whole: plans and records. Real ones have a few MiB."""
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -71,8 +74,10 @@ class Directory:
         return self._regular(name, os.O_RDONLY)
 
     def read(self, name: str) -> bytes:
-        """Read a regular file."""
+        """Read a regular file of at most 1 GiB."""
         with os.fdopen(self.open_file(name), "rb") as file:
+            if os.fstat(file.fileno()).st_size > _LIMIT_BYTES:
+                raise OSError(errno.EFBIG, "it is longer than 1 GiB")
             return file.read()
 
     def open_lock(self, name: str) -> int:

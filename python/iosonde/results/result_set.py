@@ -35,6 +35,7 @@ from iosonde.results.reading import (
     record_name,
 )
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
+from iosonde.text_files import is_utf8
 
 if TYPE_CHECKING:
     import duckdb
@@ -62,7 +63,7 @@ class ResultSet:
     @classmethod
     def create(cls, directory: Path | str, plan: Plan) -> ResultSet:
         """Create a result set in a directory that is new or empty."""
-        path = Path(directory).absolute()
+        path = _absolute(directory)
         content = plan.model_dump_json(indent=1).encode()
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -83,7 +84,7 @@ class ResultSet:
     @classmethod
     def open(cls, directory: Path | str) -> ResultSet:
         """Open a result set to read it, or to continue it under `lock`."""
-        path = Path(directory).absolute()
+        path = _absolute(directory)
         return cls(path, read_plan(path))
 
     @classmethod
@@ -398,6 +399,13 @@ def _not_empty(path: Path) -> ResultsError:
         f"`{path}` is not empty",
         hint="name a new directory with `--output DIR`, or continue a result set with `iosonde resume DIR`",
     )
+
+
+def _absolute(directory: Path | str) -> Path:
+    path = Path(directory).absolute()
+    if not is_utf8(str(path)) or "\0" in str(path):
+        raise ResultsError(f"the name `{path}` has a null character or is not UTF-8", hint="rename the directory")
+    return path
 
 
 def _in_use(directory: Path, holder: str) -> ResultsError:

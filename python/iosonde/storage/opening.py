@@ -11,10 +11,14 @@ from iosonde.storage.file_target import open_existing, open_new
 from iosonde.storage.simulated.target import open_simulated
 from iosonde.storage.target import Target
 from iosonde.storage.virtual_target import open_null, open_queue
+from iosonde.text_files import is_utf8
 
 
 def open_target(text: str) -> Target:
     """The target with this name: a directory, a new file, block devices, `null:SIZE`, `simulated:...` or `sim:...`."""
+    # The plan of a result set may contain anything, and a record contains the name of its target.
+    if "\0" in text or not is_utf8(text):
+        raise TargetError(f"the target `{text}` has a null character or is not UTF-8", hint="rename it")
     kind, _, rest = text.partition(":")
     if kind == "null":
         return open_null(text, rest)

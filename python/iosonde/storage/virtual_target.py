@@ -121,4 +121,6 @@ def _setting(target: str, name: str, text: str, *, like: str = _EXAMPLE) -> Any:
             f"the {name} of `{target}` cannot be `{text}`",
             hint="`service` is `constant` or `exponential`; all others are above 0",
         )
+    if name != "service" and value >= 2**63:
+        raise TargetError(f"the {name} of `{target}` cannot be `{text}`: it is too large", hint=f"write it like {like}")
     return value

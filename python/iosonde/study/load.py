@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from iosonde import text_files
 from iosonde.data import shipped
 from iosonde.errors import StudyError
 from iosonde.study.check import check
@@ -22,7 +23,7 @@ def read(name_or_path: str | Path) -> StudyFile:
     """The text of the study of that name that comes with iosonde, or of that file."""
     file = shipped().get(str(name_or_path)) or Path(name_or_path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = text_files.read(file)
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(str(name_or_path), error) from None
     return read_text(text, name=file.name if file.stem in shipped() else str(file))
@@ -31,7 +32,7 @@ def read(name_or_path: str | Path) -> StudyFile:
 def read_text(text: str, *, name: str = "") -> StudyFile:
     """The text of a study as TOML; errors refer to it as `name`."""
     try:
-        data = tomllib.loads(text)
+        data = text_files.parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         where = f"in `{name}`" if name else ""
         raise StudyError(f"the study is not TOML: {error}", where=where, hint="see docs/studies.md") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ def _line_of(text: str, keys: Keys) -> int | None:
     return best_line
 
 
+@functools.lru_cache(maxsize=4)
 def _paths(text: str) -> list[tuple[int, Keys]]:
     """Every header and key of a TOML text with its line; entries of `[[lists]]` are numbered."""
     found: list[tuple[int, Keys]] = []

@@ -39,6 +39,10 @@ def none_as_empty(value: Any) -> Any:
     return None if value == "none" else value
 
 
+_CPUS_MAX = 8192
+"""Most CPUs of a Linux kernel (`CONFIG_NR_CPUS`)."""
+
+
 def parse_cpus(value: Any) -> Any:
     """A list of CPU numbers, or text such as `0-3`."""
     if not isinstance(value, str):
@@ -46,7 +50,10 @@ def parse_cpus(value: Any) -> Any:
     matched = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", value)
     if not matched:
         raise ValueError(f"`{value}` is not a set of CPUs; write it like `0-3`, or as a list of numbers")
-    return list(range(int(matched[1]), int(matched[2] or matched[1]) + 1))
+    first, last = int(matched[1]), int(matched[2] or matched[1])
+    if last >= _CPUS_MAX:
+        raise ValueError(f"CPU numbers end at {_CPUS_MAX - 1}")
+    return list(range(first, last + 1))
 
 
 def _long_enough(interval: int) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iosonde import memory
+from iosonde import memory, text_files
 from iosonde.errors import StudyError
 
 _DEEPEST_INCLUDE = 16
@@ -88,7 +88,7 @@ def _lines(path: Path, *, depth: int, included_at: str = "") -> Iterator[_Line]:
 
 def _text(path: Path, included_at: str) -> str:
     try:
-        return path.read_text()
+        return text_files.read(path)
     except OSError as error:
         raise StudyError(f"cannot read the job file `{path}`: {error.strerror}", where=included_at) from error
     except UnicodeDecodeError as error:

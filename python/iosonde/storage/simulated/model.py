@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from iosonde import text_files
 from iosonde.data import data_folder
 from iosonde.errors import TargetError
 from iosonde.units import format_bytes, parse_duration, parse_size
@@ -224,7 +225,7 @@ def load_model(name: str, *, target: str) -> DriveModel:
     if file is None:
         raise _unknown(name, target)
     try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
+        data = text_files.parse_toml(text_files.read(file))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise TargetError(f"cannot read the model `{name}`: {reason}", where=f"by the target `{target}`") from None
