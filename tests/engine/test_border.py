@@ -8,6 +8,7 @@ import pytest
 from engines import real_engine
 from plans import null_spec
 
+from iosonde import protocol
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
 
@@ -23,7 +24,7 @@ def carry_out(spec: dict[str, Any]) -> EngineRun:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"protocol": 99}, "this engine speaks protocol 1, the spec is of protocol 99"),
+        ({"protocol": 99}, f"protocol {protocol.VERSION}, the spec "),
         ({"surprise": 1}, "the spec cannot be read: unknown field `surprise`"),
     ],
 )
