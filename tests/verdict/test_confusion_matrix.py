@@ -104,7 +104,7 @@ def throttled(bench: Bench) -> Path:
 
 
 def starved(bench: Bench) -> Path:
-    """Three processes with the engine's only CPU, at a higher priority: half of the time it does not run."""
+    """Three processes with the engine's only CPU, at a higher priority: its jobs wait for most of the time."""
     cpu = min(os.sched_getaffinity(0))
     for _ in range(3):
         bench.company(BURN, cpu=cpu)
@@ -180,7 +180,7 @@ MATRIX: list[tuple[Prepare, set[str], set[str]]] = [
     (unwritten, {"cache-served"}, {"unwritten_extents"}),
     (cached_below, {"cache-served"}, {"cache_below"}),
     (throttled, DISTURBED, {"throttled_device"}),
-    (starved, DISTURBED, {"engine_stalled", "cpu_contention"}),
+    (starved, DISTURBED, {"cpu_contention"}),
     (quota, {"cache-served"}, {"engine_stalled", "reads_from_memory"}),
     (stopped, {"undetermined"}, {"engine_stalled"}),
     (busy_neighbour, DISTURBED, {"other_io"}),
