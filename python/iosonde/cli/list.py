@@ -53,6 +53,8 @@ def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
 
 def needs(size: StudySize) -> list[str]:
     """What a study needs besides a directory to write to."""
+    from iosonde.metrics.wording import store_name
+
     found = []
     if size.creates_setups:
         found.append("root")
@@ -62,7 +64,7 @@ def needs(size: StudySize) -> list[str]:
         found.append(f"{size.devices} devices")
     if "rocksdb" in size.stores:
         found.append("RocksDB")
-    return found
+    return [*found, *(store_name(server).split()[0] for server in size.servers)]
 
 
 def _print_studies() -> None:

@@ -121,6 +121,8 @@ class StudySize:
     """Whether runs are limited in memory, which needs a control group: root, or one that was delegated."""
     stores: tuple[str, ...] = ()
     """Key-value stores that cases use."""
+    servers: tuple[str, ...] = ()
+    """Database servers that cases use."""
 
 
 def study_size(study: Study, *, profile: str) -> StudySize:
@@ -141,6 +143,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         creates_setups=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts),
         limits_memory=any(_values(drafts, "memory_limit")),
         stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
+        servers=tuple(sorted({str(server) for server in _values(drafts, "server")})),
     )
 
 
