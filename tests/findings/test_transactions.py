@@ -70,10 +70,12 @@ def test_lost_commits_are_summed_over_the_kills_of_a_setting() -> None:
 
 
 def test_results_without_think_times_are_labelled() -> None:
-    [found] = think_time(pl.DataFrame({"case_id": ["a"], "think": ["none"]}))
+    metrics = pl.DataFrame({"case_id": ["a"]})
+    [found] = think_time(pl.DataFrame({"case_id": ["a"], "think": ["none"]}), metrics)
     assert "TPC-C-like, no think time" in found.sentence
-    assert think_time(pl.DataFrame({"case_id": ["a"], "think": ["standard"]})) == []
-    assert think_time(pl.DataFrame({"case_id": ["a"]})) == []
+    assert think_time(pl.DataFrame({"case_id": ["a"], "think": ["standard"]}), metrics) == []
+    assert think_time(pl.DataFrame({"case_id": ["failed"], "think": ["none"]}), metrics) == []
+    assert think_time(pl.DataFrame({"case_id": ["a"]}), metrics) == []
 
 
 def test_the_analyses_are_known_to_studies() -> None:

@@ -31,7 +31,7 @@ from iosonde.results.schema import Record
 from iosonde.servers.instance import Instance
 from iosonde.storage import cleanup, journal, open_target
 from iosonde.storage.consent import Consent
-from iosonde.workload import commit
+from iosonde.workload import tpcc
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine")]
 
@@ -277,6 +277,7 @@ def test_a_running_server_is_measured_in_a_database_that_is_confirmed_and_droppe
     record = alone(list(ResultSet.open(tmp_path / "r").records()))
     assert record.outcome == "complete", record.failure
     assert record.server and record.server["managed"] is False
+    assert foreign.is_running, foreign.messages()
     assert databases(foreign) == before
     assert foreign.is_running
 
@@ -320,8 +321,10 @@ def test_a_database_with_another_encoding_is_refused(foreign: Instance) -> None:
     connection = foreign.connect()
     connection.rows("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     connection.close()
-    streams = {"main": commit.build({"server_url": url_of(foreign), "duration": "1s", "interval": "100ms"})}
-    spec: dict[str, Any] = commit.resolve(streams, open_target("null:1GiB"), seed=1, run_id="encoding")
+    streams = {
+        "main": tpcc.build({"server_url": url_of(foreign), "warehouses": 1, "duration": "1s", "interval": "100ms"})
+    }
+    spec: dict[str, Any] = tpcc.resolve(streams, open_target("null:1GiB"), seed=1, run_id="encoding")
     spec["workload"]["server"]["database"] = "latin"
     done = drive(spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "wrong_encoding", done.failure

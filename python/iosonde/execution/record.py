@@ -55,10 +55,12 @@ def compose(
 
 def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str]:
     """Fields of the record of a measurement that iosonde ended early and that is complete nevertheless."""
-    if done.failure or not done.result or done.result["outcome"] != "stopped":
+    if done.failure or not done.result:
         return {}
     if (done.result.get("oltp") or {}).get("server_vanished_ns") and context.parameters.get("kill_server_after"):
         return {"outcome": "complete", "end_reason": "server_killed"}
+    if done.result["outcome"] != "stopped":
+        return {}
     if done.was_enough:
         return {"outcome": "complete", "end_reason": "steady"}
     is_measured = done.intervals.filter(done.intervals["phase"] == "measure").height > 0

@@ -144,7 +144,7 @@ def findings(
         *stimulus.find(changes(study, courses, cases)),
         *idle_recovery.find(recovered),
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
-        *transactions.think_time(cases),
+        *transactions.think_time(cases, metrics),
         *reference.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes),
     ]

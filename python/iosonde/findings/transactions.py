@@ -152,9 +152,10 @@ MINIMUM_KILLS = 3
 """Kills from which the absence of losses is more than luck."""
 
 
-def think_time(cases: pl.DataFrame) -> list[Finding]:
+def think_time(cases: pl.DataFrame, metrics: pl.DataFrame) -> list[Finding]:
     """The label of TPC-C results without keying and think times."""
-    if "think" not in cases.columns or not (cases["think"] == "none").any():
+    measured = cases.filter(pl.col("case_id").is_in(metrics["case_id"].unique().to_list()))
+    if "think" not in cases.columns or not (measured["think"] == "none").any():
         return []
     return [ThinkTime(strength="strong")]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 FLAGS = {"O_DIRECT": os.O_DIRECT, "O_SYNC": os.O_SYNC, "O_DSYNC": os.O_DSYNC}
 
-MOST = 40
-"""Files that a record lists."""
+MOST = 20
+"""Files of each kind that a record lists."""
 
 OTHERS = ("aria_log", "ddl_", "multi-master", "server.pid", "postmaster")
 """Names of files that hold neither data nor log of the measured engine: other engines' logs, process numbers."""
@@ -38,7 +38,8 @@ def open_files(leader: int, directories: list[Path]) -> list[dict[str, Any]]:
             relative = str(path.relative_to(root))
             kind = _kind(path)
             found.setdefault((relative, kind), {"file": relative, "kind": kind, "flags": names})
-    return sorted(found.values(), key=lambda each: (each["kind"], each["file"]))[:MOST]
+    ordered = sorted(found.values(), key=lambda each: str(each["file"]))
+    return [each for kind in ("data", "log", "other") for each in [x for x in ordered if x["kind"] == kind][:MOST]]
 
 
 def summary(files: list[dict[str, Any]]) -> dict[str, str]:

@@ -200,9 +200,15 @@ def _directories(workload: JsonObject) -> list[Path]:
             return []
 
 
+ON_FOREIGN_SERVER = "iosonde_"
+"""How the names of databases start that are created on servers of the user, which have no directory of iosonde's."""
+
+
 def server_directories(workload: JsonObject) -> list[Path]:
     """The own directory of a server that iosonde starts: its socket lies in `OWN/SERVER-XXXXXXXX/socket/`."""
     address = workload["server"]["address"]
+    if workload["server"]["database"].startswith(ON_FOREIGN_SERVER):
+        return []
     own = Path(address["path"]).parents[2] if address["kind"] == "unix" else Path("/")
     return [own] if OWN_DIRECTORY.fullmatch(own.name) else []
 

@@ -33,6 +33,8 @@ class DatabaseServer(Instrument):
         self._connection: Connection | None = None
         self._rows: list[dict[str, Any]] = []
         self._facts: dict[str, Any] = {}
+        self._latest: dict[str, int] = {}
+        """At the end of the last interval; before the load, at the start."""
         self._at_begin: dict[str, int] = {}
         self._at_end: dict[str, int] = {}
         self._timer: Timer | None = None
@@ -45,18 +47,20 @@ class DatabaseServer(Instrument):
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
+            self._latest = self._statistics()
         except ServerError as error:
             raise NotStartedError(error.code, error) from None
 
     def event(self, event: Event) -> None:
-        """Read the statistics at the start of the measurement and at the end of each interval."""
+        """Read the statistics at the end of each interval; the last one of the ramp starts the measurement."""
         if self._connection is None or self._server is None:
             return
-        if event["event"] == "phase" and event["phase"] == "measure" and event["edge"] == "begin":
-            self._at_begin = self._at_end = self._statistics()
-            self._schedule_kill()
-        elif event["event"] == "interval":
+        if event["event"] == "interval":
             found = self._statistics()
+            if event["phase"] == "measure":
+                self._at_begin = self._at_begin or self._latest
+                self._schedule_kill(event["end_ns"] - event["begin_ns"])
+            self._latest = found or self._latest
             place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
             if found and event["phase"] == "measure":
                 self._at_end = found
@@ -133,10 +137,11 @@ class DatabaseServer(Instrument):
             files = self._server.instance.open_files()
             self._facts |= {"open_files": files, "io_modes": open_files.summary(files), "open_files_under_load": True}
 
-    def _schedule_kill(self) -> None:
+    def _schedule_kill(self, elapsed_ns: int) -> None:
+        """Start the timer at the end of the first interval of the measurement."""
         after_ns = self.context.parameters.get("kill_server_after")
         if after_ns and self._timer is None:
-            self._timer = Timer(after_ns / 1e9, self._kill)
+            self._timer = Timer(max(0, after_ns - elapsed_ns) / 1e9, self._kill)
             self._timer.daemon = True
             self._timer.start()
 
