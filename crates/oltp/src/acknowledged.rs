@@ -7,6 +7,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use iosonde_protocol::DurabilityResult;
+
 use crate::error::{Code, OltpError};
 
 const MAGIC: &[u8; 16] = b"iosonde-acked-1\n";
@@ -25,6 +27,17 @@ pub(crate) struct Log {
     file: File,
     path: PathBuf,
     written: u64,
+}
+
+/// Lost commits that are named.
+pub(crate) const NAMED_MAX: usize = 16;
+
+/// Counts a lost commit, and names it if it is among the first.
+pub(crate) fn note_lost(result: &mut DurabilityResult, name: impl FnOnce() -> String) {
+    result.lost += 1;
+    if result.first_lost.len() < NAMED_MAX {
+        result.first_lost.push(name());
+    }
 }
 
 /// Removes the files of an earlier run.

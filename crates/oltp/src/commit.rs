@@ -24,8 +24,6 @@ use crate::{Context, server, unmeasured, warn_of_loss};
 /// Name of the workload in the marker of its databases.
 const NAME: &str = "commit";
 const TABLES: [&str; 2] = ["commit_log", "commit_row"];
-/// Lost commits that are named.
-const NAMED_MAX: usize = 16;
 
 /// Carries out the steps that the workload asks for.
 pub(crate) fn run(
@@ -210,10 +208,7 @@ fn lost(all: &[Acknowledged], is_present: impl Fn(&Acknowledged) -> bool) -> Dur
         ..DurabilityResult::default()
     };
     for id in all.iter().filter(|id| !is_present(id)) {
-        result.lost += 1;
-        if result.first_lost.len() < NAMED_MAX {
-            result.first_lost.push(format!("{}/{}", id.group, id.number));
-        }
+        acknowledged::note_lost(&mut result, || format!("{}/{}", id.group, id.number));
     }
     result
 }
@@ -234,7 +229,7 @@ mod tests {
         let result = lost(&all, |id| id.number <= 10);
         assert_eq!(
             (result.acknowledged, result.lost, result.first_lost.len()),
-            (40, 30, NAMED_MAX)
+            (40, 30, acknowledged::NAMED_MAX)
         );
         assert_eq!(result.first_lost[0], "3/11");
     }

@@ -10,9 +10,6 @@ use crate::acknowledged::{self, Acknowledged};
 use crate::error::OltpError;
 use crate::stage::Stage;
 
-/// Lost commits that are named.
-pub(crate) const NAMED_MAX: usize = 16;
-
 /// Counts the orders that the database does not have; an order counts as present with all of its lines only.
 pub(crate) fn verify(
     directory: &str,
@@ -28,20 +25,15 @@ pub(crate) fn verify(
     for orders in all.chunk_by(|left, right| (left.group, left.part) == (right.group, right.part)) {
         let present = present(connection, orders).map_err(|error| error.at("looking up acknowledged orders"))?;
         for order in orders.iter().filter(|order| !present.contains(&order.number)) {
-            note_lost(&mut result, format!("{}/{}/{}", order.group, order.part, order.number));
+            acknowledged::note_lost(&mut result, || {
+                format!("{}/{}/{}", order.group, order.part, order.number)
+            });
         }
         stage.progress(Phase::Verify, 0);
     }
     stage.end(Phase::Verify, 0);
     stage.emit(Event::Durability(result.clone()));
     Ok(result)
-}
-
-pub(crate) fn note_lost(result: &mut DurabilityResult, name: String) {
-    result.lost += 1;
-    if result.first_lost.len() < NAMED_MAX {
-        result.first_lost.push(name);
-    }
 }
 
 /// Orders of a district from the first one acknowledged on, which have all their lines.
