@@ -30,7 +30,7 @@ def _parts(chapter: Chapter) -> Iterator[str]:
     if chapter.summary:
         yield _table(chapter.summary)
     for figure in chapter.all_figures:
-        yield f"<figure>{draw(figure, 'svg').decode()}<figcaption>{escape(figure.title)}</figcaption></figure>"
+        yield f"<figure>{draw(figure, 'svg').decode()}</figure>"
 
 
 def _table(table: Table) -> str:
