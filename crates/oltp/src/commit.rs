@@ -52,7 +52,7 @@ pub(crate) fn run(
     Ok(run_result)
 }
 
-/// Creates the table anew.
+/// Drops and creates the table.
 fn create(workload: &CommitWorkload, clients: u32, connection: &mut dyn Connection) -> Result<(), OltpError> {
     for table in TABLES {
         connection.query(&format!("DROP TABLE IF EXISTS {table}"))?;

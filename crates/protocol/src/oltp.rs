@@ -39,7 +39,7 @@ pub struct TpccWorkload {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommitWorkload {
-    /// The server and the database on it. The table `commit_log` or `commit_row` is created anew before the measurement.
+    /// The server and the database on it. The table `commit_log` or `commit_row` is dropped and created before the measurement.
     pub server: SqlServer,
     /// What each transaction does.
     pub operation: CommitOperation,
