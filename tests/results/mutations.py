@@ -1,6 +1,6 @@
 """Mutates the files of a result set and reads it in every way: no traceback, and no write outside the set.
 
-    python tests/results/mutations.py [--mutations 10000] [--seed 1]     (Ctrl-C: stop and print the result so far)
+    python tests/results/mutations.py [--mutations 10000] [--seed 1]     (SIGINT, SIGTERM: print the result so far)
 
 Reading includes `resume`, with an engine that measures nothing, and the commands `report`, `compare`, `check`, `sql`, `show`
 and `export`, in turn. Half of the mutations are as a damaged disk makes them. In the other half the checksums are written anew, as somebody who
@@ -16,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -38,6 +39,9 @@ from iosonde.execution import resume  # noqa: E402
 from iosonde.execution.session import Interrupted  # noqa: E402
 from iosonde.results import ResultSet  # noqa: E402
 from iosonde.results.schema import MANIFEST  # noqa: E402
+
+PROGRESS = 250
+"""Mutations between two lines of progress."""
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 2**80, 1e308, -0.5, float("nan"), float("inf")),
@@ -287,8 +291,13 @@ def main() -> None:
         fuzzer = Fuzzer(Path(scratch) / "fuzz", chosen.seed)
         begin = time.monotonic()
         with suppress(KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background job would ignore it.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             while fuzzer.mutations < chosen.mutations:
                 fuzzer.step()
+                if fuzzer.mutations % PROGRESS == 0:
+                    problems = len(fuzzer.tracebacks) + len(fuzzer.written)
+                    print(f"{fuzzer.mutations} mutations, {problems} problems", file=sys.stderr, flush=True)
         for found in (*fuzzer.tracebacks[:20], *fuzzer.written[:20]):
             print(found)
         print(
