@@ -76,10 +76,9 @@ class Durability(Finding):
     recovery_s: float
 
     def _sentence(self) -> str:
-        return (
-            f"{self.server}, {self.setting}: acknowledged commits lost after SIGKILL: "
-            f"{self.lost:,} of {self.acknowledged:,}"
-        )
+        is_named = any(word in self.setting for word in self.server.split())
+        subject = self.setting if is_named else f"{self.server}, {self.setting}"
+        return f"{subject}: acknowledged commits lost after SIGKILL: {self.lost:,} of {self.acknowledged:,}"
 
     def _evidence(self) -> str:
         return f"{wording.counted(self.runs, 'run')}; recovery took {self.recovery_s:.1f} s at most"
