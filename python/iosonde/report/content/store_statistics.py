@@ -29,8 +29,9 @@ def statistics_tables(material: Material) -> list[Table]:
 
 def _chosen(source: Source) -> list[Record]:
     busiest: dict[tuple[str, str], Record] = {}
-    for record in source.complete_of("kv"):
-        key = (record.part, record.spec["workload"]["store"]["kind"])
+    for record in [*source.complete_of("kv"), *source.complete_of("tpcc"), *source.complete_of("commit")]:
+        workload = record.spec["workload"]
+        key = (record.part, (workload.get("store") or workload["server"])["kind"])
         if key not in busiest or _threads(record) > _threads(busiest[key]):
             busiest[key] = record
     return list(busiest.values())
@@ -43,7 +44,7 @@ def _threads(record: Record) -> int:
 def _table(source: Source, record: Record, *, named: bool) -> Table | None:
     text = f"SELECT * FROM store_statistics WHERE run_id = '{record.run_id}' AND phase = 'measure'"
     frame = source.results.sql(text).sort("interval")
-    store = (record.result or {}).get("store") or {}
+    store = (record.result or {}).get("store") or record.server or {}
     begin: Mapping[str, int] = store.get("statistics_at_begin") or {}
     ends = frame["end_ns"].unique().sort().to_list()
     if not begin or not ends:
@@ -73,7 +74,7 @@ def _table(source: Source, record: Record, *, named: bool) -> Table | None:
 def _called(store: Mapping[str, str]) -> str:
     """Name and version; some stores begin their version with their name."""
     name = store_name(store["kind"])
-    version = store["version"].partition(": (")[0]
+    version = store["version"].partition(": (")[0].partition(" (")[0]
     return version if version.startswith(name) else f"{name} {version}"
 
 
