@@ -116,6 +116,7 @@ _LAB = (
 
 _DEV = (
     _tool("fio", "fio", "dev", "comparison with fio, in tests and in `bench/`", "--version"),
+    _tool("mdb_stat", "lmdb-utils", "dev", "the test of databases of the system's LMDB", "-V"),
     _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),
     Tool(
         name="fio-examples",

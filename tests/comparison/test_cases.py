@@ -163,3 +163,17 @@ def test_result_sets_without_a_common_case_compare_to_nothing() -> None:
     table = compare(runs, other_runs, baseline_cases=cases, contender_cases=other_cases)
     assert table.is_empty()
     assert "verdict" in table.columns
+
+
+def test_cases_of_different_durability_are_excluded_with_the_reason() -> None:
+    cases, runs = results(["queue_depth"], {"iops": SLOW}, span=1)
+    reason = "acknowledged writes survive process crash in the baseline, nothing in the contender"
+    table = compare(
+        runs.with_columns(result_set=pl.lit("a")),
+        runs.with_columns(result_set=pl.lit("b")),
+        baseline_cases=cases,
+        contender_cases=cases,
+        incomparable={"main/queue_depth=1": reason},
+    )
+    excluded = table.filter(pl.col("verdict") == "excluded")
+    assert excluded.select("case_id", "reason").rows() == [("main/queue_depth=1", reason)]

@@ -19,7 +19,7 @@ def test_the_types_checked_in_are_those_that_the_engine_prints(tmp_path: Path) -
         env={**os.environ, "IOSONDE_ENGINE": str(real_engine())},
         check=True,
     )
-    for name in ("spec.py", "event.py", "version.py"):
+    for name in ("spec.py", "event.py", "version.py", "store_options.py"):
         checked_in = Path(protocol.__file__).with_name(name).read_text()
         assert (tmp_path / name).read_text() == checked_in, "run `make protocol` after a change of crates/protocol"
 

@@ -60,6 +60,33 @@ def test_a_record_that_was_lost_is_warned_of(tmp_path: Path) -> None:
     assert told.warnings == ["missing_records"]
 
 
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_iterators_and_scans_report_records_that_a_store_lost(store: str, direction: str, tmp_path: Path) -> None:
+    """The database claims to be complete, and records 0 to 4 are not in it."""
+    run = spec(store, tmp_path, READER)
+    carry_out(run)
+    mark = (tmp_path / "iosonde-database.json").read_text()
+    delete = stream("delete", "delete", choice=SEQUENTIAL, limit_operations=5)
+    carry_out(spec(store, tmp_path, delete, database=EXISTING))
+    (tmp_path / "iosonde-database.json").write_text(mark)
+    walk = stream("walk", "iterate", direction=direction, limit_operations=2000)
+    told = carry_out(spec(store, tmp_path, walk))
+    assert told.checks("missing") == 5
+    assert told.warnings == ["missing_records"]
+    scan = stream(
+        "scan",
+        "scan",
+        choice=SEQUENTIAL,
+        direction=direction,
+        scan_records_min=3,
+        scan_records_max=3,
+        limit_operations=1,
+    )
+    told = carry_out(spec(store, tmp_path, scan))
+    assert told.checks("missing") == (5 if direction == "forward" else 1)
+
+
 @pytest.mark.needs("rocksdb")
 def test_a_damaged_file_of_rocksdb_is_its_own_error(tmp_path: Path) -> None:
     transition = {"settle": True, "reopen": True, "page_cache": "keep"}
@@ -110,7 +137,7 @@ def refused(library: Path | str, tmp_path: Path) -> Spec:
 
 
 def test_a_library_of_another_kind_is_refused(tmp_path: Path) -> None:
-    assert "is no RocksDB" in refused("libc.so.6", tmp_path)["message"]
+    assert "is not RocksDB" in refused("libc.so.6", tmp_path)["message"]
 
 
 def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
@@ -132,7 +159,7 @@ def test_a_library_that_lacks_a_function_is_refused_by_its_name(tmp_path: Path) 
 
 
 def test_a_library_for_a_store_that_has_none_is_refused(tmp_path: Path) -> None:
-    error = carry_out(spec("lmdb", tmp_path, READER, library="liblmdb.so")).error
+    error = carry_out(spec("redb", tmp_path, READER, library="libredb.so")).error
     assert (error["code"], error["context"]) == ("invalid_spec", "`store.library`")
 
 
@@ -198,9 +225,9 @@ SHARE = {"operation": "read", "weight": 1.0}
         (streams(READER, READER), "`streams`", "two streams named `reader`"),
         (one(background=True), "`streams`", "background"),
         (one(jobs=0), "stream `reader`, `jobs`", "0 jobs"),
-        (one(jobs=3000), "stream `reader`, `jobs`", "3000 jobs that share 2000 records"),
-        (one(operations=[]), "stream `reader`, `operations`", "does nothing"),
-        (one(operations=[{**SHARE, "weight": 0.0}]), "stream `reader`, `operations`", "does nothing"),
+        (one(jobs=3000), "stream `reader`, `jobs`", "3000 jobs for 2000 records"),
+        (one(operations=[]), "stream `reader`, `operations`", "without operations"),
+        (one(operations=[{**SHARE, "weight": 0.0}]), "stream `reader`, `operations`", "without operations"),
         (
             one(operations=[SHARE, {"operation": "iterate", "weight": 1.0}]),
             "stream `reader`, `operations`",

@@ -37,14 +37,14 @@ name = "main"
 
 @pytest.mark.parametrize("carry_over", [False, True])
 @pytest.mark.engine
-def test_the_second_run_of_overwrites_loads_again_unless_it_carries_over(tmp_path: Path, carry_over: bool) -> None:
+def test_the_second_run_of_overwrites_is_restored_unless_it_carries_over(tmp_path: Path, carry_over: bool) -> None:
     (tmp_path / "target").mkdir()
     settings = {"carry_over": "true"} if carry_over else {}
     done = execute(expand(parse(STUDY), open_target(str(tmp_path / "target")), settings=settings), tmp_path / "set")
     first, second = done.records()
     assert (first.outcome, second.outcome) == ("complete", "complete")
     assert first.result and first.result["layout"]["written_bytes"] > 0
-    assert second.result and (second.result["layout"]["written_bytes"] > 0) is not carry_over
+    assert second.result and ("restored_copied_bytes" in second.result["store"]) is not carry_over
     warned = [each.message for each in second.warnings if each.code == "carried_over_state"]
     assert (warned == []) is not carry_over
     assert all("`c0001-r1` left" in message for message in warned)
@@ -61,25 +61,25 @@ def a_run(name: str, path: Path, operation: str, *, store: str = "rocksdb", kind
     return SimpleNamespace(run_id=name, spec={"workload": workload})
 
 
-def reloads(databases: Databases, each: Any, **parameters: Any) -> tuple[bool, str]:
+def restores(databases: Databases, each: Any, **parameters: Any) -> tuple[bool, str]:
     spec, carried_over = databases.prepare(each, SimpleNamespace(parameters=parameters))  # type: ignore[arg-type]
     each.spec = spec
     databases.ended(each)
-    return spec["workload"]["database"]["reload"], carried_over
+    return spec["workload"]["database"].get("restore", False), carried_over
 
 
-def test_a_run_after_writes_loads_again_and_reads_in_a_row_do_not(tmp_path: Path) -> None:
+def test_a_run_after_writes_is_restored_and_reads_in_a_row_are_not(tmp_path: Path) -> None:
     databases, path = Databases(), tmp_path / "db"
     kinds = ["update", "read", "read", "read_modify_write", "update", "read"]
-    assert [reloads(databases, a_run(f"r{number}", path, kind))[0] for number, kind in enumerate(kinds)] == [
+    assert [restores(databases, a_run(f"r{number}", path, kind))[0] for number, kind in enumerate(kinds)] == [
         *(False, True, False, False, True, True)
     ]
 
 
 def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path) -> None:
     databases, path = Databases(), tmp_path / "db"
-    assert reloads(databases, a_run("first", path, "update"), carry_over=True) == (False, "")
-    assert reloads(databases, a_run("second", path, "read"), carry_over=True) == (False, "first")
+    assert restores(databases, a_run("first", path, "update"), carry_over=True) == (False, "")
+    assert restores(databases, a_run("second", path, "read"), carry_over=True) == (False, "first")
     instrument = CarriedOverState(SimpleNamespace(carried_over="first"))  # type: ignore[arg-type]
     [warning] = instrument.stop(without_engine(Failure(code="", message=""))).warnings
     assert warning.code == "carried_over_state" and "`first` left" in warning.message
@@ -87,18 +87,18 @@ def test_a_state_that_is_carried_over_names_the_run_that_left_it(tmp_path: Path)
 
 def test_a_run_that_loads_an_empty_database_leaves_it_loaded(tmp_path: Path) -> None:
     databases, path = Databases(), tmp_path / "db"
-    reloads(databases, a_run("load", path, "update", kind="empty"))
-    assert reloads(databases, a_run("read", path, "read")) == (False, "")
+    restores(databases, a_run("load", path, "update", kind="empty"))
+    assert restores(databases, a_run("read", path, "read")) == (False, "")
 
 
 def test_databases_do_not_affect_each_other_and_trees_keep_theirs(tmp_path: Path) -> None:
     databases = Databases()
-    reloads(databases, a_run("a", tmp_path / "a", "update"))
-    assert reloads(databases, a_run("b", tmp_path / "b", "read")) == (False, "")
-    reloads(databases, a_run("c", tmp_path / "c", "update", store="lmdb"))
-    assert reloads(databases, a_run("d", tmp_path / "c", "read", store="lmdb")) == (False, "")
+    restores(databases, a_run("a", tmp_path / "a", "update"))
+    assert restores(databases, a_run("b", tmp_path / "b", "read")) == (False, "")
+    restores(databases, a_run("c", tmp_path / "c", "update", store="lmdb"))
+    assert restores(databases, a_run("d", tmp_path / "c", "read", store="lmdb")) == (False, "")
 
 
 def test_a_database_of_an_earlier_session_counts_as_written(tmp_path: Path) -> None:
-    assert reloads(Databases(), a_run("a", tmp_path, "read"))[0]
-    assert reloads(Databases(), a_run("a", tmp_path, "read"), carry_over=True) == (False, EARLIER_SESSION)
+    assert restores(Databases(), a_run("a", tmp_path, "read"))[0]
+    assert restores(Databases(), a_run("a", tmp_path, "read"), carry_over=True) == (False, EARLIER_SESSION)

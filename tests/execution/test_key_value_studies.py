@@ -210,16 +210,17 @@ def test_a_full_map_is_a_failed_record(place: Path, tmp_path: Path) -> None:
     assert found["code"] == "map_full" and "mapsize" in found["hint"]
 
 
-def test_a_misspelt_option_is_a_failed_record_with_the_nearest_name(place: Path, tmp_path: Path) -> None:
-    found = failure(place, tmp_path, ONE % "load", "lmdb = { map_size = 1 }")
-    assert found["code"] == "invalid_spec" and "`mapsize`" in found["hint"]
+def test_a_misspelt_option_fails_in_the_plan_with_the_nearest_name(place: Path) -> None:
+    with pytest.raises(StudyError, match="`lmdb` has no option `map_size`; the nearest name is `mapsize`"):
+        plan(place, ONE % "load", "lmdb = { map_size = 1 }")
+    assert list(place.iterdir()) == []
 
 
 def test_a_refused_option_is_reported_once_with_its_hint_and_without_advice_to_retry(
     place: Path, tmp_path: Path, iosonde: Iosonde
 ) -> None:
-    file = tmp_path / "misspelt.toml"
-    file.write_text(study(ONE % "load", "lmdb = { map_size = 1 }"))
+    file = tmp_path / "wrong.toml"
+    file.write_text(study(ONE % "load", 'lmdb = { mapsize = "large" }'))
     result = iosonde(
         "run", file, "--target", place, "-o", tmp_path / "r", "--repeats", "3", IOSONDE_ENGINE=str(real_engine())
     )
@@ -289,6 +290,7 @@ def test_a_log_apart_lies_on_the_second_target_and_is_removed(place: Path, tmp_p
     assert record.outcome == "complete"
     assert list(place.iterdir()) == list(second.iterdir()) == []
     assert record.target["log"]["name"] == str(second)
+    assert "shared_log_device" in [each.code for each in record.warnings]
     shown = dict(headline(next(iter(collect([ResultSet.open(tmp_path / "results")]).chapters[0].material.sources))))
     assert shown["Log device"].startswith(f"{second}, on ")
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 from hand_made import results, study
 
 from iosonde.findings.asymmetry import Comparison
+from iosonde.findings.durability import difference
 from iosonde.findings.findings import findings
 from iosonde.findings.peak import Fastest
+from iosonde.findings.question import Question
 from iosonde.findings.reference import BesidePublished
+from iosonde.findings.store import CancelledWrites
 
 STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}
 QUESTIONS = [
@@ -85,3 +89,42 @@ def test_several_published_devices_are_one_finding_with_the_ratio_of_each() -> N
         pytest.approx(0.10, abs=0.005),
         pytest.approx(1.33, abs=0.005),
     )
+
+
+def outcomes(cases: pl.DataFrame, durability: dict[str, str]) -> pl.DataFrame:
+    """Return the facts of runs that findings need, with what writes survive in each store."""
+    facts = cases.select("case_id", store_kind="store", store_durability=pl.col("store").replace_strict(durability))
+    missing = ("stalled_ns", "values_checked", "memory_limit_bytes", "database_bytes", "cached_bytes_at_end")
+    return facts.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in missing)
+
+
+@pytest.mark.parametrize(("redb", "kinds"), [("process_crash", {"fastest"}), ("nothing", set()), ("power_loss", set())])
+def test_stores_of_different_durability_are_not_ranked(redb: str, kinds: set[str]) -> None:
+    values = {("ycsb_a", store): [rate, rate * 1.01, rate * 1.02] for store, rate in STORES.items()}
+    cases, runs = results(["phase", "store"], {"ops_per_sec": values}, database="loaded")
+    question = Question(
+        study=study({"phase": ["ycsb_a"], "store": list(STORES)}, QUESTIONS),
+        analysis=study({"phase": ["ycsb_a"], "store": list(STORES)}, QUESTIONS).analysis[0],
+        cases=cases,
+        runs=runs,
+        outcomes=outcomes(cases, dict.fromkeys(STORES, "process_crash") | {"redb": redb}),
+    )
+    found = difference(question)
+    assert (found is None) == bool(kinds)
+    if found is not None:
+        assert dict(found.stores)["redb"] == redb
+        assert found.sentence.startswith("Stores are not ranked: ")
+
+
+def test_bytes_deleted_before_writeback_explain_a_device_that_received_few() -> None:
+    values = {
+        "ops_per_sec": {("rocksdb",): [1000.0, 1010.0], ("lmdb",): [900.0, 905.0]},
+        "file_system_write_amplification": {("rocksdb",): [0.52, 0.52], ("lmdb",): [1.05, 1.05]},
+        "cancelled_write_percent": {("rocksdb",): [46.0, 46.0], ("lmdb",): [0.0, 0.0]},
+    }
+    cases, runs = results(["store"], values, database="empty", phase="load", jobs=1)
+    question: list[Any] = []
+    found = findings(study({"store": ["rocksdb", "lmdb"]}, question), cases, runs)
+    [finding] = [each for each in found if isinstance(each, CancelledWrites)]
+    assert (finding.store, finding.share, finding.received) == ("rocksdb", pytest.approx(0.46), pytest.approx(0.52))
+    assert "unexplained" not in finding.evidence

@@ -175,8 +175,17 @@ def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> Non
         ({"rocksdb": "write_buffer_size"}, "are no options"),
         ({"rocksdb": {"write_buffer_size": [1]}}, "the option `write_buffer_size` cannot be"),
         ({"value_compression_ratio": 0}, "greater than 0"),
-        ({"library": "x.so"}, "`library` is for"),
-        ({"log": "apart"}, "lmdb has no log"),
+        ({"library": "x.so", "store": "redb"}, "`library` is for"),
+        ({"log": "apart"}, "lmdb has no separate log"),
+        ({"user_database": "/db"}, "`user_database` is for reads"),
+        ({"user_database": "/db", "store": "rocksdb", "phase": "overwrite"}, "`user_database` is for reads"),
+        ({"user_database": "/db", "store": "rocksdb", "settle": True}, "is read-only"),
+        ({"freshness": True, "phase": "overwrite", "batch": 2}, "needs single writes"),
+        ({"lmdb": {"map_size": 1}}, "`lmdb` has no option `map_size`; the nearest name is `mapsize`; all names: "),
+        ({"redb": {"cachesize": 1}}, "`redb` has no option `cachesize`; the nearest name is `cache_size`; all names: "),
+        ({"fjall": {"workers": 1}}, "`fjall` has no option `workers`"),
+        ({"rocksdb": {"write_bufer_size": 1}}, "`rocksdb` has no option `write_bufer_size`; the nearest name is "
+         "`write_buffer_size`"),
         ({"write_rate": 5}, "are for `phase = \"readwhilewriting\"`"),
         ({"phase": "readwhilewriting", "write_arrival": "poisson"}, "needs a `write_rate`"),
         ({"phase": "readwhilewriting", "operations": "read"}, "is two loads"),
@@ -207,3 +216,70 @@ def test_streams_that_run_together_have_one_database(directory: str) -> None:
 def test_options_of_block_io_are_no_parameters_here() -> None:
     with pytest.raises(StudyError, match="there is no parameter `queue_depth`"):
         kv.read_value("queue_depth", 4)
+
+
+def test_options_of_other_versions_of_rocksdb_are_left_to_the_library() -> None:
+    assert kv.build({"store": "rocksdb", "rocksdb": {"some_new_feature": True}}).options == {"some_new_feature": True}
+
+
+OPTIONS = """
+[Version]
+  rocksdb_version=7.8.3
+[DBOptions]
+  max_background_jobs=4
+  wal_dir=/srv/db
+[CFOptions "default"]
+  write_buffer_size=67108864
+  compression=kNoCompression
+  compression_opts={window_bits=-14;level=32767;}
+[TableOptions/BlockBasedTable "default"]
+  block_size=8192
+[CFOptions "other"]
+  write_buffer_size=1
+"""
+
+
+def test_an_options_file_is_read_and_options_override_it(tmp_path: Path, directory: str) -> None:
+    (tmp_path / "OPTIONS-000007").write_text(OPTIONS)
+    found = workload(
+        directory,
+        store="rocksdb",
+        options_file=str(tmp_path / "OPTIONS-000007"),
+        rocksdb={"compression": "kLZ4Compression"},
+    )
+    assert found["store"]["options"] == {
+        "max_background_jobs": 4,
+        "write_buffer_size": 67108864,
+        "compression": "kLZ4Compression",
+        "compression_opts": "{window_bits=-14;level=32767;}",
+        "block_size": 8192,
+    }
+
+
+@pytest.mark.parametrize(("text", "message"), [(None, "No such file"), ("hello", "has no options of RocksDB")])
+def test_a_file_without_options_is_refused(tmp_path: Path, directory: str, text: str | None, message: str) -> None:
+    file = tmp_path / "OPTIONS"
+    if text:
+        file.write_text(text)
+    with pytest.raises(StudyError, match=message):
+        workload(directory, store="rocksdb", options_file=str(file))
+
+
+def test_a_users_database_becomes_a_read_only_target(directory: str) -> None:
+    found = workload(directory, store="rocksdb", user_database=directory, phase="readrandom")
+    assert found["target"] == {"kind": "read_only", "path": directory}
+    assert found["database"] == {"kind": "existing"}
+    stream = kv.build({"store": "rocksdb", "user_database": directory})
+    assert kv.files({"main": stream}) == {}
+
+
+@pytest.mark.parametrize(
+    ("store", "phase", "expected"),
+    [("rocksdb", "overwrite", True), ("rocksdb", "readrandom", False), ("lmdb", "overwrite", False)],
+)
+def test_log_structured_stores_keep_a_checkpoint_before_writes(
+    store: str, phase: str, expected: bool, directory: str
+) -> None:
+    assert workload(directory, store=store, phase=phase)["database"].get("checkpoint", False) is expected
+    carried = workload(directory, store=store, phase=phase, carry_over=True)
+    assert "checkpoint" not in carried["database"]

@@ -213,6 +213,7 @@ fn schema() -> serde_json::Value {
         "spec": schemars::schema_for!(Spec),
         "event": schemars::schema_for!(Event),
         "command": schemars::schema_for!(iosonde_protocol::Command),
+        "store_options": stores::option_names(),
     })
 }
 

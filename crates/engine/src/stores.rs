@@ -1,4 +1,4 @@
-//! Which store a key-value workload means: the only place that knows them all.
+//! The stores of the engine, by the kind that a spec names.
 
 use std::sync::Arc;
 
@@ -36,6 +36,16 @@ pub(crate) fn run(
     iosonde_kv::run(&run, control, emit)
 }
 
+/// Names of the options of each store.
+pub(crate) fn option_names() -> serde_json::Value {
+    serde_json::json!({
+        "lmdb": iosonde_kv_lmdb::option_names(),
+        "rocksdb": iosonde_kv_rocksdb::option_names(),
+        "redb": iosonde_kv_redb::option_names(),
+        "fjall": iosonde_kv_fjall::option_names(),
+    })
+}
+
 fn opener(workload: &KvWorkload, contents: &Arc<Contents>) -> Result<Box<dyn Opener>, KvError> {
     let store = &workload.store;
     match store.kind {
@@ -43,7 +53,11 @@ fn opener(workload: &KvWorkload, contents: &Arc<Contents>) -> Result<Box<dyn Ope
             contents.clone(),
             store.options.keys().cloned(),
         ))),
-        StoreKind::Lmdb => Ok(Box::new(LmdbOpener::new(&store.options, contents.record_bytes()))),
+        StoreKind::Lmdb => Ok(Box::new(LmdbOpener::new(
+            store.library.as_deref(),
+            &store.options,
+            contents.record_bytes(),
+        )?)),
         StoreKind::Rocksdb => Ok(Box::new(RocksdbOpener::new(store.library.as_deref(), &store.options)?)),
         StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
         StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),

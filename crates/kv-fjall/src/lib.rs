@@ -1,25 +1,27 @@
 //! fjall as a store: a log-structured merge tree, written in Rust.
 //!
-//! A write is one batch; with `sync` its journal is synced (`PersistMode::SyncData`) before it returns.
+//! Each write is one batch. With `sync` its journal is synced before it completes (`PersistMode::SyncData`); otherwise it is
+//! handed to the kernel (`PersistMode::Buffer`), so that a crash of the process loses nothing.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
     CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, UserKey, UserValue,
 };
 use iosonde_kv::{About, Code, Demands, KvError, Lent, Opener, Place, Session, Store, options};
-use iosonde_protocol::Direction;
+use iosonde_protocol::{Direction, StoreDurability};
 use serde_json::Value;
 
 const NAME: &str = "fjall";
-/// The version that is compiled in; a test holds it against `Cargo.lock`.
+/// The version that is compiled in; a test compares it with `Cargo.lock`.
 const VERSION: &str = "3.1.13";
 const KEYSPACE: &str = "records";
 /// fjall's keys have 16-bit lengths.
 const KEY_BYTES_MAX: u64 = 65_535;
 
-/// fjall's options by the names of its setters; those that are not given stay fjall's own.
+/// fjall's options by the names of its setters; absent ones keep fjall's defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Settings {
     cache_size: Option<u64>,
@@ -59,7 +61,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn open(&self, path: &std::path::Path) -> fjall::Result<(Database, Keyspace)> {
+    fn open(&self, path: &Path) -> fjall::Result<(Database, Keyspace)> {
         let mut builder = Database::builder(path);
         if let Some(bytes) = self.cache_size {
             builder = builder.cache_size(bytes);
@@ -92,7 +94,7 @@ impl Settings {
         options
     }
 
-    /// Those that were given; `default` stands for fjall's own, which it does not tell.
+    /// The given options; `default` stands for fjall's own, which it does not report.
     fn in_effect(&self, database: &Database) -> BTreeMap<String, String> {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let given = [
@@ -140,6 +142,11 @@ fn compression_type(name: &str) -> CompressionType {
     }
 }
 
+/// Names of all options.
+pub fn option_names() -> Vec<&'static str> {
+    Settings::NAMES.to_vec()
+}
+
 /// Opens fjall.
 pub struct FjallOpener {
     settings: Settings,
@@ -149,7 +156,7 @@ impl FjallOpener {
     /// With options by fjall's own names.
     ///
     /// # Errors
-    /// When an option is unknown or its value of no use.
+    /// When an option is unknown or its value invalid.
     pub fn new(options: &BTreeMap<String, Value>) -> Result<FjallOpener, KvError> {
         Ok(FjallOpener {
             settings: Settings::read(options)?,
@@ -162,7 +169,7 @@ impl Opener for FjallOpener {
         if demands.key_bytes_max > KEY_BYTES_MAX {
             return Err(KvError::unsupported(
                 format!(
-                    "{NAME} has keys of at most {KEY_BYTES_MAX} bytes, and {} are asked for",
+                    "{NAME} supports keys of at most {KEY_BYTES_MAX} bytes, not {}",
                     demands.key_bytes_max
                 ),
                 "use shorter keys",
@@ -172,13 +179,13 @@ impl Opener for FjallOpener {
         match place {
             Place::Directory { log: None, .. } => Ok(()),
             Place::Directory { .. } => Err(KvError::unsupported(
-                format!("{NAME} has no log that could lie elsewhere"),
-                "leave `log_path` out",
+                format!("{NAME} has no separate log"),
+                "omit `log_path`",
             )
             .at("`target.log_path`")),
-            Place::Device { .. } | Place::Virtual => Err(KvError::unsupported(
-                format!("{NAME} needs a directory"),
-                "of the stores only `lmdb` takes a device, and only `null` a virtual target",
+            Place::Device { .. } | Place::Virtual | Place::ReadOnly { .. } => Err(KvError::unsupported(
+                format!("{NAME} needs a directory of its own"),
+                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
             )
             .at("`target`")),
         }
@@ -196,6 +203,12 @@ impl Opener for FjallOpener {
             keyspace,
             settings: self.settings.clone(),
         }))
+    }
+
+    /// Tables and blob files are written once; journals and the files that list them change.
+    fn is_immutable(&self, file: &Path) -> bool {
+        let parent = file.parent().and_then(Path::file_name);
+        parent.is_some_and(|name| name == "tables" || name == "blobs")
     }
 }
 
@@ -265,6 +278,13 @@ impl Store for FjallStore {
         found
     }
 
+    fn durability(&self, sync: bool) -> StoreDurability {
+        match sync {
+            true => StoreDurability::PowerLoss,
+            false => StoreDurability::ProcessCrash,
+        }
+    }
+
     fn flush(&self) -> Result<(), KvError> {
         let flushed = self
             .keyspace
@@ -278,7 +298,7 @@ impl Store for FjallStore {
     }
 }
 
-/// One thread's access: what is lent by the last read, an iterator, and the batch that is written next.
+/// Access of one thread: the value lent by the last read, an iterator, and the batch of the next write.
 struct FjallSession<'a> {
     store: &'a FjallStore,
     lent: Option<UserValue>,
@@ -309,8 +329,8 @@ impl Session for FjallSession<'_> {
 
     fn commit(&mut self, sync: bool) -> Result<(), KvError> {
         let Some(batch) = self.batch.take() else { return Ok(()) };
-        let durability = sync.then_some(PersistMode::SyncData);
-        let committed = batch.durability(durability).commit();
+        let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
+        let committed = batch.durability(Some(mode)).commit();
         committed.map_err(|error| KvError::store(NAME, "write", error))
     }
 
@@ -357,21 +377,20 @@ mod tests {
         }
     }
 
-    /// The number in `Cargo.lock` is the one that is compiled in.
     #[test]
-    fn the_version_told_is_the_one_that_is_compiled_in() {
+    fn the_reported_version_is_the_one_in_the_lock_file() {
         let lock = include_str!("../../../Cargo.lock");
         assert!(lock.contains(&format!("name = \"fjall\"\nversion = \"{VERSION}\"")));
     }
 
     #[test]
-    fn it_holds_the_contract_of_stores() {
+    fn it_fulfils_the_contract_of_stores() {
         let directory = tempfile::tempdir().unwrap();
-        iosonde_kv::contract::holds(&FjallOpener::new(&BTreeMap::new()).unwrap(), &place(&directory));
+        iosonde_kv::contract::verify(&FjallOpener::new(&BTreeMap::new()).unwrap(), &place(&directory));
     }
 
     #[test]
-    fn it_refuses_a_device_and_a_log_apart() {
+    fn devices_and_separate_logs_are_unsupported() {
         let opener = FjallOpener::new(&BTreeMap::new()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let device = Place::Device {
@@ -395,9 +414,7 @@ mod tests {
         assert!(read("journal_compression", "lz4".into()).is_ok());
         assert!(read("journal_compression", "zip".into()).is_err());
         assert!(read("worker_threads", 0.into()).is_err());
-        assert_eq!(
-            read("block_size", 1.into()).unwrap_err().hint,
-            "the nearest name is `data_block_size_policy`"
-        );
+        let hint = read("block_size", 1.into()).unwrap_err().hint;
+        assert!(hint.starts_with("the nearest name is `data_block_size_policy`; all names: "), "{hint}");
     }
 }

@@ -1,4 +1,4 @@
-//! An open LMDB environment, and one thread's access to it: the only module that calls C.
+//! An open LMDB environment, and the access of one thread to it: the only module that calls C.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -7,46 +7,59 @@ use std::path::Path;
 use std::ptr::{null, null_mut};
 
 use iosonde_kv::{About, Code, KvError, Lent, Session, Store};
-use iosonde_protocol::Direction;
+use iosonde_protocol::{Direction, StoreDurability};
 use lmdb_master3_sys as ffi;
 
 use crate::NAME;
+use crate::library::{Functions, Lmdb};
 use crate::settings::Settings;
 
 /// An open environment with its one unnamed database.
 pub(crate) struct Environment {
+    library: Lmdb,
+    /// Those of the library, at hand for every call.
+    call: Functions,
     env: *mut ffi::MDB_env,
     database: ffi::MDB_dbi,
     settings: Settings,
     is_device: bool,
 }
 
-// SAFETY: LMDB lets any thread use an environment and a database handle at any time (lmdb.h, "Restrictions"); what is
-// bound to a thread are transactions, which live in sessions. Closing takes the environment by value, when no session,
-// which borrows it, can exist.
+// SAFETY: LMDB allows any thread to use an environment and a database handle at any time (lmdb.h, "Restrictions"). Only
+// transactions are bound to a thread, and they live in sessions. Closing takes the environment by value, so no session,
+// which borrows it, can exist then.
 unsafe impl Send for Environment {}
 // SAFETY: as above.
 unsafe impl Sync for Environment {}
 
 impl Environment {
     /// Opens a directory, or a device by a link to it.
-    pub(crate) fn open(path: &Path, settings: &Settings, device: Option<&Path>) -> Result<Environment, KvError> {
+    pub(crate) fn open(
+        library: &Lmdb,
+        path: &Path,
+        settings: &Settings,
+        device: Option<&Path>,
+    ) -> Result<Environment, KvError> {
         let mut environment = Environment {
+            library: library.clone(),
+            call: library.call,
             env: null_mut(),
             database: 0,
             settings: settings.clone(),
             is_device: device.is_some(),
         };
-        let opening = |what| move |status| failed(&format!("{what} `{}`", device.unwrap_or(path).display()), status);
+        let call = library.call;
+        let opening =
+            |what| move |status| failed(&call, &format!("{what} `{}`", device.unwrap_or(path).display()), status);
         // SAFETY: the place for the handle is valid.
-        check(unsafe { ffi::mdb_env_create(&mut environment.env) }, opening("prepare"))?;
+        check(unsafe { (call.mdb_env_create)(&mut environment.env) }, opening("prepare"))?;
         environment.configure().map_err(opening("prepare"))?;
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
         let flags = settings.flags | ffi::MDB_NOTLS;
         // SAFETY: the handle is new and configured, the path is a C string. Should it fail, the handle is to be closed,
         // which dropping it does.
-        let status = unsafe { ffi::mdb_env_open(environment.env, name.as_ptr(), flags, 0o644) };
+        let status = unsafe { (call.mdb_env_open)(environment.env, name.as_ptr(), flags, 0o644) };
         check(status, opening("open"))?;
         environment.open_database().map_err(opening("open the database of"))?;
         Ok(environment)
@@ -61,10 +74,10 @@ impl Environment {
         } = self.settings;
         // SAFETY: the handle is valid and not open yet, as these calls demand.
         unsafe {
-            status(ffi::mdb_env_set_mapsize(self.env, mapsize as usize))?;
-            status(ffi::mdb_env_set_maxreaders(self.env, maxreaders))?;
-            if pagesize > 0 {
-                status(ffi::mdb_env_set_pagesize(self.env, pagesize as i32))?;
+            status((self.call.mdb_env_set_mapsize)(self.env, mapsize as usize))?;
+            status((self.call.mdb_env_set_maxreaders)(self.env, maxreaders))?;
+            if let (Some(set_pagesize), true) = (self.call.mdb_env_set_pagesize, pagesize > 0) {
+                status(set_pagesize(self.env, pagesize as i32))?;
             }
         }
         Ok(())
@@ -74,11 +87,11 @@ impl Environment {
         let mut txn = null_mut();
         // SAFETY: the environment is open; the transaction begins and ends here, in one thread.
         unsafe {
-            status(ffi::mdb_txn_begin(self.env, null_mut(), 0, &mut txn))?;
-            match status(ffi::mdb_dbi_open(txn, null(), 0, &mut self.database)) {
-                Ok(()) => status(ffi::mdb_txn_commit(txn)),
+            status((self.call.mdb_txn_begin)(self.env, null_mut(), 0, &mut txn))?;
+            match status((self.call.mdb_dbi_open)(txn, null(), 0, &mut self.database)) {
+                Ok(()) => status((self.call.mdb_txn_commit)(txn)),
                 Err(error) => {
-                    ffi::mdb_txn_abort(txn);
+                    (self.call.mdb_txn_abort)(txn);
                     Err(error)
                 }
             }
@@ -89,7 +102,7 @@ impl Environment {
         // SAFETY: the structure is made of integers and a pointer, for which zero is valid; the environment is open.
         unsafe {
             let mut info = std::mem::zeroed();
-            ffi::mdb_env_info(self.env, &mut info);
+            (self.call.mdb_env_info)(self.env, &mut info);
             info
         }
     }
@@ -98,7 +111,7 @@ impl Environment {
         // SAFETY: the structure is made of integers, for which zero is valid; the environment is open.
         unsafe {
             let mut stat = std::mem::zeroed();
-            ffi::mdb_env_stat(self.env, &mut stat);
+            (self.call.mdb_env_stat)(self.env, &mut stat);
             stat
         }
     }
@@ -106,7 +119,7 @@ impl Environment {
     fn flags(&self) -> u32 {
         let mut flags = 0;
         // SAFETY: the environment is open, and the place for the result valid.
-        unsafe { ffi::mdb_env_get_flags(self.env, &mut flags) };
+        unsafe { (self.call.mdb_env_get_flags)(self.env, &mut flags) };
         flags
     }
 }
@@ -114,7 +127,7 @@ impl Environment {
 impl Drop for Environment {
     fn drop(&mut self) {
         // SAFETY: sessions borrow the environment, so none is left; the handle is not used afterwards. LMDB takes a null.
-        unsafe { ffi::mdb_env_close(self.env) };
+        unsafe { (self.call.mdb_env_close)(self.env) };
     }
 }
 
@@ -122,17 +135,19 @@ impl Store for Environment {
     fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
         let mut reader = null_mut();
         // SAFETY: the environment is open; with MDB_NOTLS a read transaction belongs to its handle.
-        let began = unsafe { ffi::mdb_txn_begin(self.env, null_mut(), ffi::MDB_RDONLY, &mut reader) };
-        check(began, |status| failed("begin a read transaction", status))?;
+        let began = unsafe { (self.call.mdb_txn_begin)(self.env, null_mut(), ffi::MDB_RDONLY, &mut reader) };
+        check(began, |status| failed(&self.call, "begin a read transaction", status))?;
         // SAFETY: it has just begun and is reset until the first read.
-        unsafe { ffi::mdb_txn_reset(reader) };
+        unsafe { (self.call.mdb_txn_reset)(reader) };
         Ok(Box::new(LmdbSession {
             environment: self,
+            call: &self.call,
             reader,
             is_reading: false,
             writer: null_mut(),
             cursor: null_mut(),
             step: Step::End,
+            put_flags: 0,
         }))
     }
 
@@ -145,11 +160,16 @@ impl Store for Environment {
         options.insert("mapsize".into(), self.info().me_mapsize.to_string());
         options.insert("maxreaders".into(), self.info().me_maxreaders.to_string());
         options.insert("pagesize".into(), self.stat().ms_psize.to_string());
-        // SAFETY: the call returns a static C string; null pointers mean that the numbers are not wanted.
-        let version = unsafe { CStr::from_ptr(ffi::mdb_version(null_mut(), null_mut(), null_mut())) };
+        let library = match &self.library.file {
+            Some(file) => file.display().to_string(),
+            None => "compiled in (lmdb-master3-sys)".into(),
+        };
         Ok(About {
-            version: version.to_string_lossy().into_owned(),
-            build: BTreeMap::from([("library".into(), "compiled in (lmdb-master3-sys)".into())]),
+            version: self.library.version(),
+            build: BTreeMap::from([
+                ("library".into(), library),
+                ("data_version".into(), self.library.format().into()),
+            ]),
             options,
         })
     }
@@ -172,27 +192,35 @@ impl Store for Environment {
         if self.settings.never_syncs() {
             return if sync {
                 Err(KvError::invalid(
-                    "writes are to be durable, and LMDB is opened with `MDB_NOSYNC`",
+                    "`sync` is set, and LMDB is opened with `MDB_NOSYNC`",
                     "`store.options.MDB_NOSYNC`",
-                    "leave the flag out, or set `sync` to false",
+                    "omit the flag, or set `sync` to false",
                 ))
             } else {
                 Ok(())
             };
         }
         // SAFETY: the environment is open; this flag may change at any time, and no session exists yet.
-        let changed = unsafe { ffi::mdb_env_set_flags(self.env, ffi::MDB_NOSYNC, i32::from(!sync)) };
-        check(changed, |status| failed("change its durability", status))
+        let changed = unsafe { (self.call.mdb_env_set_flags)(self.env, ffi::MDB_NOSYNC, i32::from(!sync)) };
+        check(changed, |status| failed(&self.call, "change its durability", status))
     }
 
     fn has_sync_of_session(&self) -> bool {
         false
     }
 
+    /// Without syncing, commits are in the page cache: by `write(2)`, or by the map with `MDB_WRITEMAP`.
+    fn durability(&self, sync: bool) -> StoreDurability {
+        match sync && self.settings.syncs_commits() {
+            true => StoreDurability::PowerLoss,
+            false => StoreDurability::ProcessCrash,
+        }
+    }
+
     fn flush(&self) -> Result<(), KvError> {
         // SAFETY: the environment is open.
-        check(unsafe { ffi::mdb_env_sync(self.env, 1) }, |status| {
-            failed("sync", status)
+        check(unsafe { (self.call.mdb_env_sync)(self.env, 1) }, |status| {
+            failed(&self.call, "sync", status)
         })
     }
 
@@ -202,22 +230,24 @@ impl Store for Environment {
     }
 }
 
-/// One thread's access: a read transaction that is renewed, a write transaction while one is open, and perhaps a cursor.
+/// Access of one thread: a read transaction that is renewed, a write transaction while one is open, and perhaps a cursor.
 struct LmdbSession<'a> {
     environment: &'a Environment,
+    call: &'a Functions,
     reader: *mut ffi::MDB_txn,
     is_reading: bool,
     writer: *mut ffi::MDB_txn,
     cursor: *mut ffi::MDB_cursor,
     step: Step,
+    put_flags: u32,
 }
 
-/// How a cursor goes on.
+/// Position of a cursor.
 #[derive(Clone, Copy)]
 enum Step {
-    /// It stands on the record that comes next.
+    /// On the next record.
     Here(Direction),
-    /// It stands on the record before.
+    /// On the record before the next.
     On(Direction),
     End,
 }
@@ -227,8 +257,8 @@ impl LmdbSession<'_> {
     fn begin_reading(&mut self) -> Result<(), KvError> {
         if !self.is_reading {
             // SAFETY: the transaction is one of this session and reset.
-            let renewed = unsafe { ffi::mdb_txn_renew(self.reader) };
-            check(renewed, |status| failed("renew a read transaction", status))?;
+            let renewed = unsafe { (self.call.mdb_txn_renew)(self.reader) };
+            check(renewed, |status| failed(self.call, "renew a read transaction", status))?;
             self.is_reading = true;
         }
         Ok(())
@@ -239,8 +269,8 @@ impl LmdbSession<'_> {
         if self.writer.is_null() {
             let env = self.environment.env;
             // SAFETY: the environment is open; this thread has no write transaction, so it waits at most for other threads.
-            let began = unsafe { ffi::mdb_txn_begin(env, null_mut(), 0, &mut self.writer) };
-            check(began, |status| failed("begin a write transaction", status))?;
+            let began = unsafe { (self.call.mdb_txn_begin)(env, null_mut(), 0, &mut self.writer) };
+            check(began, |status| failed(self.call, "begin a write transaction", status))?;
         }
         Ok(())
     }
@@ -250,7 +280,7 @@ impl LmdbSession<'_> {
     fn give_up_writing(&mut self) {
         if !self.writer.is_null() {
             // SAFETY: the transaction was begun by this session and has not ended.
-            unsafe { ffi::mdb_txn_abort(self.writer) };
+            unsafe { (self.call.mdb_txn_abort)(self.writer) };
             self.writer = null_mut();
         }
     }
@@ -263,10 +293,10 @@ impl LmdbSession<'_> {
     ) -> Result<Option<ffi::MDB_val>, KvError> {
         let mut value = empty();
         // SAFETY: the cursor is open in a transaction that is under way; key and value are valid places.
-        match unsafe { ffi::mdb_cursor_get(self.cursor, key, &mut value, operation) } {
+        match unsafe { (self.call.mdb_cursor_get)(self.cursor, key, &mut value, operation) } {
             ffi::MDB_SUCCESS => Ok(Some(value)),
             ffi::MDB_NOTFOUND => Ok(None),
-            status => Err(failed("move a cursor", status)),
+            status => Err(failed(self.call, "move a cursor", status)),
         }
     }
 }
@@ -277,11 +307,11 @@ impl Session for LmdbSession<'_> {
         self.begin_reading()?;
         let (mut key, mut value) = (borrowed(key), empty());
         // SAFETY: the read transaction is under way; LMDB does not write through the key.
-        match unsafe { ffi::mdb_get(self.reader, self.environment.database, &mut key, &mut value) } {
+        match unsafe { (self.call.mdb_get)(self.reader, self.environment.database, &mut key, &mut value) } {
             // SAFETY: the value stays in the map until the transaction is reset, which takes this session mutably.
             ffi::MDB_SUCCESS => Ok(Some(unsafe { lent(&value) })),
             ffi::MDB_NOTFOUND => Ok(None),
-            status => Err(failed("get a record", status)),
+            status => Err(failed(self.call, "get a record", status)),
         }
     }
 
@@ -289,16 +319,12 @@ impl Session for LmdbSession<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         self.begin_writing()?;
         let (mut key, mut value) = (borrowed(key), borrowed(value));
-        let flags = if self.environment.settings.append {
-            ffi::MDB_APPEND
-        } else {
-            0
-        };
+        let database = self.environment.database;
         // SAFETY: the write transaction is under way; LMDB copies key and value and writes through neither.
-        let put = unsafe { ffi::mdb_put(self.writer, self.environment.database, &mut key, &mut value, flags) };
+        let put = unsafe { (self.call.mdb_put)(self.writer, database, &mut key, &mut value, self.put_flags) };
         check(put, |status| {
             self.give_up_writing();
-            failed("put a record", status)
+            failed(self.call, "put a record", status)
         })
     }
 
@@ -306,11 +332,11 @@ impl Session for LmdbSession<'_> {
         self.begin_writing()?;
         let mut key = borrowed(key);
         // SAFETY: the write transaction is under way; without sorted duplicates the value may be null.
-        match unsafe { ffi::mdb_del(self.writer, self.environment.database, &mut key, null_mut()) } {
+        match unsafe { (self.call.mdb_del)(self.writer, self.environment.database, &mut key, null_mut()) } {
             ffi::MDB_SUCCESS | ffi::MDB_NOTFOUND => Ok(()),
             status => {
                 self.give_up_writing();
-                Err(failed("delete a record", status))
+                Err(failed(self.call, "delete a record", status))
             }
         }
     }
@@ -322,17 +348,23 @@ impl Session for LmdbSession<'_> {
             return Ok(());
         }
         // SAFETY: the transaction is under way and is not used again; committing frees it, also when that fails.
-        check(unsafe { ffi::mdb_txn_commit(writer) }, |status| {
-            failed("commit", status)
+        check(unsafe { (self.call.mdb_txn_commit)(writer) }, |status| {
+            failed(self.call, "commit", status)
         })
+    }
+
+    fn expect_ascending_keys(&mut self) {
+        if self.environment.settings.append {
+            self.put_flags = ffi::MDB_APPEND;
+        }
     }
 
     fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
         self.release();
         self.begin_reading()?;
         // SAFETY: the read transaction is under way; the place for the handle is valid.
-        let opened = unsafe { ffi::mdb_cursor_open(self.reader, self.environment.database, &mut self.cursor) };
-        check(opened, |status| failed("open a cursor", status))?;
+        let opened = unsafe { (self.call.mdb_cursor_open)(self.reader, self.environment.database, &mut self.cursor) };
+        check(opened, |status| failed(self.call, "open a cursor", status))?;
         let mut found_key = key.map_or(empty(), borrowed);
         let first = match (key, direction) {
             (Some(_), _) => ffi::MDB_SET_RANGE,
@@ -345,9 +377,9 @@ impl Session for LmdbSession<'_> {
             (None, Direction::Forward, _) | (None, Direction::Reverse, None) => Step::End,
             // SAFETY: the key lies in the map as long as the transaction is under way.
             (Some(_), Direction::Reverse, Some(key)) if unsafe { lent(&found_key) } == key => Step::Here(direction),
-            // Standing on the first record beyond the key: the one before it comes next.
+            // The cursor is on the first record after the key: the one before it is next.
             (Some(_), Direction::Reverse, Some(_)) => Step::On(direction),
-            // Nothing at or beyond the key: the last record of all comes next.
+            // No record at or after the key: the last record is next.
             (None, Direction::Reverse, Some(_)) => match self.move_cursor(&mut empty(), ffi::MDB_LAST)? {
                 Some(_) => Step::Here(direction),
                 None => Step::End,
@@ -380,13 +412,13 @@ impl Session for LmdbSession<'_> {
     fn release(&mut self) {
         if !self.cursor.is_null() {
             // SAFETY: the cursor was opened by this session and is not used again.
-            unsafe { ffi::mdb_cursor_close(self.cursor) };
+            unsafe { (self.call.mdb_cursor_close)(self.cursor) };
             self.cursor = null_mut();
             self.step = Step::End;
         }
         if self.is_reading {
             // SAFETY: the transaction is under way; nothing lent by it is left, as this takes the session mutably.
-            unsafe { ffi::mdb_txn_reset(self.reader) };
+            unsafe { (self.call.mdb_txn_reset)(self.reader) };
             self.is_reading = false;
         }
     }
@@ -397,7 +429,7 @@ impl Drop for LmdbSession<'_> {
         self.release();
         self.give_up_writing();
         // SAFETY: the transaction is one of this session, and the environment, which it borrows, is still open.
-        unsafe { ffi::mdb_txn_abort(self.reader) };
+        unsafe { (self.call.mdb_txn_abort)(self.reader) };
     }
 }
 
@@ -417,12 +449,12 @@ fn borrowed(bytes: &[u8]) -> ffi::MDB_val {
 }
 
 /// # Safety
-/// The value was given by LMDB in a transaction that lasts as long as the result is used.
+/// The value was returned by LMDB in a transaction that lasts as long as the result is used.
 unsafe fn lent<'a>(value: &ffi::MDB_val) -> &'a [u8] {
     if value.mv_size == 0 {
         return &[];
     }
-    // SAFETY: LMDB gives a pointer into its map and the number of bytes there; the caller vouches for the time.
+    // SAFETY: LMDB returns a pointer into its map and a length; the caller guarantees the lifetime.
     unsafe { std::slice::from_raw_parts(value.mv_data.cast(), value.mv_size) }
 }
 
@@ -443,16 +475,16 @@ fn check(status: i32, error: impl FnOnce(i32) -> KvError) -> Result<(), KvError>
     }
 }
 
-/// What LMDB says of a status: its own codes are negative, the others are the kernel's.
+/// The error of a status: LMDB's own codes are negative, others are the kernel's.
 #[cold]
-fn failed(action: &str, status: i32) -> KvError {
+fn failed(call: &Functions, action: &str, status: i32) -> KvError {
     // SAFETY: the call returns a static or thread-local C string for any number.
-    let words = unsafe { CStr::from_ptr(ffi::mdb_strerror(status)) }.to_string_lossy();
+    let words = unsafe { CStr::from_ptr((call.mdb_strerror)(status)) }.to_string_lossy();
     match status {
         ffi::MDB_MAP_FULL => KvError::new(
             Code::MapFull,
             format!("{NAME} failed to {action}: {words}"),
-            "raise `mapsize`: it bounds the database, with the pages that readers still hold",
+            "raise `mapsize`: it limits the database, including old pages that readers still use",
         ),
         libc::ENOSPC | libc::EDQUOT => KvError::new(
             Code::NoSpace,

@@ -1,12 +1,14 @@
 //! LMDB as a store: a memory-mapped B+ tree, in a directory or on a raw block device.
 //!
-//! Options are LMDB's own names: `mapsize`, `maxreaders`, `pagesize` (as in `mdb_env_set_mapsize`), and the flags of
-//! `lmdb.h`. A write is one transaction, a read is one too, by a transaction handle that is kept and renewed. LMDB has one
-//! durability for the whole environment (`MDB_NOSYNC`), so streams cannot differ in theirs.
+//! Options have LMDB's own names: `mapsize`, `maxreaders`, `pagesize` (as in `mdb_env_set_mapsize`), and the flags of
+//! `lmdb.h`. Each write and each read is one transaction; read transactions are renewed. LMDB has one durability for the
+//! whole environment (`MDB_NOSYNC`), so all streams that write must have the same `sync`.
 //!
-//! All calls into C are in `environment`; each is argued there.
+//! `library` finds LMDB: the version compiled in, or the system's for databases in files. All calls into C are in
+//! `environment`.
 
 mod environment;
+mod library;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -16,32 +18,63 @@ use iosonde_kv::{Code, Demands, KvError, Opener, Place, Store, free_bytes};
 use serde_json::Value;
 
 use crate::environment::Environment;
+use crate::library::Lmdb;
 use crate::settings::Settings;
 
 /// The store's name in messages.
 pub(crate) const NAME: &str = "LMDB";
-/// LMDB's `MDB_MAXKEYSIZE`, as it is built here.
+/// LMDB's `MDB_MAXKEYSIZE`, compiled in and in distributions.
 const KEY_BYTES_MAX: u64 = 511;
 /// A device's map grows in these steps (`VM_ALIGN` in mdb.c); beyond the device's end is SIGBUS.
 const DEVICE_STEP: u64 = 2 << 20;
-/// First field of a meta page's content, and where it may lie: page headers were 16 bytes long and are now 24.
+/// First field of a meta page's content, and its possible offsets: page headers have 16 or 24 bytes.
 const MAGIC: [u8; 4] = 0xBEEF_C0DE_u32.to_ne_bytes();
 const MAGIC_PLACES: [usize; 2] = [16, 24];
 
+/// Names of all options.
+pub fn option_names() -> Vec<&'static str> {
+    Settings::names().collect()
+}
+
 /// Opens LMDB.
 pub struct LmdbOpener {
+    library: Lmdb,
     options: BTreeMap<String, Value>,
-    /// Bytes that the records will take, from which the default map size follows.
+    /// Bytes of the records, from which the default map size is derived.
     record_bytes: u64,
 }
 
 impl LmdbOpener {
-    /// With options by LMDB's own names.
-    pub fn new(options: &BTreeMap<String, Value>, record_bytes: u64) -> LmdbOpener {
-        LmdbOpener {
+    /// With options by LMDB's own names, on the LMDB that is compiled in, or on another `library`.
+    ///
+    /// # Errors
+    /// When the library cannot be used.
+    pub fn new(
+        library: Option<&str>,
+        options: &BTreeMap<String, Value>,
+        record_bytes: u64,
+    ) -> Result<LmdbOpener, KvError> {
+        Settings::read(options, record_bytes)?;
+        Ok(LmdbOpener {
+            library: Lmdb::load(library)?,
             options: options.clone(),
             record_bytes,
+        })
+    }
+
+    /// Refuses what only the LMDB that is compiled in supports.
+    fn check_library(&self, place: &Place, settings: &Settings) -> Result<(), KvError> {
+        if self.library.file.is_none() {
+            return Ok(());
         }
+        let (what, context) = match place {
+            Place::Device { .. } => ("a raw device", "`target`"),
+            _ if settings.pagesize > 0 => ("`pagesize`", "`store.options.pagesize`"),
+            _ if settings.remaps_chunks() => ("`MDB_REMAP_CHUNKS`", "`store.options.MDB_REMAP_CHUNKS`"),
+            _ => return Ok(()),
+        };
+        let message = format!("{} does not support {what}", self.library.version());
+        Err(KvError::unsupported(message, "omit `library` to use the LMDB in the engine").at(context))
     }
 
     fn settings(&self, place: &Place, demands: &Demands) -> Result<Settings, KvError> {
@@ -52,12 +85,12 @@ impl LmdbOpener {
             if settings.mapsize_given && settings.mapsize > room {
                 return Err(KvError::invalid(
                     format!(
-                        "a map of {} bytes on `{}`, which has room for {room}",
+                        "a map of {} bytes on `{}`, which has {room} usable bytes",
                         settings.mapsize,
                         path.display()
                     ),
                     "`store.options.mapsize`",
-                    "leave it out to use the whole device, or use less",
+                    "omit it to use the whole device, or reduce it",
                 ));
             }
             settings.mapsize = if settings.mapsize_given {
@@ -73,10 +106,11 @@ impl LmdbOpener {
 impl Opener for LmdbOpener {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
         let settings = self.settings(place, demands)?;
+        self.check_library(place, &settings)?;
         if demands.key_bytes_max > KEY_BYTES_MAX {
             return Err(KvError::unsupported(
                 format!(
-                    "{NAME} has keys of at most {KEY_BYTES_MAX} bytes, and {} are asked for",
+                    "{NAME} supports keys of at most {KEY_BYTES_MAX} bytes, not {}",
                     demands.key_bytes_max
                 ),
                 "use shorter keys",
@@ -85,8 +119,8 @@ impl Opener for LmdbOpener {
         }
         match place {
             Place::Directory { log: Some(_), .. } => Err(KvError::unsupported(
-                format!("{NAME} has no log that could lie elsewhere"),
-                "leave `log_path` out",
+                format!("{NAME} has no separate log"),
+                "omit `log_path`",
             )
             .at("`target.log_path`")),
             Place::Directory { path, log: None } if settings.writes_by_map() => check_space(path, settings.mapsize),
@@ -97,9 +131,9 @@ impl Opener for LmdbOpener {
                 "use at least 4 MiB",
             )),
             Place::Device { .. } => Ok(()),
-            Place::Virtual => Err(KvError::unsupported(
-                format!("{NAME} needs a directory or a device"),
-                "only the store `null` has a virtual target",
+            Place::Virtual | Place::ReadOnly { .. } => Err(KvError::unsupported(
+                format!("{NAME} needs a directory of its own or a device"),
+                "only `rocksdb` supports databases of yours, and only `null` a virtual target",
             )
             .at("`target`")),
         }
@@ -108,9 +142,11 @@ impl Opener for LmdbOpener {
     fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError> {
         let settings = self.settings(place, demands)?;
         let environment = match place {
-            Place::Directory { path, .. } => Environment::open(path, &settings, None)?,
-            Place::Device { path, .. } => open_device(path, &settings)?,
-            Place::Virtual => return Err(KvError::new(Code::Internal, "LMDB was opened without a target", "")),
+            Place::Directory { path, .. } => Environment::open(&self.library, path, &settings, None)?,
+            Place::Device { path, .. } => open_device(&self.library, path, &settings)?,
+            Place::Virtual | Place::ReadOnly { .. } => {
+                return Err(KvError::new(Code::Internal, "LMDB was opened without a target", ""));
+            }
         };
         Ok(Box::new(environment))
     }
@@ -122,20 +158,20 @@ impl Opener for LmdbOpener {
     }
 }
 
-/// LMDB puts a lock file beside what it opens. Through a symbolic link that lands in a directory of ours, and not in `/dev`;
-/// once the environment is open it needs no name any more.
-fn open_device(device: &Path, settings: &Settings) -> Result<Environment, KvError> {
+/// LMDB creates a lock file beside the device. A symbolic link to the device moves it from `/dev` to a temporary directory,
+/// which is removed once the environment is open.
+fn open_device(library: &Lmdb, device: &Path, settings: &Settings) -> Result<Environment, KvError> {
     let directory = tempfile::Builder::new()
         .prefix("iosonde-lmdb-")
         .tempdir()
-        .map_err(|error| KvError::io("make a directory in", &std::env::temp_dir(), &error))?;
+        .map_err(|error| KvError::io("create a directory in", &std::env::temp_dir(), &error))?;
     let link = directory.path().join("device");
-    std::os::unix::fs::symlink(device, &link).map_err(|error| KvError::io("make", &link, &error))?;
-    Environment::open(&link, settings, Some(device))
+    std::os::unix::fs::symlink(device, &link).map_err(|error| KvError::io("create", &link, &error))?;
+    Environment::open(library, &link, settings, Some(device))
 }
 
-/// A map that is written to is as large as the file: where the file system has no room for a page of it, the kernel kills
-/// the process (SIGBUS) instead of returning an error.
+/// A written map is as large as the file: if the file system has no space for a page of it, the kernel kills the process
+/// (SIGBUS) instead of returning an error.
 fn check_space(path: &Path, mapsize: u64) -> Result<(), KvError> {
     let existing = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
     let Some(free) = free_bytes(existing) else {
@@ -147,10 +183,10 @@ fn check_space(path: &Path, mapsize: u64) -> Result<(), KvError> {
     Err(KvError::new(
         Code::NoSpace,
         format!(
-            "with `MDB_WRITEMAP` the whole map of {mapsize} bytes needs room, and the file system of `{}` has {free}",
+            "with `MDB_WRITEMAP` the whole map needs {mapsize} bytes, and the file system of `{}` has {free}",
             existing.display()
         ),
-        "use a smaller `mapsize`, or leave `MDB_WRITEMAP` out",
+        "use a smaller `mapsize`, or omit `MDB_WRITEMAP`",
     )
     .at("`store.options.mapsize`"))
 }
@@ -159,10 +195,11 @@ fn check_space(path: &Path, mapsize: u64) -> Result<(), KvError> {
 mod tests {
     use super::*;
     use iosonde_kv::contract;
+    use iosonde_protocol::StoreDurability;
 
     fn opener(options: &[(&str, Value)]) -> LmdbOpener {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        LmdbOpener::new(&options.collect(), 1 << 20)
+        LmdbOpener::new(None, &options.collect(), 1 << 20).unwrap()
     }
 
     fn place(directory: &tempfile::TempDir) -> Place {
@@ -173,15 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_the_contract_of_stores() {
+    fn it_fulfils_the_contract_of_stores() {
         for flag in ["MDB_NOMETASYNC", "MDB_WRITEMAP", "MDB_NORDAHEAD"] {
             let directory = tempfile::tempdir().unwrap();
-            contract::holds(&opener(&[(flag, true.into())]), &place(&directory));
+            contract::verify(&opener(&[(flag, true.into())]), &place(&directory));
         }
     }
 
     #[test]
-    fn a_full_map_is_told_apart_and_leaves_the_session_usable() {
+    fn a_full_map_is_its_own_error_and_leaves_the_session_usable() {
         let directory = tempfile::tempdir().unwrap();
         let opener = opener(&[("mapsize", (1 << 20).into())]);
         let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
@@ -195,6 +232,76 @@ mod tests {
         assert_eq!(session.get(b"anything").unwrap(), None, "nothing was committed");
     }
 
+    fn system(options: &[(&str, Value)]) -> LmdbOpener {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        LmdbOpener::new(Some("system"), &options.collect(), 1 << 20).unwrap()
+    }
+
+    #[test]
+    #[cfg_attr(not(has_lmdb), ignore = "no liblmdb.so.0 is installed")]
+    fn the_systems_library_fulfils_the_contract_of_stores() {
+        for flag in ["MDB_NOMETASYNC", "MDB_WRITEMAP", "MDB_NORDAHEAD"] {
+            let directory = tempfile::tempdir().unwrap();
+            contract::verify(&system(&[(flag, true.into())]), &place(&directory));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(not(has_lmdb), ignore = "no liblmdb.so.0 is installed")]
+    fn the_two_on_disk_formats_exclude_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = system(&[]).open(&place(&directory), &contract::DEMANDS).unwrap();
+        assert_eq!(store.about().unwrap().build["data_version"], "1");
+        drop(store);
+        let error = opener(&[]).open(&place(&directory), &contract::DEMANDS).err();
+        assert!(error.expect("it is refused").to_string().contains("version"), "MDB_VERSION_MISMATCH");
+    }
+
+    #[test]
+    #[cfg_attr(not(has_lmdb), ignore = "no liblmdb.so.0 is installed")]
+    fn what_only_the_compiled_in_library_supports_is_refused() {
+        let device = Place::Device {
+            path: "/dev/null".into(),
+            bytes: 100 << 20,
+        };
+        let refused = system(&[]).check(&device, &contract::DEMANDS).unwrap_err();
+        assert_eq!(refused.code, Code::Unsupported);
+        let directory = tempfile::tempdir().unwrap();
+        for option in [("pagesize", 8192.into()), ("MDB_REMAP_CHUNKS", true.into())] {
+            let refused = system(&[option]).check(&place(&directory), &contract::DEMANDS).unwrap_err();
+            assert_eq!(refused.code, Code::Unsupported);
+        }
+    }
+
+    #[test]
+    fn appending_is_for_ascending_keys_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let opener = opener(&[("MDB_APPEND", true.into())]);
+        let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
+        let mut session = store.session().unwrap();
+        for key in [b"b", b"a"] {
+            session.put(key, b"1").unwrap();
+        }
+        session.commit(false).unwrap();
+        let mut ascending = store.session().unwrap();
+        ascending.expect_ascending_keys();
+        ascending.put(b"c", b"1").unwrap();
+        assert!(ascending.put(b"a", b"1").is_err(), "LMDB refuses a smaller key");
+    }
+
+    #[test]
+    fn durability_follows_the_flags() {
+        for (flag, sync, expected) in [
+            ("MDB_NORDAHEAD", true, StoreDurability::PowerLoss),
+            ("MDB_NORDAHEAD", false, StoreDurability::ProcessCrash),
+            ("MDB_NOMETASYNC", true, StoreDurability::ProcessCrash),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let store = opener(&[(flag, true.into())]).open(&place(&directory), &contract::DEMANDS).unwrap();
+            assert_eq!(store.durability(sync), expected, "{flag}, sync {sync}");
+        }
+    }
+
     #[test]
     fn durability_cannot_contradict_the_flag() {
         let directory = tempfile::tempdir().unwrap();
@@ -206,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_too_long_and_logs_apart_are_refused() {
+    fn long_keys_and_separate_logs_are_unsupported() {
         let directory = tempfile::tempdir().unwrap();
         let long = Demands {
             key_bytes_max: 512,
@@ -238,7 +345,7 @@ mod tests {
         assert!(opener(&[]).check(&device, &contract::DEMANDS).is_ok());
     }
 
-    /// A page that the file system has no room for would end the process with SIGBUS.
+    /// Without space for a page the process would be killed with SIGBUS.
     #[test]
     fn a_written_map_must_fit_on_the_file_system() {
         let directory = tempfile::tempdir().unwrap();
@@ -250,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_databases_are_recognised_and_nothing_else() {
+    fn only_its_own_databases_are_recognised() {
         let directory = tempfile::tempdir().unwrap();
         drop(opener(&[]).open(&place(&directory), &contract::DEMANDS).unwrap());
         let file = std::fs::read(directory.path().join("data.mdb")).unwrap();

@@ -11,8 +11,7 @@ use crate::NAME;
 /// Numbers, as in `mdb_env_set_mapsize` and its like.
 const NUMBERS: [&str; 3] = ["mapsize", "maxreaders", "pagesize"];
 
-/// Flags of the environment that a study may set. Those left out would take the database from under the run, or are set
-/// by the engine: `MDB_NOSUBDIR`, `MDB_RDONLY`, `MDB_NOTLS`, `MDB_NOLOCK`, `MDB_PREVSNAPSHOT`, `MDB_ENCRYPT`, `MDB_FIXEDMAP`.
+/// Flags of the environment that a study may set. Others would break the run, or are set by the engine: `MDB_NOSUBDIR`, `MDB_RDONLY`, `MDB_NOTLS`, `MDB_NOLOCK`, `MDB_PREVSNAPSHOT`, `MDB_ENCRYPT`, `MDB_FIXEDMAP`.
 const FLAGS: [(&str, u32); 7] = [
     ("MDB_NOSYNC", ffi::MDB_NOSYNC),
     ("MDB_NOMETASYNC", ffi::MDB_NOMETASYNC),
@@ -23,12 +22,12 @@ const FLAGS: [(&str, u32); 7] = [
     ("MDB_REMAP_CHUNKS", ffi::MDB_REMAP_CHUNKS),
 ];
 
-/// A flag of writes: records come in the order of their keys.
+/// A flag of ordered loads: records are appended without searching for their place.
 const APPEND: &str = "MDB_APPEND";
 
 /// LMDB's own default (`DEFAULT_READERS` in mdb.c).
 const MAXREADERS: u32 = 126;
-/// Room for records that a B+ tree half full and pages kept for readers may take, and for the first pages.
+/// Default map size over the size of the records: half-full pages, and old pages that readers use; and its minimum.
 const MAP_FACTOR: u64 = 4;
 const MAP_BYTES_MIN: u64 = 64 << 20;
 
@@ -45,6 +44,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Names of all options.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        FLAGS.iter().map(|(name, _)| *name).chain(NUMBERS).chain([APPEND])
+    }
+
     /// Reads options; unknown names and values of the wrong kind are errors.
     pub(crate) fn read(given: &BTreeMap<String, Value>, record_bytes: u64) -> Result<Settings, KvError> {
         let mut settings = Settings {
@@ -66,7 +70,18 @@ impl Settings {
         self.flags & ffi::MDB_WRITEMAP != 0
     }
 
-    /// Whether nothing is ever synced, whatever streams say.
+    /// Whether commits that request it are synced completely: `MDB_NOMETASYNC` may lose the last transaction, and
+    /// `MDB_MAPASYNC` with a written map any.
+    pub(crate) fn syncs_commits(&self) -> bool {
+        let asynchronous = self.writes_by_map() && self.flags & ffi::MDB_MAPASYNC != 0;
+        !self.never_syncs() && self.flags & ffi::MDB_NOMETASYNC == 0 && !asynchronous
+    }
+
+    pub(crate) fn remaps_chunks(&self) -> bool {
+        self.flags & ffi::MDB_REMAP_CHUNKS != 0
+    }
+
+    /// Whether nothing is ever synced, whatever `sync` of the streams.
     pub(crate) fn never_syncs(&self) -> bool {
         self.flags & ffi::MDB_NOSYNC != 0
     }
@@ -96,10 +111,7 @@ impl Settings {
                     return Err(options::wrong(NAME, name, value, "a power of two"));
                 }
             }
-            _ => {
-                let known = FLAGS.iter().map(|(name, _)| *name).chain(NUMBERS).chain([APPEND]);
-                return Err(options::unknown(NAME, name, known));
-            }
+            _ => return Err(options::unknown(NAME, name, Settings::names())),
         }
         Ok(())
     }
@@ -128,6 +140,18 @@ mod tests {
     }
 
     #[test]
+    fn commits_are_synced_unless_a_flag_weakens_it() {
+        assert!(read("MDB_NORDAHEAD", true).unwrap().syncs_commits());
+        assert!(read("MDB_WRITEMAP", true).unwrap().syncs_commits());
+        assert!(read("MDB_MAPASYNC", true).unwrap().syncs_commits(), "without a written map it has no effect");
+        for flag in ["MDB_NOSYNC", "MDB_NOMETASYNC"] {
+            assert!(!read(flag, true).unwrap().syncs_commits(), "{flag}");
+        }
+        let both = BTreeMap::from(["MDB_WRITEMAP", "MDB_MAPASYNC"].map(|flag| (flag.to_owned(), true.into())));
+        assert!(!Settings::read(&both, 1 << 30).unwrap().syncs_commits());
+    }
+
+    #[test]
     fn options_have_lmdbs_own_names() {
         assert_eq!(read("mapsize", 1 << 30).unwrap().mapsize, 1 << 30);
         assert_eq!(read("maxreaders", 200).unwrap().maxreaders, 200);
@@ -136,7 +160,7 @@ mod tests {
         assert!(read("MDB_APPEND", true).unwrap().append);
         let unknown = read("map_size", 1).unwrap_err();
         assert_eq!(unknown.to_string(), "LMDB has no option `map_size`");
-        assert_eq!(unknown.hint, "the nearest name is `mapsize`");
+        assert!(unknown.hint.starts_with("the nearest name is `mapsize`; all names: "));
     }
 
     #[test]

@@ -1,16 +1,27 @@
 //! redb as a store: a copy-on-write B+ tree in one file, written in Rust.
 //!
-//! A read is one read transaction with its table, a write one write transaction, as redb's own documentation has it.
+//! Each read is one read transaction and each write one write transaction, as in redb's documentation.
+//!
+//! redb's `Durability::None` keeps commits in the process, so a crash loses all of them. Other stores write without syncing,
+//! and lose nothing when the process crashes. To compare them under one setting, writes without `sync` commit with
+//! `Durability::Immediate` on a file whose `fsync` is skipped ([`backend`]); the option `durability = "none"` selects redb's
+//! own mode.
+
+mod backend;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use iosonde_kv::{About, Code, Demands, KvError, Lent, Opener, Place, Session, Store, options};
-use iosonde_protocol::Direction;
+use iosonde_protocol::{Direction, StoreDurability};
 use redb::{AccessGuard, Database, Durability, Range, ReadableDatabase, TableDefinition, WriteTransaction};
 use serde_json::Value;
 
+use crate::backend::Backend;
+
 const NAME: &str = "redb";
-/// The version that is compiled in; a test holds it against `Cargo.lock`.
+/// The version that is compiled in; a test compares it with `Cargo.lock`.
 const VERSION: &str = "4.4.0";
 const FILE: &str = "data.redb";
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
@@ -25,26 +36,44 @@ struct Settings {
     cache_size: u64,
     quick_repair: bool,
     two_phase_commit: bool,
+    /// Writes without `sync` stay in the process until the next synced write.
+    in_memory: bool,
 }
 
 impl Settings {
-    const NAMES: [&str; 3] = ["cache_size", "quick_repair", "two_phase_commit"];
+    const NAMES: [&str; 4] = ["cache_size", "durability", "quick_repair", "two_phase_commit"];
 
     fn read(given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
         let mut settings = Settings {
             cache_size: CACHE_BYTES,
             quick_repair: false,
             two_phase_commit: false,
+            in_memory: false,
         };
         for (name, value) in given {
             match name.as_str() {
                 "cache_size" => settings.cache_size = options::integer(NAME, name, value)?,
+                "durability" => settings.in_memory = is_none(name, value)?,
                 "quick_repair" => settings.quick_repair = options::flag(NAME, name, value)?,
                 "two_phase_commit" => settings.two_phase_commit = options::flag(NAME, name, value)?,
                 _ => return Err(options::unknown(NAME, name, Settings::NAMES.into_iter())),
             }
         }
         Ok(settings)
+    }
+}
+
+/// Names of all options.
+pub fn option_names() -> Vec<&'static str> {
+    Settings::NAMES.to_vec()
+}
+
+/// redb's durability of writes without `sync`: `immediate` without fsync, or `none`.
+fn is_none(name: &str, value: &Value) -> Result<bool, KvError> {
+    match value.as_str() {
+        Some("immediate") => Ok(false),
+        Some("none") => Ok(true),
+        _ => Err(options::wrong(NAME, name, value, "`immediate` or `none`")),
     }
 }
 
@@ -57,7 +86,7 @@ impl RedbOpener {
     /// With options by redb's own names.
     ///
     /// # Errors
-    /// When an option is unknown or its value of no use.
+    /// When an option is unknown or its value invalid.
     pub fn new(options: &BTreeMap<String, Value>) -> Result<RedbOpener, KvError> {
         Ok(RedbOpener {
             settings: Settings::read(options)?,
@@ -70,13 +99,13 @@ impl Opener for RedbOpener {
         match place {
             Place::Directory { log: None, .. } => Ok(()),
             Place::Directory { .. } => Err(KvError::unsupported(
-                format!("{NAME} has no log that could lie elsewhere"),
-                "leave `log_path` out",
+                format!("{NAME} has no separate log"),
+                "omit `log_path`",
             )
             .at("`target.log_path`")),
-            Place::Device { .. } | Place::Virtual => Err(KvError::unsupported(
-                format!("{NAME} needs a directory"),
-                "of the stores only `lmdb` takes a device, and only `null` a virtual target",
+            Place::Device { .. } | Place::Virtual | Place::ReadOnly { .. } => Err(KvError::unsupported(
+                format!("{NAME} needs a directory of its own"),
+                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
             )
             .at("`target`")),
         }
@@ -87,15 +116,18 @@ impl Opener for RedbOpener {
             return Err(KvError::new(Code::Internal, "redb was opened without a directory", ""));
         };
         let file = path.join(FILE);
+        let opening = |error: &dyn std::fmt::Display| KvError::store(NAME, format!("open `{}`", file.display()), error);
+        let skips_sync = Arc::new(AtomicBool::new(false));
+        let backend = Backend::open(&file, skips_sync.clone()).map_err(|error| opening(&error))?;
         let opened = Database::builder()
             .set_cache_size(self.settings.cache_size as usize)
-            .create(&file);
-        let database = opened.map_err(|error| KvError::store(NAME, format!("open `{}`", file.display()), error))?;
+            .create_with_backend(backend);
         let store = RedbStore {
-            database,
+            database: opened.map_err(|error| opening(&error))?,
             settings: self.settings,
+            skips_sync,
         };
-        // Readers need the table to be there.
+        // Readers need the table.
         store.write(|_| Ok(()), Durability::Immediate)?;
         Ok(Box::new(store))
     }
@@ -104,6 +136,8 @@ impl Opener for RedbOpener {
 struct RedbStore {
     database: Database,
     settings: Settings,
+    /// Whether the file ignores requests to sync, for writes without `sync`.
+    skips_sync: Arc<AtomicBool>,
 }
 
 impl RedbStore {
@@ -148,6 +182,10 @@ impl Store for RedbStore {
             build: BTreeMap::from([("library".into(), "compiled in".into())]),
             options: BTreeMap::from([
                 ("cache_size".into(), self.settings.cache_size.to_string()),
+                (
+                    "durability".into(),
+                    if self.settings.in_memory { "none" } else { "immediate" }.into(),
+                ),
                 ("quick_repair".into(), self.settings.quick_repair.to_string()),
                 ("two_phase_commit".into(), self.settings.two_phase_commit.to_string()),
             ]),
@@ -166,12 +204,33 @@ impl Store for RedbStore {
         ])
     }
 
+    fn set_sync(&self, sync: bool) -> Result<(), KvError> {
+        self.skips_sync.store(!sync && !self.settings.in_memory, Ordering::Release);
+        Ok(())
+    }
+
+    /// The file syncs or does not, for all sessions.
+    fn has_sync_of_session(&self) -> bool {
+        self.settings.in_memory
+    }
+
+    fn durability(&self, sync: bool) -> StoreDurability {
+        match (sync, self.settings.in_memory) {
+            (true, _) => StoreDurability::PowerLoss,
+            (false, true) => StoreDurability::Nothing,
+            (false, false) => StoreDurability::ProcessCrash,
+        }
+    }
+
     fn flush(&self) -> Result<(), KvError> {
-        self.write(|_| Ok(()), Durability::Immediate)
+        let skipped = self.skips_sync.swap(false, Ordering::AcqRel);
+        let flushed = self.write(|_| Ok(()), Durability::Immediate);
+        self.skips_sync.store(skipped, Ordering::Release);
+        flushed
     }
 }
 
-/// One thread's access: what is lent by the last read, an iterator, and the changes of the next write.
+/// Access of one thread: the value lent by the last read, an iterator, and the changes of the next write.
 struct RedbSession<'a> {
     store: &'a RedbStore,
     lent: Option<Guard>,
@@ -207,7 +266,10 @@ impl Session for RedbSession<'_> {
     }
 
     fn commit(&mut self, sync: bool) -> Result<(), KvError> {
-        let durability = if sync { Durability::Immediate } else { Durability::None };
+        let durability = match sync || !self.store.settings.in_memory {
+            true => Durability::Immediate,
+            false => Durability::None,
+        };
         let changes = &mut self.changes;
         self.store.write(
             |table| {
@@ -267,21 +329,23 @@ mod tests {
         }
     }
 
-    /// The number in `Cargo.lock` is the one that is compiled in.
     #[test]
-    fn the_version_told_is_the_one_that_is_compiled_in() {
+    fn the_reported_version_is_the_one_in_the_lock_file() {
         let lock = include_str!("../../../Cargo.lock");
         assert!(lock.contains(&format!("name = \"redb\"\nversion = \"{VERSION}\"")));
     }
 
     #[test]
-    fn it_holds_the_contract_of_stores() {
-        let directory = tempfile::tempdir().unwrap();
-        iosonde_kv::contract::holds(&RedbOpener::new(&BTreeMap::new()).unwrap(), &place(&directory));
+    fn it_fulfils_the_contract_of_stores() {
+        for durability in ["immediate", "none"] {
+            let directory = tempfile::tempdir().unwrap();
+            let options = BTreeMap::from([("durability".to_owned(), durability.into())]);
+            iosonde_kv::contract::verify(&RedbOpener::new(&options).unwrap(), &place(&directory));
+        }
     }
 
     #[test]
-    fn it_refuses_a_device_and_a_log_apart() {
+    fn devices_and_separate_logs_are_unsupported() {
         let opener = RedbOpener::new(&BTreeMap::new()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let device = Place::Device {
@@ -303,10 +367,10 @@ mod tests {
         let read = |name: &str, value: Value| Settings::read(&BTreeMap::from([(name.to_owned(), value)]));
         assert_eq!(read("cache_size", 1024.into()).unwrap().cache_size, 1024);
         assert!(read("two_phase_commit", true.into()).unwrap().two_phase_commit);
+        assert!(read("durability", "none".into()).unwrap().in_memory);
+        assert!(read("durability", "paranoid".into()).is_err());
         assert!(read("quick_repair", 1.into()).is_err());
-        assert_eq!(
-            read("cachesize", 1.into()).unwrap_err().hint,
-            "the nearest name is `cache_size`"
-        );
+        let hint = read("cachesize", 1.into()).unwrap_err().hint;
+        assert!(hint.starts_with("the nearest name is `cache_size`; all names: "), "{hint}");
     }
 }

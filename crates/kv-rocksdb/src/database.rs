@@ -1,7 +1,7 @@
-//! An open RocksDB, and one thread's access to it.
+//! An open RocksDB, and the access of one thread to it.
 //!
-//! Every call into C goes through the functions of [`RocksDb`]. Each object is made, used and destroyed by the same library;
-//! sessions borrow the database, so they end before it is closed.
+//! Every call into C goes through the functions of [`RocksDb`]. Each object is created, used and destroyed by the same
+//! library; sessions borrow the database, so they end before it is closed.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_int};
@@ -11,15 +11,15 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use iosonde_kv::{ASSERTIONS, About, Code, KvError, Lent, Place, Session, Store};
-use iosonde_protocol::Direction;
+use iosonde_protocol::{Direction, StoreDurability};
 
 use crate::NAME;
 use crate::library::{Handle, RocksDb};
 use crate::settings::{Options, Settings};
 use crate::statistics;
 
-/// `kDisable` of `PerfLevel`: a thread counts nothing in its `PerfContext`, which nobody would read. It is what db_bench has,
-/// and saves about 50 look-ups of thread-local memory in a cached read of RocksDB 7.8, where the default counts.
+/// `kDisable` of `PerfLevel`: threads do not count in their `PerfContext`, as in db_bench. It saves about 50 look-ups of
+/// thread-local memory in a cached read of RocksDB 7.8, which counts by default.
 const PERF_LEVEL_DISABLE: c_int = 1;
 
 /// An open database.
@@ -27,7 +27,7 @@ pub(crate) struct Database {
     library: RocksDb,
     settings: Settings,
     handle: Handle,
-    /// Holds the statistics.
+    /// They contain the statistics.
     options: Handle,
     path: PathBuf,
     is_closed: AtomicBool,
@@ -35,20 +35,21 @@ pub(crate) struct Database {
     has_failed: AtomicBool,
 }
 
-// SAFETY: RocksDB lets any thread use a database and its options at any time (its documentation, "Concurrency"); what is
-// bound to one thread at a time (batches, iterators) lives in sessions.
+// SAFETY: RocksDB allows any thread to use a database and its options at any time (its documentation, "Concurrency");
+// objects bound to one thread at a time (batches, iterators) live in sessions.
 unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
 
 impl Database {
     pub(crate) fn open(library: &RocksDb, settings: &Settings, place: &Place) -> Result<Database, KvError> {
-        let Place::Directory { path, log } = place else {
-            return Err(KvError::new(
-                Code::Internal,
-                "RocksDB was opened without a directory",
-                "",
-            ));
+        let (path, log, is_read_only) = match place {
+            Place::Directory { path, log } => (path, log.as_ref(), false),
+            Place::ReadOnly { path } => (path, None, true),
+            Place::Device { .. } | Place::Virtual => {
+                let message = "RocksDB was opened without a directory";
+                return Err(KvError::new(Code::Internal, message, ""));
+            }
         };
         let mut text = settings.text.clone();
         if let Some(log) = log {
@@ -60,11 +61,14 @@ impl Database {
             .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
         // SAFETY: options and path are valid; the database keeps what it needs of both.
         let handle = unsafe {
-            (library.call.options_set_create_if_missing)(options.handle, 1);
+            (library.call.options_set_create_if_missing)(options.handle, (!is_read_only).into());
             if settings.statistics {
                 (library.call.options_enable_statistics)(options.handle);
             }
-            library.attempt(|error| (library.call.open)(options.handle, name.as_ptr(), error))
+            library.attempt(|error| match is_read_only {
+                false => (library.call.open)(options.handle, name.as_ptr(), error),
+                true => (library.call.open_for_read_only)(options.handle, name.as_ptr(), 0, error),
+            })
         };
         let handle = handle.map_err(|words| KvError::store(NAME, format!("open `{}`", path.display()), words))?;
         let database = Database {
@@ -106,7 +110,7 @@ impl Database {
         }
     }
 
-    /// The newest of the files in which RocksDB writes down every option in effect.
+    /// The newest file in which RocksDB lists every option in effect.
     fn options_file(&self) -> Result<String, KvError> {
         let reading = |error: std::io::Error| KvError::io("read the options in", &self.path, &error);
         let entries = std::fs::read_dir(&self.path).map_err(reading)?;
@@ -126,8 +130,8 @@ impl Database {
 }
 
 impl Drop for Database {
-    /// After a failed write it stays open: closing would write again, which a RocksDB with assertions ends the process for,
-    /// and nobody would learn of the failure. The process is about to end anyway.
+    /// After a failed write it stays open: closing writes again, and a RocksDB with assertions then aborts the process before
+    /// the failure is reported. The process is about to exit anyway.
     fn drop(&mut self) {
         if !self.has_failed.load(Ordering::Acquire) {
             self.destroy();
@@ -198,6 +202,15 @@ impl Store for Database {
         found
     }
 
+    /// Without a log, or with a log that is buffered in the process, a crash loses writes.
+    fn durability(&self, sync: bool) -> StoreDurability {
+        match (self.settings.disable_wal, sync, self.settings.manual_wal_flush) {
+            (true, _, _) | (false, false, true) => StoreDurability::Nothing,
+            (false, true, _) => StoreDurability::PowerLoss,
+            (false, false, false) => StoreDurability::ProcessCrash,
+        }
+    }
+
     fn flush(&self) -> Result<(), KvError> {
         let call = &self.library.call;
         // SAFETY: the options are made and destroyed here; the database is open. Flushing waits by default.
@@ -222,7 +235,7 @@ impl Store for Database {
     }
 }
 
-/// One thread's access: a batch that is filled and written, a value that is pinned, perhaps an iterator.
+/// Access of one thread: a batch, a pinned value, perhaps an iterator.
 struct RocksdbSession<'a> {
     database: &'a Database,
     read_options: Handle,
@@ -232,7 +245,7 @@ struct RocksdbSession<'a> {
     slice: Handle,
     iterator: Handle,
     direction: Direction,
-    /// The iterator stands on the record that comes next.
+    /// The iterator is on the next record.
     is_fresh: bool,
 }
 
@@ -332,8 +345,8 @@ impl Session for RocksdbSession<'_> {
         }
         let library = &self.database.library;
         let call = &library.call;
-        // SAFETY: the iterator is open; it is moved only while it stands on a record, as RocksDB demands. What it stands on
-        // stays until it moves, which takes the session mutably.
+        // SAFETY: the iterator is open; it is moved only while it is on a record, as RocksDB requires. The record stays valid
+        // until the iterator moves, which takes the session mutably.
         unsafe {
             if !std::mem::replace(&mut self.is_fresh, false) && (call.iter_valid)(self.iterator) != 0 {
                 match self.direction {
@@ -385,13 +398,13 @@ impl Drop for RocksdbSession<'_> {
 }
 
 /// # Safety
-/// RocksDB gave pointer and length, and keeps what is there as long as the result is used.
+/// RocksDB returned pointer and length, and keeps the bytes as long as the result is used.
 #[inline]
 unsafe fn slice<'a>(pointer: *const c_char, bytes: usize) -> &'a [u8] {
     if bytes == 0 {
         return &[];
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(pointer.cast(), bytes) }
 }
 
@@ -408,11 +421,11 @@ fn read_options_file(text: &str) -> (String, BTreeMap<String, String>) {
     (options.remove("rocksdb_version").unwrap_or_default(), options)
 }
 
-/// What the library's file and what it has loaded tell of its build.
+/// Build facts from the library's file and the libraries that it has loaded.
 fn build_facts(file: &Path) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([("library".to_owned(), file.display().to_string())]);
     if let Ok(bytes) = std::fs::read(file) {
-        // A library that checks itself calls the C library when a check fails; a release build has no reason to.
+        // A failed assertion calls this function of the C library; release builds do not use it.
         let name = b"\0__assert_fail\0";
         let checks_itself = bytes.windows(name.len()).any(|window| window == name);
         facts.insert(ASSERTIONS.into(), if checks_itself { "on" } else { "off" }.into());

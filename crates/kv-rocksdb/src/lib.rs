@@ -1,7 +1,8 @@
 //! RocksDB as a store: a log-structured merge tree, through the stable C interface of a shared library.
 //!
-//! `library` finds it and its functions, `settings` takes options by RocksDB's own names, `database` is an open one,
-//! `statistics` what it tells of itself. A write is one `WriteBatch`, a read a pinned `Get`.
+//! `library` finds the library and its functions, `settings` reads options by RocksDB's own names, `database` is an open
+//! database, `statistics` its statistics. Each write is one `WriteBatch`, each read a pinned `Get`. A user's database is
+//! opened read-only (`DB::OpenForReadOnly`), which neither locks it nor writes to its directory.
 
 mod database;
 mod library;
@@ -9,6 +10,7 @@ mod settings;
 mod statistics;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use iosonde_kv::{Demands, KvError, Opener, Place, Store};
 use serde_json::Value;
@@ -22,6 +24,11 @@ pub(crate) const NAME: &str = "RocksDB";
 /// Keys and values have 32-bit lengths.
 const KEY_BYTES_MAX: u64 = 8 << 20;
 
+/// Names of the options of RocksDB 7.8; other versions have others.
+pub fn option_names() -> Vec<&'static str> {
+    settings::names().collect()
+}
+
 /// Opens RocksDB.
 pub struct RocksdbOpener {
     library: RocksDb,
@@ -29,10 +36,10 @@ pub struct RocksdbOpener {
 }
 
 impl RocksdbOpener {
-    /// Loads a library, or the newest that the system has, and has it look at the options.
+    /// Loads a library, or the newest installed one, and validates the options with it.
     ///
     /// # Errors
-    /// When there is no usable library, or it does not take an option.
+    /// When there is no usable library, or it rejects an option.
     pub fn new(library: Option<&str>, options: &BTreeMap<String, Value>) -> Result<RocksdbOpener, KvError> {
         let library = RocksDb::load(library)?;
         let settings = Settings::read(&library, options)?;
@@ -45,7 +52,7 @@ impl Opener for RocksdbOpener {
         if demands.key_bytes_max > KEY_BYTES_MAX {
             return Err(KvError::unsupported(
                 format!(
-                    "{NAME} has keys of at most 8 MiB, and {} bytes are asked for",
+                    "{NAME} supports keys of at most 8 MiB, not {} bytes",
                     demands.key_bytes_max
                 ),
                 "use shorter keys",
@@ -53,13 +60,13 @@ impl Opener for RocksdbOpener {
             .at("`records.key_bytes`"));
         }
         match place {
-            Place::Directory { .. } => Ok(()),
+            Place::Directory { .. } | Place::ReadOnly { .. } => Ok(()),
             Place::Device { path, .. } => Err(KvError::unsupported(
                 format!(
-                    "{NAME} keeps a database in files, so it cannot use `{}` without a file system",
+                    "{NAME} stores a database in files, so it cannot use `{}` without a file system",
                     path.display()
                 ),
-                "name a directory; of the stores only `lmdb` takes a device",
+                "name a directory; only `lmdb` supports devices",
             )
             .at("`target`")),
             Place::Virtual => Err(KvError::unsupported(
@@ -73,12 +80,18 @@ impl Opener for RocksdbOpener {
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
         Ok(Box::new(Database::open(&self.library, &self.settings, place)?))
     }
+
+    /// Tables and blob files are written once; logs and the files that list them change.
+    fn is_immutable(&self, file: &Path) -> bool {
+        file.extension().is_some_and(|end| end == "sst" || end == "blob")
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use iosonde_kv::{Code, contract};
+    use iosonde_protocol::StoreDurability;
 
     fn opener(options: &[(&str, Value)]) -> Result<RocksdbOpener, KvError> {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
@@ -94,9 +107,9 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn it_holds_the_contract_of_stores() {
+    fn it_fulfils_the_contract_of_stores() {
         let directory = tempfile::tempdir().unwrap();
-        contract::holds(&opener(&[]).unwrap(), &place(&directory));
+        contract::verify(&opener(&[]).unwrap(), &place(&directory));
     }
 
     #[test]
@@ -130,7 +143,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn the_log_lies_where_it_is_wanted() {
+    fn the_log_is_in_the_directory_named_for_it() {
         let directory = tempfile::tempdir().unwrap();
         let (path, log) = (directory.path().join("database"), directory.path().join("log"));
         std::fs::create_dir(&log).unwrap();
@@ -151,7 +164,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn rocksdb_judges_its_options() {
+    fn options_are_validated_by_rocksdb() {
         for (name, value, hint) in [
             ("write_bufer_size", 1.into(), "the nearest name is `write_buffer_size`"),
             (
@@ -159,14 +172,46 @@ mod tests {
                 "/tmp".into(),
                 "name the log's directory in `target.log_path`",
             ),
-            ("sync", true.into(), "say it in the stream's `sync`"),
+            ("sync", true.into(), "use `sync` of the stream"),
         ] {
             let error = opener(&[(name, value)]).err().expect("it is refused");
             assert_eq!((error.code, error.hint.as_str()), (Code::InvalidSpec, hint));
             assert_eq!(error.context, format!("`store.options.{name}`"));
         }
         let error = opener(&[("compression", "zip".into())]).err().expect("it is refused");
-        assert!(error.hint.contains("RocksDB says"), "{}", error.hint);
+        assert!(error.hint.contains("RocksDB reports"), "{}", error.hint);
+    }
+
+    #[test]
+    #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
+    fn durability_follows_the_options() {
+        for (options, synced, not_synced) in [
+            (vec![], StoreDurability::PowerLoss, StoreDurability::ProcessCrash),
+            (vec![("disableWAL", true.into())], StoreDurability::Nothing, StoreDurability::Nothing),
+            (vec![("manual_wal_flush", true.into())], StoreDurability::PowerLoss, StoreDurability::Nothing),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let store = opener(&options).unwrap().open(&place(&directory), &contract::DEMANDS).unwrap();
+            assert_eq!((store.durability(true), store.durability(false)), (synced, not_synced), "{options:?}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
+    fn a_database_can_be_read_while_its_owner_has_it_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let owner = opener(&[]).unwrap().open(&place(&directory), &contract::DEMANDS).unwrap();
+        let mut session = owner.session().unwrap();
+        session.put(b"key", b"value").unwrap();
+        session.commit(true).unwrap();
+        let read_only = Place::ReadOnly {
+            path: directory.path().join("database"),
+        };
+        let reader = opener(&[]).unwrap().open(&read_only, &contract::DEMANDS).unwrap();
+        let mut reading = reader.session().unwrap();
+        assert_eq!(reading.get(b"key").unwrap(), Some(&b"value"[..]));
+        reading.put(b"key", b"other").unwrap();
+        assert!(reading.commit(false).is_err(), "it is read-only");
     }
 
     #[test]
@@ -183,7 +228,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
-    fn an_error_of_its_own_comes_in_its_own_words() {
+    fn errors_of_rocksdb_are_quoted() {
         let directory = tempfile::tempdir().unwrap();
         drop(
             opener(&[])

@@ -1,8 +1,7 @@
 //! RocksDB's C interface, found in a shared library while the engine runs.
 //!
-//! So nobody compiles RocksDB to measure it, and every version that a machine has can be measured. The functions are those
-//! of `rocksdb/c.h` that have been there, unchanged, since RocksDB 6; the library is never unloaded, since RocksDB leaves
-//! threads and static objects behind.
+//! No build of RocksDB is needed, and every installed version can be measured. Only functions of `rocksdb/c.h` are used that
+//! have not changed since RocksDB 6. The library is never unloaded, because RocksDB leaves threads and static objects behind.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::path::{Path, PathBuf};
@@ -10,10 +9,10 @@ use std::path::{Path, PathBuf};
 use iosonde_kv::{Code, KvError};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-/// What a study calls the RocksDB that is compiled in.
+/// The name of the RocksDB that is compiled in.
 const BUNDLED: &str = "bundled";
 const FILE: &str = "librocksdb.so";
-/// Where distributions put libraries.
+/// Library directories of distributions.
 const DIRECTORIES: [&str; 6] = [
     "/usr/local/lib",
     "/usr/lib/x86_64-linux-gnu",
@@ -25,7 +24,7 @@ const DIRECTORIES: [&str; 6] = [
 
 /// An opaque object of RocksDB.
 pub(crate) type Handle = *mut c_void;
-/// Where RocksDB puts an error's text, allocated with `malloc`.
+/// Receives the text of an error, allocated with `malloc`.
 pub(crate) type ErrorPlace = *mut *mut c_char;
 
 macro_rules! functions {
@@ -78,6 +77,7 @@ macro_rules! functions {
 
 functions! {
     open(Handle, *const c_char, ErrorPlace) -> Handle;
+    open_for_read_only(Handle, *const c_char, c_uchar, ErrorPlace) -> Handle;
     close(Handle);
     write(Handle, Handle, Handle, ErrorPlace);
     get_pinned(Handle, Handle, *const c_char, usize, ErrorPlace) -> Handle;
@@ -128,12 +128,12 @@ functions! {
 #[derive(Clone)]
 pub(crate) struct RocksDb {
     pub(crate) call: Functions,
-    /// The file, or where else it comes from.
+    /// The file, or `bundled`.
     pub(crate) file: PathBuf,
 }
 
 impl RocksDb {
-    /// The one that is named, or the newest that the system has.
+    /// The named library, or the newest installed one.
     pub(crate) fn load(named: Option<&str>) -> Result<RocksDb, KvError> {
         match named {
             Some(BUNDLED) => bundled_library(),
@@ -143,12 +143,12 @@ impl RocksDb {
         .map_err(|error| error.at("`store.library`"))
     }
 
-    /// Takes a text that RocksDB has allocated.
+    /// Converts and frees a text that RocksDB has allocated.
     pub(crate) fn take_text(&self, text: *mut c_char) -> Option<String> {
         if text.is_null() {
             return None;
         }
-        // SAFETY: RocksDB gives C strings; it was not null, and is freed once, by RocksDB's own `free`.
+        // SAFETY: RocksDB returns C strings; it was not null, and is freed once, by RocksDB's own `free`.
         unsafe {
             let taken = CStr::from_ptr(text).to_string_lossy().into_owned();
             (self.call.free)(text.cast());
@@ -156,7 +156,7 @@ impl RocksDb {
         }
     }
 
-    /// Calls what reports errors by a text.
+    /// Calls a function that reports errors as text.
     pub(crate) fn attempt<T>(&self, call: impl FnOnce(ErrorPlace) -> T) -> Result<T, String> {
         let mut error = std::ptr::null_mut();
         let returned = call(&mut error);
@@ -181,14 +181,14 @@ fn bundled_library() -> Result<RocksDb, KvError> {
 fn bundled_library() -> Result<RocksDb, KvError> {
     Err(KvError::new(
         Code::Library,
-        "this engine was built without a RocksDB of its own",
+        "this engine was built without RocksDB",
         "name a `librocksdb.so`, or build with `cargo build --features iosonde-kv-rocksdb/bundled`",
     ))
 }
 
 fn load_file(path: &Path) -> Result<RocksDb, KvError> {
     let name = path.display();
-    // SAFETY: loading runs the library's initialisers, which is what whoever names it asks for.
+    // SAFETY: loading runs the library's initialisers, as the user who names it requests.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
         let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
         KvError::new(
@@ -214,7 +214,7 @@ fn load_file(path: &Path) -> Result<RocksDb, KvError> {
     if missing.len() == NAMES.len() {
         return Err(KvError::new(
             Code::Library,
-            format!("the library `{name}` is no RocksDB: it has none of its functions"),
+            format!("the library `{name}` is not RocksDB: it has none of its functions"),
             "name RocksDB's shared library, `librocksdb.so`",
         ));
     }
@@ -222,7 +222,7 @@ fn load_file(path: &Path) -> Result<RocksDb, KvError> {
         return Err(KvError::new(
             Code::Library,
             format!(
-                "the library `{name}` lacks {} of the {} functions that are needed, first `{first}`",
+                "the library `{name}` lacks {} of {} required functions, for example `{first}`",
                 missing.len(),
                 NAMES.len()
             ),
@@ -250,7 +250,7 @@ fn file_of(address: *mut c_void) -> Option<PathBuf> {
     }
 }
 
-/// The RocksDB with the highest version in the usual places; if there is none, the name that the linker knows best.
+/// The RocksDB with the highest version in the library directories; if there is none, the linker's default name.
 fn newest_installed() -> PathBuf {
     let files = DIRECTORIES
         .iter()
@@ -312,12 +312,12 @@ mod tests {
         let error = refused("libc.so.6");
         assert_eq!(
             error.to_string(),
-            "the library `libc.so.6` is no RocksDB: it has none of its functions"
+            "the library `libc.so.6` is not RocksDB: it has none of its functions"
         );
     }
 
     #[test]
-    fn what_is_no_library_is_refused_in_the_linkers_words() {
+    fn files_that_are_no_libraries_are_refused_with_the_linkers_message() {
         assert!(refused("/etc/passwd").to_string().contains("cannot be loaded"));
         assert!(refused("/nowhere/librocksdb.so").to_string().contains("No such file"));
     }

@@ -1,9 +1,9 @@
-//! RocksDB's options by its own names, judged by RocksDB itself.
+//! RocksDB's options by its own names, validated by RocksDB itself.
 //!
-//! Options of the database and of its column family go to RocksDB as text (`rocksdb_get_options_from_string`), so any option
-//! of any version can be named. Options of the block-based table are nested in one of them; since people name them like
-//! the others, those that are known are put there. A few options of `ReadOptions` and `WriteOptions` have functions of their
-//! own. The lists of names serve that, and the suggestion for a misspelt one; whether an option exists is RocksDB's word.
+//! Options of the database and of its column family are passed as text (`rocksdb_get_options_from_string`), so any option of
+//! any version can be named. Options of the block-based table are nested in one of them; they are named like the others in a
+//! study, and moved there by the list below. A few options of `ReadOptions` and `WriteOptions` have their own functions. The
+//! lists are also used for suggestions; RocksDB decides whether an option exists.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -178,15 +178,15 @@ const CALLS: [&str; 5] = [
     "statistics",
 ];
 
-/// Set by the engine, and where to say it instead.
+/// Options that the engine sets, and the parameter of a spec to use instead.
 const OURS: [(&str, &str); 4] = [
     ("wal_dir", "name the log's directory in `target.log_path`"),
-    ("sync", "say it in the stream's `sync`"),
-    ("create_if_missing", "say what is there in `database`"),
-    ("error_if_exists", "say what is there in `database`"),
+    ("sync", "use `sync` of the stream"),
+    ("create_if_missing", "use `database`"),
+    ("error_if_exists", "use `database`"),
 ];
 
-/// What RocksDB is opened and called with.
+/// Options with which RocksDB is opened and called.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
     /// Options of the database, the column family and the table, as RocksDB parses them.
@@ -198,12 +198,14 @@ pub(crate) struct Settings {
     pub fill_cache: bool,
     pub readahead_size: u64,
     pub statistics: bool,
-    /// Compactions wait until somebody asks for them.
+    /// No automatic compactions.
     pub no_auto_compactions: bool,
+    /// The log is buffered in the process.
+    pub manual_wal_flush: bool,
 }
 
 impl Settings {
-    /// Has RocksDB look at every option by itself.
+    /// Validates every option with RocksDB.
     pub(crate) fn read(library: &RocksDb, given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
         let mut settings = Settings {
             text: String::new(),
@@ -214,6 +216,7 @@ impl Settings {
             readahead_size: 0,
             statistics: true,
             no_auto_compactions: false,
+            manual_wal_flush: false,
         };
         let mut table = Vec::new();
         let mut parts = Vec::new();
@@ -233,6 +236,7 @@ impl Settings {
                 table.push(assignment);
             } else {
                 judge(library, name, value, &assignment)?;
+                settings.manual_wal_flush |= name == "manual_wal_flush" && text == "true";
                 settings.no_auto_compactions |= name == "disable_auto_compactions" && text == "true";
                 parts.push(assignment);
             }
@@ -255,7 +259,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The options that have functions of their own, for the list of those in effect.
+    /// The options with their own functions, for the list of options in effect.
     pub(crate) fn calls(&self) -> BTreeMap<String, String> {
         BTreeMap::from([
             ("disableWAL".into(), self.disable_wal.to_string()),
@@ -307,19 +311,23 @@ fn nested(table: &[String]) -> String {
     format!("block_based_table_factory={{{}}}", table.join(";"))
 }
 
-/// RocksDB's word on one option.
+/// Validates one option with RocksDB.
 fn judge(library: &RocksDb, name: &str, value: &Value, text: &str) -> Result<(), KvError> {
     let Err(words) = Options::parse(library, text) else {
         return Ok(());
     };
-    let known = || TABLE.iter().chain(DATABASE).copied().chain(CALLS);
-    if known().any(|known| known == name) {
+    if names().any(|known| known == name) {
         return Err(options::wrong(
             NAME,
             name,
             value,
-            &format!("something else; RocksDB says: {words}"),
+            &format!("another value; RocksDB reports: {words}"),
         ));
     }
-    Err(options::unknown(NAME, name, known()))
+    Err(options::unknown(NAME, name, names()))
+}
+
+/// Names of the options of RocksDB 7.8.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().chain(DATABASE).copied().chain(CALLS)
 }

@@ -1,8 +1,8 @@
-//! What RocksDB tells of itself while it runs: properties, and the counters of its `Statistics`.
+//! Statistics of a running RocksDB: properties, and the counters of its `Statistics`.
 
 use std::collections::BTreeMap;
 
-/// Properties with a number, which cost next to nothing to ask for.
+/// Numeric properties that are cheap to query.
 pub(crate) const PROPERTIES: [&str; 20] = [
     "rocksdb.actual-delayed-write-rate",
     "rocksdb.background-errors",
@@ -26,7 +26,7 @@ pub(crate) const PROPERTIES: [&str; 20] = [
     "rocksdb.num-snapshots",
 ];
 
-/// Properties that stand for background work.
+/// Properties that show running background work.
 pub(crate) const WORK: [&str; 4] = [
     "rocksdb.num-running-compactions",
     "rocksdb.num-running-flushes",
@@ -34,13 +34,13 @@ pub(crate) const WORK: [&str; 4] = [
     "rocksdb.num-immutable-mem-table",
 ];
 
-/// Background work that waits, unless compactions are not automatic.
+/// Pending background work, unless compactions are not automatic.
 pub(crate) const COMPACTION_PENDING: &str = "rocksdb.compaction-pending";
 
-/// How many files each level has.
+/// Levels whose number of files is reported.
 pub(crate) const LEVELS: u32 = 7;
 
-/// Counters worth a row in every interval.
+/// Counters that are recorded in every interval.
 const COUNTERS: [&str; 30] = [
     "rocksdb.block.cache.hit",
     "rocksdb.block.cache.miss",
@@ -74,7 +74,7 @@ const COUNTERS: [&str; 30] = [
     "rocksdb.no.file.errors",
 ];
 
-/// The counters in the text that RocksDB's `Statistics::ToString` gives: lines of `NAME COUNT : NUMBER`.
+/// The counters in the text of RocksDB's `Statistics::ToString`: lines of `NAME COUNT : NUMBER`.
 pub(crate) fn counters(text: &str) -> BTreeMap<String, u64> {
     text.lines()
         .filter_map(|line| {

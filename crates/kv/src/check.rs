@@ -1,12 +1,13 @@
-//! Refuses a spec that contradicts itself, before a store or a target is touched.
+//! Refuses inconsistent specs before a store or target is opened.
 
 use iosonde_load::error::{RATE_MAX, validate_arrival};
 use iosonde_protocol::{
     Arrival, Coverage, Database, KvChoice, KvDistribution, KvOperation, KvSize, KvStream, KvWorkload, Records,
-    StoreKind,
+    StoreKind, StoreTarget,
 };
 
 use crate::error::KvError;
+use crate::freshness::RECORDS_MAX;
 use crate::records::{HEADER_BYTES, NUMBER_BYTES};
 
 const JOBS_MAX: u32 = 4_096;
@@ -14,7 +15,7 @@ const INTERVAL_NS_MIN: u64 = 100_000_000;
 const BATCH_MAX: u32 = 1_000_000;
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Everything that can be known to be wrong from the spec alone.
+/// Checks everything that follows from the spec alone.
 pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
     check_records(workload)?;
     require(
@@ -24,11 +25,13 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
         "intervals are at least 100 ms long",
     )?;
     require(
-        workload.store.library.is_none() || workload.store.kind == StoreKind::Rocksdb,
+        workload.store.library.is_none() || matches!(workload.store.kind, StoreKind::Rocksdb | StoreKind::Lmdb),
         || format!("a library for store `{}`", workload.store.kind.name()),
         "`store.library`",
-        "only `rocksdb` is loaded from a library",
+        "only `rocksdb` and `lmdb` can be loaded from a library",
     )?;
+    check_read_only(workload)?;
+    check_freshness(workload)?;
     if let Database::Loaded { batch, .. } = workload.database {
         check_batch(batch, "`database.batch`")?;
     }
@@ -49,6 +52,54 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
         check_stream(workload, stream)?;
     }
     Ok(())
+}
+
+/// A user's database is only read.
+fn check_read_only(workload: &KvWorkload) -> Result<(), KvError> {
+    if !matches!(workload.target, StoreTarget::ReadOnly { .. }) {
+        return Ok(());
+    }
+    let reads = |operation| matches!(operation, KvOperation::Read | KvOperation::Scan | KvOperation::Iterate);
+    let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
+    require(
+        operations.all(|share| reads(share.operation)),
+        || "writes to a read-only database".into(),
+        "`streams`",
+        "use `read`, `scan` and `iterate` only",
+    )?;
+    require(
+        workload.database == Database::Existing,
+        || "a read-only database to be loaded".into(),
+        "`database`",
+        "use `existing`",
+    )?;
+    require(
+        !workload.transition.settle && !workload.settle_at_end,
+        || "settling of a read-only database".into(),
+        "`transition.settle`",
+        "a read-only database has no background work",
+    )
+}
+
+/// Freshness is known of single writes to records that exist before the run and are not deleted.
+fn check_freshness(workload: &KvWorkload) -> Result<(), KvError> {
+    if !workload.streams.iter().any(|stream| stream.freshness) {
+        return Ok(());
+    }
+    let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
+    require(
+        workload.streams.iter().all(|stream| stream.batch == 1)
+            && operations.all(|share| share.operation != KvOperation::Delete),
+        || "a freshness check with batches or deletes".into(),
+        "`streams`",
+        "use single writes without deletes",
+    )?;
+    require(
+        workload.records.count <= RECORDS_MAX,
+        || format!("a freshness check of {} records", workload.records.count),
+        "`records.count`",
+        format!("use at most {RECORDS_MAX} records: it takes 8 bytes of memory for each"),
+    )
 }
 
 fn check_records(workload: &KvWorkload) -> Result<(), KvError> {
@@ -117,7 +168,7 @@ fn check_size(size: &KvSize, least: u64, context: &str, what: &str) -> Result<()
             (least..=BYTES_MAX).contains(&bytes),
             || format!("{what} of {bytes} bytes"),
             context,
-            format!("{what} have {least} bytes to 64 MiB: what identifies a record must have room"),
+            format!("{what} have {least} bytes to 64 MiB: the smallest size identifies the record"),
         )?;
     }
     Ok(())
@@ -157,7 +208,7 @@ fn check_operations(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<()
                 .operations
                 .iter()
                 .all(|share| share.weight > 0.0 && share.weight.is_finite()),
-        || "a stream that does nothing".into(),
+        || "a stream without operations".into(),
         at("operations"),
         "give at least one operation, each with a weight above 0",
     )?;
@@ -165,7 +216,7 @@ fn check_operations(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<()
         operations().count() == 1 || operations().all(|operation| operation != KvOperation::Iterate),
         || "`iterate` beside other operations".into(),
         at("operations"),
-        "an iterator stays open, so give it a stream of its own",
+        "an iterator stays open: use a separate stream for it",
     )?;
     let only_writes = operations().all(|operation| {
         matches!(
@@ -177,7 +228,7 @@ fn check_operations(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<()
         stream.batch <= 1 || only_writes,
         || format!("a batch of {} with operations that read", stream.batch),
         at("batch"),
-        "batches hold `update`, `insert` and `delete`; use 1 for the others",
+        "batches can only contain `update`, `insert` and `delete`; use 1 otherwise",
     )
 }
 
@@ -185,9 +236,9 @@ fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> S
     if let KvChoice::Random { coverage, distribution } = stream.choice {
         require(
             coverage == Coverage::WithReplacement || distribution == KvDistribution::Uniform,
-            || "each record once, but some more often than others".into(),
+            || "each record once with a skewed distribution".into(),
             at("choice"),
-            "`each_once` goes with the distribution `uniform` only",
+            "`each_once` requires the distribution `uniform`",
         )?;
         if let KvDistribution::ScrambledZipfian { key_space, .. } = distribution {
             require(
@@ -218,7 +269,7 @@ fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> S
     );
     require(
         !ordered || u64::from(stream.jobs) <= workload.records.count,
-        || format!("{} jobs that share {} records out", stream.jobs, workload.records.count),
+        || format!("{} jobs for {} records", stream.jobs, workload.records.count),
         at("jobs"),
         "use no more jobs than records",
     )
@@ -247,17 +298,17 @@ fn check_pace(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvEr
         is_closed || stream.rate_limit.is_none(),
         || "an open loop with a limit of its rate".into(),
         at("rate_limit"),
-        "an open loop has its rate in `arrival`",
+        "set the rate of an open loop in `arrival`",
     )?;
     require(
         is_closed || stream.batch == 1,
         || format!("an open loop in batches of {}", stream.batch),
         at("batch"),
-        "operations that arrive one by one cannot wait for a batch: use 1, or a closed loop",
+        "operations of an open loop arrive one by one: use 1, or a closed loop",
     )
 }
 
-/// A stream must end, and its limits must leave each job something to do.
+/// A stream must end, and its limits must allow each job an operation.
 fn check_ends(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
     require(
         stream.background

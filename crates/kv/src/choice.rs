@@ -1,17 +1,16 @@
-//! Which record comes next, and what is done with it: small, seeded, without memory per record.
+//! Choice of the next record and operation: small, seeded, without memory per record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iosonde_load::{Permutation, Rng, Zipf};
 use iosonde_protocol::{Coverage, KvChoice, KvDistribution, KvOperation, KvShare, KvStream};
 
-/// The records that jobs insert: each job has its own, dealt out in turn, so that none asks another.
+/// The records that jobs insert. Each job has its own numbers, interleaved, so that jobs need not synchronize.
 ///
-/// A record counts as there only when all before it are: a job that is slow holds the count back, and nobody reads what may
-/// not be there yet.
+/// A record counts as present only when all before it are, so that no job reads a record that may not exist yet.
 pub(crate) struct Inserts {
     first: u64,
-    /// How many each inserting job has completed, each in a cache line of its own.
+    /// Inserts that each job has completed, each in a cache line of its own.
     done: Vec<CacheLine>,
 }
 
@@ -28,19 +27,24 @@ impl Inserts {
         }
     }
 
-    /// The number of an inserting job's insert number `index`.
+    /// The first number that is inserted: the number of records before the run.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The record number of a job's insert number `index`.
     #[inline]
     pub(crate) fn number(&self, job: usize, index: u64) -> u64 {
         self.first + index * self.done.len() as u64 + job as u64
     }
 
-    /// An inserting job has completed that many.
+    /// Records that a job has completed this number of inserts.
     #[inline]
     pub(crate) fn completed(&self, job: usize, count: u64) {
         self.done[job].0.store(count, Ordering::Release);
     }
 
-    /// Records that are there: the described ones and those inserted without a gap.
+    /// Records present: those before the run, and those inserted without a gap.
     #[inline]
     pub(crate) fn known(&self) -> u64 {
         let least = self.done.iter().map(|done| done.0.load(Ordering::Acquire)).min();
@@ -48,7 +52,7 @@ impl Inserts {
     }
 }
 
-/// What a job does next, without end.
+/// The endless sequence of a job's operations and records.
 pub(crate) struct Chooser {
     operations: Vec<(f64, KvOperation)>,
     visit: Visit,
@@ -104,7 +108,7 @@ impl Chooser {
         }
     }
 
-    /// What is done next.
+    /// The next operation.
     #[inline]
     pub(crate) fn operation(&mut self) -> KvOperation {
         if let [(_, only)] = self.operations[..] {
@@ -115,7 +119,7 @@ impl Chooser {
         self.operations[place.min(self.operations.len() - 1)].1
     }
 
-    /// With which record.
+    /// The next record.
     #[inline]
     pub(crate) fn record(&mut self, inserts: &Inserts) -> u64 {
         match &mut self.visit {
@@ -153,7 +157,7 @@ impl Chooser {
         self.rng.below(fields as u64) as usize
     }
 
-    /// How many records a scan reads.
+    /// Number of records of the next scan.
     pub(crate) fn scan_records(&mut self) -> u64 {
         let (min, span) = self.scan_records;
         min + if span > 1 { self.rng.below(span) } else { 0 }
@@ -224,7 +228,7 @@ fn visit(stream: &KvStream, stream_index: u64, job: u32, records: u64, seed: u64
     }
 }
 
-/// A job's part of the records; the first jobs take the remainder, as they do of limits.
+/// A job's part of the records; the first jobs take the remainder, as with limits.
 fn part(records: u64, jobs: u32, job: u32) -> (u64, u64) {
     let (jobs, job) = (u64::from(jobs), u64::from(job));
     let begin = |job: u64| records / jobs * job + job.min(records % jobs);

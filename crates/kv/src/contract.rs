@@ -1,48 +1,45 @@
-//! What every store must do to be measured, as one test for all of them (feature `contract`, for tests only).
+//! The behaviour that every store must have, as one test for all of them (feature `contract`, for tests only).
 
 use iosonde_protocol::Direction;
 
 use crate::store::{Demands, Opener, Place, Session, Store};
 
-/// What the contract asks of a store.
+/// The requirements of the contract.
 pub const DEMANDS: Demands = Demands {
     key_bytes_max: 16,
     value_bytes_max: 4000,
     sessions: 4,
 };
 
-/// Opens a database at an empty place and goes through everything that the workload relies on.
+/// Opens a database at an empty place and verifies everything that the workload relies on.
 ///
 /// # Panics
-/// When the store does not hold it.
-pub fn holds(opener: &dyn Opener, place: &Place) {
-    opener.check(place, &DEMANDS).expect("the store takes the place");
+/// When the store behaves differently.
+pub fn verify(opener: &dyn Opener, place: &Place) {
+    opener.check(place, &DEMANDS).expect("the store supports the place");
     let store = opener.open(place, &DEMANDS).expect("an empty place is opened");
     store.set_sync(false).expect("durability can be chosen");
-    let mut session = store.session().expect("there is a session");
-    records_come_back(&mut *session);
+    assert!(store.durability(true) >= store.durability(false));
+    let mut session = store.session().expect("a session is created");
+    records_are_read_back(&mut *session);
     iterators_go_both_ways(&mut *session);
-    what_is_written_is_seen_by_others(&*store, &mut *session);
+    writes_are_visible_to_other_sessions(&*store, &mut *session);
     drop(session);
     store.flush().expect("it flushes");
     while store.is_busy() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let about = store.about().expect("it tells of itself");
+    let about = store.about().expect("it reports its options");
     assert!(!about.version.is_empty());
     assert!(!about.options.is_empty());
     assert!(!store.statistics().is_empty());
     store.close().expect("it closes");
     let store = opener.open(place, &DEMANDS).expect("it opens again");
-    let mut session = store.session().expect("there is a session");
-    assert_eq!(
-        session.get(b"d").unwrap(),
-        Some(&b"4"[..]),
-        "what was written is still there"
-    );
+    let mut session = store.session().expect("a session is created");
+    assert_eq!(session.get(b"d").unwrap(), Some(&b"4"[..]), "records survive closing");
 }
 
-fn records_come_back(session: &mut dyn Session) {
+fn records_are_read_back(session: &mut dyn Session) {
     assert_eq!(session.get(b"a").unwrap(), None);
     session.release();
     session.put(b"a", b"1").unwrap();
@@ -60,7 +57,7 @@ fn records_come_back(session: &mut dyn Session) {
     session.commit(false).unwrap();
     assert_eq!(session.get(b"a").unwrap(), None);
     session.release();
-    session.commit(false).expect("nothing is written without harm");
+    session.commit(false).expect("an empty write is no error");
 }
 
 fn found(session: &mut dyn Session, key: Option<&[u8]>, direction: Direction) -> String {
@@ -70,12 +67,12 @@ fn found(session: &mut dyn Session, key: Option<&[u8]>, direction: Direction) ->
         assert_eq!(value.len(), 1);
         keys.push(char::from(key[0]));
     }
-    assert!(session.next().unwrap().is_none(), "the end stays the end");
+    assert!(session.next().unwrap().is_none(), "no record follows the last one");
     session.release();
     keys
 }
 
-/// Records b, d, f; from on, between, before and beyond them.
+/// Records b, d, f; iterators start at, between, before and beyond them.
 fn iterators_go_both_ways(session: &mut dyn Session) {
     for (key, value) in [(b"d", b"4"), (b"f", b"6")] {
         session.put(key, value).unwrap();
@@ -101,7 +98,7 @@ fn iterators_go_both_ways(session: &mut dyn Session) {
     }
 }
 
-fn what_is_written_is_seen_by_others(store: &dyn Store, session: &mut dyn Session) {
+fn writes_are_visible_to_other_sessions(store: &dyn Store, session: &mut dyn Session) {
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let mut writer = store.session().unwrap();

@@ -1,8 +1,10 @@
-//! Where a database lies, whose it is, and what state it is in.
+//! Location, owner and state of a database.
 //!
-//! The rule: nothing is written where something lies that no engine put there. In a directory a file of ours, the mark, says
-//! what the database beside it is; on a device its last 4096 bytes do. The mark also tells a complete database from one
-//! that a killed run left half-written.
+//! An engine never writes to a location with foreign data. In a directory the file `iosonde-database.json`, the marker,
+//! describes the database beside it; on a device the last 4096 bytes do. The marker also distinguishes a complete database
+//! from one that a killed run left incomplete.
+//!
+//! A complete database may have a checkpoint beside it, from which it is restored after runs that wrote to it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -14,50 +16,56 @@ use iosonde_protocol::{KvWorkload, PageCache, StoreTarget};
 use iosonde_target::{Directory, OFlags, Targets, WrongTarget, held_path};
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::{Copied, copy_directory};
 use crate::error::{Code, KvError};
 use crate::records::CONTENTS_VERSION;
 use crate::store::{Opener, Place};
 
-/// The mark's name in a directory.
+/// Name of the marker in a directory.
 const MARK: &str = "iosonde-database.json";
-/// The database beside it.
+/// Directory of the database beside it.
 const DATABASE: &str = "database";
-/// The log in a directory of its own.
+/// Directory of a separate log.
 const LOG: &str = "log";
-/// What a fresh file system may hold besides.
+/// Suffix of the directory with the checkpoint of either.
+const CHECKPOINT: &str = "-checkpoint";
+/// A directory that new file systems contain.
 const HARMLESS: &str = "lost+found";
-/// The mark's room at the end of a device, and what it begins with there.
+/// Size of the marker at the end of a device, and its first bytes there.
 const MARK_BYTES: u64 = 4096;
 const MARK_MAGIC: &[u8] = b"iosonde database\n";
-/// How much of a device's beginning is looked at, and zeroed to forget a database.
+/// Bytes at the start of a device that are examined, and zeroed to remove a database.
 const HEAD_BYTES: usize = 128 << 10;
 
-/// A file system with less than this is full for a store, which writes in larger pieces.
+/// Free bytes below which a file system counts as full: stores write in larger units.
 const FULL_BYTES: u64 = 1 << 20;
 
-/// What the database is.
+/// State of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
-    /// Being written, or left by a run that did not finish.
+    /// Being loaded, or loaded by a run that did not finish.
     Incomplete,
-    /// Every record is there.
+    /// It has every record.
     Complete,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Mark {
+struct Marker {
     state: State,
-    /// Of which workload: see [`made_of`].
+    /// Records and options of the workload: see [`made_of`].
     made_of: serde_json::Value,
+    /// A complete copy is beside it.
+    #[serde(default)]
+    has_checkpoint: bool,
 }
 
-/// A target that may be used for a database, held open.
+/// A target that may be used for a database, open during the run.
 pub(crate) struct Location {
     held: Held,
     made_of: serde_json::Value,
-    found: Option<Mark>,
-    /// Something is there that a new database must not be mixed with.
+    found: Option<Marker>,
+    /// There is data that a new database must not be mixed with.
     occupied: bool,
 }
 
@@ -65,10 +73,12 @@ pub(crate) struct Location {
 enum Held {
     Virtual,
     Directories(Vec<HeldDirectory>),
+    /// A database of the user's.
+    ReadOnly(Directory),
     Device { file: File, path: PathBuf, bytes: u64 },
 }
 
-/// A directory that the spec names, and in it the one that belongs to the database.
+/// A directory that the spec names, with the subdirectory that belongs to the database.
 struct HeldDirectory {
     parent: Directory,
     /// [`DATABASE`] or [`LOG`].
@@ -78,8 +88,8 @@ struct HeldDirectory {
 }
 
 impl HeldDirectory {
-    /// Opens a directory of the target; what its mark says, if it has one.
-    fn open(targets: &Targets, path: &str, name: &'static str) -> Result<(HeldDirectory, Option<Mark>), KvError> {
+    /// Opens a directory of the target; returns its marker, if it has one.
+    fn open(targets: &Targets, path: &str, name: &'static str) -> Result<(HeldDirectory, Option<Marker>), KvError> {
         let parent = targets
             .open_directory(Path::new(path))
             .map_err(|error| KvError::io("open", Path::new(path), &error))?;
@@ -101,17 +111,26 @@ impl HeldDirectory {
         self.inside.as_ref().map(Directory::held_path)
     }
 
-    /// Opens the database's own directory, and refuses what a store should not write through.
+    fn checkpoint_name(&self) -> String {
+        format!("{}{CHECKPOINT}", self.name)
+    }
+
+    /// A path to the checkpoint that is valid as long as the directory is open.
+    fn checkpoint_path(&self) -> PathBuf {
+        self.parent.held_path().join(self.checkpoint_name())
+    }
+
+    /// Opens the database's own directory, and refuses files that a store must not write through.
     fn enter(&mut self) -> Result<PathBuf, KvError> {
         let directory = self
             .parent
             .open_directory(self.name)
-            .and_then(|directory| directory.check_contents().map(|()| directory))
+            .and_then(|directory| directory.check_contents_beside(&self.checkpoint_path()).map(|()| directory))
             .map_err(|error| KvError::io("open", &self.path(), &error))?;
         Ok(self.inside.insert(directory).held_path())
     }
 
-    /// Creates the database's own directory anew.
+    /// Creates the database's own directory.
     fn create(&mut self) -> Result<(), KvError> {
         self.parent
             .create_directory(self.name)
@@ -124,13 +143,43 @@ impl HeldDirectory {
             .remove_directory(self.name)
             .map_err(|error| KvError::io("remove", &self.path(), &error))
     }
+
+    fn remove_checkpoint(&self) -> Result<(), KvError> {
+        self.parent
+            .remove_directory(&self.checkpoint_name())
+            .map_err(|error| KvError::io("remove", &self.parent.path().join(self.checkpoint_name()), &error))
+    }
+
+    /// Copies the database, which is closed, to its checkpoint.
+    fn save(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+        self.remove_checkpoint()?;
+        let from = self.enter()?;
+        self.parent
+            .create_directory(&self.checkpoint_name())
+            .and_then(|()| copy_directory(&from, &self.checkpoint_path(), &|path| opener.is_immutable(path)))
+            .map_err(|error| KvError::io("create a checkpoint of", &self.path(), &error))
+    }
+
+    /// Replaces the database, which is closed, by its checkpoint.
+    fn restore(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+        self.remove()?;
+        self.create()?;
+        let to = self.parent.held_path().join(self.name);
+        copy_directory(&self.checkpoint_path(), &to, &|path| opener.is_immutable(path))
+            .map_err(|error| KvError::io("restore", &self.path(), &error))
+    }
 }
 
 impl Location {
-    /// Examines a target, claims a device, and refuses what is not ours. Writes nothing.
+    /// Examines a target, claims a device, and refuses foreign data. Writes nothing.
     pub(crate) fn survey(targets: &Targets, workload: &KvWorkload, opener: &dyn Opener) -> Result<Location, KvError> {
         let (held, found, occupied) = match &workload.target {
             StoreTarget::Virtual => (Held::Virtual, None, false),
+            StoreTarget::ReadOnly { path } => {
+                let opened = targets.open_directory(Path::new(path));
+                let directory = opened.map_err(|error| KvError::io("open", Path::new(path), &error))?;
+                (Held::ReadOnly(directory), None, true)
+            }
             StoreTarget::Directory { path, log_path } => {
                 let (database, found) = HeldDirectory::open(targets, path, DATABASE)?;
                 let mut directories = vec![database];
@@ -162,19 +211,51 @@ impl Location {
         })
     }
 
-    /// Whether every record that the workload describes is there.
+    /// Whether it has every record of the workload.
     pub(crate) fn is_complete(&self) -> bool {
         self.found
             .as_ref()
-            .is_some_and(|mark| mark.state == State::Complete && mark.made_of == self.made_of)
+            .is_some_and(|marker| marker.state == State::Complete && marker.made_of == self.made_of)
     }
 
-    /// Whether any database is there.
+    /// Whether the checkpoint beside it has every record of the workload.
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        self.found
+            .as_ref()
+            .is_some_and(|marker| marker.has_checkpoint && marker.made_of == self.made_of)
+    }
+
+    /// Copies the complete and closed database, for later runs to restore.
+    pub(crate) fn save_checkpoint(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+        let mut copied = Copied::default();
+        if let Held::Directories(directories) = &mut self.held {
+            for directory in directories {
+                copied += directory.save(opener)?;
+            }
+            self.write_mark(State::Complete, true)?;
+        }
+        Ok(copied)
+    }
+
+    /// Restores the database from its checkpoint; an interrupted restore leaves it incomplete.
+    pub(crate) fn restore_checkpoint(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+        self.write_mark(State::Incomplete, true)?;
+        let mut copied = Copied::default();
+        if let Held::Directories(directories) = &mut self.held {
+            for directory in directories {
+                copied += directory.restore(opener)?;
+            }
+        }
+        self.write_mark(State::Complete, true)?;
+        Ok(copied)
+    }
+
+    /// Whether there is any database.
     pub(crate) fn is_occupied(&self) -> bool {
         self.occupied
     }
 
-    /// Where the store is to open its files: by paths that lead to the open descriptors, whatever happens to the names.
+    /// Paths for the store that lead to the open descriptors, whatever happens to the names.
     pub(crate) fn held_place(&mut self) -> Result<Place, KvError> {
         match &mut self.held {
             Held::Virtual => Ok(Place::Virtual),
@@ -184,6 +265,9 @@ impl Location {
                 let log = paths.next().transpose()?;
                 Ok(Place::Directory { path, log })
             }
+            Held::ReadOnly(directory) => Ok(Place::ReadOnly {
+                path: directory.held_path(),
+            }),
             Held::Device { file, bytes, .. } => Ok(Place::Device {
                 path: held_path(file),
                 bytes: usable_bytes(*bytes),
@@ -191,12 +275,12 @@ impl Location {
         }
     }
 
-    /// To be called once the store has opened its files: while it did, one of them may have been replaced by a link.
+    /// Checks the files again after the store has opened them: one may have been replaced by a link meanwhile.
     pub(crate) fn check_contents(&self) -> Result<(), KvError> {
         for directory in self.directories() {
             let Some(inside) = &directory.inside else { continue };
             inside
-                .check_contents()
+                .check_contents_beside(&directory.checkpoint_path())
                 .map_err(|error| KvError::io("open", &directory.path(), &error))?;
         }
         Ok(())
@@ -205,38 +289,53 @@ impl Location {
     fn directories(&self) -> &[HeldDirectory] {
         match &self.held {
             Held::Directories(directories) => directories,
-            Held::Virtual | Held::Device { .. } => &[],
+            Held::Virtual | Held::ReadOnly(_) | Held::Device { .. } => &[],
         }
     }
 
-    /// Removes what an engine left, and makes room for a new database, marked as incomplete.
+    /// Removes an engine's database with its checkpoint, and prepares for a new one, marked as incomplete.
     pub(crate) fn clear(&mut self) -> Result<(), KvError> {
+        if self.has_checkpoint() {
+            self.write_mark(State::Incomplete, false)?;
+        }
         match &mut self.held {
             Held::Virtual => {}
-            // The mark goes last, so that a removal that is cut short is still ours to finish.
-            Held::Directories(directories) => directories.iter_mut().try_for_each(HeldDirectory::remove)?,
+            Held::ReadOnly(directory) => {
+                let message = format!("`{}` was to be cleared, but is read-only", directory.path().display());
+                return Err(KvError::new(Code::Internal, message, ""));
+            }
+            // The marker is written last, so that an interrupted removal can be continued.
+            Held::Directories(directories) => directories.iter_mut().try_for_each(|directory| {
+                directory.remove()?;
+                directory.remove_checkpoint()
+            })?,
             Held::Device { file, path, bytes } => {
                 write_zeros(file, 0, HEAD_BYTES.min(*bytes as usize))
                     .and_then(|()| file.sync_all())
                     .map_err(|error| KvError::io("write to", path, &error))?;
             }
         }
-        self.mark(State::Incomplete)?;
+        self.write_mark(State::Incomplete, false)?;
         match &mut self.held {
             Held::Directories(directories) => directories.iter_mut().try_for_each(HeldDirectory::create),
-            Held::Virtual | Held::Device { .. } => Ok(()),
+            Held::Virtual | Held::ReadOnly(_) | Held::Device { .. } => Ok(()),
         }
     }
 
-    /// Notes what the database is from now on.
+    /// Records the state of the database.
     pub(crate) fn mark(&mut self, state: State) -> Result<(), KvError> {
-        let mark = Mark {
+        self.write_mark(state, self.has_checkpoint())
+    }
+
+    fn write_mark(&mut self, state: State, has_checkpoint: bool) -> Result<(), KvError> {
+        let mark = Marker {
             state,
             made_of: self.made_of.clone(),
+            has_checkpoint,
         };
-        let text = serde_json::to_vec(&mark).expect("a mark is made of plain values");
+        let text = serde_json::to_vec(&mark).expect("a marker consists of plain values");
         match &self.held {
-            Held::Virtual => {}
+            Held::Virtual | Held::ReadOnly(_) => {}
             Held::Directories(directories) => {
                 for HeldDirectory { parent, .. } in directories {
                     parent
@@ -257,15 +356,15 @@ impl Location {
         Ok(())
     }
 
-    /// Notes that records come or go from now on.
+    /// Records that the set of records changes from now on.
     pub(crate) fn mark_incomplete(&mut self) -> Result<(), KvError> {
         match &self.found {
-            Some(mark) if mark.state == State::Complete => self.mark(State::Incomplete),
+            Some(marker) if marker.state == State::Complete => self.mark(State::Incomplete),
             _ => Ok(()),
         }
     }
 
-    /// Bytes allocated to the database, which is closed.
+    /// Bytes allocated to the closed database.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.files()
             .iter()
@@ -275,8 +374,8 @@ impl Location {
             .sum()
     }
 
-    /// Stores have many words for a full disk (LMDB says `Input/output error` of a write that came back short), so after an
-    /// error of theirs the file system is asked. Paths of descriptors become those that people know.
+    /// Adds the free space to an error of a store on a full disk, which stores report in many ways (LMDB: `Input/output
+    /// error`), and replaces paths of descriptors by those of the spec.
     pub(crate) fn explain(&self, mut error: KvError) -> KvError {
         for text in [&mut error.message, &mut error.context, &mut error.hint] {
             *text = self.with_names(text);
@@ -286,7 +385,7 @@ impl Location {
             match free_bytes(directory.parent.path()) {
                 Some(free) if error.code == Code::Store && free < FULL_BYTES => {
                     error.code = Code::NoSpace;
-                    error.message += &format!("; the file system of `{}` has {free} bytes left", path.display());
+                    error.message += &format!("; the file system of `{}` has {free} bytes free", path.display());
                     error.hint = "free some space, or use fewer or smaller records".into();
                 }
                 _ => {}
@@ -295,7 +394,7 @@ impl Location {
         error
     }
 
-    /// A text of the store, with the names of the target's paths instead of those of descriptors.
+    /// A text of the store, with the paths of the spec instead of those of descriptors.
     pub(crate) fn with_names(&self, text: &str) -> String {
         let mut names: Vec<(String, String)> = self
             .directories()
@@ -303,17 +402,23 @@ impl Location {
             .filter_map(|directory| Some((directory.held_path()?, directory.path())))
             .map(|(held, path)| (held.display().to_string(), path.display().to_string()))
             .collect();
-        if let Held::Device { file, path, .. } = &self.held {
-            names.push((held_path(file).display().to_string(), path.display().to_string()));
+        match &self.held {
+            Held::Device { file, path, .. } => {
+                names.push((held_path(file).display().to_string(), path.display().to_string()));
+            }
+            Held::ReadOnly(directory) => {
+                names.push((directory.held_path().display().to_string(), directory.path().display().to_string()));
+            }
+            Held::Virtual | Held::Directories(_) => {}
         }
-        // `/proc/self/fd/12` begins with `/proc/self/fd/1`.
+        // `/proc/self/fd/12` starts with `/proc/self/fd/1`.
         names.sort_by_key(|(held, _)| std::cmp::Reverse(held.len()));
         names
             .iter()
             .fold(text.to_owned(), |text, (held, name)| text.replace(held, name))
     }
 
-    /// Bytes of the database in the page cache; `None` where the kernel does not report them.
+    /// Bytes of the database in the page cache; `None` if the kernel does not report them.
     pub(crate) fn cached_bytes(&self) -> Option<u64> {
         if let Held::Device { file, .. } = &self.held {
             return cached_bytes(file);
@@ -322,13 +427,13 @@ impl Location {
             .iter()
             .map(|file| match open_file(file) {
                 Ok(file) => cached_bytes(&file),
-                // Stores remove files at any time.
+                // Stores remove files while they run.
                 Err(_) => Some(0),
             })
             .sum()
     }
 
-    /// Brings the pages of the database, which is closed, into the state asked for.
+    /// Drops or reads the pages of the closed database.
     pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), KvError> {
         let prepare = |file: &File| match wanted {
             PageCache::Keep => Ok(()),
@@ -348,6 +453,9 @@ impl Location {
 
     fn files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
+        if let Held::ReadOnly(directory) = &self.held {
+            collect_files(&directory.held_path(), &mut files);
+        }
         for path in self.directories().iter().filter_map(HeldDirectory::held_path) {
             collect_files(&path, &mut files);
         }
@@ -355,7 +463,7 @@ impl Location {
     }
 }
 
-/// What a database must have been made of to serve this workload.
+/// The properties that a database must share with the workload to be kept.
 fn made_of(workload: &KvWorkload) -> serde_json::Value {
     serde_json::json!({
         "store": workload.store,
@@ -365,10 +473,11 @@ fn made_of(workload: &KvWorkload) -> serde_json::Value {
     })
 }
 
-/// Where the store puts its files in a target.
+/// The location of a store's files in a target.
 pub(crate) fn place(target: &StoreTarget) -> Place {
     match target {
         StoreTarget::Virtual => Place::Virtual,
+        StoreTarget::ReadOnly { path } => Place::ReadOnly { path: path.into() },
         StoreTarget::Directory { path, log_path } => Place::Directory {
             path: Path::new(path).join(DATABASE),
             log: log_path.as_deref().map(|log| Path::new(log).join(LOG)),
@@ -380,12 +489,12 @@ pub(crate) fn place(target: &StoreTarget) -> Place {
     }
 }
 
-/// Bytes of a device that a database may use: the mark needs the rest.
+/// Bytes of a device that a database may use: the marker occupies the others.
 pub(crate) fn usable_bytes(size_bytes: u64) -> u64 {
     size_bytes.saturating_sub(MARK_BYTES)
 }
 
-fn survey_directory(directory: &Directory) -> Result<Option<Mark>, KvError> {
+fn survey_directory(directory: &Directory) -> Result<Option<Marker>, KvError> {
     let path = directory.path();
     let entries = fs::read_dir(directory.held_path()).map_err(|error| KvError::io("list", path, &error))?;
     let mut names: Vec<String> = entries
@@ -399,7 +508,7 @@ fn survey_directory(directory: &Directory) -> Result<Option<Mark>, KvError> {
     let mut text = Vec::new();
     match directory.open(Path::new(MARK), OFlags::RDONLY) {
         Err(error) if WrongTarget::of(&error).is_some() => return Err(KvError::io("open", path, &error)),
-        // A mark that cannot be read is none.
+        // An unreadable marker counts as none.
         opened => drop(opened.and_then(|mut mark| mark.read_to_end(&mut text))),
     }
     if let Ok(mark) = serde_json::from_slice(&text) {
@@ -409,17 +518,17 @@ fn survey_directory(directory: &Directory) -> Result<Option<Mark>, KvError> {
     Err(KvError::new(
         Code::ForeignData,
         format!(
-            "`{}` holds {} that no engine put there: {}",
+            "`{}` contains {} not created by iosonde: {}",
             path.display(),
-            if names.len() == 1 { "something" } else { "things" },
+            if names.len() == 1 { "a file" } else { "files" },
             shown.join(", ")
         ),
-        "name an empty directory, or one with a database that iosonde made",
+        "name an empty directory, or one with a database that iosonde created",
     )
     .at("`target`"))
 }
 
-/// Claims a device as long as the file is open (open(2), O_EXCL on block devices), unless somebody holds it for us.
+/// Claims a device as long as the file is open (open(2), O_EXCL on block devices), unless the parent process does.
 fn claim(targets: &Targets, path: &Path, is_claimed: bool) -> Result<File, KvError> {
     let exclusive = if is_claimed { OFlags::empty() } else { OFlags::EXCL };
     let claim = targets
@@ -444,11 +553,11 @@ fn survey_device(
     path: &Path,
     size_bytes: u64,
     opener: &dyn Opener,
-) -> Result<(Option<Mark>, bool), KvError> {
+) -> Result<(Option<Marker>, bool), KvError> {
     let reading = |error: io::Error| KvError::io("read", path, &error).at("`target`");
     if size_bytes < (HEAD_BYTES as u64) + MARK_BYTES {
         return Err(KvError::invalid(
-            format!("{size_bytes} bytes of `{}` are too few for a database", path.display()),
+            format!("`{}` is too small for a database: {size_bytes} bytes", path.display()),
             "`target.size_bytes`",
             "use a larger part of the device",
         ));
@@ -470,18 +579,18 @@ fn survey_device(
     }
     Err(KvError::new(
         Code::ForeignData,
-        format!("`{}` holds {}", path.display(), what_is(&head)),
+        format!("`{}` contains {}", path.display(), what_is(&head)),
         "name another device, or erase this one first (`wipefs --all`, `blkdiscard`) if nothing on it is needed",
     )
     .at("`target`"))
 }
 
-fn mark_of(text: &[u8]) -> Option<Mark> {
+fn mark_of(text: &[u8]) -> Option<Marker> {
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
     serde_json::from_slice(&text[..end]).ok()
 }
 
-/// Signatures by which a device's first bytes are known, with their offsets (libblkid's tables hold the same).
+/// Signatures in the first bytes of a device, with their offsets (as in libblkid).
 const SIGNATURES: [(usize, &[u8], &str); 10] = [
     (0, b"XFSB", "an XFS file system"),
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
@@ -501,8 +610,8 @@ fn what_is(head: &[u8]) -> String {
         .find(|(offset, signature, _)| head[*offset..].starts_with(signature));
     match (known, head.iter().position(|byte| *byte != 0)) {
         (Some((_, _, name)), _) => (*name).into(),
-        (None, Some(place)) => format!("data of an unknown kind, from byte {place} on"),
-        (None, None) => "data of an unknown kind in its last 4096 bytes".into(),
+        (None, Some(place)) => format!("unknown data at byte {place}"),
+        (None, None) => "unknown data in its last 4096 bytes".into(),
     }
 }
 
@@ -511,7 +620,7 @@ fn write_zeros(file: &File, offset: u64, bytes: usize) -> io::Result<()> {
 }
 
 fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
-    // A directory that vanishes while it is looked at holds nothing.
+    // A directory that was just removed has no files.
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         match entry.file_type() {
@@ -522,7 +631,7 @@ fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// A file of the database, which is no link.
+/// Opens a file of the database; links are refused.
 fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path)
 }
@@ -540,7 +649,7 @@ fn warm_page_cache(mut file: &File) -> io::Result<()> {
     io::copy(&mut file, &mut io::sink()).map(|_| ())
 }
 
-/// Bytes that a file system has left for this user.
+/// Free bytes of a file system for this user.
 pub fn free_bytes(path: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;

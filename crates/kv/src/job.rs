@@ -1,49 +1,59 @@
-//! One job: a thread that does one operation, or one batch, after the other on its own session of the store.
+//! One job: a thread that executes one operation or batch after the other on its own session of the store.
 //!
-//! What is written is made before the clock is read, and what was read is compared after it. In the loop nothing is
-//! allocated once buffers have grown to the largest record, and nothing is logged or formatted.
+//! Values to write are generated before the clock is read, and values read are verified after it. Once buffers have grown
+//! to the largest record, the loop allocates nothing; it never logs or formats.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use iosonde_harness::{JobPhases, JobTotals, Stage};
 use iosonde_load::{Rng, Schedule};
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{KvOperation, KvStream, Operation, ScheduleResult};
+use iosonde_protocol::{Direction, KvOperation, KvStream, Operation, ScheduleResult};
 
 use crate::choice::{Chooser, Inserts};
 use crate::error::{Code, KvError};
+use crate::freshness::Freshness;
 use crate::records::Contents;
-use crate::store::Session;
+use crate::sample::Sample;
+use crate::store::{Lent, Session};
 
 /// The longest sleep of a job that waits for its next operation: it must notice the end.
 const NAP_NS: u64 = 50_000_000;
 /// The smallest page that a machine maps.
 const PAGE_BYTES: usize = 4096;
-/// Sleeping is not exact to the microsecond; the last of the way is spun.
+/// Sleeping is not exact to the microsecond, so a job spins for the last part.
 const SPIN_NS: u64 = 60_000;
 
-/// What the jobs of a run share.
+/// State that the jobs of a run share.
 pub(crate) struct Common<'a> {
     pub clock: Clock,
     pub contents: &'a Contents,
+    /// Keys of a user's database; absent for our own records.
+    pub sample: Option<&'a Sample>,
     pub inserts: &'a Inserts,
-    /// Jobs that have not ended and are not in the background.
+    /// Foreground jobs that have not ended.
     pub foreground: &'a AtomicU32,
+    /// Iterators must return the records below this number without gaps; 0 if records may be missing.
+    pub complete_below: u64,
+    /// Present if any stream checks it.
+    pub freshness: Option<&'a Freshness>,
 }
 
-/// Values read by one kind of operation, and what came of comparing them.
+/// Verification of the values read by one kind of operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub values: u64,
     pub missing: u64,
     pub corrupted: u64,
+    pub stale: u64,
 }
 
 /// The tallies of a job, by operation.
 pub(crate) type Tallies = [Tally; Operation::ALL.len()];
 
-/// What a job is made from.
+/// Parts of a job.
 pub(crate) struct JobPlan<'a> {
     pub stream: &'a KvStream,
     pub chooser: Chooser,
@@ -66,27 +76,31 @@ pub(crate) struct Job<'a> {
     inserted: u64,
     generation: u64,
     iterating: bool,
-    /// CPU time spent watching the clock.
+    /// Position of the iterator of `iterate`.
+    sequence: Sequence,
+    /// CPU time spent spinning.
     spun_ns: u64,
-    /// When the operation before was found to have completed.
+    /// Completion time of the previous operation.
     found_ns: u64,
     batch: Batch,
+    /// Excludes other writers of the record that is being written; only with freshness checks.
+    turn: Option<MutexGuard<'a, ()>>,
     key: Vec<u8>,
     /// A record being updated, and its new field.
     value: Vec<u8>,
     field: Vec<u8>,
     pub(crate) tallies: Tallies,
-    /// Number of the first record whose value was not right.
+    /// Number of the first record with a corrupted value.
     pub(crate) first_corrupted: Option<u64>,
 }
 
-/// When the next operation may start.
+/// Start of the next operation.
 enum Pace {
-    /// At once.
+    /// Immediately.
     Closed,
-    /// Not before this instant, and then not before `gap_ns` for each record later.
+    /// Not before `next_ns`, which advances by `gap_ns` per record.
     Limited { next_ns: u64, gap_ns: f64 },
-    /// When it is due.
+    /// On schedule.
     Open(Box<Schedule>),
 }
 
@@ -114,12 +128,14 @@ impl<'a> Job<'a> {
             arrivals: plan.schedule,
             inserter: plan.inserter,
             inserted: 0,
-            // Apart from those of other jobs and runs, and never the generation that records are loaded in.
+            // Different from those of other jobs and runs, and from the generation of loaded records.
             generation: generations.next_u64() | 1 << 63,
             iterating: false,
+            sequence: Sequence::default(),
             spun_ns: 0,
             found_ns: 0,
             batch: Batch::default(),
+            turn: None,
             key: Vec::new(),
             value: Vec::new(),
             field: Vec::new(),
@@ -175,7 +191,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What the job did, and how it kept its schedule.
+    /// Totals of the job, and its schedule in open loop.
     pub(crate) fn into_outcome(self) -> (JobTotals, Option<ScheduleResult>) {
         let end_ns = self.phases.ended_ns();
         let schedule = match self.pace {
@@ -212,9 +228,31 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Writes the key of a record to the buffer.
+    #[inline]
+    fn set_key(&mut self, number: u64) {
+        match self.common.sample {
+            None => self.common.contents.key(number, &mut self.key),
+            Some(sample) => {
+                self.key.clear();
+                self.key.extend_from_slice(sample.key(number));
+            }
+        }
+    }
+
+    /// The generation that a read of a record must return at least; 0 without a check.
+    #[inline]
+    fn expected_generation(&self, number: u64) -> u64 {
+        match self.common.freshness {
+            Some(freshness) if self.stream.freshness => freshness.expected(number),
+            _ => 0,
+        }
+    }
+
     fn read(&mut self, now_ns: u64) -> Result<u64, KvError> {
         let number = self.chooser.record(self.common.inserts);
-        self.common.contents.key(number, &mut self.key);
+        self.set_key(number);
+        let expected = self.expected_generation(number);
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let value = self.session.get(&self.key)?;
@@ -223,7 +261,7 @@ impl<'a> Job<'a> {
         let tally = &mut self.tallies[Operation::Read as usize];
         let value_bytes = match value {
             Some(value) => {
-                if !tally.check(self.common.contents, number, value) {
+                if !tally.check(self.common, number, value, expected) {
                     self.first_corrupted.get_or_insert(number);
                 }
                 value.len()
@@ -243,6 +281,7 @@ impl<'a> Job<'a> {
         self.batch.clear();
         self.add(KvOperation::Update);
         let number = self.batch.entries[0].number;
+        let expected = self.expected_generation(number);
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let (key, new) = self.batch.record(0);
@@ -254,18 +293,19 @@ impl<'a> Job<'a> {
         match value {
             Some(value) => {
                 bytes += (key.len() + value.len()) as u64;
-                if !tally.check(self.common.contents, number, value) {
+                if !tally.check(self.common, number, value, expected) {
                     self.first_corrupted.get_or_insert(number);
                 }
             }
             None => tally.missing += 1,
         }
         self.session.release();
-        // Comparing is our time, not the store's: the latency is that of both halves.
+        // Verification is excluded: the latency is that of both halves.
         let write_ns = self.common.clock.now();
         self.session.put(key, new)?;
         self.session.commit(self.stream.sync)?;
         let end_ns = self.common.clock.now();
+        self.acknowledge();
         let compared_ns = write_ns - read_ns;
         self.done(
             Operation::ReadModifyWrite,
@@ -324,21 +364,23 @@ impl<'a> Job<'a> {
 
     fn scan(&mut self, now_ns: u64) -> Result<u64, KvError> {
         let number = self.chooser.record(self.common.inserts);
-        self.common.contents.key(number, &mut self.key);
+        self.set_key(number);
         let records = self.chooser.scan_records();
+        let mut sequence = Sequence::from(Some(number), self.stream.direction, self.common.complete_below);
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         self.session.seek(Some(&self.key), self.stream.direction)?;
         let (mut bytes, mut compared_ns) = (0, 0);
-        for _ in 0..records {
+        for seen in 0..records {
             let Some((key, value)) = self.session.next()? else {
+                self.tallies[Operation::Scan as usize].missing += sequence.left().min(records - seen);
                 break;
             };
             touch(value);
             bytes += (key.len() + value.len()) as u64;
             let before_ns = self.common.clock.now();
             let tally = &mut self.tallies[Operation::Scan as usize];
-            check_record(tally, &mut self.first_corrupted, self.common.contents, key, value);
+            check_record(tally, &mut self.first_corrupted, self.common, &mut sequence, (key, value));
             compared_ns += self.common.clock.now() - before_ns;
         }
         self.session.release();
@@ -351,20 +393,22 @@ impl<'a> Job<'a> {
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let mut found = None;
-        // The second time from the beginning: then there is none at all.
+        // The second attempt starts at the first record: if it fails too, the database is empty.
         for _ in 0..2 {
             if !self.iterating {
                 self.session.seek(None, self.stream.direction)?;
+                self.sequence = Sequence::from(None, self.stream.direction, self.common.complete_below);
                 self.iterating = true;
             }
             if let Some((key, value)) = self.session.next()? {
                 touch(value);
                 let end_ns = self.common.clock.now();
                 let tally = &mut self.tallies[Operation::Read as usize];
-                check_record(tally, &mut self.first_corrupted, self.common.contents, key, value);
+                check_record(tally, &mut self.first_corrupted, self.common, &mut self.sequence, (key, value));
                 found = Some(((key.len() + value.len()) as u64, end_ns));
                 break;
             }
+            self.tallies[Operation::Read as usize].missing += self.sequence.left();
             self.session.release();
             self.iterating = false;
         }
@@ -375,7 +419,7 @@ impl<'a> Job<'a> {
         Ok(end_ns)
     }
 
-    /// Makes the records of a batch.
+    /// Generates the records of a batch.
     fn gather(&mut self, records: u64) {
         self.batch.clear();
         for _ in 0..records {
@@ -394,11 +438,19 @@ impl<'a> Job<'a> {
             }
             _ => self.chooser.record(self.common.inserts),
         };
-        let generation = (operation != KvOperation::Delete).then(|| {
-            self.generation = self.generation.wrapping_add(1);
-            self.generation
-        });
-        self.batch.add(contents, operation.told_as(), number, generation);
+        let generation = match (operation, self.common.freshness) {
+            (KvOperation::Delete, _) => None,
+            (_, Some(freshness)) => {
+                self.turn = Some(freshness.lock(number));
+                self.generation = freshness.issue();
+                Some(self.generation)
+            }
+            (_, None) => {
+                self.generation = self.generation.wrapping_add(1);
+                Some(self.generation)
+            }
+        };
+        self.batch.add(contents, operation.reported_as(), number, generation);
     }
 
     /// Writes the batch.
@@ -416,6 +468,7 @@ impl<'a> Job<'a> {
         }
         self.session.commit(self.stream.sync)?;
         let end_ns = self.common.clock.now();
+        self.acknowledge();
         if let Some(inserter) = self.inserter {
             self.common.inserts.completed(inserter, self.inserted);
         }
@@ -437,13 +490,22 @@ impl<'a> Job<'a> {
         Ok(end_ns)
     }
 
-    /// Takes so many operations from the schedule; returns when the first was due.
+    /// Records that the write of a single record has completed, for freshness checks.
+    #[inline]
+    fn acknowledge(&mut self) {
+        if let (Some(freshness), [entry]) = (self.common.freshness, &self.batch.entries[..]) {
+            freshness.acknowledge(entry.number, self.generation);
+            self.turn = None;
+        }
+    }
+
+    /// Takes operations from the schedule; returns the due time of the first.
     #[inline]
     fn start(&mut self, records: u64, now_ns: u64) -> Option<u64> {
         match &mut self.pace {
             Pace::Closed => None,
             Pace::Limited { next_ns, gap_ns } => {
-                // What was missed is not made up for.
+                // Missed operations are not caught up.
                 *next_ns = now_ns.max(*next_ns) + (*gap_ns * records as f64) as u64;
                 None
             }
@@ -454,7 +516,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Takes note of an operation that has completed.
+    /// Records a completed operation.
     #[inline]
     fn done(&mut self, operation: Operation, bytes: u64, begin_ns: u64, end_ns: u64, intended_ns: Option<u64>) {
         if let (Pace::Open(schedule), Some(intended_ns)) = (&mut self.pace, intended_ns) {
@@ -472,16 +534,73 @@ impl<'a> Job<'a> {
 
 impl Tally {
     #[inline]
-    fn check(&mut self, contents: &Contents, number: u64, value: &[u8]) -> bool {
+    fn check(&mut self, common: &Common<'_>, number: u64, value: &[u8], expected: u64) -> bool {
+        if common.sample.is_some() {
+            return true;
+        }
         self.values += 1;
-        let is_right = contents.is_value_of(number, value);
-        self.corrupted += u64::from(!is_right);
-        is_right
+        let is_correct = common.contents.is_value_of(number, value);
+        self.corrupted += u64::from(!is_correct);
+        if let (Some(freshness), 1..) = (common.freshness, expected) {
+            self.stale += u64::from(is_correct && freshness.is_stale(value, expected));
+        }
+        is_correct
     }
 }
 
-/// Reads a byte of every page of a value. A store that lends its mapped file has not read it until somebody does, and that is
-/// part of its answer.
+/// Position of an iterator over a database that has every record below a number: any gap is a missing record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Sequence {
+    /// Numbers that are still to come, forward from the first or in reverse from the last.
+    first: u64,
+    end: u64,
+    /// Records from here on were inserted by the run: they may appear in any number.
+    complete_below: u64,
+    is_reverse: bool,
+}
+
+impl Sequence {
+    /// Starts at a record, or at either end of the database.
+    fn from(number: Option<u64>, direction: Direction, complete_below: u64) -> Sequence {
+        let is_reverse = direction == Direction::Reverse;
+        let (first, end) = match number {
+            Some(number) if is_reverse => (0, complete_below.min(number.saturating_add(1))),
+            Some(number) => (complete_below.min(number), complete_below),
+            None => (0, complete_below),
+        };
+        Sequence {
+            first,
+            end,
+            complete_below,
+            is_reverse,
+        }
+    }
+
+    /// Returns the number of records skipped before this one; `None` if it is out of order.
+    #[inline]
+    fn advance(&mut self, number: u64) -> Option<u64> {
+        let is_inserted = number >= self.complete_below;
+        let skipped = match (self.is_reverse, is_inserted) {
+            (true, true) => return Some(0),
+            (true, false) => self.end.checked_sub(number + 1)?,
+            (false, true) => self.end - self.first,
+            (false, false) => number.checked_sub(self.first)?,
+        };
+        match self.is_reverse {
+            true => self.end = number,
+            false => self.first = self.end.min(number + 1),
+        }
+        Some(skipped)
+    }
+
+    /// Records that are still to come.
+    fn left(&self) -> u64 {
+        self.end - self.first
+    }
+}
+
+/// Reads a byte of every page of a value: a store that lends its mapped file has not read the pages yet, and this I/O
+/// belongs to the latency.
 #[inline]
 fn touch(value: &[u8]) {
     for byte in value.iter().step_by(PAGE_BYTES).chain(value.last()) {
@@ -489,12 +608,31 @@ fn touch(value: &[u8]) {
     }
 }
 
-/// A record that an iterator gave: its key must be one of ours, and its value the key's.
+/// Verifies a record of an iterator: its key must be a record's, in order and without gaps, and its value the record's.
 #[inline]
-fn check_record(tally: &mut Tally, first_corrupted: &mut Option<u64>, contents: &Contents, key: &[u8], value: &[u8]) {
-    match contents.number(key) {
+fn check_record(
+    tally: &mut Tally,
+    first_corrupted: &mut Option<u64>,
+    common: &Common<'_>,
+    sequence: &mut Sequence,
+    (key, value): Lent<'_>,
+) {
+    if common.sample.is_some() {
+        return;
+    }
+    match common.contents.number(key) {
         Some(number) => {
-            if !tally.check(contents, number, value) {
+            let mut is_correct = tally.check(common, number, value, 0);
+            if common.complete_below > 0 {
+                match sequence.advance(number) {
+                    Some(skipped) => tally.missing += skipped,
+                    None => {
+                        tally.corrupted += u64::from(is_correct);
+                        is_correct = false;
+                    }
+                }
+            }
+            if !is_correct {
                 first_corrupted.get_or_insert(number);
             }
         }
@@ -509,12 +647,12 @@ fn check_record(tally: &mut Tally, first_corrupted: &mut Option<u64>, contents: 
 fn empty_database() -> KvError {
     KvError::new(
         Code::InvalidSpec,
-        "there is nothing to iterate over: the database is empty",
+        "the database is empty, so there are no records to iterate over",
         "load it first (`database` of kind `loaded`)",
     )
 }
 
-/// Sleeps, at most for [`NAP_NS`], and spins the last of the way; returns the time.
+/// Sleeps for at most [`NAP_NS`], then spins; returns the time.
 fn wait_until(clock: Clock, instant_ns: u64) -> u64 {
     let now_ns = clock.now();
     let left_ns = instant_ns.saturating_sub(now_ns);
@@ -526,7 +664,7 @@ fn wait_until(clock: Clock, instant_ns: u64) -> u64 {
     clock.now()
 }
 
-/// Records made for one write.
+/// Records of one write.
 #[derive(Default)]
 struct Batch {
     entries: Vec<Entry>,
@@ -585,5 +723,48 @@ impl Batch {
         of_it.fold((0, 0), |(records, bytes), entry| {
             (records + 1, bytes + (entry.end - entry.begin) as u64)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skipped(start: Option<u64>, direction: Direction, numbers: &[u64]) -> (Vec<Option<u64>>, u64) {
+        let mut sequence = Sequence::from(start, direction, 10);
+        let found = numbers.iter().map(|number| sequence.advance(*number)).collect();
+        (found, sequence.left())
+    }
+
+    #[test]
+    fn iterators_without_gaps_skip_nothing() {
+        let all: Vec<u64> = (0..10).collect();
+        let none = vec![Some(0); 10];
+        assert_eq!(skipped(None, Direction::Forward, &all), (none.clone(), 0));
+        let backwards: Vec<u64> = (0..10).rev().collect();
+        assert_eq!(skipped(None, Direction::Reverse, &backwards), (none, 0));
+        assert_eq!(skipped(Some(4), Direction::Forward, &[4, 5]), (vec![Some(0), Some(0)], 4));
+        assert_eq!(skipped(Some(4), Direction::Reverse, &[4, 3]), (vec![Some(0), Some(0)], 3));
+    }
+
+    #[test]
+    fn gaps_are_missing_records_in_either_direction() {
+        assert_eq!(skipped(None, Direction::Forward, &[1, 2, 5]), (vec![Some(1), Some(0), Some(2)], 4));
+        assert_eq!(skipped(None, Direction::Reverse, &[9, 5, 4]), (vec![Some(0), Some(3), Some(0)], 4));
+        assert_eq!(skipped(Some(4), Direction::Forward, &[6]), (vec![Some(2)], 3));
+    }
+
+    #[test]
+    fn records_out_of_order_are_reported() {
+        assert_eq!(skipped(None, Direction::Forward, &[3, 2]).0, [Some(3), None]);
+        assert_eq!(skipped(None, Direction::Reverse, &[3, 4]).0, [Some(6), None]);
+    }
+
+    #[test]
+    fn inserted_records_may_be_there_or_not() {
+        assert_eq!(skipped(Some(8), Direction::Forward, &[8, 9, 10, 13]), (vec![Some(0); 4], 0));
+        assert_eq!(skipped(Some(8), Direction::Forward, &[8, 13]), (vec![Some(0), Some(1)], 0));
+        assert_eq!(skipped(None, Direction::Reverse, &[13, 10, 9]), (vec![Some(0); 3], 9));
+        assert_eq!(skipped(Some(12), Direction::Reverse, &[12, 9, 8]), (vec![Some(0); 3], 8));
     }
 }

@@ -1,21 +1,24 @@
 //! The key-value workload: one spec's worth of operations on a store.
 //!
-//! [`run`] reads as the list of its steps. The parts: `check` refuses nonsense, `database` knows where a database lies and whose
-//! it is, `records` what is in it, `load` fills it, `choice` says what comes next, `job` is the measuring loop, `threads` runs jobs.
-//! Stores stand behind the traits in [`store`]; `null` is the one that lives here. What stores need for their options is
-//! in [`options`].
+//! [`run`] lists its steps. `check` validates the spec, `database` locates and protects a database, `checkpoint` copies it,
+//! `records` defines its contents, `load` writes them, `sample` draws keys of a user's database, `choice` chooses records,
+//! `job` is the measuring loop, `freshness` its check for old values, `threads` runs jobs. Stores implement the traits in
+//! [`store`]; `null` is the one defined here. [`options`] has helpers for their options.
 
 mod check;
+mod checkpoint;
 mod choice;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod database;
 pub mod error;
+mod freshness;
 mod job;
 mod load;
 mod null;
 pub mod options;
 pub mod records;
+mod sample;
 pub mod store;
 #[cfg(test)]
 mod testing;
@@ -39,31 +42,33 @@ pub use null::NullOpener;
 pub use records::Contents;
 pub use store::{About, Demands, Lent, Opener, Place, Session, Store};
 
+use crate::checkpoint::Copied;
 use crate::database::{Location, State};
 use crate::load::Loading;
+use crate::sample::Sample;
 
-/// How often a settling store is looked at, and how often that is told.
+/// Intervals at which a settling store is polled, and progress is reported.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
 const REPORT_NS: u64 = 1_000_000_000;
 
-/// The build fact that says whether a store checks itself: `on` or `off`.
+/// The build fact of whether assertions are compiled in: `on` or `off`.
 pub const ASSERTIONS: &str = "assertions";
 
-/// What a run is given.
+/// Inputs of a run.
 pub struct Run<'a> {
-    /// What to do.
+    /// The workload.
     pub workload: &'a KvWorkload,
     /// The run's seed.
     pub seed: u64,
-    /// What to watch.
+    /// Devices to observe.
     pub observe: &'a Observe,
     /// The run's clock.
     pub clock: Clock,
-    /// The store that the workload names, not yet open.
+    /// The store of the workload, not yet open.
     pub opener: &'a dyn Opener,
     /// The contents of its records.
     pub contents: Arc<Contents>,
-    /// Opens what the workload names.
+    /// Opens the paths of the workload.
     pub targets: &'a Targets,
 }
 
@@ -72,11 +77,11 @@ pub fn paths(workload: &KvWorkload) -> Vec<PathBuf> {
     match &workload.target {
         StoreTarget::Virtual => Vec::new(),
         StoreTarget::Directory { path, log_path } => std::iter::once(path).chain(log_path).map(PathBuf::from).collect(),
-        StoreTarget::Device { path, .. } => vec![path.into()],
+        StoreTarget::Device { path, .. } | StoreTarget::ReadOnly { path } => vec![path.into()],
     }
 }
 
-/// Checks what the spec alone can tell; to be called before contents and store are made of it.
+/// Checks the spec by itself, before contents and store are created from it.
 ///
 /// # Errors
 /// When the spec contradicts itself.
@@ -109,11 +114,17 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
     at_location(stage, &mut location).map_err(|error| location.explain(error))
 }
 
-/// Everything after the target was found to be usable.
+/// The run on a target that may be used.
 fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunResult, KvError> {
     let run = stage.run;
     let workload = run.workload;
-    let (store, layout, kept) = stage.bring_about(location)?;
+    let Prepared {
+        store,
+        layout,
+        kept,
+        restored,
+        sample,
+    } = stage.prepare(location)?;
     let (store, settle_ns) = stage.transit(store, location)?;
     if changes_the_set(workload) {
         location.mark_incomplete()?;
@@ -122,7 +133,10 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     stage.warn_of_assertions(&about);
     let cached_bytes_at_begin = location.cached_bytes();
     let statistics_at_begin = store.statistics();
-    let measured = threads::run(run, &*store, stage.control, stage.emit)?;
+    let cancelled_at_begin = cancelled_write_bytes();
+    let measured = threads::run(run, &*store, sample.as_ref(), stage.control, stage.emit)?;
+    let measured_cancelled_write_bytes = cancelled_write_bytes().zip(cancelled_at_begin).map(|(end, begin)| end - begin);
+    let durability = threads::durability(&workload.streams, &*store);
     let cached_bytes_at_end = location.cached_bytes();
     let settle_at_end_ns = match workload.settle_at_end {
         true => stage.settle(&*store, Phase::Settle)?,
@@ -148,9 +162,14 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
             .into_iter()
             .map(|(name, value)| (name, location.with_names(&value)))
             .collect(),
+        durability,
         kept,
+        restored_copied_bytes: restored.map(|restored| restored.copied_bytes),
+        restored_linked_bytes: restored.map(|restored| restored.linked_bytes),
         database_bytes: used_bytes.unwrap_or_else(|| location.allocated_bytes()),
-        record_bytes: run.contents.record_bytes(),
+        record_bytes: sample.map_or_else(|| run.contents.record_bytes(), |sample| sample.record_bytes),
+        cancelled_write_bytes: cancelled_write_bytes(),
+        measured_cancelled_write_bytes,
         cached_bytes_at_begin,
         cached_bytes_at_end,
         settle_ns,
@@ -178,7 +197,14 @@ fn demands(run: &Run<'_>) -> Demands {
     }
 }
 
-/// Whether records come or go while it is measured.
+/// Bytes of this process that were deleted or truncated before writeback (proc(5)); `None` where they are not counted.
+fn cancelled_write_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cancelled_write_bytes:"))?;
+    line.trim().parse().ok()
+}
+
+/// Whether the set of records changes during the measurement.
 fn changes_the_set(workload: &KvWorkload) -> bool {
     let operations = workload.streams.iter().flat_map(|stream| &stream.operations);
     operations
@@ -208,7 +234,19 @@ fn writes_every_record(workload: &KvWorkload) -> bool {
         && matches!(&stream.operations[..], [share] if share.operation == KvOperation::Update)
 }
 
-/// What comes before and after the measurement.
+/// A database that is ready for the transition to the measurement.
+struct Prepared {
+    store: Box<dyn Store>,
+    layout: LayoutResult,
+    /// A complete database was found and used.
+    kept: bool,
+    /// It was restored from a checkpoint.
+    restored: Option<Copied>,
+    /// Keys of a user's database.
+    sample: Option<Sample>,
+}
+
+/// The steps before and after the measurement.
 struct Stage<'a, 'r> {
     run: &'a Run<'r>,
     demands: Demands,
@@ -217,43 +255,128 @@ struct Stage<'a, 'r> {
 }
 
 impl Stage<'_, '_> {
-    /// The database in the state that the workload asks for, open; what loading wrote; whether it was there already.
-    fn bring_about(&mut self, location: &mut Location) -> Result<(Box<dyn Store>, LayoutResult, bool), KvError> {
-        let nothing = LayoutResult::default();
+    /// Opens the database with the contents that the workload requires.
+    fn prepare(&mut self, location: &mut Location) -> Result<Prepared, KvError> {
         match self.run.workload.database {
+            Database::Existing if matches!(self.run.workload.target, StoreTarget::ReadOnly { .. }) => {
+                self.sample(location)
+            }
             Database::Existing => {
                 if !location.is_occupied() {
                     location.clear()?;
                 }
-                Ok((self.open(location)?, nothing, location.is_complete()))
+                let kept = location.is_complete();
+                Ok(Prepared { kept, ..self.as_it_is(location)? })
             }
             Database::Empty => {
                 location.clear()?;
-                Ok((self.open(location)?, nothing, false))
+                self.as_it_is(location)
             }
-            Database::Loaded { reload: false, .. } if location.is_complete() => {
-                let layout = LayoutResult {
-                    kept_bytes: self.run.contents.record_bytes(),
-                    ..nothing
-                };
-                Ok((self.open(location)?, layout, true))
-            }
-            Database::Loaded { order, batch, sync, .. } => {
-                location.clear()?;
-                let store = self.open(location)?;
-                let (written_bytes, all) = self
-                    .load(&*store, Loading { order, batch, sync })
-                    .map_err(|error| error.at("phase `layout`"))?;
-                if all {
-                    location.mark(State::Complete)?;
+            Database::Loaded {
+                reload,
+                restore,
+                order,
+                batch,
+                sync,
+                checkpoint,
+            } => {
+                if !reload && restore && location.has_checkpoint() {
+                    return self.restore(location);
                 }
-                let layout = LayoutResult {
-                    written_bytes,
-                    ..nothing
+                let loading = Loading { order, batch, sync };
+                let prepared = match location.is_complete() && !reload && !restore {
+                    true => self.keep(location)?,
+                    false => self.load_anew(location, loading)?,
                 };
-                Ok((store, layout, false))
+                match checkpoint && location.is_complete() && !location.has_checkpoint() {
+                    true => self.save_checkpoint(prepared, location),
+                    false => Ok(prepared),
+                }
             }
         }
+    }
+
+    fn as_it_is(&self, location: &mut Location) -> Result<Prepared, KvError> {
+        Ok(Prepared {
+            store: self.open(location)?,
+            layout: LayoutResult::default(),
+            kept: false,
+            restored: None,
+            sample: None,
+        })
+    }
+
+    fn keep(&self, location: &mut Location) -> Result<Prepared, KvError> {
+        let layout = LayoutResult {
+            kept_bytes: self.run.contents.record_bytes(),
+            ..LayoutResult::default()
+        };
+        Ok(Prepared {
+            layout,
+            kept: true,
+            ..self.as_it_is(location)?
+        })
+    }
+
+    fn load_anew(&mut self, location: &mut Location, loading: Loading) -> Result<Prepared, KvError> {
+        location.clear()?;
+        let mut prepared = self.as_it_is(location)?;
+        let loaded = self.load(&*prepared.store, loading);
+        let (written_bytes, is_complete) = loaded.map_err(|error| error.at("phase `layout`"))?;
+        if is_complete {
+            location.mark(State::Complete)?;
+        }
+        prepared.layout.written_bytes = written_bytes;
+        Ok(prepared)
+    }
+
+    /// Restores the database from its checkpoint; phase `layout`.
+    fn restore(&mut self, location: &mut Location) -> Result<Prepared, KvError> {
+        self.report(Phase::Layout, Edge::Begin, 0);
+        let restored = location.restore_checkpoint(self.run.opener)?;
+        self.report(Phase::Layout, Edge::End, restored.copied_bytes);
+        let layout = LayoutResult {
+            written_bytes: restored.copied_bytes,
+            kept_bytes: restored.linked_bytes,
+        };
+        Ok(Prepared {
+            layout,
+            restored: Some(restored),
+            ..self.as_it_is(location)?
+        })
+    }
+
+    /// Copies the loaded database, which is closed for this, for later runs.
+    fn save_checkpoint(&mut self, prepared: Prepared, location: &mut Location) -> Result<Prepared, KvError> {
+        let closed = prepared.store.close();
+        closed.map_err(|error| error.at("closing the database for its checkpoint"))?;
+        location.save_checkpoint(self.run.opener)?;
+        Ok(Prepared {
+            store: self.open(location)?,
+            ..prepared
+        })
+    }
+
+    /// Opens a user's database and samples its keys; phase `layout`. It is opened again, so that caches are empty.
+    fn sample(&mut self, location: &mut Location) -> Result<Prepared, KvError> {
+        let store = self.open(location)?;
+        self.report(Phase::Layout, Edge::Begin, 0);
+        let (clock, emit, control) = (self.run.clock, &mut *self.emit, &mut *self.control);
+        let mut reported_ns = clock.now();
+        let sample = Sample::draw(&*store, self.run.workload.records.count, self.run.seed, &mut |bytes| {
+            if clock.now() >= reported_ns + REPORT_NS {
+                reported_ns = clock.now();
+                emit(phase_event(Phase::Layout, Edge::Progress, reported_ns, bytes));
+            }
+            !control.is_stopped()
+        })?;
+        self.report(Phase::Layout, Edge::End, sample.record_bytes);
+        store.close().map_err(|error| error.at("closing the database after sampling"))?;
+        Ok(Prepared {
+            sample: Some(sample),
+            kept: true,
+            ..self.as_it_is(location)?
+        })
     }
 
     fn open(&self, location: &mut Location) -> Result<Box<dyn Store>, KvError> {
@@ -280,7 +403,7 @@ impl Stage<'_, '_> {
         Ok(loaded)
     }
 
-    /// Settles, closes, prepares the page cache and opens again, as the workload wants it; phase `precondition`.
+    /// Settles, closes, prepares the page cache and reopens, as the workload requires; phase `precondition`.
     fn transit(
         &mut self,
         mut store: Box<dyn Store>,
@@ -307,7 +430,7 @@ impl Stage<'_, '_> {
         Ok((store, settle_ns))
     }
 
-    /// Waits until the store has done its background work, or the run is stopped; returns how long that took.
+    /// Waits until background work is done, or the run is stopped; returns the duration.
     fn settle(&mut self, store: &dyn Store, phase: Phase) -> Result<u64, KvError> {
         let begin_ns = self.run.clock.now();
         if phase == Phase::Settle {
@@ -332,13 +455,13 @@ impl Stage<'_, '_> {
         (self.emit)(phase_event(phase, edge, self.run.clock.now(), bytes));
     }
 
-    /// A library with assertions is slower than the one that people use.
+    /// Warns of a library with assertions, which is slower than release builds.
     fn warn_of_assertions(&mut self, about: &About) {
         if about.build.get(ASSERTIONS).is_some_and(|assertions| assertions == "on") {
             (self.emit)(Event::Warning(Warning {
                 code: "assertions_enabled".into(),
                 message: format!(
-                    "the library of `{}`, version {}, was built with assertions, which cost time",
+                    "the library of `{}`, version {}, was built with assertions, which slow it down",
                     self.run.workload.store.kind.name(),
                     about.version
                 ),
@@ -347,7 +470,7 @@ impl Stage<'_, '_> {
         }
     }
 
-    /// Values that are not right, and records that are not there though they must be.
+    /// Warns of corrupted, stale and missing records.
     fn warn_of(&mut self, checks: &[iosonde_protocol::StoreCheck], first_corrupted: Option<u64>) {
         let corrupted: u64 = checks.iter().map(|check| check.corrupted).sum();
         let values: u64 = checks.iter().map(|check| check.values).sum();
@@ -355,26 +478,35 @@ impl Stage<'_, '_> {
             let first = first_corrupted.map_or(String::new(), |number| format!(", first of record {number}"));
             (self.emit)(Event::Warning(Warning {
                 code: "corrupted_values".into(),
-                message: format!("{corrupted} of {values} values read are not what their key demands{first}"),
-                hint: "the store or what is under it lost or mixed up data: repeat the run, and look at the kernel log"
+                message: format!("{corrupted} of {values} values read are corrupted or out of order{first}"),
+                hint: "the store, file system or device returned wrong data: repeat the run, and check the kernel log"
                     .into(),
             }));
         }
+        let stale: u64 = checks.iter().map(|check| check.stale).sum();
+        if stale > 0 {
+            (self.emit)(Event::Warning(Warning {
+                code: "stale_values".into(),
+                message: format!("{stale} of {values} values read are older than an acknowledged write"),
+                hint: "the store returned an old value after it had confirmed a new one: repeat the run".into(),
+            }));
+        }
         let missing: u64 = checks.iter().map(|check| check.missing).sum();
-        let must_be_there = matches!(self.run.workload.database, Database::Loaded { .. });
-        if missing > 0 && must_be_there && !deletes(self.run.workload) {
+        if missing > 0 && must_be_complete(self.run.workload) {
             (self.emit)(Event::Warning(Warning {
                 code: "missing_records".into(),
-                message: format!("{missing} records were not found, though the database was loaded with all of them"),
+                message: format!("{missing} records were not found in a database that was loaded with all of them"),
                 hint: "the store lost them: load again (`reload`) and repeat the run".into(),
             }));
         }
     }
 }
 
-fn deletes(workload: &KvWorkload) -> bool {
+/// Whether the database has every record during the whole run.
+fn must_be_complete(workload: &KvWorkload) -> bool {
     let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
-    operations.any(|share| share.operation == KvOperation::Delete)
+    matches!(workload.database, Database::Loaded { .. })
+        && operations.all(|share| share.operation != KvOperation::Delete)
 }
 
 fn phase_event(phase: Phase, edge: Edge, at_ns: u64, bytes: u64) -> Event {

@@ -15,9 +15,9 @@ pub(crate) struct Loading {
     pub sync: bool,
 }
 
-/// Writes every record, in generation 0. `go_on` is told the bytes written after each batch; false ends loading.
+/// Writes every record, in generation 0. `go_on` gets the bytes written so far after each batch; false ends loading.
 ///
-/// Returns the bytes written, and whether all were.
+/// Returns the bytes written, and whether these are all.
 pub(crate) fn load(
     store: &dyn Store,
     contents: &Contents,
@@ -26,6 +26,9 @@ pub(crate) fn load(
 ) -> Result<(u64, bool), KvError> {
     store.set_sync(loading.sync)?;
     let mut session = store.session()?;
+    if loading.order == LoadOrder::Sequential {
+        session.expect_ascending_keys();
+    }
     let order = match loading.order {
         LoadOrder::Sequential => None,
         LoadOrder::Random => Some(Permutation::new(contents.count(), &mut Rng::new(0, &[0x10ad]))),

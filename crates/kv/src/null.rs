@@ -1,27 +1,27 @@
-//! A store that answers at once and keeps nothing: what the harness itself costs.
+//! A store that returns immediately and stores nothing, to measure the cost of the harness.
 //!
-//! Its values are right, so that checking them costs what it costs elsewhere. A session has its own copy of the random text and
-//! only writes a value's 16-byte header in front of the place that the value is a copy of; so answering is cheap, and what
-//! the check reads is as spread over memory as values of a real store.
+//! Its values are correct, so verifying them costs the same as with other stores. A session has its own copy of the random
+//! text and writes only a value's 16-byte header in front of the value's text. So reads are cheap, and verification touches
+//! as much memory as with a real store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use iosonde_protocol::Direction;
+use iosonde_protocol::{Direction, StoreDurability};
 
 use crate::error::KvError;
 use crate::options;
 use crate::records::{Contents, HEADER_BYTES, PIECE};
 use crate::store::{About, Demands, Lent, Opener, Place, Session, Store};
 
-/// Opens the store that keeps nothing.
+/// Opens the null store.
 pub struct NullOpener {
     contents: Arc<Contents>,
     options: Vec<String>,
 }
 
 impl NullOpener {
-    /// A store whose answers are these contents, all in generation 0; it knows no options.
+    /// A store that returns these contents, all in generation 0; it has no options.
     pub fn new(contents: Arc<Contents>, options: impl Iterator<Item = String>) -> NullOpener {
         NullOpener {
             contents,
@@ -38,8 +38,8 @@ impl Opener for NullOpener {
         match place {
             Place::Virtual => Ok(()),
             _ => Err(KvError::unsupported(
-                "store `null` keeps nothing, so it cannot have a target",
-                "give it the target `virtual`",
+                "the store `null` stores nothing, so it cannot have a target",
+                "use the target `virtual`",
             )),
         }
     }
@@ -82,6 +82,10 @@ impl Store for Null {
         BTreeMap::new()
     }
 
+    fn durability(&self, _sync: bool) -> StoreDurability {
+        StoreDurability::Nothing
+    }
+
     fn flush(&self) -> Result<(), KvError> {
         Ok(())
     }
@@ -89,9 +93,9 @@ impl Store for Null {
 
 struct NullSession<'a> {
     contents: &'a Contents,
-    /// A header's room, and the text.
+    /// Space for a header, then the text.
     memory: Vec<u8>,
-    /// Text that the last header was written over.
+    /// Text that the last header overwrote.
     covered: [u8; HEADER_BYTES],
     covered_at: Option<usize>,
     /// A value longer than the text.

@@ -1,10 +1,10 @@
-//! Options by a store's own names: the text of values, and the name that was probably meant.
+//! Helpers for options by a store's own names: values, and the nearest name of a misspelt option.
 
 use serde_json::Value;
 
 use crate::error::KvError;
 
-/// A scalar as stores take it.
+/// The text of a scalar.
 ///
 /// # Errors
 /// When it is a list, an object or null.
@@ -37,7 +37,7 @@ pub fn flag(store: &str, name: &str, value: &Value) -> Result<bool, KvError> {
         .ok_or_else(|| wrong(store, name, value, "true or false"))
 }
 
-/// An option's value is of no use.
+/// The error of an invalid value.
 pub fn wrong(store: &str, name: &str, value: &Value, wanted: &str) -> KvError {
     KvError::invalid(
         format!("option `{name}` of {store} cannot be `{value}`"),
@@ -46,19 +46,28 @@ pub fn wrong(store: &str, name: &str, value: &Value, wanted: &str) -> KvError {
     )
 }
 
-/// There is no option of that name.
+/// The error of an unknown option, with the nearest name and, if they are few, all names.
 pub fn unknown<'a>(store: &str, name: &str, known: impl Iterator<Item = &'a str>) -> KvError {
-    let nearest = known.min_by_key(|candidate| distance(name, candidate));
+    let known: Vec<&str> = known.collect();
+    let nearest = known.iter().min_by_key(|candidate| distance(name, candidate));
+    let mut hint = nearest.map_or(format!("{store} has no options"), |nearest| {
+        format!("the nearest name is `{nearest}`")
+    });
+    if (2..=LISTED).contains(&known.len()) {
+        let names: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+        hint += &format!("; all names: {}", names.join(", "));
+    }
     KvError::invalid(
         format!("{store} has no option `{name}`"),
         format!("`store.options.{name}`"),
-        nearest.map_or(format!("{store} takes no options"), |nearest| {
-            format!("the nearest name is `{nearest}`")
-        }),
+        hint,
     )
 }
 
-/// Levenshtein's distance, regardless of case; a name that contains the other is near.
+/// Options that are listed in an error; RocksDB has more than 200.
+const LISTED: usize = 20;
+
+/// Levenshtein's distance, ignoring case; 1 if one name contains the other.
 fn distance(name: &str, candidate: &str) -> usize {
     let (a, b) = (name.to_lowercase(), candidate.to_lowercase());
     if b.contains(&a) || a.contains(&b) {
@@ -90,7 +99,8 @@ mod tests {
             ("max_readers", "maxreaders"),
         ] {
             let error = unknown("LMDB", written, known.into_iter());
-            assert_eq!(error.hint, format!("the nearest name is `{meant}`"));
+            let all = "all names: `mapsize`, `maxreaders`, `MDB_NOSYNC`, `MDB_NORDAHEAD`";
+            assert_eq!(error.hint, format!("the nearest name is `{meant}`; {all}"));
             assert_eq!(error.to_failure().code, "invalid_spec");
         }
     }

@@ -1,10 +1,10 @@
-//! What is in a record, so that whatever is read can be compared byte by byte without anything kept in memory.
+//! Contents of the records, which can be verified byte by byte without keeping anything in memory.
 //!
-//! A key is the record's number or a hash of it, most significant byte first, filled up with `0` (as db_bench's keys are).
-//! Hashing is a bijection, so every key leads back to its number. A value, or each of its fields, begins
-//! with 16 bytes: its generation, and a checksum of generation, number, size and seed. The checksum also says where in a random text
-//! the rest of the value begins. Comparing with that text is a `memcmp`, faster than any checksum over
-//! the value, and exact.
+//! A key is the record's number or a hash of it, most significant byte first, padded with `0` (as in db_bench). The hash is
+//! a bijection, so every key leads back to its number. A value, or each of its fields, starts with 16 bytes: its
+//! generation, and a checksum of generation, number, size and seed. The remaining bytes are taken from a random text, from
+//! a position that number and generation determine. Comparing with that text is a `memcmp`: exact, and faster than a
+//! checksum of the value.
 
 use std::ops::Range;
 
@@ -16,18 +16,18 @@ pub const HEADER_BYTES: usize = 16;
 /// Bytes of the number at the beginning of a key.
 pub const NUMBER_BYTES: usize = 8;
 
-/// Where values may begin in the text. Small enough to stay in a CPU's cache, large enough that the values of one block of a
-/// store or file system rarely share a stretch that a compressor would find.
+/// Number of positions in the text where values start. Small enough for a CPU's cache, large enough that the values in one
+/// block of a store rarely share a stretch that a compressor would find.
 const STARTS: usize = 1 << 18;
 /// Bytes of text that are copied or compared at a time: with [`STARTS`] the length of the text.
 pub(crate) const PIECE: usize = 1 << 19;
-/// Bytes of text between a record's value and that of its next generation: odd, so that [`STARTS`] generations begin at as
-/// many places, and about a cache line, so that a job, each of whose writes is a generation of its own, goes on in the text.
+/// Bytes of text between the values of a record in two successive generations: odd, so that [`STARTS`] generations have
+/// different positions, and about a cache line, so that a writing job reads the text in order.
 const GENERATION_STRIDE: u64 = 67;
 /// Distance at which text that can be compressed repeats itself.
 const REPEAT: usize = 128;
 
-/// Which contents these are: a database that holds others is loaded anew, not taken for a corrupted one.
+/// Version of the contents: a database with another one is loaded again instead of being reported as corrupted.
 pub(crate) const CONTENTS_VERSION: u32 = 2;
 
 /// The contents of all records.
@@ -42,7 +42,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// The contents that a valid description stands for.
+    /// The contents of a valid description.
     pub fn new(records: &Records) -> Contents {
         Contents {
             count: records.count,
@@ -55,7 +55,7 @@ impl Contents {
         }
     }
 
-    /// Number of records that the database is described to hold.
+    /// Number of records of the described database.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -85,7 +85,7 @@ impl Contents {
         self.keys.of(number, self.seed)
     }
 
-    /// The number of the record that has this key, if it is one of ours.
+    /// The number of the record that has this key; `None` for foreign keys.
     #[inline]
     pub fn number(&self, key: &[u8]) -> Option<u64> {
         let (number, rest) = key.split_first_chunk::<NUMBER_BYTES>()?;
@@ -108,7 +108,7 @@ impl Contents {
         self.values.of(number ^ generation.rotate_left(32), !self.seed)
     }
 
-    /// Puts the value of a record in a generation behind what is in `memory`.
+    /// Appends the value of a record in a generation to `memory`.
     #[inline]
     pub fn add_value(&self, number: u64, generation: u64, memory: &mut Vec<u8>) {
         if self.fields == 1 {
@@ -154,7 +154,7 @@ impl Contents {
         }
     }
 
-    /// Whether a value is, to the last byte, one that was written for this record.
+    /// Whether every byte of a value is as written for this record, in any generation.
     #[inline]
     pub fn is_value_of(&self, number: u64, value: &[u8]) -> bool {
         if self.fields == 1 {
@@ -193,12 +193,12 @@ impl Contents {
 
     /// Bytes of keys and values of all records together, at generation 0.
     ///
-    /// Of distributed sizes the expected sum: adding up every record would take longer than opening the database.
+    /// The expected sum if sizes vary: adding up every record would take longer than opening the database.
     pub fn record_bytes(&self) -> u64 {
         (self.count as f64 * (self.keys.mean() + self.values.mean())).round() as u64
     }
 
-    /// The largest key and the largest value that may come up.
+    /// The largest possible key and value.
     pub fn bytes_max(&self) -> (u64, u64) {
         (self.keys.max() as u64, self.values.max() as u64)
     }
@@ -210,8 +210,8 @@ impl Contents {
     }
 }
 
-/// Where in the text a value begins: behind that of the record before, so that records written in order read the text nearly
-/// in order, as db_bench does it, and neighbours in a block of the store share nothing; elsewhere in each generation.
+/// Position of a value in the text: after that of the previous record, so that records written in order read the text in
+/// order, as in db_bench, and neighbours in a block of the store share nothing. It differs between generations.
 #[inline]
 fn start(number: u64, generation: u64, bytes: usize) -> usize {
     let place = number.wrapping_mul(bytes as u64);
@@ -234,15 +234,20 @@ fn unhashed(place: u64) -> u64 {
     mixed ^ (mixed >> 30) ^ (mixed >> 60)
 }
 
-/// A number in which every bit of `value` and `key` counts: both halves of a product, as in wyhash.
+/// The generation in the header of a value, if it has one.
+#[inline]
+pub(crate) fn generation_of(value: &[u8]) -> Option<u64> {
+    value.first_chunk::<8>().map(|header| u64::from_le_bytes(*header))
+}
+
+/// A hash that depends on every bit of `value` and `key`: both halves of a product, as in wyhash.
 #[inline]
 fn folded(value: u64, key: u64) -> u64 {
     let product = u128::from(value ^ 0xa076_1d64_78bd_642f) * u128::from(key ^ 0xe703_7ed1_a0b4_28db);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Random bytes, of which the end of each stretch of 128 repeats its beginning, so that a compressor with any window
-/// leaves the fraction `ratio`.
+/// Random bytes. The end of each stretch of 128 bytes repeats its start, so that any compressor reduces it to `ratio`.
 fn text(seed: u64, ratio: f64) -> Box<[u8]> {
     let mut text = vec![0; STARTS + PIECE].into_boxed_slice();
     Rng::new(seed, &[0x7e87]).fill(&mut text);

@@ -1,20 +1,20 @@
-//! What a store must be able to do to be measured: the one trait at the edge to databases.
+//! The traits that a store implements.
 //!
-//! [`Opener`] knows a kind of store before any database is open: it checks options and target. [`Store`] is an open database,
-//! shared by all threads. [`Session`] is one thread's access to it: reads lend their value until [`Session::release`],
-//! writes gather until [`Session::commit`]. Nothing here knows of load, time or records.
+//! [`Opener`] is a kind of store with its options before a database is open: it checks options and target. [`Store`] is an
+//! open database, shared by all threads. [`Session`] is the access of one thread: reads lend their value until
+//! [`Session::release`], writes are collected until [`Session::commit`]. Load, time and records are not visible here.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use iosonde_protocol::Direction;
+use iosonde_protocol::{Direction, StoreDurability};
 
 use crate::error::KvError;
 
-/// Where a database is to lie; whether it may lie there was found out before.
+/// Location of a database, already checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A directory of its own, and perhaps another for the write-ahead log; both exist.
+    /// A directory of its own, and optionally another for the write-ahead log; both exist.
     Directory {
         /// For the database.
         path: PathBuf,
@@ -28,47 +28,58 @@ pub enum Place {
         /// Bytes that may be used.
         bytes: u64,
     },
-    /// Nowhere.
+    /// The directory of a user's database, which must not be written.
+    ReadOnly {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// No storage.
     Virtual,
 }
 
-/// What a run needs of its store.
+/// Requirements of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demands {
     /// The largest key.
     pub key_bytes_max: u64,
     /// The largest value.
     pub value_bytes_max: u64,
-    /// Threads that use the store at the same time.
+    /// Threads that use the store concurrently.
     pub sessions: u64,
 }
 
 /// A kind of store with its options, before a database is open.
 pub trait Opener: Sync {
-    /// Refuses what this store cannot do, and options that it does not have. Writes nothing.
+    /// Refuses unsupported places and requirements, and unknown options. Writes nothing.
     ///
     /// # Errors
     /// `unsupported`, `invalid_spec` or `library`.
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError>;
 
-    /// Opens the database at a place, or makes it where none is.
+    /// Opens the database at a place, or creates it.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError>;
 
-    /// Whether these first bytes of a device are those of a database of this store.
+    /// Whether the first bytes of a device are those of a database of this store.
     fn recognises(&self, _first_bytes: &[u8]) -> bool {
+        false
+    }
+
+    /// Whether the store never modifies a file of a database once it is complete, only deletes it, so that a checkpoint
+    /// may share it by a hard link. The path is relative to the database's directory.
+    fn is_immutable(&self, _file: &Path) -> bool {
         false
     }
 }
 
-/// What a store says of itself.
+/// Version, build and options of a store, as it reports them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
     /// Its version.
     pub version: String,
-    /// How it was built.
+    /// Build facts.
     pub build: BTreeMap<String, String>,
     /// Every option in effect.
     pub options: BTreeMap<String, String>,
@@ -76,42 +87,45 @@ pub struct About {
 
 /// An open database. Dropping it closes it.
 pub trait Store: Send + Sync {
-    /// One thread's access; made and used in that thread.
+    /// The access of one thread, created and used in that thread.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn session(&self) -> Result<Box<dyn Session + '_>, KvError>;
 
-    /// What the store says of itself.
+    /// Version, build and options.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn about(&self) -> Result<About, KvError>;
 
     /// The store's own statistics: counters since it was opened, and levels.
     fn statistics(&self) -> BTreeMap<String, u64>;
 
-    /// Whether writes of every session are to be durable when they complete, for stores that know this only of all together.
-    /// The others look at what [`Session::commit`] says.
+    /// Sets whether writes of all sessions survive a power failure once they complete, for stores with one setting per
+    /// database. Other stores use the argument of [`Session::commit`].
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn set_sync(&self, _sync: bool) -> Result<(), KvError> {
         Ok(())
     }
 
-    /// Whether durability can differ from session to session.
+    /// Whether durability can differ between sessions.
     fn has_sync_of_session(&self) -> bool {
         true
     }
 
-    /// Writes out what is only in memory.
+    /// The failures that an acknowledged write survives with or without `sync`, under the options in effect.
+    fn durability(&self, sync: bool) -> StoreDurability;
+
+    /// Writes data that is only in memory to the files.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn flush(&self) -> Result<(), KvError>;
 
-    /// Whether background work is going on or waiting.
+    /// Whether background work is running or pending.
     fn is_busy(&self) -> bool {
         false
     }
@@ -121,10 +135,10 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Closes the database and says whether that went well.
+    /// Closes the database and reports errors of closing.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn close(self: Box<Self>) -> Result<(), KvError> {
         Ok(())
     }
@@ -133,45 +147,48 @@ pub trait Store: Send + Sync {
 /// A record that a store lends: key and value.
 pub type Lent<'a> = (&'a [u8], &'a [u8]);
 
-/// One thread's access to a database.
+/// Access of one thread to a database.
 pub trait Session {
     /// The value of a key, lent until the session is used again.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError>;
 
-    /// Adds a record to what is written next.
+    /// Adds a record to the next write.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError>;
 
-    /// Adds the deletion of a record; one that is not there is not deleted, and that is no error.
+    /// Adds the deletion of a record to the next write; a missing record is no error.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn delete(&mut self, key: &[u8]) -> Result<(), KvError>;
 
-    /// Writes everything added since the last time, all or nothing.
+    /// Writes everything added since the last commit, atomically.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn commit(&mut self, sync: bool) -> Result<(), KvError>;
 
-    /// Places an iterator so that [`Session::next`] gives the first record at or beyond `key` in that direction; without a
-    /// key the very first.
+    /// Positions an iterator so that [`Session::next`] returns the first record at or after `key` in that direction, or the
+    /// first of all without a key.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError>;
 
     /// The iterator's next record, lent until the session is used again; `None` at the end.
     ///
     /// # Errors
-    /// Whatever the store says.
+    /// Those of the store.
     fn next(&mut self) -> Result<Option<Lent<'_>>, KvError>;
 
-    /// Gives back what was lent, and ends the iterator.
+    /// Declares that every key put from now on is larger than all keys in the database.
+    fn expect_ascending_keys(&mut self) {}
+
+    /// Returns lent values and closes the iterator.
     fn release(&mut self);
 }

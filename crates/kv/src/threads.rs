@@ -1,5 +1,6 @@
-//! Runs a workload's jobs on an open store, one thread each.
+//! Runs the jobs of a workload on an open store, one thread each.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use iosonde_harness::{
@@ -8,28 +9,31 @@ use iosonde_harness::{
 use iosonde_load::{Arrivals, Rng};
 use iosonde_metrics::device::DeviceWatch;
 use iosonde_protocol::{
-    Arrival, BackendInEffect, Event, JobResult, KvOperation, KvStream, KvWorkload, Operation, RunResult,
-    ScheduleResult, StoreCheck,
+    Arrival, BackendInEffect, Database, Event, JobResult, KvChoice, KvOperation, KvStream, KvWorkload, Operation, RunResult,
+    ScheduleResult, StoreCheck, StoreDurability,
 };
 
-use crate::Run;
+use crate::freshness::Freshness;
+use crate::sample::Sample;
+use crate::{Run, must_be_complete};
 use crate::choice::{Chooser, Inserts};
 use crate::error::{Code, KvError};
 use crate::job::{Common, Job, JobPlan, Tallies};
 use crate::store::Store;
 
-/// What the measurement leaves.
+/// Outcome of the measurement.
 pub(crate) struct Measured {
-    /// Without what is known of the store.
+    /// Without facts about the store.
     pub result: RunResult,
     pub checks: Vec<StoreCheck>,
     pub first_corrupted: Option<u64>,
 }
 
-/// Carries out ramp and measurement.
+/// Carries out ramp and measurement, on sampled keys of a user's database if there are any.
 pub(crate) fn run(
     run: &Run<'_>,
     store: &dyn Store,
+    sample: Option<&Sample>,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<Measured, KvError> {
@@ -44,13 +48,17 @@ pub(crate) fn run(
     })?;
     let planned_jobs = planned_jobs(&workload.streams);
     let inserters = planned_jobs.iter().filter(|planned| planned.inserter.is_some()).count();
-    let inserts = Inserts::new(workload.records.count, inserters);
+    let inserts = Inserts::new(sample.map_or(workload.records.count, Sample::count), inserters);
     let foreground = AtomicU32::new(foreground_jobs(&workload.streams));
+    let freshness = freshness(workload, run.seed);
     let common = Common {
         clock: run.clock,
         contents: &run.contents,
+        sample,
         inserts: &inserts,
         foreground: &foreground,
+        complete_below: if must_be_complete(workload) { workload.records.count } else { 0 },
+        freshness: freshness.as_ref(),
     };
     let shared = Shared::default();
     let workers = Workers {
@@ -145,38 +153,67 @@ fn planned_jobs(streams: &[KvStream]) -> Vec<PlannedJob> {
     planned_jobs
 }
 
+/// Whether the only job writes every record once, by key, into an empty database.
+fn is_ordered_load(workload: &KvWorkload) -> bool {
+    let [stream] = &workload.streams[..] else { return false };
+    workload.database == Database::Empty
+        && stream.jobs == 1
+        && stream.choice == KvChoice::Sequential
+        && workload.ramp.duration_ns == 0
+        && stream.operations.iter().all(|share| share.operation == KvOperation::Update)
+        && stream
+            .limit_operations
+            .is_some_and(|limit| limit <= workload.records.count)
+}
+
+/// Generations of the run, if any stream checks that values are fresh.
+fn freshness(workload: &KvWorkload, seed: u64) -> Option<Freshness> {
+    let is_checked = workload.streams.iter().any(|stream| stream.freshness);
+    is_checked.then(|| Freshness::new(workload.records.count, Rng::new(seed, &[0xf4e5]).next_u64()))
+}
+
 fn foreground_jobs(streams: &[KvStream]) -> u32 {
     let foreground = streams.iter().filter(|stream| !stream.background);
     foreground.map(|stream| stream.jobs).sum()
 }
 
-/// Tells a store that knows durability only as a whole; streams that write must then agree.
+/// Sets the durability of stores with one setting for all sessions; streams that write must then agree.
 fn set_sync(streams: &[KvStream], store: &dyn Store) -> Result<(), KvError> {
-    let writes = |stream: &&KvStream| {
-        let mut operations = stream.operations.iter().map(|share| share.operation);
-        operations.any(|operation| !matches!(operation, KvOperation::Read | KvOperation::Scan | KvOperation::Iterate))
-    };
-    let wishes: std::collections::BTreeSet<bool> = streams.iter().filter(writes).map(|stream| stream.sync).collect();
-    if wishes.len() > 1 && !store.has_sync_of_session() {
+    let settings = sync_settings(streams);
+    if settings.len() > 1 && !store.has_sync_of_session() {
         return Err(KvError::unsupported(
-            "this store is durable for all writers or for none, and streams differ in `sync`",
+            "this store has one durability for all writers, and streams differ in `sync`",
             "give all streams that write the same `sync`",
         )
         .at("`streams`"));
     }
-    match wishes.first() {
+    match settings.first() {
         Some(sync) => store.set_sync(*sync),
         None => Ok(()),
     }
 }
 
+/// The values of `sync` of all streams that write.
+fn sync_settings(streams: &[KvStream]) -> BTreeSet<bool> {
+    let writes = |stream: &&KvStream| {
+        let mut operations = stream.operations.iter().map(|share| share.operation);
+        operations.any(|operation| !matches!(operation, KvOperation::Read | KvOperation::Scan | KvOperation::Iterate))
+    };
+    streams.iter().filter(writes).map(|stream| stream.sync).collect()
+}
+
+/// What acknowledged writes of all streams survive; `None` if no stream writes.
+pub(crate) fn durability(streams: &[KvStream], store: &dyn Store) -> Option<StoreDurability> {
+    sync_settings(streams).into_iter().map(|sync| store.durability(sync)).min()
+}
+
 /// The CPUs that jobs are pinned to, each once.
 fn pinned_cpus(streams: &[KvStream]) -> Vec<u32> {
-    let cpus: std::collections::BTreeSet<u32> = streams.iter().flat_map(|stream| stream.cpus.clone()).collect();
+    let cpus: BTreeSet<u32> = streams.iter().flat_map(|stream| stream.cpus.clone()).collect();
     cpus.into_iter().collect()
 }
 
-/// What a job leaves.
+/// Outcome of a job.
 struct FinishedJob {
     phases: JobTotals,
     schedule: Option<ScheduleResult>,
@@ -184,10 +221,10 @@ struct FinishedJob {
     first_corrupted: Option<u64>,
 }
 
-/// What a job's thread returns; nothing if it did not start because another could not, which then tells why.
+/// Returned by a job's thread; `None` if it did not start because another job failed to.
 type Returned = Result<Option<FinishedJob>, KvError>;
 
-/// What all jobs have in common.
+/// State that all jobs share.
 #[derive(Clone, Copy)]
 struct Workers<'a> {
     run: &'a Run<'a>,
@@ -215,7 +252,12 @@ impl<'a> Workers<'a> {
 
     fn work(self, planned: PlannedJob, stream: &'a KvStream, gate: &Gate, recorder: Recorder) -> Returned {
         let session = match self.store.session() {
-            Ok(session) => session,
+            Ok(mut session) => {
+                if is_ordered_load(self.run.workload) {
+                    session.expect_ascending_keys();
+                }
+                session
+            }
             Err(error) => {
                 gate.cancel();
                 return Err(error);
@@ -245,7 +287,7 @@ impl<'a> Workers<'a> {
         let (number, job, seed) = (planned.stream as u64, planned.job, self.run.seed);
         JobPlan {
             stream,
-            chooser: Chooser::new(stream, number, job, self.run.workload.records.count, seed),
+            chooser: Chooser::new(stream, number, job, self.common.inserts.first(), seed),
             schedule: Arrivals::new(&stream.arrival, stream.jobs, job, 0, seed, number),
             inserter: planned.inserter,
             generations: Rng::new(seed, &[0x6e6, number, u64::from(job)]),
@@ -324,12 +366,14 @@ fn checks(streams: &[KvStream], planned_jobs: &[PlannedJob], finished_jobs: &[Fi
                 values: 0,
                 missing: 0,
                 corrupted: 0,
+                stale: 0,
             };
             for (_, job) in jobs {
                 let tally = job.tallies[operation as usize];
                 check.values += tally.values;
                 check.missing += tally.missing;
                 check.corrupted += tally.corrupted;
+                check.stale += tally.stale;
             }
             if check.values + check.missing > 0 {
                 checks.push(check);

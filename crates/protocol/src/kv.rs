@@ -13,23 +13,23 @@ use crate::{Arrival, Coverage, Operation, PageCache, Ramp};
 pub struct KvWorkload {
     /// The store and its options.
     pub store: Store,
-    /// Where the database lies.
+    /// Location of the database.
     pub target: StoreTarget,
     /// The records.
     pub records: Records,
-    /// What the database holds before anything is measured.
+    /// Contents of the database before the measurement.
     pub database: Database,
-    /// What happens between that and the first measured operation.
+    /// Steps between loading and the measurement.
     pub transition: Transition,
     /// The loads; each has its own threads.
     pub streams: Vec<KvStream>,
-    /// The ramp before the measurement: load is applied but reported as phase `warmup`.
+    /// The ramp before the measurement: load is applied but reported as phase `ramp`.
     pub ramp: Ramp,
-    /// Length of the measurement at most, in nanoseconds; absent means until every stream reaches its own limit.
+    /// Maximum length of the measurement, in nanoseconds; absent: until every stream reaches its own limit.
     pub duration_ns: Option<u64>,
     /// Length of an interval, in nanoseconds, at least 100 ms.
     pub interval_ns: u64,
-    /// After the measurement, wait until the store has done its background work (flushes, compactions).
+    /// After the measurement, wait until background work (flushes, compactions) is done.
     pub settle_at_end: bool,
 }
 
@@ -39,7 +39,8 @@ pub struct KvWorkload {
 pub struct Store {
     /// Which store.
     pub kind: StoreKind,
-    /// For `rocksdb`: path or name of the shared library to load; absent means the newest that the system has.
+    /// Path or name of the shared library to load. For `rocksdb` absent means the newest installed; for `lmdb` absent
+    /// means the LMDB that is compiled in, and `system` the installed `liblmdb.so.0`.
     #[serde(default)]
     pub library: Option<String>,
     /// Options by the store's own names, with a boolean, a number or a text each.
@@ -59,7 +60,7 @@ pub enum StoreKind {
     Redb,
     /// fjall: a log-structured merge tree in Rust.
     Fjall,
-    /// Answers at once and keeps nothing: what the harness itself costs.
+    /// Returns immediately and stores nothing: the cost of the harness.
     Null,
 }
 
@@ -76,15 +77,15 @@ impl StoreKind {
     }
 }
 
-/// Where the database lies.
+/// Location of the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum StoreTarget {
-    /// A directory that exists: empty, or with a database that an engine made there.
+    /// An existing directory: empty, or with a database that an engine created.
     Directory {
         /// Path of the directory.
         path: String,
-        /// Another directory for the write-ahead log, where the store can have one apart.
+        /// Another directory for the write-ahead log, if the store supports one.
         #[serde(default)]
         log_path: Option<String>,
     },
@@ -94,30 +95,37 @@ pub enum StoreTarget {
         path: String,
         /// Bytes of the device that may be used.
         size_bytes: u64,
-        /// Whether whoever starts the engine holds the claim (`O_EXCL`) on a descriptor that the engine inherits; else
-        /// it claims the device itself.
+        /// Whether the parent process holds the claim (`O_EXCL`) on a descriptor that the engine inherits; otherwise
+        /// the engine claims the device.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_claimed: bool,
     },
-    /// Nothing real: for the `null` store.
+    /// A database of the user's, opened read-only; nothing in its directory is written. Only `rocksdb`.
+    ///
+    /// Keys are sampled from it: `records.count` at most, each as likely. Values are not verified.
+    ReadOnly {
+        /// Path of the database's directory.
+        path: String,
+    },
+    /// No storage: for the `null` store.
     Virtual,
 }
 
-/// The records of a database: numbered from 0, everything in them follows from number, generation and seed.
+/// The records of a database, numbered from 0. Number, generation and seed determine their contents.
 ///
-/// A key begins with 8 bytes that follow from its record's number (`key_order`), and is filled up with `0`. A value, or each
-/// of its fields, begins with 16 bytes that name generation, seed and record, and goes on with bytes that follow from those,
-/// so that whatever is read can be compared byte by byte.
+/// A key starts with 8 bytes that the record's number determines (`key_order`), and is padded with `0`. A value, or each of
+/// its fields, starts with 16 bytes that identify generation, seed and record; the remaining bytes are derived from them, so
+/// every value can be verified byte by byte.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Records {
     /// Number of records.
     pub count: u64,
-    /// Sizes of the keys, at least 8 bytes; they follow from the record's number.
+    /// Sizes of the keys, at least 8 bytes, determined by the record's number.
     pub key_bytes: KvSize,
-    /// Sizes of the values, at least 16 bytes; they follow from the record's number and generation.
+    /// Sizes of the values, at least 16 bytes, determined by the record's number and generation.
     pub value_bytes: KvSize,
-    /// The fraction to which values can be compressed: 1 for not at all, 0.5 to half (db_bench `compression_ratio`).
+    /// Compressed size of values over their size: 1 is incompressible (db_bench `compression_ratio`).
     pub value_compression_ratio: f64,
     /// How keys sort.
     #[serde(default)]
@@ -125,7 +133,7 @@ pub struct Records {
     /// Fields of a value, all of the same size; with more than one, values have a fixed size that is a multiple of it.
     #[serde(default = "one_field")]
     pub fields: u32,
-    /// Seed of the contents, apart from the run's: runs that share a database share it.
+    /// Seed of the contents, separate from the run's seed: runs that share a database share it.
     pub seed: u64,
 }
 
@@ -144,30 +152,30 @@ pub enum KeyOrder {
     Hashed,
 }
 
-/// How large keys or values are.
+/// Size of keys or values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum KvSize {
-    /// All alike.
+    /// The same for all.
     Fixed {
         /// Size in bytes.
         bytes: u64,
     },
-    /// Every size from `min_bytes` to `max_bytes` alike.
+    /// Uniformly distributed between `min_bytes` and `max_bytes`.
     Uniform {
         /// Smallest size in bytes.
         min_bytes: u64,
         /// Largest size in bytes.
         max_bytes: u64,
     },
-    /// Some sizes, each with its weight.
+    /// Several sizes with weights.
     Weighted {
         /// The sizes.
         sizes: Vec<WeightedSize>,
     },
 }
 
-/// A size and how often it is chosen.
+/// A size and its weight.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WeightedSize {
@@ -177,29 +185,35 @@ pub struct WeightedSize {
     pub weight: f64,
 }
 
-/// What the database holds before anything is measured.
+/// Contents of the database before the measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Database {
-    /// Nothing: a database that an engine made there before is removed.
+    /// No records: an existing database of an engine is removed.
     Empty,
-    /// Every record. A complete database of the same records, store and options is kept, unless `reload`; any other
-    /// that an engine made there is removed, and loading is phase `layout`.
+    /// Every record. A complete database of the same records, store and options is kept, unless `reload` or `restore`;
+    /// any other database of an engine is removed, and loading is phase `layout`.
     Loaded {
-        /// Load again even if a complete database is there.
+        /// Load again even if the database is complete.
         reload: bool,
-        /// In which order.
+        /// Order of keys while loading.
         order: LoadOrder,
         /// Records in one transaction or write batch.
         batch: u32,
         /// Whether each batch is durable before the next begins.
         sync: bool,
+        /// Keep a checkpoint of the loaded database beside it, from which later runs restore it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        checkpoint: bool,
+        /// An earlier run wrote to the database: restore it from its checkpoint, or load again if there is none.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        restore: bool,
     },
-    /// Whatever is there, which may be less than all records.
+    /// The existing contents, which may be fewer than all records.
     Existing,
 }
 
-/// In which order records are loaded.
+/// Order of keys while loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadOrder {
@@ -209,15 +223,15 @@ pub enum LoadOrder {
     Random,
 }
 
-/// What happens between the state that was asked for and the first measured operation: phase `precondition`.
+/// Steps between loading and the first measured operation: phase `precondition`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Transition {
-    /// Wait until the store has done its background work (flushes, compactions).
+    /// Wait until background work (flushes, compactions) is done.
     pub settle: bool,
-    /// Close the store and open it again, so that its own caches are empty.
+    /// Close and reopen the store, so that its own caches are empty.
     pub reopen: bool,
-    /// `drop` and `warm` close the store, since pages that it has mapped cannot be dropped.
+    /// `drop` and `warm` close the store, because mapped pages cannot be dropped.
     pub page_cache: PageCache,
 }
 
@@ -229,26 +243,29 @@ pub struct KvStream {
     pub name: String,
     /// Number of threads.
     pub jobs: u32,
-    /// What is done, with weights.
+    /// Operations with weights.
     pub operations: Vec<KvShare>,
-    /// Which records are chosen.
+    /// Choice of records.
     pub choice: KvChoice,
     /// Direction of `scan` and `iterate`.
     pub direction: Direction,
     /// Fewest records of a scan.
     pub scan_records_min: u32,
-    /// Most records of a scan; each number between is as likely.
+    /// Most records of a scan; uniformly distributed.
     pub scan_records_max: u32,
-    /// Records in one transaction or write batch; above 1 only where all operations are `update`, `insert` or `delete`, and
-    /// in closed loop.
+    /// Records in one transaction or write batch; above 1 only with `update`, `insert` and `delete`, in closed loop.
     pub batch: u32,
-    /// Whether each write is durable when it completes.
+    /// Whether each write survives a power failure once it is acknowledged. Without it, an acknowledged write survives a
+    /// crash of the process but not of the machine; options of a store may weaken both (`StoreResult::durability`).
     pub sync: bool,
+    /// Check that values read are at least as new as the last write acknowledged before the read began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub freshness: bool,
     /// When operations start.
     pub arrival: Arrival,
-    /// Closed loop: records per second at most, of all jobs of the stream together. What was missed is not made up for.
+    /// Closed loop: maximum records per second of all jobs of the stream; missed operations are not caught up.
     pub rate_limit: Option<f64>,
-    /// The stream ends as soon as all streams that are not in the background have ended.
+    /// The stream ends when all foreground streams have ended.
     pub background: bool,
     /// The stream ends once it has issued this many bytes in the measurement, split evenly over its jobs.
     pub limit_bytes: Option<u64>,
@@ -259,41 +276,41 @@ pub struct KvStream {
     pub cpus: Vec<u32>,
 }
 
-/// An operation and how often it is chosen.
+/// An operation and its weight.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KvShare {
-    /// What is done.
+    /// The operation.
     pub operation: KvOperation,
     /// Weight among the operations, above 0.
     pub weight: f64,
 }
 
-/// What a stream does with a record.
+/// An operation on a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KvOperation {
-    /// Get the value of the chosen record; told as `read`.
+    /// Get the value of the chosen record; reported as `read`.
     Read,
-    /// Put a new value of the chosen record, whether it exists or not; told as `write`.
+    /// Put a new value of the chosen record, whether it exists or not; reported as `write`.
     Update,
-    /// Get the chosen record, replace one of its fields, chosen at random, and put it; told as `write`.
+    /// Get the chosen record, replace one of its fields, chosen at random, and put it; reported as `write`.
     UpdateField,
-    /// Put a record that does not exist yet: numbers from `records.count` on; told as `write`.
+    /// Put a record that does not exist yet: numbers from `records.count` on; reported as `write`.
     Insert,
-    /// Delete the chosen record; told as `delete`.
+    /// Delete the chosen record; reported as `delete`.
     Delete,
-    /// Seek to the chosen record and read some from there on; told as `scan`.
+    /// Seek to the chosen record and read a range from there; reported as `scan`.
     Scan,
-    /// Read the next record of an iterator over the whole database, beginning anew at its end; told as `read`.
+    /// Read the next record of an iterator over the whole database, restarting at its end; reported as `read`.
     Iterate,
-    /// Get the chosen record, then put a new value of it, or of one of its fields; told as `read_modify_write`.
+    /// Get the chosen record, then put a new value of it, or of one of its fields; reported as `read_modify_write`.
     ReadModifyWrite,
 }
 
 impl KvOperation {
-    /// What events call it.
-    pub fn told_as(self) -> Operation {
+    /// The operation under which events report it.
+    pub fn reported_as(self) -> Operation {
         match self {
             KvOperation::Read | KvOperation::Iterate => Operation::Read,
             KvOperation::Update | KvOperation::UpdateField | KvOperation::Insert => Operation::Write,
@@ -304,26 +321,26 @@ impl KvOperation {
     }
 }
 
-/// Which records are chosen.
+/// Choice of records.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum KvChoice {
-    /// By key; each job has its own part of the records, and begins anew at its end.
+    /// By key; each job has its own part of the records and restarts at its end.
     Sequential,
     /// At random.
     Random {
-        /// With replacement, or each record once before any comes again, dealt out to the jobs.
+        /// With replacement, or each record once before any is repeated, divided among the jobs.
         coverage: Coverage,
-        /// How often each record is chosen; only with replacement.
+        /// Probability of each record; only with replacement.
         distribution: KvDistribution,
     },
 }
 
-/// How often each record is chosen.
+/// Probability of each record.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum KvDistribution {
-    /// All alike, those inserted during the run included.
+    /// Uniform, including records inserted during the run.
     Uniform,
     /// Rank `r` with weight `r^-theta` among the first `records.count`; ranks are scattered over the keys.
     Zipfian {
@@ -355,52 +372,88 @@ pub enum Direction {
     Reverse,
 }
 
-/// What a run on a store leaves besides its operations.
+/// Which failures an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreDurability {
+    /// None: a crash of the process loses acknowledged writes.
+    Nothing,
+    /// A crash of the process, but not a power failure.
+    ProcessCrash,
+    /// A power failure.
+    PowerLoss,
+}
+
+/// Facts about a store after a run, besides its operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreResult {
     /// Which store.
     pub kind: StoreKind,
-    /// Its version, from itself.
+    /// Its version, as it reports it.
     pub version: String,
-    /// How it was built, as far as that can be read: library file, assertions, compression libraries.
+    /// How it was built, as far as known: library file, assertions, compression libraries, on-disk format.
     pub build: BTreeMap<String, String>,
     /// Every option in effect, by the store's own names.
     pub options: BTreeMap<String, String>,
+    /// What acknowledged writes of the measurement survive, the weakest of all streams; absent if none of them writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<StoreDurability>,
     /// Whether a complete database was found and kept.
     pub kept: bool,
+    /// Bytes of the database files that were copied to restore it from its checkpoint; absent if it was not restored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_copied_bytes: Option<u64>,
+    /// Bytes of the database files that were restored as reflinks or hard links, without copying.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_linked_bytes: Option<u64>,
     /// Bytes allocated to the database after it was closed (`st_blocks`; on a device the pages in use), its log included.
     pub database_bytes: u64,
-    /// Bytes of keys and values of all records, once each, as `records` describes them.
+    /// Bytes of keys and values of all records, as `records` describes them.
     pub record_bytes: u64,
-    /// Bytes of the database in the page cache when the measurement began, where the kernel tells (`cachestat(2)`).
+    /// Bytes of the database in the page cache at the start of the measurement, if the kernel supports `cachestat(2)`.
     pub cached_bytes_at_begin: Option<u64>,
-    /// The same when it ended.
+    /// The same at its end.
     pub cached_bytes_at_end: Option<u64>,
-    /// Time that settling before the measurement took, in nanoseconds.
+    /// Duration of settling before the measurement, in nanoseconds.
     pub settle_ns: u64,
-    /// Time that settling after the measurement took, in nanoseconds.
+    /// Duration of settling after the measurement, in nanoseconds.
     pub settle_at_end_ns: u64,
-    /// Time that closing took, in nanoseconds.
+    /// Duration of closing, in nanoseconds.
     pub close_ns: u64,
-    /// What came of the values read, for each stream and operation, ramp and measurement together.
+    /// Bytes that were written to the page cache but deleted or truncated before writeback, by this process up to now
+    /// (`cancelled_write_bytes` of proc(5)); absent where the kernel does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_write_bytes: Option<u64>,
+    /// The same of the measurement alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_cancelled_write_bytes: Option<u64>,
+    /// Verification of values read, for each stream and operation, ramp and measurement together.
     pub checks: Vec<StoreCheck>,
-    /// The store's own statistics when the measurement began; intervals hold them over time.
+    /// The store's own statistics at the start of the measurement; intervals have them over time.
     pub statistics_at_begin: BTreeMap<String, u64>,
-    /// The same when all was done, before closing.
+    /// The same at the end, before closing.
     pub statistics_at_end: BTreeMap<String, u64>,
 }
 
-/// What came of the values that a stream's operation read.
+/// Verification of the values that one operation of a stream read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreCheck {
     /// Name of the stream.
     pub stream: String,
     /// Which operation.
     pub operation: Operation,
-    /// Values compared with what their key demands.
+    /// Values compared with the expected ones.
     pub values: u64,
-    /// Records that were asked for and not found.
+    /// Records that were not found: by key, or skipped by a scan or iterator over a complete database.
     pub missing: u64,
-    /// Values that are not what their key demands.
+    /// Values that differ from the expected ones, and records out of order.
     pub corrupted: u64,
+    /// Values older than the last write acknowledged before the read began; only with `freshness`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stale: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

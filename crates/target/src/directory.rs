@@ -121,7 +121,15 @@ impl Directory {
     /// # Errors
     /// As [`Directory::open`].
     pub fn check_contents(&self) -> io::Result<()> {
-        check_below(&self.held_path(), &self.path)
+        check_below(&self.held_path(), &self.path, None)
+    }
+
+    /// The same, but a file may have a second name: the one at the same place below `copy`, a copy by hard links.
+    ///
+    /// # Errors
+    /// As [`Directory::open`].
+    pub fn check_contents_beside(&self, copy: &Path) -> io::Result<()> {
+        check_below(&self.held_path(), &self.path, Some(copy))
     }
 }
 
@@ -130,7 +138,7 @@ pub fn held_path(file: &File) -> PathBuf {
     Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())
 }
 
-fn check_below(directory: &Path, shown: &Path) -> io::Result<()> {
+fn check_below(directory: &Path, shown: &Path, copy: Option<&Path>) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let (path, shown) = (entry.path(), shown.join(entry.file_name()));
@@ -139,18 +147,27 @@ fn check_below(directory: &Path, shown: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
+        let copy = copy.map(|copy| copy.join(entry.file_name()));
         let kind = metadata.file_type();
         if kind.is_symlink() {
             return Err(WrongTarget::SymbolicLink { path: shown }.into());
         } else if kind.is_dir() {
-            check_below(&path, &shown)?;
+            check_below(&path, &shown, copy.as_deref())?;
         } else if kind.is_file() {
-            check_names(&shown, &metadata)?;
+            if !copy.is_some_and(|copy| is_second_name(&copy, &metadata)) {
+                check_names(&shown, &metadata)?;
+            }
         } else {
             return Err(WrongTarget::SpecialFile { path: shown }.into());
         }
     }
     Ok(())
+}
+
+/// Whether a file has exactly two names, of which this path is one.
+fn is_second_name(path: &Path, metadata: &Metadata) -> bool {
+    let same = |found: Metadata| (found.dev(), found.ino()) == (metadata.dev(), metadata.ino());
+    metadata.nlink() == 2 && std::fs::symlink_metadata(path).is_ok_and(same)
 }
 
 /// `openat(2)` without following a link in the last step; `shown` is the whole path, for messages.

@@ -58,6 +58,8 @@ class Design:
     verdicts: Verdicts = field(default_factory=dict)
     unusable: Sequence[str] = UNUSABLE
     """Verdicts that exclude a case."""
+    incomparable: Mapping[str, str] = field(default_factory=dict)
+    """Cases to exclude, with the reason."""
     drift: Mapping[str, float] = field(default_factory=dict)
     """Change of the control case through each session, as a share; pairs cancel it."""
 
@@ -135,6 +137,7 @@ def cells_of(
         baseline, contender = _complete_pairs(baseline, contender)
     ours, theirs = (_without_service_time(sessions_by_cell(runs, metrics)) for runs in (baseline, contender))
     unusable = {**_unusable(baseline, design, "baseline"), **_unusable(contender, design, "contender")}
+    unusable |= design.incomparable
     shared = [keys for keys in ours if keys in theirs]
     if design.paired:
         shared = [keys for keys in shared if len(ours[keys][0]) == len(theirs[keys][0])]

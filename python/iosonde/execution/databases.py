@@ -1,8 +1,9 @@
-"""The state of databases between runs: log-structured stores start each run from a freshly loaded database.
+"""The state of databases between runs: log-structured stores start each run from the state after loading.
 
 Overwrites leave such a store with levels that are compacted long after the run, so the next run on the same database
-would measure what an earlier one left, in shuffled order. Databases whose last run wrote are loaded again, unless the
-case sets `carry_over`; then the record gets a warning.
+would measure what an earlier one left, in shuffled order. A database whose last run wrote is restored: from the
+checkpoint that the engine made of it before its first writes, or by loading it again where there is none. With
+`carry_over` it is not, and the record gets a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Databases:
         self._seen: set[str] = set()
 
     def prepare(self, run: Run, case: Case) -> tuple[JsonObject, str]:
-        """The spec of a run, with a reload where it needs one; and the run whose state it carries over, if any."""
+        """The spec of a run, which restores the database if needed; and the run whose state it carries over, if any."""
         workload = run.spec["workload"]
         path = _path(workload)
         if path is None:
@@ -38,7 +39,7 @@ class Databases:
             return run.spec, ""
         if case.parameters.get("carry_over"):
             return run.spec, writer
-        return {**run.spec, "workload": {**workload, "database": {**database, "reload": True}}}, ""
+        return {**run.spec, "workload": {**workload, "database": {**database, "restore": True}}}, ""
 
     def ended(self, run: Run) -> None:
         """Note whether the run has loaded its database, and whether it wrote to it."""
@@ -49,7 +50,7 @@ class Databases:
         if workload["database"]["kind"] == "empty":  # The run was the load.
             self._written_by.pop(path, None)
             return
-        if workload["database"].get("reload"):
+        if workload["database"].get("reload") or workload["database"].get("restore"):
             self._written_by.pop(path, None)
         if any(each["operation"] in WRITES for stream in workload["streams"] for each in stream["operations"]):
             self._written_by[path] = run.run_id

@@ -14,6 +14,7 @@ from iosonde.findings import (
     device_state,
     disturbance,
     doubling,
+    durability,
     flatness,
     idle_recovery,
     lasting_drop,
@@ -229,6 +230,8 @@ def _answer(question: Question) -> Iterator[Finding]:
     """Answer a question, or return that there are too few samples for it."""
     if question.cells().is_empty():
         return _without_samples(question)
+    if question.analysis.kind in _COMPARING and (found := durability.difference(question)):
+        return iter((found,))
     return _QUESTIONS[question.analysis.kind](question)
 
 

@@ -21,6 +21,11 @@ ONE_CPU = 100
 MARGIN = 1.1
 STALLED = 0.01
 """Share of a run with stalled writes that is worth a finding."""
+RECEIVED = 0.9
+"""Share of written bytes below which it needs an explanation that the device received so few."""
+CANCELLED = 0.05
+"""Share of deleted bytes that is worth a finding."""
+UNEXPLAINED = 0.1
 CACHED = 0.5
 """Share of a database in memory from which on reads measure memory more than the device."""
 
@@ -80,6 +85,35 @@ class BackgroundWork(Finding):
         return (
             f"{wording.range_text(f'{low:.0f}', f'{high:.0f}')} % in {wording.counted(self.cases, 'case')}; "
             f"one thread uses at most {ONE_CPU} %"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CancelledWrites(Finding):
+    """A load of which the device received fewer bytes than the store wrote to its files."""
+
+    kind: ClassVar[str] = "cancelled writes"
+    topic: ClassVar[Topic] = "stores"
+    store: str
+    share: float
+    """Of the bytes written to files those that were deleted before writeback."""
+    received: float
+    """Bytes that the device wrote over bytes written to files."""
+    case_id: str
+    repeats: int
+
+    def _sentence(self) -> str:
+        return (
+            f"{wording.store_name(self.store)} deleted {wording.percent_text(self.share)} of the bytes written to "
+            f"files before they were written back, so the device received {wording.percent_text(self.received)} of them"
+        )
+
+    def _evidence(self) -> str:
+        rest = 1 - self.share - self.received
+        unexplained = f"; {wording.percent_text(rest)} unexplained" if rest > UNEXPLAINED else ""
+        return (
+            f"`{self.case_id}`, {wording.counted(self.repeats, 'run')}: `cancelled_write_bytes` of the kernel, such as "
+            f"logs that a flush made obsolete; no saving of the file system{unexplained}"
         )
 
 
@@ -184,6 +218,7 @@ def find(
     for _, group in loads.group_by("store", maintain_order=True):
         yield _load(group.sort("ops_per_sec", descending=True, maintain_order=True).row(0, named=True), support)
     yield from _background(loads)
+    yield from _cancelled(loads)
     if outcomes is not None:
         yield from _stalls(outcomes)
         yield from _values(outcomes)
@@ -233,6 +268,25 @@ def _background(loads: pl.DataFrame) -> Iterator[Finding]:
             store=str(store),
             cpu_percent=(low, high),
             cases=len(group),
+            strength="moderate",
+            case_ids=cases_of(group),
+        )
+
+
+def _cancelled(loads: pl.DataFrame) -> Iterator[Finding]:
+    """Return the load of each store with the largest share of bytes that were deleted before writeback."""
+    received, percent = pl.col("file_system_write_amplification"), pl.col("cancelled_write_percent")
+    if not {"file_system_write_amplification", "cancelled_write_percent"} <= set(loads.columns):
+        return
+    found = loads.filter(received < RECEIVED, percent >= 100 * CANCELLED).sort(percent, descending=True)
+    for _, group in found.group_by("store", maintain_order=True):
+        row = group.row(0, named=True)
+        yield CancelledWrites(
+            store=row["store"],
+            share=row["cancelled_write_percent"] / 100,
+            received=row["file_system_write_amplification"],
+            case_id=row["case_id"],
+            repeats=len(row["rates"]),
             strength="moderate",
             case_ids=cases_of(group),
         )

@@ -26,6 +26,7 @@ FACTS = (
         "values_missing",
         "values_corrupted",
         "cached_bytes_at_start",
+        "cancelled_write_bytes",
         "stalled_ns",
     ),
 )
@@ -133,6 +134,13 @@ LIST = (
         expression=over(
             pl.when(pl.col("write_bytes") > 0).then(own("device_write_bytes", "foreign_write_share")), _HANDED_OVER
         ),
+    ),
+    _metric(
+        "cancelled_write_percent",
+        "Deleted before writeback, %",
+        "100 x bytes deleted or truncated before writeback / (512 x file-system outputs)",
+        better="neither",
+        expression=over(100 * pl.col("cancelled_write_bytes"), _HANDED_OVER),
     ),
     _metric(
         "stalled_seconds",

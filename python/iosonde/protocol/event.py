@@ -238,8 +238,12 @@ class StoreCheck(TypedDict):
     corrupted: int
     missing: int
     operation: Operation
+    stale: NotRequired[int]
     stream: str
     values: int
+
+
+StoreDurability: TypeAlias = Literal["nothing", "process_crash", "power_loss"]
 
 
 StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "redb", "fjall", "null"]
@@ -249,13 +253,18 @@ class StoreResult(TypedDict):
     build: dict[str, str]
     cached_bytes_at_begin: NotRequired[int | None]
     cached_bytes_at_end: NotRequired[int | None]
+    cancelled_write_bytes: NotRequired[int | None]
     checks: list[StoreCheck]
     close_ns: int
     database_bytes: int
+    durability: NotRequired[StoreDurability | None]
     kept: bool
     kind: StoreKind
+    measured_cancelled_write_bytes: NotRequired[int | None]
     options: dict[str, str]
     record_bytes: int
+    restored_copied_bytes: NotRequired[int | None]
+    restored_linked_bytes: NotRequired[int | None]
     settle_at_end_ns: int
     settle_ns: int
     statistics_at_begin: dict[str, int]

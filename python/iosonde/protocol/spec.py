@@ -333,11 +333,16 @@ class DeviceStoreTarget(TypedDict):
     size_bytes: int
 
 
+class ReadOnlyStoreTarget(TypedDict):
+    kind: Literal["read_only"]
+    path: str
+
+
 class VirtualStoreTarget(TypedDict):
     kind: Literal["virtual"]
 
 
-StoreTarget: TypeAlias = DirectoryStoreTarget | DeviceStoreTarget | VirtualStoreTarget
+StoreTarget: TypeAlias = DirectoryStoreTarget | DeviceStoreTarget | ReadOnlyStoreTarget | VirtualStoreTarget
 
 
 class FileTarget(TypedDict):
@@ -476,9 +481,11 @@ class CommitMeasurement(TypedDict):
 
 class LoadedDatabase(TypedDict):
     batch: int
+    checkpoint: NotRequired[bool]
     kind: Literal["loaded"]
     order: LoadOrder
     reload: bool
+    restore: NotRequired[bool]
     sync: bool
 
 
@@ -518,6 +525,7 @@ class KvStream(TypedDict):
     choice: KvChoice
     cpus: NotRequired[list[int]]
     direction: Direction
+    freshness: NotRequired[bool]
     jobs: int
     limit_bytes: NotRequired[int | None]
     limit_operations: NotRequired[int | None]

@@ -355,6 +355,19 @@ RUNS = Table(
         ),
         Column("workload", TEXT, "`block`, `kv`, `tpcc` or `commit`", lambda run: run.store["workload"]),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
+        Column("store_kind", TEXT, "Store: `lmdb`, `rocksdb`, `redb`, `fjall`", lambda run: run.store["store_kind"]),
+        Column(
+            "store_durability",
+            TEXT,
+            "What acknowledged writes survive: `nothing`, `process_crash` or `power_loss`; null of runs without writes",
+            lambda run: run.store["store_durability"],
+        ),
+        Column(
+            "cancelled_write_bytes",
+            U64,
+            "Bytes written to the page cache but deleted before writeback, in the span of the run's account",
+            lambda run: run.store["cancelled_write_bytes"],
+        ),
         Column(
             "started_empty",
             FLAG,
@@ -417,6 +430,12 @@ RUNS = Table(
             lambda run: run.store["values_corrupted"],
         ),
         Column(
+            "values_stale",
+            U64,
+            "Values older than the last write acknowledged before the read, where `freshness` is checked",
+            lambda run: run.store["values_stale"],
+        ),
+        Column(
             "memory_limit_bytes",
             U64,
             "Memory limit of the engine's control group, bytes; null without one",
@@ -431,7 +450,7 @@ RUNS = Table(
         Column(
             "memory_at_limit",
             U64,
-            "Number of allocations that hit the limit and had to reclaim memory",
+            "Number of times that memory was reclaimed at the limit",
             lambda run: run.store["memory_at_limit"],
         ),
         Column(

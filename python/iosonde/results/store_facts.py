@@ -26,6 +26,9 @@ def of(record: Record) -> dict[str, Any]:
     return {
         "workload": workload["kind"],
         "store_version": store.get("version"),
+        "store_kind": store.get("kind"),
+        "store_durability": store.get("durability"),
+        "cancelled_write_bytes": _cancelled(store, workload),
         "started_empty": workload.get("database", {}).get("kind") == "empty" if workload["kind"] == "kv" else None,
         "database_kept": store.get("kept"),
         "database_bytes": store.get("database_bytes"),
@@ -42,6 +45,7 @@ def of(record: Record) -> dict[str, Any]:
         "values_checked": sum(check["values"] for check in checks) if store else None,
         "values_missing": sum(check["missing"] for check in checks) if store else None,
         "values_corrupted": sum(check["corrupted"] for check in checks) if store else None,
+        "values_stale": sum(check.get("stale", 0) for check in checks) if store else None,
         "memory_limit_bytes": memory.get("limit_bytes"),
         "memory_peak_bytes": memory.get("peak_bytes"),
         "memory_at_limit": memory.get("at_limit"),
@@ -49,6 +53,13 @@ def of(record: Record) -> dict[str, Any]:
         "run_device_read_bytes": sum(each["read_bytes"] for each in totals) if totals else None,
         "run_device_write_bytes": sum(each["write_bytes"] for each in totals) if totals else None,
     }
+
+
+def _cancelled(store: Json, workload: Json) -> int | None:
+    """Return the bytes that were deleted before they reached a device, in the span of the run's account."""
+    whole = workload.get("database", {}).get("kind") == "empty"
+    found: int | None = store.get("cancelled_write_bytes" if whole else "measured_cancelled_write_bytes")
+    return found
 
 
 def _writes(stream: Json) -> bool:

@@ -84,6 +84,8 @@ class Admission:
         if kind == "virtual":
             is_real = (workload.get("backend") or {}).get("kind") in ("sync", "uring")
             return {} if is_real else {"kind": "virtual", **({"size_bytes": size} if "size_bytes" in named else {})}
+        if kind == "read_only":
+            return {"kind": kind, "path": str(case.parameters.get("user_database"))}
         target = self._place(case)
         if target.backend() is not None:
             return target.spec_target("shared", size)

@@ -71,6 +71,8 @@ class MemoryGroup:
         self._path = path
         self._version = version
         self._limit_bytes = limit_bytes
+        self._notified: int | None = None
+        self._notifications = 0
 
     @classmethod
     def make(cls, limit_bytes: int, *, within: Hierarchy | None = None) -> MemoryGroup:
@@ -85,6 +87,8 @@ class MemoryGroup:
             path.mkdir()
             journal.identify(path)
             group._limit()
+            if within.version == 1:
+                group._count_reclaims()
         except OSError as error:
             group.remove()
             raise TargetError(
@@ -111,7 +115,7 @@ class MemoryGroup:
         if self._version == 2:
             peak, kills = ("memory.peak", "memory.events")
         events = read_table(self._path / kills)
-        at_limit = read_number(self._path / "memory.failcnt") if self._version == 1 else events.get("max")
+        at_limit = self._reclaims() if self._version == 1 else events.get("max")
         statistics = read_table(self._path / "memory.stat")
         return {
             "version": self._version,
@@ -123,8 +127,34 @@ class MemoryGroup:
             "devices": io_of_devices(self._path / "io.stat"),
         }
 
+    def _reclaims(self) -> int | None:
+        """How often memory was reclaimed at the limit, of version 1: charges that failed, where the kernel counts them.
+
+        Linux 6.18 no longer does; there it is the number of reclaim notifications, one for each 512 pages or so.
+        """
+        counters = [read_number(self._path / name) for name in ("memory.failcnt", "memory.memsw.failcnt")]
+        if self._notified is not None:
+            with suppress(BlockingIOError):
+                self._notifications += os.eventfd_read(self._notified)
+            counters.append(self._notifications)
+        return max((each for each in counters if each is not None), default=None)
+
+    def _count_reclaims(self) -> None:
+        """Have the kernel count reclaims in an eventfd (cgroup-v1/memory.rst, "Memory Pressure")."""
+        notified = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            with (self._path / "memory.pressure_level").open() as level:
+                (self._path / "cgroup.event_control").write_text(f"{notified} {level.fileno()} low,local")
+        except OSError:  # The kernel has no such notifications.
+            os.close(notified)
+            return
+        self._notified = notified
+
     def remove(self) -> None:
         """Reclaim the memory charged to the group, so that no later run finds it cached, and remove the group."""
+        if self._notified is not None:
+            os.close(self._notified)
+            self._notified = None
         with suppress(OSError):
             if self._version == 1:
                 (self._path / "memory.force_empty").write_text("0")

@@ -20,6 +20,7 @@ from iosonde.execution.instruments.memory_limit import MemoryLimit
 from iosonde.execution.instruments.own_io import OwnIo
 from iosonde.execution.instruments.prepared_files import PreparedFiles
 from iosonde.execution.instruments.purge import Purge
+from iosonde.execution.instruments.shared_log_device import SharedLogDevice
 from iosonde.execution.instruments.temperatures import Temperatures
 
 INSTRUMENTS: Sequence[type[Instrument]] = (
@@ -28,6 +29,7 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     BlockQueue,
     ArrayHealth,
     CarriedOverState,
+    SharedLogDevice,
     Temperatures,
     Purge,
     OwnIo,

@@ -16,6 +16,7 @@ from iosonde.report.charts.figure import Chart, Figure, Panel
 from iosonde.report.charts.layout import Row, unique
 from iosonde.report.charts.published import cited_note, reference_of
 from iosonde.report.charts.vega import MARKS, Frame
+from iosonde.report.material import durability
 from iosonde.report.material.intervals import intervals_of
 from iosonde.report.material.quantities import is_percentile
 from iosonde.report.material.result_sets import Material
@@ -79,6 +80,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     reference = reference_of(view, material)
     if reference is not None and any(row["published"] for row in kept):
         notes.append(cited_note(kept, reference))
+    notes += filter(None, [durability.note(material, view.part)])
     own = _domain([row for row in kept if row["y"] is not None and not row["published"]] or kept, sketch)
     shared = own if view.shared_y else None
     drawn = [

@@ -8,6 +8,7 @@ from typing import Any
 from iosonde.report.charts.published import reference_of
 from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, REPEATS, Cell, Table
+from iosonde.report.material.durability import HEAD, durability
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import ends_text, factor_title, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material
@@ -23,15 +24,18 @@ def accounts_table(view: View, material: Material) -> Table:
     several = len(material.sources) > 1
     published = _published(view, material, factors)
     named = several or bool(published)
+    survival = [durability(subject.source, subject.case.case_id) for subject in found]
+    survives = [HEAD] if any(survival) else []
     reasons = [subject.source.hole(subject.case.case_id) for subject in found]
     missing = ["No result because"] if any(reasons) else []
     state = [DEVICE_STATE] if has_device_state(subject.case for subject in found) else []
     rows = []
-    for subject, reason in zip(found, reasons, strict=True):
+    for subject, reason, surviving in zip(found, reasons, survival, strict=True):
         row = [
             *(Cell(text=level_text(name, subject.level(name))) for name in factors),
             *([Cell(text=subject.source.label if several else "measured")] if named else []),
             *([device_state_cell([subject.case])] if state else []),
+            *([Cell(text=surviving or "-")] if survives else []),
             *(_cell(metric, known.of(subject)) for metric, known in values.items()),
             _repeats(known.of(subject)[3] for known in values.values()),
             *([Cell(text=reason)] if missing else []),
@@ -40,10 +44,11 @@ def accounts_table(view: View, material: Material) -> Table:
     own = len(factors) + bool(named)
     dash, empty = Cell(text="-"), Cell(text="")
     rows += [
-        ("", [*row[:own], *(dash for _ in state), *row[own:], dash, *(empty for _ in missing)]) for row in published
+        ("", [*row[:own], *(dash for _ in (*state, *survives)), *row[own:], dash, *(empty for _ in missing)])
+        for row in published
     ]
     rows = _together(rows, of=len(factors))
-    labels = [*map(factor_title, factors), *(["Source"] if named else []), *state]
+    labels = [*map(factor_title, factors), *(["Source"] if named else []), *state, *survives]
     heads = [*labels, *map(metric_title, view.metrics), REPEATS, *missing]
     return Table(
         title=view.title,

@@ -15,6 +15,7 @@ from iosonde.errors import ResultsError
 from iosonde.metrics.scopes import each_load
 from iosonde.plan import Case
 from iosonde.report.content.table import Cell, Table
+from iosonde.report.material.durability import durability
 from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 
@@ -106,11 +107,26 @@ def recommendations(material: Material) -> list[str]:
     return list(sentences(found, {"baseline": baseline.label, "contender": contender.label}))
 
 
+def _of_different_durability(material: Material) -> dict[str, str]:
+    """Return the cases whose acknowledged writes survive different failures in the two systems."""
+    baseline, contender = systems(material)
+    found = {}
+    for case in baseline.cases:
+        before, after = (
+            next(filter(None, (durability(source, case.case_id) for source in system.sources)), "")
+            for system in (baseline, contender)
+        )
+        if before and after and before != after:
+            found[case.case_id] = f"acknowledged writes survive {before} in the baseline, {after} in the contender"
+    return found
+
+
 def _design(material: Material) -> Design:
     sources = [source for system in systems(material) for source in system.sources]
     return Design(
         paired=material.paired,
         deterministic=sources[0].simulated,
+        incomparable=_of_different_durability(material),
         unusable=CACHE_INCLUDED if _is_one_target(material) else UNUSABLE,
         verdicts={
             (source.label, record.run_id): record.verdict.kind

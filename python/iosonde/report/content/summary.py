@@ -14,6 +14,7 @@ from iosonde.plan import Case
 from iosonde.report.charts.figure import Figure
 from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, VERDICT, Cell, Table
+from iosonde.report.material.durability import differing
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import interval_text, level_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
@@ -34,7 +35,7 @@ def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure])
     short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
     if card is None and short is not None:
         card = _first_columns(short)
-    if card is None and figures:
+    if card is None and figures and not differing(material, figures[0].part):
         card = _best_values(figures[0], material)
     return None if card is None else _judged(card)
 

@@ -11,6 +11,7 @@ import polars as pl
 from iosonde.plan import PREPARATION, Case
 from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
+from iosonde.report.material.durability import HEAD, durability
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import ends_text, factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source, loop_text
@@ -150,6 +151,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     scoped = len(lines) > len(cases)
     judged = any(case.case_id in source.verdicts for source, case in cases)
     with_state = has_device_state(case for _, case in cases)
+    survival = {(source.label, case.case_id): durability(source, case.case_id) for source, case in cases}
     rates = [name for name in RATES if any(name in metrics for _, _, _, metrics in lines)] or RATES[:2]
     latencies = [
         name
@@ -161,7 +163,11 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     for source, case, scope, metrics in lines:
         label = [Cell(text=source.label)] if several_sets else []
         levels = [_level_cell(name, case.levels.get(name)) for name in factors]
-        where = [*([Cell(text=scope)] if scoped else []), *([device_state_cell([case])] if with_state else [])]
+        where = [
+            *([Cell(text=scope)] if scoped else []),
+            *([device_state_cell([case])] if with_state else []),
+            *([Cell(text=survival[source.label, case.case_id] or "-")] if any(survival.values()) else []),
+        ]
         values = [_value_cell(name, metrics.get(name)) for name in (*rates, *latencies)]
         repeats = max((row["repeats"] for row in metrics.values()), default=0)
         loop = Cell(text=loops.get((source.label, case.case_id), "").removesuffix(" loop"))
@@ -174,6 +180,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
         *map(factor_title, factors),
         *([SCOPE] if scoped else []),
         *([DEVICE_STATE] if with_state else []),
+        *([HEAD] if any(survival.values()) else []),
     ]
     title = next((p.title for p in material.study.parts if p.name == part and p.title), part)
     named = [*titles, *([VERDICT] if judged else [])]

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from iosonde.workload.kv import notation
+from iosonde.workload.kv import notation, store_options
 from iosonde.workload.kv.phases import Phase
 from iosonde.workload.reading import (
     DurationOrZero,
@@ -38,11 +38,23 @@ class KvFields(BaseModel):
         "lmdb", description="Store; `null` stores nothing and shows the cost of the harness."
     )
     library: str | None = Field(
-        None, description="RocksDB: the shared library, by path or name; empty: the newest on the system."
+        None,
+        description="RocksDB: the shared library, by path or name; empty: the newest installed. LMDB: `system` for the "
+        "installed `liblmdb.so.0`, or a path; empty: the LMDB in the engine.",
     )
     lmdb: Options = Field(default_factory=dict, description="Options of LMDB by its own names, such as `mapsize`.")
     rocksdb: Options = Field(
         default_factory=dict, description="Options of RocksDB by its own names, such as `write_buffer_size`."
+    )
+    options_file: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+        None,
+        description="RocksDB: an OPTIONS file of a database, named with `--set options_file=PATH`; options in "
+        "`rocksdb` override it.",
+    )
+    user_database: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+        None,
+        description="RocksDB: directory of a database of yours, named with `--set user_database=PATH`. It is opened "
+        "read-only, and `records` of its keys are sampled; values are not verified.",
     )
     redb: Options = Field(default_factory=dict, description="Options of redb by its own names, such as `cache_size`.")
     fjall: Options = Field(default_factory=dict, description="Options of fjall by its own names, such as `cache_size`.")
@@ -71,7 +83,16 @@ class KvFields(BaseModel):
         "closed", description="`readwhilewriting`: `write_rate` as a limit (closed loop), or as an open loop."
     )
     batch: int = Field(1, ge=1, le=10**6, description="Records in one transaction or write batch.")
-    sync: bool = Field(False, description="Whether each write is durable when it completes.")
+    sync: bool = Field(
+        False,
+        description="Whether each write survives a power failure once it completes; otherwise it survives a crash of "
+        "the process.",
+    )
+    freshness: bool = Field(
+        False,
+        description="Check that reads return a value at least as new as the last write acknowledged before; takes 8 B "
+        "of memory per record, and writers of one record take turns.",
+    )
     arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed", description="Closed loop (the next operation when one completes), or open loop."
     )
@@ -119,7 +140,7 @@ class KvFields(BaseModel):
     carry_over: bool = Field(
         False,
         description="RocksDB and fjall: measure on the database as an earlier run's writes left it, with a warning, "
-        "instead of loading it again.",
+        "instead of restoring it.",
     )
     load_order: Literal["sequential", "random"] = Field("sequential", description="Key order of the load.")
     load_batch: int = Field(1000, ge=1, le=10**6, description="Records in one transaction or batch of the load.")
@@ -169,8 +190,11 @@ class KvFields(BaseModel):
 
     @property
     def options(self) -> dict[str, notation.OptionValue]:
-        """Options of the store that is measured."""
-        return {} if self.store == "null" else dict(getattr(self, self.store))
+        """Options of the store that is measured, those of an OPTIONS file included."""
+        if self.store == "null":
+            return {}
+        of_file = store_options.of_file(self.options_file) if self.store == "rocksdb" and self.options_file else {}
+        return {**of_file, **getattr(self, self.store)}
 
     @property
     def record_bytes(self) -> int:
@@ -179,7 +203,8 @@ class KvFields(BaseModel):
 
 
 WHOLE_WORKLOAD = (
-    *("store", "library", *STORES[:-1], "records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
+    *("store", "library", "options_file", "user_database"),
+    *(*STORES[:-1], "records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
     *("fields", "key_order"),
     *("database", "reload", "carry_over", "load_order", "load_batch", "load_sync"),
     *("settle", "reopen", "page_cache", "settle_at_end"),

@@ -39,7 +39,7 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
         "operations": phase.operations,
         "choice": phase.choice or ("sequential" if stream.load_order == "sequential" else "each_once"),
         "direction": phase.direction,
-        "database": "empty" if is_load else "loaded",
+        "database": "existing" if stream.user_database else "empty" if is_load else "loaded",
         "limit_operations": stream.records if is_load and stream.limit_bytes is None else None,
     }
     changes = {name: value for name, value in by_phase.items() if getattr(stream, name) is None}
@@ -52,7 +52,7 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
         changes |= {"page_cache": "drop", "ramp": 0, "ramp_until": "time"}
     if is_virtual:
         changes |= {"store": "null", "library": None, "page_cache": "keep", "memory_limit": None}
-        changes |= {"log": "with_data", "log_target": None}
+        changes |= {"log": "with_data", "log_target": None, "options_file": None, "user_database": None}
     return stream.model_copy(update=changes)
 
 

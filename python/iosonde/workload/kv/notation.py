@@ -22,13 +22,14 @@ def parse_options(value: Any) -> dict[str, OptionValue]:
             raise ValueError(
                 f"`{value}` are no options; write them like `write_buffer_size=64MiB;use_direct_reads=true`"
             )
-        value = {name.strip(): _read_scalar(text.strip()) for name, _, text in pairs}
+        value = {name.strip(): read_scalar(text.strip()) for name, _, text in pairs}
     if not isinstance(value, Mapping):
         raise ValueError('options are a table of the store\'s own names, such as `{ write_buffer_size = "64MiB" }`')
     return {str(name): _option(str(name), given) for name, given in value.items()}
 
 
-def _read_scalar(text: str) -> OptionValue:
+def read_scalar(text: str) -> OptionValue:
+    """A truth value, a whole number, or the text itself."""
     if text in ("true", "false"):
         return text == "true"
     return int(text) if re.fullmatch(r"-?[0-9]+", text) else text

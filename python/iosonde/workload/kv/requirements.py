@@ -16,6 +16,9 @@ SPACE_FACTOR = 2
 """Room that a database is assumed to need at most, as a multiple of its records: half-full pages, files that a
 compaction has not removed yet."""
 
+CHECKPOINT_FACTOR = 1
+"""Room for a checkpoint, once compactions have replaced the files that it shares with the database."""
+
 SPACE_BYTES = 128 << 20
 """The same, whatever its records: logs and files that are allocated ahead."""
 
@@ -23,7 +26,8 @@ SPACE_BYTES = 128 << 20
 def files(streams: Mapping[str, KvParameters]) -> dict[str, int]:
     """The databases that a run keeps on disk, by name, with the room that each is assumed to need."""
     whole = next(iter(streams.values()))
-    return {} if whole.store == "null" else {identity(whole): addressed_bytes(streams)}
+    is_created = whole.store != "null" and whole.user_database is None
+    return {identity(whole): addressed_bytes(streams)} if is_created else {}
 
 
 def room_by(files: int) -> str:
@@ -38,7 +42,10 @@ def room_by(files: int) -> str:
 def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
     """Room that the database is assumed to need."""
     whole = next(iter(streams.values()))
-    return 0 if whole.store == "null" else whole.records * whole.record_bytes * SPACE_FACTOR + SPACE_BYTES
+    if whole.store == "null" or whole.user_database:
+        return 0
+    factor = SPACE_FACTOR + (CHECKPOINT_FACTOR if keeps_checkpoint(streams) else 0)
+    return whole.records * whole.record_bytes * factor + SPACE_BYTES
 
 
 def identity(stream: KvParameters) -> str:
@@ -73,13 +80,13 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
     whole = next(iter(streams.values()))
     if whole.database != "loaded" or whole.store == "null":
         return "never"
-    return "always" if whole.reload or _is_reloaded(streams) else "missing"
+    return "always" if whole.reload else "missing"
 
 
-def _is_reloaded(streams: Mapping[str, KvParameters]) -> bool:
-    """Whether repeats of this run load the database again (`execution/databases.py`)."""
+def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:
+    """Whether later runs restore the database from a checkpoint (`execution/databases.py`)."""
     whole = next(iter(streams.values()))
-    if whole.store not in LOG_STRUCTURED or whole.carry_over:
+    if whole.store not in LOG_STRUCTURED or whole.carry_over or whole.database != "loaded":
         return False
     return any(name in WRITES for each in streams.values() for name, _ in operations_of(each.operations or "read"))
 

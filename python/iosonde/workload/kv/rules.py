@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
-from iosonde.workload.kv.fields import KvFields
+from iosonde.workload.kv.fields import STORES, KvFields
 from iosonde.workload.kv.notation import operations_of
-from iosonde.workload.kv.phases import PHASES
+from iosonde.workload.kv.phases import PHASES, WRITES
+from iosonde.workload.kv.store_options import misspelt
 
 SMALLEST_FIELD = 16
 """Bytes that identify the contents of a value or field."""
@@ -16,7 +17,8 @@ Rule = tuple[bool, str]
 
 def problem(stream: KvFields) -> str | None:
     """The first rule that a stream breaks, if any."""
-    return next((text for wrong, text in _rules(stream) if wrong), None)
+    broken = next((text for wrong, text in _rules(stream) if wrong), None)
+    return broken or next(filter(None, (misspelt(store, getattr(stream, store)) for store in STORES[:-1])), None)
 
 
 def _rules(stream: KvFields) -> list[Rule]:
@@ -24,9 +26,16 @@ def _rules(stream: KvFields) -> list[Rule]:
     both = stream.phase == "readwhilewriting"
     rate = max(stream.rate or 0, stream.write_rate or 0)
     return [
-        (stream.library is not None and stream.store != "rocksdb", "`library` is for `store = \"rocksdb\"`"),
+        (stream.library is not None and stream.store not in ("rocksdb", "lmdb"),
+         f"`library` is for `rocksdb` and `lmdb`, not `{stream.store}`"),
+        (stream.user_database is not None and (stream.store != "rocksdb" or both or kinds & WRITES != set()),
+         "`user_database` is for reads of `store = \"rocksdb\"`"),
+        (stream.user_database is not None and (stream.settle or stream.settle_at_end or stream.log == "apart"),
+         "`user_database` is read-only: leave out `settle`, `settle_at_end` and `log`"),
+        (stream.freshness and (stream.batch > 1 or "delete" in kinds),
+         "`freshness` needs single writes without deletes"),
         (stream.log == "apart" and stream.store not in ("rocksdb", "null"),
-         f"`log = \"apart\"` is for `store = \"rocksdb\"`: {stream.store} has no log that could lie elsewhere"),
+         f"`log = \"apart\"` is for `store = \"rocksdb\"`: {stream.store} has no separate log"),
         (both and (stream.operations is not None or stream.background),
          "`readwhilewriting` is two loads: write streams of your own for others"),
         (not both and (stream.write_rate is not None or stream.write_arrival != "closed"),

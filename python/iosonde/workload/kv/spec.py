@@ -12,7 +12,7 @@ from iosonde.plan import JsonObject
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import operations_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.requirements import addressed_bytes, identity
+from iosonde.workload.kv.requirements import addressed_bytes, identity, keeps_checkpoint
 from iosonde.workload.ramp import steady_ramp
 
 GROWTH = 2
@@ -45,7 +45,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         "store": {"kind": whole.store, "library": whole.library, "options": whole.options},
         "target": cast("spec.StoreTarget", place),
         "records": cast("spec.Records", _records(whole)),
-        "database": _database(whole),
+        "database": _database(whole, keeps_checkpoint(streams)),
         "transition": {"settle": whole.settle, "reopen": whole.reopen, "page_cache": whole.page_cache},
         "streams": [each for name, stream in streams.items() for each in _streams(name, stream)],
         "ramp": steady_ramp(whole.ramp, None, until=whole.ramp_until),
@@ -63,6 +63,20 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
     return cast("JsonObject", made)
 
 
+def block_devices_under(path: Path) -> list[str]:
+    """The block devices under a directory of the user, to watch."""
+    from iosonde.storage import open_target
+
+    target = open_target(str(path))
+    if target.kind != "directory":
+        raise TargetError(
+            f"`{path}` is no directory",
+            where="by the parameter `user_database`",
+            hint="name the directory of a RocksDB database",
+        )
+    return target.block_devices()
+
+
 def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObject, list[str]]:
     """The spec's `target`, and the block devices to watch. Databases that differ lie in directories that differ."""
     whole = next(iter(streams.values()))
@@ -72,6 +86,8 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
         raise TargetError(
             f"`{target.name}` is a file, and a store needs a directory", hint="name a directory as the target"
         )
+    if whole.user_database:
+        return {"kind": "read_only", "path": whole.user_database}, block_devices_under(Path(whole.user_database))
     size_bytes = addressed_bytes(streams)
     if target.kind != "directory":
         given = target.spec_target("shared", size_bytes)
@@ -121,16 +137,19 @@ def _expected_inserts(stream: KvParameters) -> int:
     return stream.records // 10
 
 
-def _database(whole: KvParameters) -> spec.Database:
+def _database(whole: KvParameters, keeps_checkpoint: bool) -> spec.Database:
     match whole.database:
         case "loaded":
-            return {
+            loaded: spec.LoadedDatabase = {
                 "kind": "loaded",
                 "reload": whole.reload,
                 "order": whole.load_order,
                 "batch": whole.load_batch,
                 "sync": whole.load_sync,
             }
+            if keeps_checkpoint and not whole.reload:
+                loaded["checkpoint"] = True
+            return loaded
         case "existing":
             return {"kind": "existing"}
         case _:
@@ -169,7 +188,7 @@ def _streams(name: str, stream: KvParameters) -> list[spec.KvStream]:
 def _stream(name: str, stream: KvParameters) -> spec.KvStream:
     low, _, high = stream.scan_records.partition("..")
     is_open = stream.arrival != "closed"
-    return {
+    found: spec.KvStream = {
         "name": name,
         "jobs": stream.jobs,
         "operations": [
@@ -189,6 +208,9 @@ def _stream(name: str, stream: KvParameters) -> spec.KvStream:
         "limit_operations": stream.limit_operations,
         "cpus": stream.cpus,
     }
+    if stream.freshness:
+        found["freshness"] = True
+    return found
 
 
 def _arrival(stream: KvParameters) -> spec.Arrival:

@@ -1,0 +1,41 @@
+"""Warning about a log on the same disk as the data, although `log = "apart"` is to measure it on another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, Reading
+from iosonde.results.schema import RecordWarning
+from iosonde.storage import block_stack
+from iosonde.storage.describe import stack_of
+
+CODE = "shared_log_device"
+
+
+class SharedLogDevice(Instrument):
+    """Compares the devices under the database with those under its log."""
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Compose the warning."""
+        target = self.context.run.spec["workload"].get("target", {})
+        path, log_path = target.get("path"), target.get("log_path")
+        if not log_path:
+            return Reading()
+        shared = shared_devices(Path(path), Path(log_path))
+        if not shared:
+            return Reading()
+        warning = RecordWarning(
+            code=CODE,
+            message=f"the log is on the same device as the data: {', '.join(shared)}",
+            hint="name a directory on another disk with `--set log_target=DIRECTORY`",
+        )
+        return Reading(warnings=[warning])
+
+
+def shared_devices(first: Path, second: Path) -> list[str]:
+    """The block devices (`major:minor`) under both directories; the file system itself where it has no device."""
+    if first.stat().st_dev == second.stat().st_dev:
+        return block_stack.watched(stack_of(first))[:1] or ["one file system"]
+    others = set(stack_of(second))
+    return [device for device in stack_of(first) if device in others]
