@@ -173,7 +173,7 @@ def test_cases_of_different_durability_are_excluded_with_the_reason() -> None:
         runs.with_columns(result_set=pl.lit("b")),
         baseline_cases=cases,
         contender_cases=cases,
-        incomparable={"main/queue_depth=1": reason},
+        design=Design(incomparable={"main/queue_depth=1": reason}),
     )
     excluded = table.filter(pl.col("verdict") == "excluded")
     assert excluded.select("case_id", "reason").rows() == [("main/queue_depth=1", reason)]

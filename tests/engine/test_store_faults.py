@@ -43,7 +43,7 @@ def test_a_corrupted_value_is_found_counted_and_warned_of(tmp_path: Path) -> Non
     assert told.checks("values") == 2000
     (warning,) = [event for event in told.events if event["event"] == "warning"]
     assert warning["code"] == "corrupted_values"
-    assert warning["message"] == f"1 of 2000 values read are not what their key demands, first of record {number}"
+    assert warning["message"] == f"1 of 2000 values read are corrupted or out of order, first of record {number}"
 
 
 @pytest.mark.needs("rocksdb")
@@ -70,7 +70,8 @@ def test_iterators_and_scans_report_records_that_a_store_lost(store: str, direct
     delete = stream("delete", "delete", choice=SEQUENTIAL, limit_operations=5)
     carry_out(spec(store, tmp_path, delete, database=EXISTING))
     (tmp_path / "iosonde-database.json").write_text(mark)
-    walk = stream("walk", "iterate", direction=direction, limit_operations=2000)
+    whole = 1995 if direction == "forward" else 2000  # Whose end shows what is missing there.
+    walk = stream("walk", "iterate", direction=direction, limit_operations=whole)
     told = carry_out(spec(store, tmp_path, walk))
     assert told.checks("missing") == 5
     assert told.warnings == ["missing_records"]
@@ -155,7 +156,7 @@ def test_a_library_that_lacks_a_function_is_refused_by_its_name(tmp_path: Path) 
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "old.c"], check=True)
     message = refused(library, tmp_path)["message"]
     assert "lacks" in message
-    assert "`rocksdb_write`" in message
+    assert "`rocksdb_open_for_read_only`" in message
 
 
 def test_a_library_for_a_store_that_has_none_is_refused(tmp_path: Path) -> None:

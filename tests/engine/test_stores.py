@@ -303,7 +303,7 @@ class TestRawDevice:
             opened.write(b"x")
         error = carry_out(spec("lmdb", self.on(device), reading_all())).error
         assert error["code"] == "foreign_data"
-        assert "unknown kind" in error["message"]
+        assert "unknown data" in error["message"]
 
     def test_a_device_in_use_is_busy(self, device: Path, tmp_path: Path) -> None:
         subprocess.run(["mkfs.ext4", "-q", device], check=True)

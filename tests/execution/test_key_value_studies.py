@@ -233,7 +233,7 @@ def test_a_refused_option_is_reported_once_with_its_hint_and_without_advice_to_r
 
 def test_a_library_of_another_kind_is_a_failed_record(place: Path, tmp_path: Path) -> None:
     found = failure(place, tmp_path, ONE % "load", 'store = "rocksdb"\nlibrary = "libc.so.6"')
-    assert found["code"] == "library" and "is no RocksDB" in found["message"]
+    assert found["code"] == "library" and "is not RocksDB" in found["message"]
 
 
 def test_a_library_that_lacks_a_function_is_a_failed_record(place: Path, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_an_unsupported_combination_is_a_row_with_its_reason_and_no_failure_to_r
     [chapter] = collect([done]).chapters
     table = next(table for table in chapter.tables if table.title == "Loads")
     assert table.heads[-1] == "No result because"
-    assert "RocksDB keeps a database in files" in table.rows[1][-1].text
+    assert "RocksDB stores a database in files" in table.rows[1][-1].text
     assert list(place.iterdir()) == []
 
 

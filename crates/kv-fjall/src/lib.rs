@@ -329,7 +329,11 @@ impl Session for FjallSession<'_> {
 
     fn commit(&mut self, sync: bool) -> Result<(), KvError> {
         let Some(batch) = self.batch.take() else { return Ok(()) };
-        let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
+        let mode = if sync {
+            PersistMode::SyncData
+        } else {
+            PersistMode::Buffer
+        };
         let committed = batch.durability(Some(mode)).commit();
         committed.map_err(|error| KvError::store(NAME, "write", error))
     }
@@ -415,6 +419,9 @@ mod tests {
         assert!(read("journal_compression", "zip".into()).is_err());
         assert!(read("worker_threads", 0.into()).is_err());
         let hint = read("block_size", 1.into()).unwrap_err().hint;
-        assert!(hint.starts_with("the nearest name is `data_block_size_policy`; all names: "), "{hint}");
+        assert!(
+            hint.starts_with("the nearest name is `data_block_size_policy`; all names: "),
+            "{hint}"
+        );
     }
 }

@@ -254,7 +254,10 @@ mod tests {
         assert_eq!(store.about().unwrap().build["data_version"], "1");
         drop(store);
         let error = opener(&[]).open(&place(&directory), &contract::DEMANDS).err();
-        assert!(error.expect("it is refused").to_string().contains("version"), "MDB_VERSION_MISMATCH");
+        assert!(
+            error.expect("it is refused").to_string().contains("version"),
+            "MDB_VERSION_MISMATCH"
+        );
     }
 
     #[test]
@@ -268,7 +271,9 @@ mod tests {
         assert_eq!(refused.code, Code::Unsupported);
         let directory = tempfile::tempdir().unwrap();
         for option in [("pagesize", 8192.into()), ("MDB_REMAP_CHUNKS", true.into())] {
-            let refused = system(&[option]).check(&place(&directory), &contract::DEMANDS).unwrap_err();
+            let refused = system(&[option])
+                .check(&place(&directory), &contract::DEMANDS)
+                .unwrap_err();
             assert_eq!(refused.code, Code::Unsupported);
         }
     }
@@ -297,7 +302,9 @@ mod tests {
             ("MDB_NOMETASYNC", true, StoreDurability::ProcessCrash),
         ] {
             let directory = tempfile::tempdir().unwrap();
-            let store = opener(&[(flag, true.into())]).open(&place(&directory), &contract::DEMANDS).unwrap();
+            let store = opener(&[(flag, true.into())])
+                .open(&place(&directory), &contract::DEMANDS)
+                .unwrap();
             assert_eq!(store.durability(sync), expected, "{flag}, sync {sync}");
         }
     }

@@ -143,7 +143,10 @@ mod tests {
     fn commits_are_synced_unless_a_flag_weakens_it() {
         assert!(read("MDB_NORDAHEAD", true).unwrap().syncs_commits());
         assert!(read("MDB_WRITEMAP", true).unwrap().syncs_commits());
-        assert!(read("MDB_MAPASYNC", true).unwrap().syncs_commits(), "without a written map it has no effect");
+        assert!(
+            read("MDB_MAPASYNC", true).unwrap().syncs_commits(),
+            "without a written map it has no effect"
+        );
         for flag in ["MDB_NOSYNC", "MDB_NOMETASYNC"] {
             assert!(!read(flag, true).unwrap().syncs_commits(), "{flag}");
         }

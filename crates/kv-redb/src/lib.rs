@@ -205,7 +205,8 @@ impl Store for RedbStore {
     }
 
     fn set_sync(&self, sync: bool) -> Result<(), KvError> {
-        self.skips_sync.store(!sync && !self.settings.in_memory, Ordering::Release);
+        self.skips_sync
+            .store(!sync && !self.settings.in_memory, Ordering::Release);
         Ok(())
     }
 
@@ -371,6 +372,9 @@ mod tests {
         assert!(read("durability", "paranoid".into()).is_err());
         assert!(read("quick_repair", 1.into()).is_err());
         let hint = read("cachesize", 1.into()).unwrap_err().hint;
-        assert!(hint.starts_with("the nearest name is `cache_size`; all names: "), "{hint}");
+        assert!(
+            hint.starts_with("the nearest name is `cache_size`; all names: "),
+            "{hint}"
+        );
     }
 }

@@ -187,12 +187,27 @@ mod tests {
     fn durability_follows_the_options() {
         for (options, synced, not_synced) in [
             (vec![], StoreDurability::PowerLoss, StoreDurability::ProcessCrash),
-            (vec![("disableWAL", true.into())], StoreDurability::Nothing, StoreDurability::Nothing),
-            (vec![("manual_wal_flush", true.into())], StoreDurability::PowerLoss, StoreDurability::Nothing),
+            (
+                vec![("disableWAL", true.into())],
+                StoreDurability::Nothing,
+                StoreDurability::Nothing,
+            ),
+            (
+                vec![("manual_wal_flush", true.into())],
+                StoreDurability::PowerLoss,
+                StoreDurability::Nothing,
+            ),
         ] {
             let directory = tempfile::tempdir().unwrap();
-            let store = opener(&options).unwrap().open(&place(&directory), &contract::DEMANDS).unwrap();
-            assert_eq!((store.durability(true), store.durability(false)), (synced, not_synced), "{options:?}");
+            let store = opener(&options)
+                .unwrap()
+                .open(&place(&directory), &contract::DEMANDS)
+                .unwrap();
+            assert_eq!(
+                (store.durability(true), store.durability(false)),
+                (synced, not_synced),
+                "{options:?}"
+            );
         }
     }
 
@@ -200,7 +215,10 @@ mod tests {
     #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
     fn a_database_can_be_read_while_its_owner_has_it_open() {
         let directory = tempfile::tempdir().unwrap();
-        let owner = opener(&[]).unwrap().open(&place(&directory), &contract::DEMANDS).unwrap();
+        let owner = opener(&[])
+            .unwrap()
+            .open(&place(&directory), &contract::DEMANDS)
+            .unwrap();
         let mut session = owner.session().unwrap();
         session.put(b"key", b"value").unwrap();
         session.commit(true).unwrap();

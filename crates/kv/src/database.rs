@@ -75,7 +75,11 @@ enum Held {
     Directories(Vec<HeldDirectory>),
     /// A database of the user's.
     ReadOnly(Directory),
-    Device { file: File, path: PathBuf, bytes: u64 },
+    Device {
+        file: File,
+        path: PathBuf,
+        bytes: u64,
+    },
 }
 
 /// A directory that the spec names, with the subdirectory that belongs to the database.
@@ -125,7 +129,11 @@ impl HeldDirectory {
         let directory = self
             .parent
             .open_directory(self.name)
-            .and_then(|directory| directory.check_contents_beside(&self.checkpoint_path()).map(|()| directory))
+            .and_then(|directory| {
+                directory
+                    .check_contents_beside(&self.checkpoint_path())
+                    .map(|()| directory)
+            })
             .map_err(|error| KvError::io("open", &self.path(), &error))?;
         Ok(self.inside.insert(directory).held_path())
     }
@@ -407,7 +415,10 @@ impl Location {
                 names.push((held_path(file).display().to_string(), path.display().to_string()));
             }
             Held::ReadOnly(directory) => {
-                names.push((directory.held_path().display().to_string(), directory.path().display().to_string()));
+                names.push((
+                    directory.held_path().display().to_string(),
+                    directory.path().display().to_string(),
+                ));
             }
             Held::Virtual | Held::Directories(_) => {}
         }

@@ -62,8 +62,7 @@ impl Freshness {
 
     /// Whether a value is older than expected.
     pub(crate) fn is_stale(&self, value: &[u8], expected: u64) -> bool {
-        let is_new_enough =
-            |generation| (expected..self.base.saturating_add(GENERATIONS)).contains(&generation);
+        let is_new_enough = |generation| (expected..self.base.saturating_add(GENERATIONS)).contains(&generation);
         expected != 0 && !generation_of(value).is_some_and(is_new_enough)
     }
 }
@@ -85,7 +84,10 @@ mod tests {
         freshness.acknowledge(3, second);
         let expected = freshness.expected(3);
         assert!(!freshness.is_stale(&value(second), expected));
-        assert!(!freshness.is_stale(&value(freshness.issue()), expected), "a newer write in flight");
+        assert!(
+            !freshness.is_stale(&value(freshness.issue()), expected),
+            "a newer write in flight"
+        );
         assert!(freshness.is_stale(&value(first), expected));
         assert!(freshness.is_stale(&value(0), expected), "the loaded value");
         assert!(freshness.is_stale(&value(u64::MAX), expected), "a value of another run");

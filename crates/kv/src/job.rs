@@ -380,7 +380,13 @@ impl<'a> Job<'a> {
             bytes += (key.len() + value.len()) as u64;
             let before_ns = self.common.clock.now();
             let tally = &mut self.tallies[Operation::Scan as usize];
-            check_record(tally, &mut self.first_corrupted, self.common, &mut sequence, (key, value));
+            check_record(
+                tally,
+                &mut self.first_corrupted,
+                self.common,
+                &mut sequence,
+                (key, value),
+            );
             compared_ns += self.common.clock.now() - before_ns;
         }
         self.session.release();
@@ -404,7 +410,13 @@ impl<'a> Job<'a> {
                 touch(value);
                 let end_ns = self.common.clock.now();
                 let tally = &mut self.tallies[Operation::Read as usize];
-                check_record(tally, &mut self.first_corrupted, self.common, &mut self.sequence, (key, value));
+                check_record(
+                    tally,
+                    &mut self.first_corrupted,
+                    self.common,
+                    &mut self.sequence,
+                    (key, value),
+                );
                 found = Some(((key.len() + value.len()) as u64, end_ns));
                 break;
             }
@@ -743,14 +755,26 @@ mod tests {
         assert_eq!(skipped(None, Direction::Forward, &all), (none.clone(), 0));
         let backwards: Vec<u64> = (0..10).rev().collect();
         assert_eq!(skipped(None, Direction::Reverse, &backwards), (none, 0));
-        assert_eq!(skipped(Some(4), Direction::Forward, &[4, 5]), (vec![Some(0), Some(0)], 4));
-        assert_eq!(skipped(Some(4), Direction::Reverse, &[4, 3]), (vec![Some(0), Some(0)], 3));
+        assert_eq!(
+            skipped(Some(4), Direction::Forward, &[4, 5]),
+            (vec![Some(0), Some(0)], 4)
+        );
+        assert_eq!(
+            skipped(Some(4), Direction::Reverse, &[4, 3]),
+            (vec![Some(0), Some(0)], 3)
+        );
     }
 
     #[test]
     fn gaps_are_missing_records_in_either_direction() {
-        assert_eq!(skipped(None, Direction::Forward, &[1, 2, 5]), (vec![Some(1), Some(0), Some(2)], 4));
-        assert_eq!(skipped(None, Direction::Reverse, &[9, 5, 4]), (vec![Some(0), Some(3), Some(0)], 4));
+        assert_eq!(
+            skipped(None, Direction::Forward, &[1, 2, 5]),
+            (vec![Some(1), Some(0), Some(2)], 4)
+        );
+        assert_eq!(
+            skipped(None, Direction::Reverse, &[9, 5, 4]),
+            (vec![Some(0), Some(3), Some(0)], 4)
+        );
         assert_eq!(skipped(Some(4), Direction::Forward, &[6]), (vec![Some(2)], 3));
     }
 
@@ -762,9 +786,18 @@ mod tests {
 
     #[test]
     fn inserted_records_may_be_there_or_not() {
-        assert_eq!(skipped(Some(8), Direction::Forward, &[8, 9, 10, 13]), (vec![Some(0); 4], 0));
-        assert_eq!(skipped(Some(8), Direction::Forward, &[8, 13]), (vec![Some(0), Some(1)], 0));
+        assert_eq!(
+            skipped(Some(8), Direction::Forward, &[8, 9, 10, 13]),
+            (vec![Some(0); 4], 0)
+        );
+        assert_eq!(
+            skipped(Some(8), Direction::Forward, &[8, 13]),
+            (vec![Some(0), Some(1)], 0)
+        );
         assert_eq!(skipped(None, Direction::Reverse, &[13, 10, 9]), (vec![Some(0); 3], 9));
-        assert_eq!(skipped(Some(12), Direction::Reverse, &[12, 9, 8]), (vec![Some(0); 3], 8));
+        assert_eq!(
+            skipped(Some(12), Direction::Reverse, &[12, 9, 8]),
+            (vec![Some(0); 3], 8)
+        );
     }
 }

@@ -135,7 +135,9 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     let statistics_at_begin = store.statistics();
     let cancelled_at_begin = cancelled_write_bytes();
     let measured = threads::run(run, &*store, sample.as_ref(), stage.control, stage.emit)?;
-    let measured_cancelled_write_bytes = cancelled_write_bytes().zip(cancelled_at_begin).map(|(end, begin)| end - begin);
+    let measured_cancelled_write_bytes = cancelled_write_bytes()
+        .zip(cancelled_at_begin)
+        .map(|(end, begin)| end - begin);
     let durability = threads::durability(&workload.streams, &*store);
     let cached_bytes_at_end = location.cached_bytes();
     let settle_at_end_ns = match workload.settle_at_end {
@@ -200,7 +202,9 @@ fn demands(run: &Run<'_>) -> Demands {
 /// Bytes of this process that were deleted or truncated before writeback (proc(5)); `None` where they are not counted.
 fn cancelled_write_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("cancelled_write_bytes:"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("cancelled_write_bytes:"))?;
     line.trim().parse().ok()
 }
 
@@ -266,7 +270,10 @@ impl Stage<'_, '_> {
                     location.clear()?;
                 }
                 let kept = location.is_complete();
-                Ok(Prepared { kept, ..self.as_it_is(location)? })
+                Ok(Prepared {
+                    kept,
+                    ..self.as_it_is(location)?
+                })
             }
             Database::Empty => {
                 location.clear()?;
@@ -371,7 +378,9 @@ impl Stage<'_, '_> {
             !control.is_stopped()
         })?;
         self.report(Phase::Layout, Edge::End, sample.record_bytes);
-        store.close().map_err(|error| error.at("closing the database after sampling"))?;
+        store
+            .close()
+            .map_err(|error| error.at("closing the database after sampling"))?;
         Ok(Prepared {
             sample: Some(sample),
             kept: true,

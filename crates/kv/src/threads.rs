@@ -9,17 +9,17 @@ use iosonde_harness::{
 use iosonde_load::{Arrivals, Rng};
 use iosonde_metrics::device::DeviceWatch;
 use iosonde_protocol::{
-    Arrival, BackendInEffect, Database, Event, JobResult, KvChoice, KvOperation, KvStream, KvWorkload, Operation, RunResult,
-    ScheduleResult, StoreCheck, StoreDurability,
+    Arrival, BackendInEffect, Database, Event, JobResult, KvChoice, KvOperation, KvStream, KvWorkload, Operation,
+    RunResult, ScheduleResult, StoreCheck, StoreDurability,
 };
 
-use crate::freshness::Freshness;
-use crate::sample::Sample;
-use crate::{Run, must_be_complete};
 use crate::choice::{Chooser, Inserts};
 use crate::error::{Code, KvError};
+use crate::freshness::Freshness;
 use crate::job::{Common, Job, JobPlan, Tallies};
+use crate::sample::Sample;
 use crate::store::Store;
+use crate::{Run, must_be_complete};
 
 /// Outcome of the measurement.
 pub(crate) struct Measured {
@@ -57,7 +57,11 @@ pub(crate) fn run(
         sample,
         inserts: &inserts,
         foreground: &foreground,
-        complete_below: if must_be_complete(workload) { workload.records.count } else { 0 },
+        complete_below: if must_be_complete(workload) {
+            workload.records.count
+        } else {
+            0
+        },
         freshness: freshness.as_ref(),
     };
     let shared = Shared::default();
@@ -160,7 +164,10 @@ fn is_ordered_load(workload: &KvWorkload) -> bool {
         && stream.jobs == 1
         && stream.choice == KvChoice::Sequential
         && workload.ramp.duration_ns == 0
-        && stream.operations.iter().all(|share| share.operation == KvOperation::Update)
+        && stream
+            .operations
+            .iter()
+            .all(|share| share.operation == KvOperation::Update)
         && stream
             .limit_operations
             .is_some_and(|limit| limit <= workload.records.count)
@@ -204,7 +211,10 @@ fn sync_settings(streams: &[KvStream]) -> BTreeSet<bool> {
 
 /// What acknowledged writes of all streams survive; `None` if no stream writes.
 pub(crate) fn durability(streams: &[KvStream], store: &dyn Store) -> Option<StoreDurability> {
-    sync_settings(streams).into_iter().map(|sync| store.durability(sync)).min()
+    sync_settings(streams)
+        .into_iter()
+        .map(|sync| store.durability(sync))
+        .min()
 }
 
 /// The CPUs that jobs are pinned to, each once.
