@@ -102,6 +102,7 @@ fn workload(operation: KvOperation, value_bytes: u64) -> KvWorkload {
             scan_records_max: 1,
             batch: 1,
             sync: false,
+            freshness: false,
             arrival: Arrival::Closed,
             rate_limit: None,
             background: false,

@@ -17,6 +17,7 @@ pub(crate) fn stream(name: &str, operation: KvOperation) -> KvStream {
         scan_records_max: 1,
         batch: 1,
         sync: false,
+        freshness: false,
         arrival: Arrival::Closed,
         rate_limit: None,
         background: false,
