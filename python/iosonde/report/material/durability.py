@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iosonde.metrics import wording
@@ -41,10 +41,8 @@ def differing(material: Material, part: str) -> Mapping[str, str]:
 
 def note(material: Material, part: str) -> str:
     """Return the note under a figure of such a part; empty if its stores do not differ."""
-    return unranked(differing(material, part).items())
-
-
-def unranked(found: Iterable[tuple[str, str]]) -> str:
-    """Return a sentence on stores with different durability; empty for none."""
-    listed = wording.listing([f"{wording.store_name(store)} {survives}" for store, survives in found])
-    return f"Writes survive different failures, so stores are not ranked: {listed}." if listed else ""
+    found = differing(material, part)
+    if not found:
+        return ""
+    listed = wording.listing([f"{wording.store_name(store)} {survives}" for store, survives in found.items()])
+    return f"Writes survive different failures, so stores are not ranked: {listed}."
