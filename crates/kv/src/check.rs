@@ -88,11 +88,12 @@ fn check_freshness(workload: &KvWorkload) -> Result<(), KvError> {
     }
     let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
     require(
-        workload.streams.iter().all(|stream| stream.batch == 1)
+        workload.records.fields == 1
+            && workload.streams.iter().all(|stream| stream.batch == 1)
             && operations.all(|share| share.operation != KvOperation::Delete),
-        || "a freshness check with batches or deletes".into(),
+        || "a freshness check with batches, deletes or fields".into(),
         "`streams`",
-        "use single writes without deletes",
+        "use single writes of whole values without deletes",
     )?;
     require(
         workload.records.count <= RECORDS_MAX,

@@ -26,7 +26,7 @@ pub(crate) fn load(
 ) -> Result<(u64, bool), KvError> {
     store.set_sync(loading.sync)?;
     let mut session = store.session()?;
-    if loading.order == LoadOrder::Sequential {
+    if loading.order == LoadOrder::Sequential && contents.sorts_by_number() {
         session.expect_ascending_keys();
     }
     let order = match loading.order {

@@ -117,6 +117,11 @@ impl Contents {
         (0..self.fields).for_each(|field| self.add_field(number, field, generation, memory));
     }
 
+    /// Whether keys sort like the numbers of their records.
+    pub(crate) fn sorts_by_number(&self) -> bool {
+        self.key_order == KeyOrder::Number
+    }
+
     /// Fields of a value.
     pub fn fields(&self) -> usize {
         self.fields

@@ -32,7 +32,7 @@ def _rules(stream: KvFields) -> list[Rule]:
          "`user_database` is for reads of `store = \"rocksdb\"`"),
         (stream.user_database is not None and (stream.settle or stream.settle_at_end or stream.log == "apart"),
          "`user_database` is read-only: leave out `settle`, `settle_at_end` and `log`"),
-        (stream.freshness and (stream.batch > 1 or "delete" in kinds),
+        (stream.freshness and (stream.batch > 1 or stream.fields > 1 or "delete" in kinds),
          "`freshness` needs single writes without deletes"),
         (stream.log == "apart" and stream.store not in ("rocksdb", "null"),
          f"`log = \"apart\"` is for `store = \"rocksdb\"`: {stream.store} has no separate log"),
