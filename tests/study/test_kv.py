@@ -273,6 +273,7 @@ def test_a_users_database_becomes_a_read_only_target(directory: str) -> None:
     assert kv.files({"main": stream}) == {}
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("store", "phase", "expected"),
     [("rocksdb", "overwrite", True), ("rocksdb", "readrandom", False), ("lmdb", "overwrite", False)],

@@ -334,7 +334,7 @@ impl<'a> Job<'a> {
         let tally = &mut self.tallies[operation as usize];
         self.value.clear();
         match found {
-            Some(found) if tally.check(contents, number, found) => self.value.extend_from_slice(found),
+            Some(found) if tally.check(self.common, number, found, 0) => self.value.extend_from_slice(found),
             Some(_) => {
                 self.first_corrupted.get_or_insert(number);
             }
@@ -347,7 +347,7 @@ impl<'a> Job<'a> {
         } else {
             self.value[contents.field_range(field)].copy_from_slice(&self.field);
         }
-        // Comparing is our time, not the store's: the latency is that of both halves.
+        // Verification is excluded: the latency is that of both halves.
         let write_ns = self.common.clock.now();
         self.session.put(&self.key, &self.value)?;
         self.session.commit(self.stream.sync)?;
