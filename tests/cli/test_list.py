@@ -43,13 +43,10 @@ Databases
   commit-latency                 48 min  Durable commits over clients and WAL sync methods [PostgreSQL]
   durability                     19 min  Acknowledged commits after a server crash [MariaDB, PostgreSQL]
   han2021-dbbench                46 min  RocksDB: fills and reads with 64 write buffers [RocksDB]
-<<<<<<< HEAD
   han2021-tpcc                   72 min  TPC-C on MariaDB InnoDB over RAID levels [root, 8 devices, MariaDB]
   jo2024-postgresql              36 min  TPC-C on PostgreSQL with data and log on one device [memory limit, PostgreSQL]
   jo2024-postgresql-log          72 min  PostgreSQL write-ahead log on a separate device [memory limit, PostgreSQL]
-=======
   lmdb-sync                      48 min  LMDB: write durability, load order and batch size
->>>>>>> bdd2f5e (State what acknowledged writes survive in each store; restore databases from checkpoints; read user databases, OPTIONS files and the system's LMDB)
   log-device                     21 min  RocksDB write-ahead log on a separate device [RocksDB]
   oltp                            2.3 h  TPC-C throughput of PostgreSQL and MariaDB [memory limit, MariaDB, PostgreSQL]
   symas2018                      61 min  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
