@@ -32,7 +32,7 @@ name = "main"
 """
 
 
-def planned(measurement: str = "", part: str = "[parts.rounds]\nmost = 25", target: str = DRIVE) -> Plan:
+def planned(measurement: str = "", part: str = "[parts.rounds]\nmax_rounds = 25", target: str = DRIVE) -> Plan:
     return expand(parse(STUDY.format(measurement=measurement, part=part)), open_target(target))
 
 
@@ -43,11 +43,11 @@ def state(*arguments: Any, **named: Any) -> tuple[str, str]:
 
 def test_a_purged_drive_that_is_written_whole_becomes_steady() -> None:
     assert state('precondition = "128KiB"') == ("steady", "")
-    assert state('limit_spans = 4\nround_length = "60s"', part="[parts.rounds]\nmost = 1") == ("steady", "")
+    assert state('limit_spans = 4\nround_length = "60s"', part="[parts.rounds]\nmax_rounds = 1") == ("steady", "")
 
 
 def test_a_small_range_of_a_purged_drive_stays_fresh() -> None:
-    small = planned('precondition = "128KiB"', part='measurement = { span = "1GiB" }\n[parts.rounds]\nmost = 25')
+    small = planned('precondition = "128KiB"', part='measurement = { span = "1GiB" }\n[parts.rounds]\nmax_rounds = 25')
     assert small.cases[0].device_state == "fresh"
     assert "active range of 1 GiB is 25 % of the purged 4 GiB" in small.cases[0].device_state_reason
     [note] = [note for note in small.notes if "device state" in note]
@@ -56,7 +56,7 @@ def test_a_small_range_of_a_purged_drive_stays_fresh() -> None:
 
 def test_too_few_bytes_or_rounds_do_not_reach_steady_state() -> None:
     assert state('limit_bytes = "4GiB"')[0] == "fresh"
-    assert state('precondition = "128KiB"', part="[parts.rounds]\nmost = 1")[0] == "preconditioned"
+    assert state('precondition = "128KiB"', part="[parts.rounds]\nmax_rounds = 1")[0] == "preconditioned"
 
 
 def test_the_state_of_files_and_of_unprepared_devices_is_unknown(tmp_path: Path) -> None:

@@ -254,8 +254,8 @@ def test_layout_is_counted_for_everything_that_is_made(tmp_path: Path) -> None:
 
 
 def test_rounds_cannot_build_on_what_is_made_anew() -> None:
-    text = "[parts.rounds]\nmost = 5"
-    assert '`fresh = "run"` would undo' in refusal(text=text, array='"raid0"', fresh='"run"')
+    text = "[parts.rounds]\nmax_rounds = 5"
+    assert '`fresh = "run"` would discard' in refusal(text=text, array='"raid0"', fresh='"run"')
 
 
 def test_the_outline_of_a_study_needs_no_target() -> None:
