@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CHECKOUT
-from engines import real_engine
 from lab_guest import Report, run_guest
 
 from iosonde.lab import Limits
@@ -35,40 +28,17 @@ IOPS = 300
 BANDWIDTH = 15_000_000
 """Low enough that two emulated processors keep eight drives busy beside other work."""
 
-SETTINGS = Settings(
-    drives=Drives(count=8, size_bytes=128 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH)),
-    silence_s=300,
-)
-
-
-@pytest.fixture(scope="session")
-def studies_said(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the studies of `guest_studies.py` came to, in one start of the machine."""
-    results = tmp_path_factory.mktemp("studies")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(CHECKOUT / "python"),
-        "XDG_CACHE_HOME": str(machine_image.directory.parents[2]),
-        "IOSONDE_ENGINE": str(real_engine()),
-    }
-    guest = Path(__file__).with_name("guest_studies.py")
-    drives = ("--drives", "3", "--size", "512MiB")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "iosonde", "lab", "run", *drives, "--results", str(results), "--"),
-            *(sys.executable, "-B", str(guest), "said.json"),
-        ],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=1700,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    said: dict[str, Any] = json.loads((results / "said.json").read_text())
-    return said
+DRIVES = Drives(count=8, unlimited=4, size_bytes=512 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH))
+SETTINGS = Settings(drives=DRIVES, silence_s=900)
 
 
 @pytest.fixture(scope="session")
 def guest_report(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """What one start of the machine reports."""
+    """What one start of the machine reports: everything that tests look at in a guest is tried in it, in turn."""
     return run_guest(machine_image, tmp_path_factory.mktemp("guest"), SETTINGS, str(IOPS), str(BANDWIDTH))
+
+
+@pytest.fixture(scope="session")
+def studies_said(guest_report: Report) -> dict[str, Any]:
+    """Results of the studies of `guest_studies.py`."""
+    return guest_report.file("studies.json")

@@ -1,4 +1,4 @@
-"""Everything that is tried inside the lab's machine, in one start: `guest.py ENGINE IOPS BANDWIDTH`.
+"""What is tried on throttled drives inside the lab's machine: `guest.py ENGINE IOPS BANDWIDTH`.
 
 Only the standard library, because everything is emulated; results are JSON Lines, judged outside.
 """

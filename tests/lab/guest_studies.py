@@ -1,7 +1,4 @@
-"""Studies that are carried out inside the lab's machine, in one start: `guest_studies.py OUT`.
-
-To start a machine takes longer than all of them, so they share it; what came of them is written to `OUT`, as JSON.
-"""
+"""Studies that are carried out inside the lab's machine: `guest_studies.py OUT`; their results go to `OUT`, as JSON."""
 
 import json
 import os

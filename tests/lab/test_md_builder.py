@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CHECKOUT
+from lab_guest import Report
 
-from iosonde.lab.image import Image
 from iosonde.storage.arrays import mdstat
 
 
 @pytest.fixture(scope="module")
-def stood(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def stood(guest_report: Report) -> dict[str, Any]:
     """What the guest saw of each level."""
-    results = tmp_path_factory.mktemp("guest")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(CHECKOUT / "python"),
-        "XDG_CACHE_HOME": str(machine_image.directory.parents[2]),
-    }
-    guest = Path(__file__).with_name("guest_md_builder.py")
-    lab = [sys.executable, "-m", "iosonde", "lab", "run", "--drives", "4", "--size", "64MiB", "--results", str(results)]
-    done = subprocess.run(
-        [*lab, "--", sys.executable, "-B", str(guest)], capture_output=True, text=True, env=environment, timeout=900
-    )
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads((results / "md.json").read_text())
-    return said
+    return guest_report.file("md.json")
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Settings:
 
     def check_room(self) -> None:
         """Raise when this does not fit into memory, full drives included."""
-        needed = self.memory_bytes + self.drives.count * self.drives.size_bytes
+        needed = self.memory_bytes + self.drives.total * self.drives.size_bytes
         free = memory.available_bytes()
         if needed > free:
             raise LabError(
@@ -226,7 +226,7 @@ def _job(command: Sequence[str], results: Path, environment: Mapping[str, str], 
     exports = [f"export {name}={shlex.quote(value)}" for name, value in {"PATH": _PATH, **environment}.items()]
     exports.append('export PATH="$PATH:/usr/sbin:/sbin"')  # Where mdadm is, which no user's path need hold.
     return {
-        "settings": f"RESULTS={shlex.quote(str(results))}\nDRIVES={settings.drives.count}\n"
+        "settings": f"RESULTS={shlex.quote(str(results))}\nDRIVES={settings.drives.total}\n"
         f"TERMINAL={'yes' if settings.terminal else 'no'}\n",
         "command": "\n".join([*exports, f"cd {shlex.quote(str(results))}", f"exec {shlex.join(command)}", ""]),
     }

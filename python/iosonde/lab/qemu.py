@@ -46,10 +46,17 @@ class Drives:
     count: int = 8
     size_bytes: int = 256 << 20
     limits: Limits = field(default_factory=Limits)
+    unlimited: int = 0
+    """Further drives without limits, numbered after the others."""
+
+    @property
+    def total(self) -> int:
+        """All drives, with limits or without."""
+        return self.count + self.unlimited
 
     def __post_init__(self) -> None:
-        if not 0 <= self.count <= MOST_DRIVES:
-            raise LabError(f"the lab's machine cannot have {self.count} drives", hint=f"name 0 to {MOST_DRIVES}")
+        if not 0 <= self.total <= MOST_DRIVES or min(self.count, self.unlimited) < 0:
+            raise LabError(f"the lab's machine cannot have {self.total} drives", hint=f"name 0 to {MOST_DRIVES}")
         if self.size_bytes < 1 << 20 or self.size_bytes % 512:
             raise LabError(
                 f"a drive of the lab cannot have {format_bytes(self.size_bytes)}",
@@ -58,11 +65,12 @@ class Drives:
 
     def options(self) -> list[str]:
         """QEMU's options."""
-        return [option for number in range(self.count) for option in self._drive(number)]
+        return [option for number in range(self.total) for option in self._drive(number)]
 
     def _drive(self, number: int) -> list[str]:
+        limits = self.limits if number < self.count else Limits()
         return [
-            *("-object", self.limits.throttle_group(f"limits{number}")),
+            *("-object", limits.throttle_group(f"limits{number}")),
             "-blockdev",
             f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
             *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number}"),
@@ -77,7 +85,7 @@ def start_qemu(
 ) -> subprocess.Popen[bytes]:
     """Start QEMU with its drives on a file system that it alone sees."""
     return start_bound(
-        _SCRIPT, str(drives.size_bytes), str(drives.count), *command, stderr=stderr, pass_fds=descriptors
+        _SCRIPT, str(drives.size_bytes), str(drives.total), *command, stderr=stderr, pass_fds=descriptors
     )
 
 
