@@ -1,7 +1,9 @@
 //! The memory that I/O goes through: aligned, pre-faulted, one slot for each I/O in flight.
 
 use std::io;
-use std::ptr::NonNull;
+use std::ops::{Deref, DerefMut};
+
+use memmap2::{Advice, MmapMut, MmapRaw};
 
 /// Slots begin on page boundaries, which satisfies every direct-I/O alignment in use.
 const SLOT_ALIGNMENT: usize = 4096;
@@ -10,51 +12,27 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// A mapping divided into slots of equal size.
 pub(crate) struct Arena {
-    base: NonNull<u8>,
+    mapping: MmapRaw,
     slot_bytes: usize,
     slots: usize,
 }
-
-// SAFETY: the arena is plain memory; every slot is used by the one job that owns the arena.
-unsafe impl Send for Arena {}
-// SAFETY: as above; sharing a reference only hands out slot addresses.
-unsafe impl Sync for Arena {}
 
 impl Arena {
     /// Maps and faults in `slots` slots that hold `slot_bytes` each.
     pub(crate) fn new(slots: u32, slot_bytes: u64) -> io::Result<Arena> {
         let slots = slots as usize;
         let slot_bytes = (slot_bytes as usize).next_multiple_of(SLOT_ALIGNMENT);
-        let bytes = slots * slot_bytes;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast::<u8>()).expect("mmap does not return null on success");
-        let arena = Arena {
-            base,
+        Ok(Arena {
+            mapping: faulted_in(slots * slot_bytes)?.into(),
             slot_bytes,
             slots,
-        };
-        arena.fault_in();
-        Ok(arena)
+        })
     }
 
     /// Address of a slot.
     pub(crate) fn slot(&self, slot: u32) -> *mut u8 {
         debug_assert!((slot as usize) < self.slots, "slot within the arena");
-        // SAFETY: the offset lies within the mapping.
-        unsafe { self.base.as_ptr().add(slot as usize * self.slot_bytes) }
+        self.mapping.as_mut_ptr().wrapping_add(slot as usize * self.slot_bytes)
     }
 
     /// Bytes mapped.
@@ -70,26 +48,43 @@ impl Arena {
     pub(crate) fn leak(self) {
         std::mem::forget(self);
     }
+}
 
-    fn fault_in(&self) {
-        // SAFETY: the range is this mapping; advice cannot change its contents.
-        unsafe {
-            if self.bytes() >= HUGE_PAGE {
-                libc::madvise(self.base.as_ptr().cast(), self.bytes(), libc::MADV_HUGEPAGE);
-            }
-            for page in (0..self.bytes()).step_by(SLOT_ALIGNMENT) {
-                self.base.as_ptr().add(page).write_volatile(0);
-            }
-        }
+/// Memory of one thread, aligned and faulted in like an arena.
+pub(crate) struct Buffer(MmapMut);
+
+impl Buffer {
+    /// Maps and faults in this many bytes.
+    pub(crate) fn new(bytes: u64) -> io::Result<Buffer> {
+        faulted_in(bytes as usize).map(Buffer)
     }
 }
 
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and no I/O is in flight on it (the owner leaks it
-        // otherwise).
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes()) };
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
     }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+/// A private mapping of which every page is in memory.
+fn faulted_in(bytes: usize) -> io::Result<MmapMut> {
+    let mut mapping = MmapMut::map_anon(bytes)?;
+    if bytes >= HUGE_PAGE {
+        // Kernels without huge pages refuse; small ones do as well.
+        let _ = mapping.advise(Advice::HugePage);
+    }
+    for page in mapping.chunks_mut(SLOT_ALIGNMENT) {
+        page[0] = std::hint::black_box(0);
+    }
+    Ok(mapping)
 }
 
 /// Memory that new mappings may take, by the kernel's own estimate (`MemAvailable` in proc(5)).

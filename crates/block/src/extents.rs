@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use iosonde_protocol::ExtentEvidence;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 
 /// Ranges of a file's first `bytes` that lie in written extents, in ascending order. What waits in memory is written
 /// back first, so that it counts.
@@ -58,21 +60,13 @@ fn seek_data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
     let mut written = Vec::new();
     let mut position = 0;
     while position < bytes {
-        // SAFETY: the descriptor is open; seeking changes only its offset, which nobody uses.
-        let data = unsafe { libc::lseek(file.as_raw_fd(), position as libc::off_t, libc::SEEK_DATA) };
-        if data < 0 {
-            match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::ENXIO) => break,
-                error => return Err(error),
-            }
-        }
-        // SAFETY: as above.
-        let hole = unsafe { libc::lseek(file.as_raw_fd(), data, libc::SEEK_HOLE) };
-        if hole < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        written.push(data as u64..(hole as u64).min(bytes));
-        position = hole as u64;
+        let data = match seek(file, SeekFrom::Data(position)) {
+            Err(Errno::NXIO) => break,
+            other => other?,
+        };
+        let hole = seek(file, SeekFrom::Hole(data))?;
+        written.push(data..hole.min(bytes));
+        position = hole;
     }
     Ok(written)
 }
@@ -161,6 +155,8 @@ fn each_extent(file: &File, range: Range<u64>, flags: u32, take: &mut dyn FnMut(
 mod tests {
     use std::os::unix::fs::FileExt;
 
+    use rustix::fs::{FallocateFlags, fallocate};
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -176,8 +172,8 @@ mod tests {
             .unwrap();
         file.write_all_at(&vec![1; 4 * MIB as usize], 0).unwrap();
         file.sync_all().unwrap();
-        fallocate(&file, 0, 4 * MIB, 2 * MIB);
-        fallocate(&file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, MIB, MIB);
+        fallocate(&file, FallocateFlags::empty(), 4 * MIB, 2 * MIB).unwrap();
+        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, MIB, MIB).unwrap();
         file.set_len(8 * MIB).unwrap();
         let Some(found) = examine(&file, std::slice::from_ref(&(0..8 * MIB))).unwrap() else {
             eprintln!("SKIPPED: this file system has no FIEMAP");
@@ -209,11 +205,5 @@ mod tests {
         file.write_all_at(&vec![1; MIB as usize], 2 * MIB).unwrap();
         file.set_len(4 * MIB).unwrap();
         assert_eq!(seek_data(&file, 4 * MIB).unwrap(), vec![2 * MIB..3 * MIB]);
-    }
-
-    fn fallocate(file: &File, mode: i32, offset: u64, bytes: u64) {
-        // SAFETY: the descriptor is open, and only this file changes.
-        let status = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as libc::off_t, bytes as libc::off_t) };
-        assert_eq!(status, 0, "this file system preallocates and punches");
     }
 }

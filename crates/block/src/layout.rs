@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread::Builder;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 use iosonde_protocol::{Layout, LayoutResult, Payload, Target};
 use iosonde_target::{OFlags, Targets, WrongTarget};
 
-use crate::buffer::Arena;
+use crate::buffer::Buffer;
 use crate::error::BlockError;
 use crate::extents;
 use crate::payload::Filler;
@@ -133,16 +132,9 @@ fn check_space(file: &File, target: &Target, name: &str, missing: &[Range<u64>])
         return Ok(());
     }
     let needed = total(missing);
-    // SAFETY: statvfs is plain data; the call fills it.
-    let free = unsafe {
-        let mut stat: libc::statvfs = std::mem::zeroed();
-        if libc::fstatvfs(file.as_raw_fd(), &mut stat) != 0 {
-            return Err(BlockError::target("look at the free space of", name)(
-                io::Error::last_os_error(),
-            ));
-        }
-        stat.f_bavail * stat.f_frsize
-    };
+    let stat = rustix::fs::fstatvfs(file)
+        .map_err(|error| BlockError::target("examine the free space of", name)(error.into()))?;
+    let free = stat.f_bavail * stat.f_frsize;
     let allocated = allocated_bytes(file);
     if needed > free + allocated {
         return Err(BlockError::NoSpace {
@@ -218,9 +210,7 @@ fn write_ranges(
     let writer = |number: usize| -> io::Result<()> {
         let sealed = plan.journal.is_some();
         let mut filler = Filler::new(plan.payload, sealed, plan.seed, &[0x1a70, number as u64]);
-        let arena = Arena::new(1, CHUNK_BYTES)?;
-        // SAFETY: the slot is this thread's alone, and writes from it are synchronous.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(arena.slot(0), CHUNK_BYTES as usize) };
+        let mut buffer = Buffer::new(CHUNK_BYTES)?;
         while !cancelled.load(Ordering::Relaxed) {
             let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed) as usize) else {
                 break;
@@ -352,9 +342,8 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.write_all_at(&vec![1; CHUNK_BYTES as usize], 2 * CHUNK_BYTES)
             .unwrap();
-        // SAFETY: the descriptor is open.
-        let allocated = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 4 * CHUNK_BYTES as libc::off_t) };
-        assert_eq!(allocated, 0, "this file system preallocates");
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 4 * CHUNK_BYTES)
+            .expect("this file system preallocates");
         file.set_len(8 * CHUNK_BYTES).unwrap();
         let result = lay(&path, 8 * CHUNK_BYTES, Layout::Missing).unwrap();
         assert_eq!(

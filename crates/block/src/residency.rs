@@ -121,8 +121,7 @@ fn resident_pages(file: &File, piece: &Range<u64>) -> io::Result<u64> {
 }
 
 fn page_bytes() -> u64 {
-    // SAFETY: the call takes a plain number and cannot fail for this one.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+    rustix::param::page_size() as u64
 }
 
 #[cfg(test)]
@@ -139,8 +138,8 @@ mod tests {
         std::fs::write(&path, vec![7; 4 * MIB as usize]).unwrap();
         let file = File::open(&path).unwrap();
         crate::target::drop_page_cache(&file).unwrap();
-        // SAFETY: the descriptor is open; advice changes no data. Without it the kernel reads ahead and around.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+        // Without this advice the kernel reads ahead and around.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
         let mut buffer = vec![0; MIB as usize];
         file.read_exact_at(&mut buffer, 3 * MIB).unwrap();
         file

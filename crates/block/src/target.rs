@@ -6,12 +6,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use iosonde_protocol::{BlockWorkload, Durability, IoMode, Stream, Target};
 use iosonde_target::{OFlags, Targets};
+use rustix::fs::{Advice, fadvise};
 
 use crate::error::BlockError;
 
@@ -139,14 +139,10 @@ fn advise(file: &File, stream: &Stream) {
         stream.access,
         iosonde_protocol::Access::Random { .. } | iosonde_protocol::Access::Aging { .. }
     );
-    let advice = if random {
-        libc::POSIX_FADV_RANDOM
-    } else {
-        libc::POSIX_FADV_SEQUENTIAL
-    };
+    let advice = if random { Advice::Random } else { Advice::Sequential };
     if stream.io_mode == IoMode::Buffered {
-        // SAFETY: the descriptor is open; advice changes no data.
-        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) };
+        // Advice that is refused changes how fast reads are, and only that.
+        let _ = fadvise(file, 0, None, advice);
     }
 }
 
@@ -172,11 +168,7 @@ struct AlignedPage([u8; 4096]);
 /// Writes back and drops the page cache of a file.
 pub(crate) fn drop_page_cache(file: &File) -> io::Result<()> {
     file.sync_all()?;
-    // SAFETY: the descriptor is open; clean pages are dropped, no data changes.
-    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
+    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
 /// Reads a file's first `bytes` once through the page cache.

@@ -4,6 +4,7 @@ use std::io::{BufReader, Stdin, stdin};
 
 use iosonde_harness::Stopper;
 use iosonde_protocol::{Command, Failure, Spec};
+use nix::sys::signal::{SigSet, Signal};
 use serde::Deserialize;
 use serde_json::de::IoRead;
 
@@ -26,8 +27,7 @@ pub(crate) fn read_spec() -> Result<(Spec, Commands), Failure> {
 
 /// Keeps SIGINT and SIGTERM for [`watch`]; must run before any thread is made.
 pub(crate) fn block_signals() {
-    // SAFETY: the set is plain data, valid for the calls; blocking affects this process only.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &termination(), std::ptr::null_mut()) };
+    termination().thread_block().expect("both signals can be blocked");
 }
 
 /// Stops the run on a command, on a signal, and at the end of input if asked to.
@@ -46,21 +46,13 @@ pub(crate) fn watch(commands: Commands, stop_at_eof: bool, stopper: &Stopper) {
     });
     let by_signal = stopper.clone();
     std::thread::spawn(move || {
-        let (set, mut signal) = (termination(), 0);
-        // SAFETY: both are valid for the call, and the signals are blocked in every thread.
-        while unsafe { libc::sigwait(&set, &mut signal) } == 0 {
+        let signals = termination();
+        while signals.wait().is_ok() {
             by_signal.stop();
         }
     });
 }
 
-fn termination() -> libc::sigset_t {
-    // SAFETY: a signal set is plain data, and the calls only write to it.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, libc::SIGINT);
-        libc::sigaddset(&mut set, libc::SIGTERM);
-        set
-    }
+fn termination() -> SigSet {
+    SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM])
 }

@@ -64,9 +64,7 @@ fn end_run(bytes: usize) -> ! {
          queue depth, smaller blocks or a smaller cache of the store\"}}"
     );
     let length = text.position() as usize;
-    // SAFETY: the text is valid for its length; both calls are safe at any instant. Handlers at exit could allocate.
-    unsafe {
-        libc::write(libc::STDOUT_FILENO, text.get_ref().as_ptr().cast(), length);
-        libc::_exit(1)
-    }
+    let _ = rustix::io::write(rustix::stdio::stdout(), &text.get_ref()[..length]);
+    // SAFETY: the call takes a plain number and is safe at any instant. Handlers at exit could allocate.
+    unsafe { libc::_exit(1) }
 }

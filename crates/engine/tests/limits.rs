@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use iosonde_protocol::PROTOCOL_VERSION;
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use serde_json::{Value, json};
 
 fn spec(jobs: u32, queue_depth: u32, seconds: u64) -> Value {
@@ -57,14 +58,12 @@ fn without_memory_the_run_fails_with_a_reason() {
         // SAFETY: the limit is set in the child, between fork and exec, with one system call.
         unsafe {
             command.pre_exec(move || {
-                let limit = libc::rlimit {
-                    rlim_cur: mebibytes << 20,
-                    rlim_max: mebibytes << 20,
+                let limit = Some(mebibytes << 20);
+                let limits = Rlimit {
+                    current: limit,
+                    maximum: limit,
                 };
-                match libc::setrlimit(libc::RLIMIT_AS, &limit) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                }
+                Ok(setrlimit(Resource::As, limits)?)
             });
         }
         let (events, status) = events(start(&mut command, &spec(64, 1, 1)));
@@ -82,9 +81,8 @@ fn without_memory_the_run_fails_with_a_reason() {
     assert!(reasons.iter().any(|code| code == "out_of_memory"), "{reasons:?}");
 }
 
-fn signal(child: &Child, signal: i32) {
-    // SAFETY: the child is running and not reaped.
-    unsafe { libc::kill(child.id() as i32, signal) };
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 fn stalls(events: &[Value]) -> (u64, u64) {
@@ -115,11 +113,11 @@ fn run_with_stops(spec: &Value, stops: u32, stop: Duration) -> (Vec<Value>, u64)
     }
     let mut stopped_ns = 0;
     for _ in 0..stops {
-        signal(&child, libc::SIGSTOP);
+        signal(&child, Signal::STOP);
         let began = Instant::now();
         std::thread::sleep(stop);
         stopped_ns += began.elapsed().as_nanos() as u64;
-        signal(&child, libc::SIGCONT);
+        signal(&child, Signal::CONT);
         std::thread::sleep(stop.min(Duration::from_millis(50)));
     }
     events.extend(std::iter::from_fn(next_event));

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use iosonde_protocol::PROTOCOL_VERSION;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 fn engine() -> Command {
@@ -118,10 +119,9 @@ fn a_stop_command_ends_the_run() {
 
 #[test]
 fn termination_ends_the_run_with_a_result() {
-    for signal in [libc::SIGTERM, libc::SIGINT] {
+    for signal in [Signal::TERM, Signal::INT] {
         let child = start(&[]);
-        // SAFETY: the child is running and not reaped.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        kill_process(Pid::from_child(&child), signal).unwrap();
         assert_stops(child);
     }
 }

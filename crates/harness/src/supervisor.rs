@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
@@ -16,6 +17,7 @@ use iosonde_metrics::kernel_threads;
 use iosonde_metrics::machine::{self, Machine};
 use iosonde_metrics::usage;
 use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, SteadyRamp, Usage};
+use rustix::thread::{gettid, set_current_timer_slack};
 
 use crate::collector::Collector;
 use crate::control::Control;
@@ -229,8 +231,7 @@ fn thread_body<'a, T: Send + 'a>(
     finished: impl Fn() + Send + 'static,
 ) -> impl FnOnce() -> T + Send + 'a {
     move || {
-        // SAFETY: gettid has no arguments and cannot fail.
-        thread_id.store(unsafe { libc::gettid() }, Ordering::Release);
+        thread_id.store(gettid().as_raw_nonzero().get(), Ordering::Release);
         wake_precisely();
         let gate = Gate {
             start,
@@ -471,8 +472,8 @@ impl Controller<'_, '_> {
 
 /// Asks for timers without the usual 50 us of slack (prctl(2), PR_SET_TIMERSLACK).
 fn wake_precisely() {
-    // SAFETY: the call takes plain numbers and affects the calling thread only.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0) };
+    // Without it threads wake up later, and are measured so.
+    let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
 }
 
 /// A signal that does nothing but end a blocking system call with `EINTR`.

@@ -1,10 +1,10 @@
-//! An open loop's schedule under way: which operation is due next, and how many are due but not started.
+//! The state of an open loop's schedule: which operation is due next, and how many are due but not started.
 
 use iosonde_protocol::ScheduleResult;
 
 use crate::Arrivals;
 
-/// The arrivals of one job since the run has begun.
+/// The arrivals of one job since the start of the run.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     arrivals: Arrivals,
@@ -20,7 +20,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Arrivals count from 0; the run has begun at an instant of its clock.
+    /// Arrivals count from 0; `begin_ns` is the start of the run on its clock.
     pub fn new(mut arrivals: Arrivals, begin_ns: u64) -> Schedule {
         let next_ns = begin_ns.saturating_add(arrivals.next());
         Schedule {
@@ -49,7 +49,7 @@ impl Schedule {
         std::mem::replace(&mut self.next_ns, self.begin_ns.saturating_add(self.arrivals.next()))
     }
 
-    /// Takes note of how late an operation was started.
+    /// Adds how late an operation was started.
     #[inline]
     pub fn note_start(&mut self, intended_ns: u64, start_ns: u64) {
         let lag_ns = start_ns.saturating_sub(intended_ns);
@@ -57,9 +57,9 @@ impl Schedule {
         self.lag_ns_max = self.lag_ns_max.max(lag_ns);
     }
 
-    /// How the schedule was kept until the load ended.
+    /// How the schedule was kept until the load ended. An arrival exactly at the end is no longer due.
     pub fn into_result(mut self, end_ns: u64, spun_ns: u64) -> ScheduleResult {
-        let backlog = self.backlog(end_ns);
+        let backlog = self.backlog_before(end_ns);
         ScheduleResult {
             due: self.taken + backlog,
             started: self.taken,
@@ -71,7 +71,11 @@ impl Schedule {
 
     /// How many are due by now and not taken.
     pub fn backlog(&mut self, now_ns: u64) -> u64 {
-        while self.ahead_ns <= now_ns && self.ahead_ns < u64::MAX {
+        self.backlog_before(now_ns.saturating_add(1))
+    }
+
+    fn backlog_before(&mut self, instant_ns: u64) -> u64 {
+        while self.ahead_ns < instant_ns {
             self.due += 1;
             self.ahead_ns = self.begin_ns.saturating_add(self.ahead.next());
         }
@@ -95,5 +99,20 @@ mod tests {
         assert_eq!([schedule.take(), schedule.take()], [1000, 1100]);
         assert_eq!(schedule.backlog(1250), 1);
         assert_eq!(schedule.next_ns(), 1200);
+    }
+
+    #[test]
+    fn an_arrival_exactly_at_the_end_is_not_due() {
+        let due = |end_ns| {
+            let arrivals =
+                Arrivals::new(&Arrival::Constant { rate: 1e9 / 100.0 }, 1, 0, 0, 1, 0).expect("the loop is open");
+            let mut schedule = Schedule::new(arrivals, 1000);
+            schedule.take();
+            let result = schedule.into_result(end_ns, 0);
+            (result.due, result.started)
+        };
+        assert_eq!([due(1199), due(1200), due(1201)], [(2, 1), (2, 1), (3, 1)]);
+        // All that was started was due, also where nothing else is.
+        assert_eq!(due(1100), (1, 1));
     }
 }

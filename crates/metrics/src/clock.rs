@@ -11,6 +11,8 @@
 
 use std::time::Duration;
 
+use nix::time::ClockId;
+
 /// Distance between the two readings that give the counter's rate.
 const CALIBRATION: Duration = Duration::from_millis(20);
 /// Error of the counter's rate from which on the counter is not used.
@@ -48,7 +50,7 @@ impl Clock {
     /// Starts a clock that asks the kernel for `CLOCK_MONOTONIC`.
     pub fn monotonic() -> Self {
         Self::with(Source::Monotonic {
-            zero_ns: kernel_ns(libc::CLOCK_MONOTONIC),
+            zero_ns: kernel_ns(ClockId::CLOCK_MONOTONIC),
         })
     }
 
@@ -61,7 +63,7 @@ impl Clock {
                 zero_ticks,
                 ns_per_tick_q32,
             } => tsc::to_ns(tsc::read().saturating_sub(zero_ticks), ns_per_tick_q32),
-            Source::Monotonic { zero_ns } => kernel_ns(libc::CLOCK_MONOTONIC) - zero_ns,
+            Source::Monotonic { zero_ns } => kernel_ns(ClockId::CLOCK_MONOTONIC) - zero_ns,
         }
     }
 
@@ -106,7 +108,7 @@ impl Clock {
             realtime_at_zero_ns: 0,
         };
         clock.read_cost_ns = measured_read_cost_ns(&clock);
-        clock.realtime_at_zero_ns = kernel_ns(libc::CLOCK_REALTIME).saturating_sub(clock.now());
+        clock.realtime_at_zero_ns = kernel_ns(ClockId::CLOCK_REALTIME).saturating_sub(clock.now());
         clock
     }
 }
@@ -125,12 +127,9 @@ enum Source {
 }
 
 /// A kernel clock in nanoseconds.
-fn kernel_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result, and nothing else is written.
-    let status = unsafe { libc::clock_gettime(clock, &mut time) };
-    debug_assert_eq!(status, 0, "Linux has had each clock asked for here since 2.6.28");
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+fn kernel_ns(clock: ClockId) -> u64 {
+    let time = clock.now().expect("Linux has had each of these clocks since 2.6.28");
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
 /// The cheapest batch counts: whatever interrupts a batch only adds to it.
@@ -149,6 +148,8 @@ fn measured_read_cost_ns(clock: &Clock) -> f64 {
 /// The CPU's time-stamp counter.
 #[cfg(target_arch = "x86_64")]
 mod tsc {
+    use nix::time::ClockId;
+
     use super::{BRACKETS, CALIBRATION, RATE_ERROR_MAX, Source, kernel_ns};
 
     /// The counter with its rate, if it is fit to keep time.
@@ -229,7 +230,7 @@ mod tsc {
 
         fn bracket() -> Self {
             let before = read();
-            let kernel_ns = kernel_ns(libc::CLOCK_MONOTONIC_RAW);
+            let kernel_ns = kernel_ns(ClockId::CLOCK_MONOTONIC_RAW);
             let width = read().saturating_sub(before);
             Self {
                 ticks: before + width / 2,
@@ -247,7 +248,7 @@ mod tests {
     use super::*;
 
     /// The clock and a kernel clock at one instant: the tightest of many brackets.
-    fn reading(clock: &Clock, kernel: libc::clockid_t) -> (u64, u64) {
+    fn reading(clock: &Clock, kernel: ClockId) -> (u64, u64) {
         let bracket = |_| {
             let before_ns = clock.now();
             let kernel_ns = kernel_ns(kernel);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     /// By how much the clock runs faster than a kernel clock, as a fraction.
-    fn rate_error(clock: &Clock, kernel: libc::clockid_t) -> f64 {
+    fn rate_error(clock: &Clock, kernel: ClockId) -> f64 {
         let (clock_begin_ns, kernel_begin_ns) = reading(clock, kernel);
         std::thread::sleep(Duration::from_millis(200));
         let (clock_end_ns, kernel_end_ns) = reading(clock, kernel);
@@ -269,7 +270,7 @@ mod tests {
     #[test]
     fn the_best_clock_keeps_the_kernels_rate() {
         // `CLOCK_MONOTONIC` may be slewed while the test runs; what the clock promises is the raw rate.
-        let error = rate_error(&Clock::start(), libc::CLOCK_MONOTONIC_RAW);
+        let error = rate_error(&Clock::start(), ClockId::CLOCK_MONOTONIC_RAW);
         assert!(error.abs() < 100e-6, "off by {:.1} ppm", error * 1e6);
     }
 
@@ -277,7 +278,7 @@ mod tests {
     fn the_fallback_keeps_the_kernels_rate() {
         let clock = Clock::monotonic();
         assert_eq!(clock.name(), "monotonic");
-        let error = rate_error(&clock, libc::CLOCK_MONOTONIC);
+        let error = rate_error(&clock, ClockId::CLOCK_MONOTONIC);
         assert!(error.abs() < 100e-6, "off by {:.1} ppm", error * 1e6);
     }
 

@@ -10,16 +10,19 @@
 //! calling thread, and up to a tick old for threads that run on other CPUs at that moment.
 
 use iosonde_protocol::Usage;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use nix::time::ClockId;
 
 /// What the whole process used so far; `wall_ns` is the instant given.
 pub fn process(clock_now_ns: u64) -> Usage {
-    from_kernel(libc::RUSAGE_SELF, clock_now_ns)
+    from_kernel(UsageWho::RUSAGE_SELF, clock_now_ns)
 }
 
 /// What the calling thread used so far; `wall_ns` is the instant given.
 pub fn thread(clock_now_ns: u64) -> Usage {
     bring_thread_time_up_to_date();
-    from_kernel(libc::RUSAGE_THREAD, clock_now_ns)
+    from_kernel(UsageWho::RUSAGE_THREAD, clock_now_ns)
 }
 
 /// What was used between two instants.
@@ -59,42 +62,35 @@ pub fn peak_memory_bytes() -> u64 {
     kibibytes.unwrap_or(0) * 1024
 }
 
-fn from_kernel(who: libc::c_int, clock_now_ns: u64) -> Usage {
-    // SAFETY: `rusage` is made of integers, for which zero is a valid value.
-    let mut kernel: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `kernel` is a valid place for the result, and nothing else is written.
-    let status = unsafe { libc::getrusage(who, &mut kernel) };
-    debug_assert_eq!(
-        status, 0,
-        "getrusage(2) fails only for a bad address or an unknown `who`"
-    );
+fn from_kernel(who: UsageWho, clock_now_ns: u64) -> Usage {
+    let kernel = getrusage(who).expect("getrusage(2) fails only for a bad address or an unknown `who`");
     Usage {
         wall_ns: clock_now_ns,
-        user_ns: nanoseconds(kernel.ru_utime),
-        system_ns: nanoseconds(kernel.ru_stime),
-        voluntary_switches: kernel.ru_nvcsw as u64,
-        involuntary_switches: kernel.ru_nivcsw as u64,
-        minor_faults: kernel.ru_minflt as u64,
-        major_faults: kernel.ru_majflt as u64,
-        fs_inputs: kernel.ru_inblock as u64,
-        fs_outputs: kernel.ru_oublock as u64,
+        user_ns: nanoseconds(kernel.user_time()),
+        system_ns: nanoseconds(kernel.system_time()),
+        voluntary_switches: kernel.voluntary_context_switches() as u64,
+        involuntary_switches: kernel.involuntary_context_switches() as u64,
+        minor_faults: kernel.minor_page_faults() as u64,
+        major_faults: kernel.major_page_faults() as u64,
+        fs_inputs: kernel.block_reads() as u64,
+        fs_outputs: kernel.block_writes() as u64,
     }
 }
 
-fn nanoseconds(time: libc::timeval) -> u64 {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000
+fn nanoseconds(time: TimeVal) -> u64 {
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1000
 }
 
 /// Reading a thread's own CPU clock makes the scheduler settle the thread's run time.
 fn bring_thread_time_up_to_date() {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result, and nothing else is written.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    let _ = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     use super::*;
 
@@ -107,10 +103,8 @@ mod tests {
     }
 
     fn thread_cpu_ns() -> u64 {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `time` is a valid place for the result, and nothing else is written.
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+        let time = ClockId::CLOCK_THREAD_CPUTIME_ID.now().expect("a thread has this clock");
+        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
     }
 
     /// The bare `RUSAGE_THREAD` is up to a tick (4 ms) behind: most of ten spins of 1 ms would show nothing.
@@ -173,15 +167,11 @@ mod tests {
     }
 
     fn pin_to_first_allowed_cpu() {
-        // SAFETY: the sets are plain data, valid for the calls; 0 is the calling thread.
-        unsafe {
-            let mut allowed: libc::cpu_set_t = std::mem::zeroed();
-            libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut allowed);
-            let mut chosen: libc::cpu_set_t = std::mem::zeroed();
-            let first = (0..libc::CPU_SETSIZE as usize).find(|cpu| libc::CPU_ISSET(*cpu, &allowed));
-            libc::CPU_SET(first.expect("a thread runs somewhere"), &mut chosen);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &chosen);
-        }
+        let allowed = sched_getaffinity(None).expect("every thread has a CPU set");
+        let mut chosen = CpuSet::new();
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu));
+        chosen.set(first.expect("a thread runs somewhere"));
+        sched_setaffinity(None, &chosen).expect("the CPU is allowed");
     }
 
     #[test]

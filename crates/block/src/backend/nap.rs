@@ -1,6 +1,7 @@
 //! Sleeping until an instant, as precisely as is asked for.
 
 use iosonde_metrics::clock::Clock;
+use rustix::thread::{Timespec, nanosleep};
 
 /// Sleeps for a job that has nothing in flight.
 ///
@@ -34,12 +35,11 @@ impl Nap {
     /// About until an instant; a signal ends it earlier.
     pub(super) fn idle(&self, instant_ns: u64) {
         let left_ns = instant_ns.saturating_sub(self.clock.now());
-        let request = libc::timespec {
-            tv_sec: (left_ns / 1_000_000_000) as libc::time_t,
-            tv_nsec: (left_ns % 1_000_000_000) as libc::c_long,
+        let request = Timespec {
+            tv_sec: (left_ns / 1_000_000_000) as i64,
+            tv_nsec: (left_ns % 1_000_000_000) as i64,
         };
-        // SAFETY: `request` is valid; the remainder is not asked for.
-        unsafe { libc::nanosleep(&request, std::ptr::null_mut()) };
+        let _ = nanosleep(&request);
     }
 
     /// How long before an instant sleeping must end.

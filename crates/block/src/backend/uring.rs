@@ -269,8 +269,7 @@ impl<'ring> UringBackend<'ring> {
 
     #[inline]
     fn entry(&self, slot: u32, io: &Io) -> squeue::Entry {
-        // SAFETY: the slot lies within the arena that `base` points to.
-        let buffer = unsafe { self.base.add(slot as usize * self.slot_bytes) };
+        let buffer = self.base.wrapping_add(slot as usize * self.slot_bytes);
         let (file, offset) = (self.file, io.offset_bytes);
         let entry = match (io.operation, self.slots_per_buffer) {
             (Operation::Read, None) => opcode::Read::new(file, buffer, io.bytes).offset(offset).build(),

@@ -11,12 +11,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use iosonde_target::{OFlags, Targets};
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::posix_fallocate;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::crc::Crc32c;
 use super::sector::Identity;
@@ -494,11 +496,7 @@ pub(crate) fn common_unit(one: u64, other: u64) -> u64 {
 /// Room on the medium for every entry: a page of a mapping that finds none kills the process.
 fn allocate(file: &File, header: &Header) -> io::Result<()> {
     let bytes = header.journal_bytes();
-    // SAFETY: the descriptor is open.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) } {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
+    Ok(posix_fallocate(file, 0, bytes as i64)?)
 }
 
 /// Rewrites a journal with smaller units: each has the state of the larger one that it was a part of.
@@ -530,59 +528,34 @@ fn boot_id() -> [u8; BOOT_BYTES] {
 
 /// A shared mapping of the whole journal.
 struct Map {
-    base: *mut u8,
-    bytes: usize,
+    mapping: MmapRaw,
     units: usize,
 }
 
-// SAFETY: the mapping is plain memory that only atomic instructions touch (entries) or nobody (header).
-unsafe impl Send for Map {}
-// SAFETY: as above.
-unsafe impl Sync for Map {}
-
 impl Map {
     fn new(file: &File, bytes: usize, units: usize) -> io::Result<Map> {
-        // SAFETY: a new shared mapping at an address of the kernel's choice aliases nothing of ours. Populated, so that
-        // the measuring loop meets no first fault; the file is as long as the mapping and only we shorten it.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Map {
-            base: base.cast(),
-            bytes,
-            units,
-        })
+        // Populated, so that the measuring loop causes no first fault.
+        let mapping = MmapOptions::new().len(bytes).populate().map_raw(file)?;
+        Ok(Map { mapping, units })
     }
 
     #[inline]
     fn entries(&self) -> &[Entry] {
-        // SAFETY: the entries follow the header's page in the mapping, which has room for `units` of them and begins on
-        // a page, so they are aligned. They are atomics: others may change them meanwhile.
-        unsafe { std::slice::from_raw_parts(self.base.add(HEADER_BYTES as usize).cast::<Entry>(), self.units) }
-    }
-}
-
-impl Drop for Map {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length; references to its entries borrow `self`.
-        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+        let first = self
+            .mapping
+            .as_ptr()
+            .wrapping_add(HEADER_BYTES as usize)
+            .cast::<Entry>();
+        // SAFETY: the entries follow the header's page in the mapping, which has room for `units` of them and starts on
+        // a page, so they are aligned. They are atomics: others may change them meanwhile. The file is as long as the
+        // mapping, and only this program shortens it.
+        unsafe { std::slice::from_raw_parts(first, self.units) }
     }
 }
 
 /// Bits for a new history, different at any other time and on any other machine.
 pub(crate) fn new_history() -> u64 {
     let mut bytes = [0; 8];
-    // SAFETY: the buffer is valid for its length; so few bytes always come whole.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    getrandom(&mut bytes, GetRandomFlags::empty()).expect("so few bytes are always there");
     u64::from_le_bytes(bytes)
 }

@@ -16,7 +16,7 @@ use super::journal::{Entry, Journal, JournalError, Origin};
 use super::judge::{Judge, Tally};
 use super::state::Allowed;
 use super::{UNIT_BYTES_MAX, job, result};
-use crate::buffer::Arena;
+use crate::buffer::Buffer;
 use crate::error::BlockError;
 
 /// One read: whole units, and large enough for the full bandwidth at a small depth.
@@ -205,9 +205,7 @@ impl Pass<'_> {
 
     /// One of the readers.
     fn read(&self) -> io::Result<()> {
-        let arena = Arena::new(1, CHUNK_BYTES)?;
-        // SAFETY: the slot is this thread's alone, and reads into it are synchronous.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(arena.slot(0), CHUNK_BYTES as usize) };
+        let mut buffer = Buffer::new(CHUNK_BYTES)?;
         let mut tally = Tally::new();
         let unit_bytes = self.journal.unit_bytes();
         let units_per_chunk = (CHUNK_BYTES / unit_bytes) as usize;
