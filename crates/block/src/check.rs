@@ -105,7 +105,7 @@ fn check_verified_stream(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result
         keeps_seals,
         "verification of zeros or duplicates",
         at("payload"),
-        "every sector says where it belongs, so no two are alike: use random data, compressible or not",
+        "every sector contains its own address, so no two are alike: use random data, compressible or not",
     )?;
     let sizes = stream.block_sizes.iter().map(|size| size.bytes);
     require(
@@ -324,7 +324,7 @@ fn loads_until_its_limit(stream: &Stream) -> bool {
     !pauses_for_good && !has_end
 }
 
-/// What the load says of a stream, with the stream's name.
+/// An error of the load about a stream, with the stream's name.
 pub(crate) fn in_stream(stream: &Stream) -> impl FnOnce(LoadError) -> BlockError {
     let context = format!("stream `{}`", stream.name);
     move |error| BlockError::invalid(error.to_string(), context, error.hint())

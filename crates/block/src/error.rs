@@ -137,7 +137,7 @@ impl BlockError {
             BlockError::DamagedJournal { .. } => (
                 "damaged_journal",
                 "`verify`".into(),
-                "what the file must hold is no longer known, so nothing is said of it: write it anew with `layout = \
+                "what the file must hold is no longer known, so it cannot be checked: write it anew with `layout = \
                  \"always\"`, and find out what changed the journal"
                     .into(),
             ),
@@ -204,7 +204,7 @@ fn io_hint(failure: &IoFailure) -> &'static str {
         libc::EOPNOTSUPP => "the file system or device does not know this operation",
         libc::EINVAL => "direct I/O needs block sizes and offsets that the device accepts: try a multiple of 4096",
         _ if failure.result >= 0 => "the file became shorter during the run: does something else write to it?",
-        _ => "the kernel log (`dmesg`) says more about errors of the device",
+        _ => "the kernel log (`dmesg`) has more about errors of the device",
     }
 }
 

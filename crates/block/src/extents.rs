@@ -1,6 +1,6 @@
 //! Which parts of a file lie in written extents, and which the file system answers by itself.
 //!
-//! FIEMAP (kernel `Documentation/filesystems/fiemap.rst`) tells written extents from unwritten ones, and says what else is
+//! FIEMAP (kernel `Documentation/filesystems/fiemap.rst`) distinguishes written extents from unwritten ones, and reports what else is
 //! special about them; where a file system has no FIEMAP, holes are what `lseek(2)` finds.
 
 use std::fs::File;
@@ -54,7 +54,7 @@ fn is_unknown_request(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOTTY))
 }
 
-/// Holes as `lseek` finds them. Preallocated extents are told from data by few such file systems, but iosonde never
+/// Holes as `lseek` finds them. Few such file systems distinguish preallocated extents from data, but iosonde never
 /// preallocates.
 fn seek_data(file: &File, bytes: u64) -> io::Result<Vec<Range<u64>>> {
     let mut written = Vec::new();

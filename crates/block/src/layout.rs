@@ -1,7 +1,7 @@
 //! Writes what is missing of a target, so that reads reach the device and not a hole.
 //!
 //! A hole or an unwritten (preallocated) extent is answered by the file system without asking the device: reads of it
-//! measure nothing. `extents` tells such ranges from written ones. Under verification what is written is sealed, and what
+//! measure nothing. `extents` distinguishes such ranges from written ones. Under verification what is written is sealed, and what
 //! was written before must be sealed already.
 
 use std::fs::File;

@@ -3,7 +3,7 @@
 //! [`run`] reads as the list of its steps. The parts: `check` refuses nonsense, `target` opens, `layout` fills, `buffer`
 //! and `payload` hold what is moved, `backend` moves it, `job` is the measuring loop, `prepare` makes jobs of streams,
 //! `threads` runs them in real time and `simulation` on virtual time; `ssd` brings a simulated drive and its state to that;
-//! `verify` checks that what was written comes back; `evidence` tells what the target says of reads that ask no device
+//! `verify` checks that what was written comes back; `evidence` reports which reads do not reach a device
 //! (`extents`, `residency`).
 
 mod backend;

@@ -1,7 +1,7 @@
 //! How much of a file or device lies in the page cache.
 //!
 //! `cachestat(2)` (Linux 6.5) counts pages without touching them. Older kernels answer `mincore(2)`, which needs a mapping and
-//! a byte for every page, and tells nothing of dirty ones.
+//! a byte for every page, and does not report dirty ones.
 
 use std::fs::File;
 use std::io;

@@ -18,7 +18,7 @@ use crate::error::BlockError;
 use crate::job::{Job, turn};
 use crate::prepare;
 
-/// Events between two looks at whether somebody wants to stop; a new interval is looked at in any case, so that jobs
+/// Events between two checks for a stop request; a new interval is looked at in any case, so that jobs
 /// never run out of empty records.
 const EVENTS_PER_POLL: u32 = 4096;
 

@@ -46,7 +46,7 @@ pub(crate) fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Eve
     Ok(result)
 }
 
-/// A drive as its state file says, or a new one.
+/// A drive with the state of its file, or a new one.
 fn open(
     model: &DriveModel,
     array: &ArrayModel,

@@ -134,7 +134,7 @@ struct Run<'a> {
     verification: Option<&'a Session>,
 }
 
-/// What a job's thread returns; nothing if it did not start because another could not, which then tells why.
+/// What a job's thread returns; nothing if it did not start because another could not, whose error is reported.
 type Returned = Result<Option<Finished>, BlockError>;
 
 /// What a job did.

@@ -179,7 +179,7 @@ fn check_version(spec: &Spec) -> Result<(), Failure> {
     Err(Failure {
         code: "invalid_spec".into(),
         message: format!(
-            "this engine speaks protocol {PROTOCOL_VERSION}, the spec is of protocol {}",
+            "this engine uses protocol {PROTOCOL_VERSION}, the spec follows protocol {}",
             spec.protocol
         ),
         context: "`protocol`".into(),

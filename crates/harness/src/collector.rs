@@ -37,7 +37,7 @@ pub struct Collector {
     sources: Vec<Source>,
     pending: BTreeMap<Key, Pending>,
     usage: BTreeMap<Key, (Usage, Vec<DeviceUsage>)>,
-    /// The last interval whose usage is known; every interval has one where somebody samples it.
+    /// The last interval whose usage is known; every interval has one where usage is sampled.
     noted: Option<Key>,
     awaits_usage: bool,
     heartbeat: Option<Heartbeat>,
@@ -352,7 +352,7 @@ mod tests {
         collector.drain();
         assert!(
             collector.ready().is_empty(),
-            "the job reached its limit, and the run goes on to its end"
+            "the job reached its limit, and the run continues to its end"
         );
         collector.job_finished(0);
         collector.note_usage(Phase::Measure, 1, used(3), Vec::new());

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// What the controller is told.
+/// Messages to the controller.
 pub(crate) enum Signal {
     /// End the run now.
     Stop,
@@ -62,7 +62,7 @@ impl Control {
         }
     }
 
-    /// Whether somebody asked to stop.
+    /// Whether a stop was requested.
     pub fn is_stopped(&mut self) -> bool {
         while let Ok(signal) = self.receiver.try_recv() {
             self.stopped |= matches!(signal, Signal::Stop);

@@ -162,7 +162,7 @@ impl Recorder {
         self.boundary_ns = begin_ns + self.interval_ns;
     }
 
-    /// Hands over what is left of the phase, which ended at `end_ns`. Unlike within a phase, this waits for the
+    /// Hands over the rest of the phase, which ended at `end_ns`. Unlike within a phase, this waits for the
     /// collector if it must: the load has ended or is about to begin anew.
     pub(crate) fn end_phase(&mut self, end_ns: u64) {
         self.boundary_ns = u64::MAX;

@@ -219,10 +219,10 @@ pub(crate) struct Aging {
     units: u64,
     /// Units of the drive with its spare room: the length of the pass.
     physical: u64,
-    /// What is left valid at the beginning of the pass is `exp(-decay)`.
+    /// The share that is still valid at the start of the pass is `exp(-decay)`.
     decay: f64,
     written: u64,
-    /// Units that were written for good.
+    /// Units that were written and are not written again.
     settled: u64,
     order: Option<Permutation>,
 }

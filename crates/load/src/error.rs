@@ -11,7 +11,7 @@ pub const RATE_MAX: f64 = 1e7;
 /// Fractions are decimal in a study file; their sum may be this far above 1 by rounding.
 pub(crate) const FRACTION_TOLERANCE: f64 = 1e-9;
 
-/// Why a stream cannot be generated. The text says what is wrong; [`LoadError::hint`] says what to do.
+/// Why a stream cannot be generated. The text describes the problem; [`LoadError::hint`] what to do.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LoadError {
     /// No threads.

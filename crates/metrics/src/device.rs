@@ -91,7 +91,7 @@ pub enum DeviceError {
         device: String,
         /// Where its counters should be.
         path: PathBuf,
-        /// What the kernel said.
+        /// The line from the kernel.
         source: std::io::Error,
     },
     /// The counters are not in a known form.
@@ -213,7 +213,7 @@ impl Counters {
             write_wait_ms: fields[7] as u32,
             in_flight: fields[8],
             busy_ms: fields[9] as u32,
-            // Field 10 is the time spent in the queue: the sum of the waits, which are told apart above.
+            // Field 10 is the time spent in the queue: the sum of the waits, which are separate above.
             discards: optional(11),
             discard_sectors: optional(13),
             flushes: optional(15),
@@ -284,12 +284,12 @@ mod tests {
                 directory: tempfile::tempdir().expect("a temporary directory"),
             };
             create_dir(kernel.directory.path().join("8:0")).expect("the directory is new");
-            kernel.says(line);
+            kernel.reports(line);
             kernel
         }
 
         /// Overwrites the counters in place, so that an open file sees it.
-        fn says(&self, line: &str) {
+        fn reports(&self, line: &str) {
             write(self.directory.path().join("8:0/stat"), line).expect("a small file");
         }
 
@@ -347,7 +347,7 @@ mod tests {
     fn a_sample_is_what_was_done_since_the_last_in_bytes_and_nanoseconds() {
         let kernel = Kernel::new("100 0 800 10 200 0 1600 20 0 30 30 0 0 0 0 5 1");
         let mut watch = kernel.watch();
-        kernel.says("110 1 1000 12 230 2 2000 25 4 37 37 3 0 16 1 6 1");
+        kernel.reports("110 1 1000 12 230 2 2000 25 4 37 37 3 0 16 1 6 1");
         let expected = DeviceUsage {
             device: "8:0".to_owned(),
             reads: 10,
@@ -382,7 +382,7 @@ mod tests {
         let begin = watch.snapshot();
         let sampled: u64 = [1007, 1020, 1100]
             .map(|reads| {
-                kernel.says(&line(reads));
+                kernel.reports(&line(reads));
                 watch.sample()[0].reads
             })
             .iter()
@@ -397,15 +397,15 @@ mod tests {
         let line = |wait_ms: u32| format!("0 0 0 {wait_ms} 0 0 0 0 0 {wait_ms} 0");
         let kernel = Kernel::new(&line(u32::MAX - 99));
         let mut watch = kernel.watch();
-        kernel.says(&line(50));
+        kernel.reports(&line(50));
         let change = &watch.sample()[0];
         assert_eq!(
             (change.read_wait_ns, change.busy_ns),
             (150 * NS_PER_MS, 150 * NS_PER_MS)
         );
-        kernel.says(&line(u32::MAX - 99));
+        kernel.reports(&line(u32::MAX - 99));
         watch.sample();
-        kernel.says(&line(0));
+        kernel.reports(&line(0));
         assert_eq!(
             watch.snapshot()[0].read_wait_ns,
             (1 << 32) * NS_PER_MS + 100 * NS_PER_MS
@@ -416,10 +416,10 @@ mod tests {
     fn a_device_that_vanishes_keeps_what_it_did_and_is_named() {
         let kernel = Kernel::new("100 0 0 0 0 0 0 0 7 0 0");
         let mut watch = kernel.watch();
-        kernel.says("150 0 0 0 0 0 0 0 7 0 0");
+        kernel.reports("150 0 0 0 0 0 0 0 7 0 0");
         let begin = watch.snapshot();
         assert!(watch.vanished().is_empty());
-        kernel.says("");
+        kernel.reports("");
         let nothing = DeviceUsage {
             device: "8:0".to_owned(),
             ..DeviceUsage::default()
@@ -427,7 +427,7 @@ mod tests {
         assert_eq!(watch.sample()[0].reads, 50, "done before it vanished");
         assert_eq!(watch.sample(), std::slice::from_ref(&nothing));
         assert_eq!(watch.vanished(), ["8:0"]);
-        kernel.says("900 0 0 0 0 0 0 0 7 0 0");
+        kernel.reports("900 0 0 0 0 0 0 0 7 0 0");
         assert_eq!(
             difference(&watch.snapshot(), &begin),
             [nothing],

@@ -13,7 +13,7 @@
 
 use crate::pages::Pages;
 
-/// Values are told apart up to 2 to this power, in nanoseconds.
+/// Values are distinguished up to 2 to this power, in nanoseconds.
 const RANGE_BITS: u32 = 44;
 /// Each power of two has 2 to this power buckets.
 const SUB_BUCKET_BITS: u32 = 9;
@@ -193,7 +193,7 @@ pub fn bucket_lower(bucket: u32) -> u64 {
     kept << shift
 }
 
-/// Middle of a bucket, in nanoseconds: the value it stands for.
+/// Middle of a bucket, in nanoseconds: the value that represents it.
 pub fn bucket_midpoint(bucket: u32) -> u64 {
     let (shift, _) = shift_and_kept(bucket);
     bucket_lower(bucket) + ((1 << shift) >> 1)

@@ -6,7 +6,7 @@
 //! there are none.
 //!
 //! Threads that share their work go by one name: those of each CPU (`ksoftirqd/0` and on), and workers, whose name is that of
-//! the work queue that they served when they were looked at last, as far as the kernel tells. A worker that served several
+//! the work queue that they served when they were looked at last, as far as the kernel reports it. A worker that served several
 //! queues is booked on one of them.
 
 use std::collections::{BTreeMap, HashMap};

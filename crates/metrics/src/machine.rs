@@ -2,7 +2,7 @@
 //!
 //! `/proc/stat` counts in ticks of 10 ms, so a share of a measurement of a second is known to about 1 %; `/proc/interrupts`
 //! counts exactly. Both are long on large machines (a millisecond to read), so they are read at the two ends of the
-//! measurement only, by the thread that keeps time, and interrupts only for CPUs that somebody asks about.
+//! measurement only, by the thread that keeps time, and interrupts only for CPUs that were asked for.
 
 use iosonde_protocol::{CoreTime, CpuTime, PinnedCpu};
 
@@ -179,11 +179,11 @@ mod tests {
     fn each_core_is_busy_or_idle() {
         let later = parse(&STAT.replace("cpu3 20", "cpu3 70"), INTERRUPTS, &[]);
         let cores = difference(&later, &parse(STAT, INTERRUPTS, &[])).cores;
-        let said: Vec<_> = cores
+        let used: Vec<_> = cores
             .iter()
             .map(|core| (core.cpu, core.busy_ns, core.idle_ns))
             .collect();
-        assert_eq!(said, [(0, 0, 0), (3, 50 * TICK_NS, 0)]);
+        assert_eq!(used, [(0, 0, 0), (3, 50 * TICK_NS, 0)]);
         assert_eq!(
             later.cores[0].busy_ns,
             31 * TICK_NS,

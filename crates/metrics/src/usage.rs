@@ -52,7 +52,7 @@ pub fn thread_cpu_wait_ns() -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The most memory that the process had resident, in bytes; 0 if `/proc` does not tell.
+/// The most memory that the process had resident, in bytes; 0 if `/proc` does not report it.
 ///
 /// From `VmHWM` and not `ru_maxrss`: the latter survives `execve(2)` and would report the parent's peak.
 pub fn peak_memory_bytes() -> u64 {

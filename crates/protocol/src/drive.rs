@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A simulated solid-state drive. How it behaves is said in `docs/simulation.md`.
+/// A simulated solid-state drive. Its behavior is documented in `docs/simulation.md`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DriveModel {
@@ -61,7 +61,7 @@ pub enum Translation {
         /// Room beyond `capacity_bytes` that collection works with, as a fraction of it; blocks that are being
         /// written and a reserve of free ones come on top.
         over_provisioning: f64,
-        /// Bytes that one entry of the map stands for and that move together, 4 KiB or a power of two times that, 256 KiB
+        /// Bytes that one entry of the map covers and that move together, 4 KiB or a power of two times that, 256 KiB
         /// at most. Of a write of less, what it leaves of the unit is read and written along, once more units are divided
         /// than the spare room would hold.
         #[serde(default = "page_bytes")]
@@ -74,7 +74,7 @@ pub enum Translation {
         collection: Collection,
         /// Once idle for so long, in nanoseconds, the drive collects ahead of need; absent: never.
         idle_ns: Option<u64>,
-        /// Idle collection goes on until this fraction of all blocks is free.
+        /// Idle collection continues until this fraction of all blocks is free.
         idle_free_fraction: f64,
         /// Part of the media that is used with one bit a cell for fresh writes; absent: none.
         slc: Option<SlcModel>,

@@ -1,4 +1,4 @@
-//! What an engine says: facts, in the order in which they happened.
+//! Events of an engine: facts, in the order in which they happened.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::{ConsistencyResult, DurabilityResult, OltpCounters, OltpResult, Store
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// First: who speaks.
+    /// First: the engine and its clock.
     Hello(Hello),
-    /// A phase began, goes on or ended.
+    /// A phase began, continues or ended.
     Phase(PhaseEvent),
     /// What happened in one interval of `ramp` or `measure`.
     Interval(Interval),
@@ -31,7 +31,7 @@ pub enum Event {
     Error(Failure),
 }
 
-/// Who speaks.
+/// The engine and its clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hello {
     /// Protocol version.
@@ -70,12 +70,12 @@ pub enum Phase {
     Verify,
 }
 
-/// A phase began, goes on or ended.
+/// A phase began, continues or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseEvent {
     /// Which phase.
     pub phase: Phase,
-    /// Began, goes on or ended.
+    /// Began, continues or ended.
     pub edge: Edge,
     /// When, in nanoseconds since the run's 0.
     pub at_ns: u64,
@@ -89,7 +89,7 @@ pub struct PhaseEvent {
 pub enum Edge {
     /// It began.
     Begin,
-    /// It goes on; said about once a second in phases without intervals.
+    /// It continues; sent about once a second in phases without intervals.
     Progress,
     /// It ended.
     End,
@@ -285,7 +285,7 @@ pub struct DeviceUsage {
     pub media: Option<MediaUsage>,
 }
 
-/// What a drive did to its media over some time. Simulated drives know it; real ones tell it, if at all, by other ways.
+/// What a drive did to its media over some time. Simulated drives know it; real ones report it, if at all, in log pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MediaUsage {
     /// Bytes read from the media, for the host and for collection.
@@ -338,7 +338,7 @@ pub struct RunResult {
     pub backend: BackendInEffect,
     /// Bytes that layout wrote and found already written.
     pub layout: LayoutResult,
-    /// What the machine tells of anything that may have limited or flattered the figures.
+    /// Facts about the machine that may have limited or improved the results.
     pub evidence: Option<Evidence>,
     /// Key-value workloads: the store, its database, and what came of the values read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -436,7 +436,7 @@ impl Fault {
 pub enum Outcome {
     /// It reached its own limit.
     Complete,
-    /// It was told to stop.
+    /// It was stopped by a command or signal.
     Stopped,
 }
 
@@ -491,7 +491,7 @@ pub struct Pacing {
     pub cpu_wait_ns: Option<u64>,
 }
 
-/// What the machine tells of anything that may have limited or flattered the figures. Facts: what they mean is decided
+/// Facts about the machine that may have limited or improved the results. Facts: what they mean is decided
 /// elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
@@ -510,7 +510,7 @@ pub struct Evidence {
     pub stalls: Option<EngineStalls>,
     /// Pages of the target in memory; null where there is no file or device.
     pub page_cache: Option<PageCacheEvidence>,
-    /// Extents under the reads before the first I/O; null where nothing is read or the file system does not tell.
+    /// Extents under the reads before the first I/O; null where nothing is read or the file system does not report them.
     pub extents_before: Option<ExtentEvidence>,
     /// The same after the last I/O.
     pub extents_after: Option<ExtentEvidence>,
@@ -594,7 +594,7 @@ pub struct KernelThreads {
 /// Pages in memory of that part of the target which the streams address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PageCacheEvidence {
-    /// Who tells: `cachestat` or `mincore`.
+    /// Source: `cachestat` or `mincore`.
     pub source: String,
     /// Bytes that the streams address.
     pub addressed_bytes: u64,
@@ -602,7 +602,7 @@ pub struct PageCacheEvidence {
     pub before_bytes: u64,
     /// Of which in memory after the last.
     pub after_bytes: u64,
-    /// Of which not yet written back after the last; null where `mincore` tells.
+    /// Of which not yet written back after the last; null with `mincore`.
     pub dirty_after_bytes: Option<u64>,
 }
 

@@ -27,6 +27,6 @@ pub const PROTOCOL_VERSION: u32 = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// End the run now, cleanly: I/Os in flight are awaited, and the result says `stopped`.
+    /// End the run now, cleanly: I/Os in flight are awaited, and the result has the outcome `stopped`.
     Stop,
 }

@@ -60,7 +60,7 @@ pub struct BlockWorkload {
     pub page_cache: PageCache,
     /// The loads; each has its own threads.
     pub streams: Vec<Stream>,
-    /// The ramp before the measurement: load is applied but reported as phase `warmup`.
+    /// The ramp before the measurement: load is applied but reported as phase `ramp`.
     pub ramp: Ramp,
     /// Length of the measurement at most, in nanoseconds; absent means until every stream reaches its own limit.
     pub duration_ns: Option<u64>,
@@ -164,7 +164,7 @@ pub enum Backend {
 }
 
 /// Options of the `io_uring` backend. Each is probed by a real I/O; what the kernel or target refuses falls back to
-/// off, and the result says why.
+/// off, and the result gives the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UringOptions {
@@ -324,7 +324,7 @@ pub enum Access {
         /// How often each block is chosen; only with replacement.
         distribution: Distribution,
     },
-    /// Preconditioning for random writes in one pass: each block is written once for good, in random order, and the
+    /// Preconditioning for random writes in one pass: each block is written once, in random order, and the
     /// spare room of the drive is used up by writes to blocks that are still to come, so that every part of the drive
     /// is left as stale as uniform random writes would have left it.
     Aging {

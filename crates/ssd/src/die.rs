@@ -137,7 +137,7 @@ mod tests {
         let mut suspending = Die::default();
         let end = suspending.plan(0, 1000, 1, 20, 0);
         assert_eq!(suspending.read(100, 50), 170);
-        assert_eq!(suspending.real_ns(end), 1070, "the program goes on afterwards");
+        assert_eq!(suspending.real_ns(end), 1070, "the program continues afterwards");
     }
 
     #[test]

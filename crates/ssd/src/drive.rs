@@ -27,7 +27,7 @@ const NOBODY: u32 = u32::MAX;
 /// One command, at most as long as the host makes them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Command {
-    /// What the drive gives back when it is done.
+    /// What the drive returns on completion.
     pub token: u32,
     pub operation: Action,
     pub offset_bytes: u64,

@@ -6,7 +6,7 @@ use iosonde_protocol::{DriveModel, Translation};
 
 use crate::PAGE_BYTES;
 
-/// Superblocks beyond those that over-provisioning speaks of: the two that are being written, and the free ones that
+/// Superblocks in addition to over-provisioning: the two that are being written, and the free ones that
 /// collection keeps. On average these are half empty or empty, so they hold none of the spare room.
 pub(crate) const RESERVE: u32 = 4;
 
@@ -22,7 +22,7 @@ pub(crate) struct Geometry {
     pub dies: u32,
     pub superblock_pages: u32,
     pub superblocks: u32,
-    /// Pages that one entry of the map stands for.
+    /// Pages that one entry of the map covers.
     pub unit_pages: u32,
 }
 

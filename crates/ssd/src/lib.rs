@@ -1,6 +1,6 @@
 //! Simulated solid-state drives and arrays of them, on virtual time.
 //!
-//! [`Storage`] is what a host sees: it takes [`Request`]s, lets time pass and says which are complete. Inside it an
+//! [`Storage`] is what a host sees: it takes [`Request`]s, lets time pass and returns which are complete. Inside it an
 //! `array` divides requests among drives, a `drive` takes time for them (link, controller, channels, dies, buffer), and
 //! a `translation` decides where pages lie and what must be copied to make room. Everything follows from the model, the
 //! seed and the requests; nothing here reads a clock or a file, and saving the state is left to a writer of the caller's.

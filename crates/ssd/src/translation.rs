@@ -32,7 +32,7 @@ pub(crate) enum Origin {
     Copy,
 }
 
-/// Whom the translation tells what to do.
+/// Receiver of the operations of the translation.
 pub(crate) trait Media {
     /// Program one die with a full program.
     fn program(&mut self, program: u32, origin: Origin);
@@ -42,7 +42,7 @@ pub(crate) trait Media {
     fn erase(&mut self, die: u32);
 }
 
-/// Does nothing and takes no time: a drive as somebody else has left it.
+/// Does nothing and takes no time: the previous state of a drive.
 pub(crate) struct Untimed;
 
 impl Media for Untimed {

@@ -27,7 +27,7 @@ pub enum WrongTarget {
         /// The link.
         path: PathBuf,
     },
-    /// The file has other names, under which somebody may need what is in it.
+    /// The file has other names, and may be in use under those.
     #[error("`{}` has {links} names (hard links)", path.display())]
     HardLinked {
         /// The path that was opened.

@@ -8,7 +8,7 @@ use iosonde_protocol::{BackendInEffect, DeviceUsage};
 
 use super::{Backend, Wait};
 
-/// A device whose time passes only when it is told to, shared by all jobs of a run; they live in one thread.
+/// A device on virtual time, shared by all jobs of a run; they live in one thread.
 pub(crate) trait VirtualDevice {
     /// Now, in nanoseconds since the run's 0.
     fn now(&self) -> u64;
@@ -22,7 +22,7 @@ pub(crate) trait VirtualDevice {
     /// Takes one I/O that has completed by now: (job, slot, result).
     fn completed(&mut self) -> Option<(usize, u32, i32)>;
 
-    /// What it and its parts did so far, for devices that have more to tell than latencies.
+    /// What it and its parts did so far, for devices that report more than latencies.
     fn usage(&self) -> Vec<DeviceUsage> {
         Vec::new()
     }

@@ -1,13 +1,13 @@
 //! What is known of a file: a journal beside it, mapped into memory, from which a later check knows what must be there.
 //!
-//! `PATH.verify` holds a page that says whose it is, then 16 bytes for each unit: its state ([`UnitState`]), the oldest
+//! `PATH.verify` starts with a page that identifies its file, then 16 bytes for each unit: its state ([`UnitState`]), the oldest
 //! generation that is durable, and the newest that a read has found. Jobs change it with one atomic instruction for
 //! each unit of an I/O. The file is mapped and shared, so what was changed stays when the process is killed, at any
 //! instant: a write is entered before it is submitted and acknowledged after it has completed.
 //!
 //! When the machine loses power, the journal on the medium is some seconds old: the kernel writes it back when it sees
 //! fit, and once a second where the load itself asks for durability. An old state is still sound if it is read right: of
-//! each unit, what was durable then must still be there, or something newer. [`Origin`] tells the cases apart.
+//! each unit, what was durable then must still be there, or something newer. [`Origin`] distinguishes the cases.
 
 use std::fs::File;
 use std::io;
@@ -340,7 +340,7 @@ impl Journal {
         }
         self.file.sync_data()?;
         let Some(mut header) = self.header()? else {
-            return Err(io::Error::other("somebody emptied it during the run"));
+            return Err(io::Error::other("another program truncated it during the run"));
         };
         (header.is_settled, header.entries_crc) = (true, self.entries_crc());
         header.write(&self.file)?;

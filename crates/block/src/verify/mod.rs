@@ -121,7 +121,7 @@ impl Session {
         Ok(())
     }
 
-    /// Brings the journals to the medium every second, as long as the answer lives: what a load has been told is durable
+    /// Brings the journals to the medium every second, as long as the answer lives: what was reported as durable to a load
     /// should be known after a power cut. Nothing where the load asks for no durability: each such sync flushes the
     /// device, which the measurement would feel.
     pub(crate) fn keep_synced(&self, workload: &BlockWorkload) -> Option<Syncer> {
@@ -214,7 +214,7 @@ pub(crate) fn forget_file(targets: &Targets, path: &Path) -> Result<(), BlockErr
     Journal::void(targets, &journal).map_err(BlockError::target("empty", &journal.display().to_string()))
 }
 
-/// What tells the reader of a record that data did not come back.
+/// The warning that data was lost or corrupted.
 pub(crate) fn warning(result: &VerificationResult) -> Option<Warning> {
     let first = result.findings.first()?;
     let faults = &result.faults;

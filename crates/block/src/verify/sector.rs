@@ -5,7 +5,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0..4 | CRC-32C of all that follows in the sector |
-//! | 4..8 | a constant that tells a seal from other data |
+//! | 4..8 | a constant that distinguishes a seal from other data |
 //! | 8..16 | position: offset of the sector in its file, in bytes |
 //! | 16..20 | generation: how many writes its unit had seen, this one included |
 //! | 20..24 | which file of the target |
@@ -29,7 +29,7 @@ pub struct Identity {
     pub file: u32,
 }
 
-/// What a seal says.
+/// The content of a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seal {
     /// Offset in the file, in bytes.

@@ -20,7 +20,7 @@ const IN_FLIGHT_BITS: u32 = 14;
 const BACK_SHIFT: u32 = 46;
 const NEXT_BACK_SHIFT: u32 = 55;
 const BACK_BITS: u32 = 9;
-/// As far as numbers that wrap can be told apart.
+/// As far as numbers that wrap can be distinguished.
 const EVER: u32 = i32::MAX as u32;
 /// A distance too large to be counted.
 const ANY: u64 = (1 << BACK_BITS) - 1;
