@@ -148,6 +148,7 @@ mod tests {
             stalled_ns: 0,
             stall_max_ns: 0,
             store: BTreeMap::new(),
+            oltp: None,
         }
     }
 

@@ -28,7 +28,7 @@ impl Freshness {
     /// For records numbered below `count`; `random` distinguishes this run's generations from those of others.
     pub(crate) fn new(count: u64, random: u64) -> Freshness {
         Freshness {
-            base: random / GENERATIONS * GENERATIONS | 1 << 63,
+            base: (random / GENERATIONS * GENERATIONS) | (1 << 63),
             issued: AtomicU64::new(1),
             acknowledged: (0..count).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),

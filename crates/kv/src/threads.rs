@@ -39,13 +39,7 @@ pub(crate) fn run(
 ) -> Result<Measured, KvError> {
     let workload = run.workload;
     set_sync(&workload.streams, store)?;
-    let watch = DeviceWatch::open(&run.observe.block_devices).map_err(|error| {
-        KvError::invalid(
-            error.to_string(),
-            "`observe.block_devices`",
-            "name devices as `major:minor`, as in `lsblk`",
-        )
-    })?;
+    let watch = watch(&run.observe.block_devices)?;
     let planned_jobs = planned_jobs(&workload.streams);
     let inserters = planned_jobs.iter().filter(|planned| planned.inserter.is_some()).count();
     let inserts = Inserts::new(sample.map_or(workload.records.count, Sample::count), inserters);
@@ -109,6 +103,16 @@ pub(crate) fn run(
         result,
         checks: found,
         first_corrupted,
+    })
+}
+
+fn watch(devices: &[String]) -> Result<DeviceWatch, KvError> {
+    DeviceWatch::open(devices).map_err(|error| {
+        KvError::invalid(
+            error.to_string(),
+            "`observe.block_devices`",
+            "name devices as `major:minor`, as in `lsblk`",
+        )
     })
 }
 
