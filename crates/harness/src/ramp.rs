@@ -187,7 +187,7 @@ mod tests {
     fn intervals_without_progress_and_stalled_ones_are_never_steady() {
         assert_eq!(first_steady((0..40).map(|_| interval(0, 0))), None);
         let stalled = |number: u64| Interval {
-            stalled_ns: if number % 5 == 0 { INTERVAL_NS / 2 } else { 0 },
+            stalled_ns: if number.is_multiple_of(5) { INTERVAL_NS / 2 } else { 0 },
             ..interval(1000, 0)
         };
         assert_eq!(first_steady((0..40).map(stalled)), None);

@@ -52,10 +52,8 @@ impl Environment {
         let opening =
             |what| move |status| failed(&call, &format!("{what} `{}`", device.unwrap_or(path).display()), status);
         // SAFETY: the place for the handle is valid.
-        check(
-            unsafe { (call.mdb_env_create)(&mut environment.env) },
-            opening("prepare"),
-        )?;
+        let created = unsafe { (call.mdb_env_create)(&mut environment.env) };
+        check(created, opening("prepare"))?;
         environment.configure().map_err(opening("prepare"))?;
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
