@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from iosonde import protocol
 from iosonde.execution.engine import find_engine
 
 JsonObject = dict[str, Any]
@@ -72,7 +73,7 @@ def spec(kind: str, address: JsonObject, warehouses: int, database: JsonObject, 
 
 def engine_result(workload: JsonObject) -> JsonObject:
     """The engine's result; its own error ends the benchmark."""
-    whole = {"protocol": 1, "run_id": "bench", "seed": os.getpid(), "workload": workload}
+    whole = {"protocol": protocol.VERSION, "run_id": "bench", "seed": os.getpid(), "workload": workload}
     done = subprocess.run([find_engine()], input=json.dumps(whole), capture_output=True, text=True)
     last: JsonObject = json.loads(done.stdout.splitlines()[-1])
     if last["event"] != "result":

@@ -22,7 +22,7 @@ def cells_found(shift: float, *, repeats: int, cases: int = 12, paired: bool) ->
     """Share of cells judged `better` in simulated comparisons whose cases all differ by `shift`."""
     random = np.random.default_rng(2)
     found = []
-    for _ in range(60):
+    for _ in range(150):
         frames = []
         for name, level in (("a", 0.0), ("b", math.log1p(shift))):
             effects = np.zeros(cases) if paired else random.normal(0, PRIOR_STANDARD_DEVIATION, cases)

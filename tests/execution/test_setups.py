@@ -131,9 +131,9 @@ def test_drives_of_another_setup_are_never_taken_for_these(tmp_path: Path) -> No
 
 def test_rounds_find_the_drives_that_were_prepared_for_them(tmp_path: Path) -> None:
     text = STUDY + "\n[[parts]]\n"
-    text = text.replace("\n[profiles", "\n[parts.rounds]\nmax_rounds = 2\nwindow = 2\n[profiles").rpartition(
-        "\n[[parts]]"
-    )[0]
+    text = text.replace(
+        "\n[profiles", "\n[parts.rounds]\nmax_rounds = 2\nwindow = 2\nmin_length = 0\n[profiles"
+    ).rpartition("\n[[parts]]")[0]
     plan = expand(
         parse(text),
         open_target("sim:pm963*4,capacity=1GiB"),

@@ -119,8 +119,9 @@ def test_the_head_of_a_report_names_device_platform_and_preparation(carried_out:
     from iosonde.report.content.provenance import headline
     from iosonde.report.content.report import collect
 
-    [source] = collect([carried_out("snia-latency")]).sources
-    head = dict(headline(source))
+    [chapter] = collect([carried_out("snia-latency")]).chapters
+    [source] = chapter.material.sources
+    head = dict(headline(source, chapter.material))
     assert (head["Purge"], head["Data pattern"]) == ("format", "random, incompressible")
     assert head["Preconditioning"] == "sequential writes of 128 KiB, the range twice over"
     assert (head["Active range"], head["Write cache"]) == ("128 MiB", "that of the simulated device")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from iosonde.units import parse_duration
 from iosonde.workload import Name
@@ -73,6 +73,10 @@ STAGE = "stage"
 """Level with the label of a stage after the rounds."""
 
 
+_Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(lambda ns: f"{ns}ns", when_used="json")]
+"""Nanoseconds; text with a unit in studies and in the study that a plan keeps."""
+
+
 class Rounds(_Strict):
     """The same loads again and again until they are steady, on a target that was prepared for them."""
 
@@ -90,7 +94,7 @@ class Rounds(_Strict):
     """Largest less smallest within the window, as a share of the mean, at most."""
     slope: float = Field(default=0.1, gt=0, le=1)
     """Rise or fall of the line fitted to the window, as a share of the mean, at most."""
-    min_length: Annotated[int, BeforeValidator(parse_duration)] = Field(default=200_000_000, ge=0)
+    min_length: _Duration = Field(default=200_000_000, ge=0)
     """Shortest round that may be judged, in nanoseconds (a time with its unit): shorter ones are refused."""
     min_written: float = Field(default=0.01, ge=0, le=100)
     """Rounds within a run: a round moves this share of the active range at least, or the window does not count."""

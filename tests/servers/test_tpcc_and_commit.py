@@ -20,6 +20,7 @@ import pytest
 from engines import real_engine
 from servers.conftest import KINDS, instance_in, reachable_directory
 
+from iosonde import protocol
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Settings
 from iosonde.storage import journal
@@ -88,7 +89,7 @@ def measurement(**changes: Any) -> JsonObject:
 
 def run(workload: JsonObject, **environment: str) -> list[JsonObject]:
     """The engine's events; no password is found unless the test gives one."""
-    spec = {"protocol": 1, "run_id": "test", "seed": 1, "workload": workload}
+    spec = {"protocol": protocol.VERSION, "run_id": "test", "seed": 1, "workload": workload}
     done = subprocess.run(
         [real_engine()],
         input=json.dumps(spec),
