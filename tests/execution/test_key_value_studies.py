@@ -291,7 +291,8 @@ def test_a_log_apart_lies_on_the_second_target_and_is_removed(place: Path, tmp_p
     assert list(place.iterdir()) == list(second.iterdir()) == []
     assert record.target["log"]["name"] == str(second)
     assert "shared_log_device" in [each.code for each in record.warnings]
-    shown = dict(headline(next(iter(collect([ResultSet.open(tmp_path / "results")]).chapters[0].material.sources))))
+    material = collect([ResultSet.open(tmp_path / "results")]).chapters[0].material
+    shown = dict(headline(material.sources[0], material))
     assert shown["Log device"].startswith(f"{second}, on ")
 
 

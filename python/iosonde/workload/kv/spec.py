@@ -10,13 +10,21 @@ from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.workload.kv.fitting import fit
-from iosonde.workload.kv.notation import operations_of, sizes_of
+from iosonde.workload.kv.notation import OptionValue, operations_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.requirements import addressed_bytes, identity, keeps_checkpoint
 from iosonde.workload.ramp import steady_ramp
 
 GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""
+MAP_FACTOR = 4
+"""Map size of LMDB over the size of its records, as the engine's default: half-full pages, and old pages that readers use."""
+MAP_BYTES_PER_S = 2 << 30
+"""Growth of the map per second of inserts: more than LMDB can insert. A map takes address space only, no disk or memory."""
+MAP_BYTES_MAX = 1 << 46
+"""Largest map that the engine accepts."""
+UNLIMITED_S = 3600
+"""Seconds of inserts that are assumed for runs without a duration."""
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -42,7 +50,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
     place, devices = _place(streams, target)
     workload: spec.KvWorkload = {
         "kind": "kv",
-        "store": {"kind": whole.store, "library": whole.library, "options": whole.options},
+        "store": {"kind": whole.store, "library": whole.library, "options": _options(streams, target)},
         "target": cast("spec.StoreTarget", place),
         "records": cast("spec.Records", _records(whole)),
         "database": _database(whole, keeps_checkpoint(streams)),
@@ -123,6 +131,22 @@ def _records(whole: KvParameters) -> JsonObject:
     if whole.key_order != "number":
         described["key_order"] = whole.key_order
     return described
+
+
+def _options(streams: Mapping[str, KvParameters], target: Target) -> dict[str, OptionValue]:
+    """The store's options. LMDB's map has room for inserts, unless the study sets `mapsize`.
+
+    With `MDB_WRITEMAP` the map is as large as its file, and on a device as large as the device: the engine's default applies.
+    """
+    whole = next(iter(streams.values()))
+    inserting = [each for each in streams.values() if "insert" in dict(operations_of(each.operations or "read"))]
+    is_set = "mapsize" in whole.options or bool(whole.options.get("MDB_WRITEMAP"))
+    if whole.store != "lmdb" or target.kind != "directory" or is_set or not inserting:
+        return dict(whole.options)
+    durations = [each.duration if isinstance(each.duration, int) else UNLIMITED_S * 10**9 for each in inserting]
+    growth = (whole.ramp + max(durations)) * MAP_BYTES_PER_S // 10**9
+    records = whole.records * whole.record_bytes * MAP_FACTOR
+    return {**whole.options, "mapsize": min(records + growth, MAP_BYTES_MAX)}
 
 
 def _expected_inserts(stream: KvParameters) -> int:
