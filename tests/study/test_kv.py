@@ -130,6 +130,21 @@ def test_only_the_options_of_the_store_that_is_measured_are_given(directory: str
     assert workload(directory, store="redb", **options)["store"]["options"] == {}
 
 
+def test_the_map_of_lmdb_has_room_for_the_inserts_of_a_run(directory: str) -> None:
+    growing = {"store": "lmdb", "phase": "ycsb_d", "records": "5000", "ramp": "2s"}
+    gib_per_s = 2
+    shorter, longer = (
+        workload(directory, **growing, duration=duration)["store"]["options"]["mapsize"] for duration in ("1s", "61s")
+    )
+    assert shorter > 3 * gib_per_s << 30
+    assert longer - shorter == 60 * gib_per_s << 30
+    assert workload(directory, **growing, duration="1000h")["store"]["options"]["mapsize"] == 1 << 46, "the largest map"
+    for fixed in ({"mapsize": 1 << 30}, {"MDB_WRITEMAP": True}):
+        assert workload(directory, **growing, duration="1s", lmdb=fixed)["store"]["options"] == fixed
+    assert workload(directory, store="lmdb", phase="ycsb_a")["store"]["options"] == {}
+    assert workload(directory, store="rocksdb", phase="ycsb_d")["store"]["options"] == {}
+
+
 def test_databases_that_differ_lie_in_directories_that_differ(directory: str) -> None:
     places = [
         workload(directory, **parameters)["target"]["path"]
