@@ -18,9 +18,9 @@ from iosonde.workload.ramp import steady_ramp
 GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""
 MAP_FACTOR = 4
-"""Map size of LMDB over the size of its records, as the engine's default: half-full pages, and old pages that readers use."""
+"""Map size of LMDB over the size of its records, as in the engine: half-full pages, and old pages that readers use."""
 MAP_BYTES_PER_S = 2 << 30
-"""Growth of the map per second of inserts: more than LMDB can insert. A map takes address space only, no disk or memory."""
+"""Growth of the map per second of inserts: more than LMDB can insert. A map takes address space only."""
 MAP_BYTES_MAX = 1 << 46
 """Largest map that the engine accepts."""
 UNLIMITED_S = 3600
@@ -136,7 +136,7 @@ def _records(whole: KvParameters) -> JsonObject:
 def _options(streams: Mapping[str, KvParameters], target: Target) -> dict[str, OptionValue]:
     """The store's options. LMDB's map has room for inserts, unless the study sets `mapsize`.
 
-    With `MDB_WRITEMAP` the map is as large as its file, and on a device as large as the device: the engine's default applies.
+    The engine's default applies with `MDB_WRITEMAP`, whose file is as large as the map, and on devices.
     """
     whole = next(iter(streams.values()))
     inserting = [each for each in streams.values() if "insert" in dict(operations_of(each.operations or "read"))]
