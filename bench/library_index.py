@@ -35,7 +35,7 @@ def main() -> None:
         for subcommand in ("library", "history"):
             page = Path(scratch) / f"{subcommand}.html"
             measure(subcommand, root, page)
-        found = run("history", str(root), "--json")
+        found = run_iosonde("history", str(root), "--json")
         changes = [
             (track["devices"][0]["model"], change["case_id"], change["metric"], round(100 * change["change"], 1))
             for track in json.loads(found)["tracks"]
@@ -47,7 +47,7 @@ def main() -> None:
 def measure(subcommand: str, root: Path, page: Path) -> None:
     """Run a subcommand and print what it took."""
     before, begin = _cpu_seconds(), time.monotonic()
-    run(subcommand, str(root), "--output", str(page))
+    run_iosonde(subcommand, str(root), "--output", str(page))
     wall, cpu = time.monotonic() - begin, _cpu_seconds() - before
     size = page.stat().st_size / 1e6
     print(
@@ -56,7 +56,7 @@ def measure(subcommand: str, root: Path, page: Path) -> None:
     )
 
 
-def run(*arguments: str) -> str:
+def run_iosonde(*arguments: str) -> str:
     """Return what iosonde prints."""
     done = subprocess.run([sys.executable, "-m", "iosonde", *arguments], capture_output=True, text=True, check=True)
     return done.stdout

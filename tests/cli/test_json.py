@@ -23,6 +23,8 @@ HAVE_JSON = {
     "report",
     "compare",
     "check",
+    "library",
+    "history",
     "io",
     "verify",
     "doctor",

@@ -47,10 +47,10 @@ Databases
   jo2024-postgresql              36 min  TPC-C on PostgreSQL with data and log on one device [memory limit, PostgreSQL]
   jo2024-postgresql-log          72 min  PostgreSQL write-ahead log on a separate device [memory limit, PostgreSQL]
   lmdb-sync                      48 min  LMDB: write durability, load order and batch size
-  log-device                     21 min  RocksDB write-ahead log on a separate device [RocksDB]
+  log-device                    ≤54 min  RocksDB write-ahead log on a separate device [RocksDB]
   oltp                            2.3 h  TPC-C throughput of PostgreSQL and MariaDB [memory limit, MariaDB, PostgreSQL]
-  symas2018                      61 min  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
-  ycsb                           54 min  YCSB workloads A to F on four stores [memory limit, RocksDB]
+  symas2018                      ≤2.9 h  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
+  ycsb                           ≤3.0 h  YCSB workloads A to F on four stores [memory limit, RocksDB]
 
 Times are those of the profile `standard`. Details: iosonde show STUDY
 """)

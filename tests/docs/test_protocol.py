@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +16,13 @@ from typing import Any
 import pytest
 from engines import real_engine
 from jsonschema import Draft202012Validator
+from servers.conftest import SMALL, instance_in, reachable_directory
 
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
 from iosonde.results.histogram import bucket_of, lower_ns, midpoint_ns, width_ns
+from iosonde.servers.instance import Instance
+from iosonde.storage import journal
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/protocol.md").read_text()
@@ -44,8 +48,10 @@ def blocks(kind: str) -> list[Block]:
     return [block for block in BLOCKS if block.kind == kind]
 
 
-def parametrized(kind: str) -> Any:
-    return pytest.mark.parametrize("block", blocks(kind), ids=lambda block: f"line{block.line}")
+def parametrized(kind: str, *, on_server: bool = False) -> Any:
+    """The examples of a kind; of those that need a database server either all or none."""
+    chosen = [block for block in blocks(kind) if ("server" in json.loads(block.text).get("workload", {})) == on_server]
+    return pytest.mark.parametrize("block", chosen, ids=lambda block: f"line{block.line}")
 
 
 @cache
@@ -246,7 +252,40 @@ def test_the_shell_commands_run(tmp_path: Path) -> None:
 @pytest.mark.engine
 def test_every_spec_is_carried_out(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done, events = carry_out(json.loads(block.text), real_engine().absolute())
+    check_completes(json.loads(block.text))
+
+
+@pytest.fixture
+def postgresql() -> Iterator[Instance]:
+    """A private server, running."""
+    base = reachable_directory()
+    instance = instance_in(base, "postgresql", SMALL["postgresql"])
+    try:
+        instance.provision()
+        instance.start()
+        yield instance
+    finally:
+        instance.remove()
+        if journal.find(base):
+            journal.remove(base)
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@parametrized("json spec", on_server=True)
+@pytest.mark.system
+@pytest.mark.needs("setpriv", "postgres")
+def test_every_spec_of_a_server_is_carried_out(block: Block, postgresql: Instance) -> None:
+    """On a server with an address and a user of its own, and for one second."""
+    spec = json.loads(block.text)
+    workload = spec["workload"]
+    workload["server"]["address"]["path"] = str(postgresql.server.socket_path(postgresql.place.socket))
+    workload["server"]["user"] = postgresql.server.user
+    workload["measurement"].update(ramp_ns=0, duration_ns=10**9, interval_ns=5 * 10**8)
+    check_completes(spec)
+
+
+def check_completes(spec: dict[str, Any]) -> None:
+    done, events = carry_out(spec, real_engine().absolute())
     for event in events:
         validate(event, "event")
     assert done.failure is None

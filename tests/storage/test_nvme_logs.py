@@ -31,9 +31,9 @@ def test_the_extended_log_counts_bytes_of_the_media() -> None:
 
 
 @pytest.mark.parametrize("guid", [bytes(16), GUID_OF_ANOTHER, bytes.fromhex("afd514c97c6f4f9ca4f2bfea2810afc5")])
-def test_a_vendor_s_own_page_of_that_number_is_not_taken_for_it(guid: bytes) -> None:
-    """Also not with the GUID the other way round, which no drive should have."""
-    with pytest.raises(logs.LogError, match="vendor's own kind"):
+def test_a_vendor_specific_page_c0h_is_not_read_as_the_extended_log(guid: bytes) -> None:
+    """The last GUID is OCP's in reverse byte order, which no drive should have."""
+    with pytest.raises(logs.LogError, match="C0h is vendor-specific, not OCP's"):
         logs.extended(extended(written=1, read=1, guid=guid))
 
 

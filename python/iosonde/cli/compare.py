@@ -44,9 +44,9 @@ def command(
     mix_simulated: options.MixSimulated = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two systems of one study, case by case: two result sets, or the arms of an A/B run.
+    """Compare two systems of one study, case by case.
 
-    Cases are matched by their levels. Each row has the ratio contender / baseline with its 95 % interval and a verdict:
+    Systems are two result sets, or the arms of an A/B run. Cases are matched by their levels. Each row has the ratio contender / baseline with its 95 % interval and a verdict:
     better, worse, same (within 5 %) or unclear. Recommendations per workload follow.
     """
     from iosonde.report import write

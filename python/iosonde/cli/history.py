@@ -36,7 +36,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, write nothing.")] = False,
 ) -> None:
-    """Show every metric over time, with the points where its level changed.
+    """Show every metric over time and where its level changed.
 
     Sessions are grouped by study, profile, target and devices; changes of firmware, kernel, iosonde and configuration
     are marked. Exit codes: 0 history shown; with `--fail-on-loss` 1 a loss, 2 an error.

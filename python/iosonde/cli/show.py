@@ -87,7 +87,8 @@ def _profile_lines(study: Study) -> Iterator[str]:
         size = study_size(study, profile=name)
         cases = f"{size.cases} case{'s' * (size.cases != 1)}"
         bound = "at most " if size.bounded else ""
-        yield f"  {name:10}{cases}, {bound}{size.runs} runs, about {format_duration(size.seconds * 1e9)}"
+        time = f"{'at most ' if size.ramps_vary else ''}about {format_duration(size.seconds * 1e9)}"
+        yield f"  {name:10}{cases}, {bound}{size.runs} runs, {time}"
         if profile.title:
             yield from textwrap.wrap(profile.title, COLUMNS, initial_indent=" " * 12, subsequent_indent=" " * 12)
 

@@ -113,6 +113,8 @@ class StudySize:
     """Ramps, measurements and starts, without layout."""
     bounded: bool = False
     """Whether runs and time are an upper bound, because procedures decide how many there are."""
+    ramps_vary: bool = False
+    """Whether time is an upper bound, because ramps end once they are steady."""
     devices: int = 1
     """Largest number of devices that a case uses."""
     creates_setups: bool = False
@@ -139,6 +141,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         runs=len(order) + sum(draft.max_runs for draft in drafts),
         seconds=seconds,
         bounded=any(draft.forecast and draft.forecast.uncertain for draft in drafts),
+        ramps_vary="steady" in _values(drafts, "ramp_until"),
         devices=max(draft.case.setup.devices if draft.case.setup else 1 for draft in drafts),
         creates_setups=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts),
         limits_memory=any(_values(drafts, "memory_limit")),

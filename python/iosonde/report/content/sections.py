@@ -27,6 +27,7 @@ _VIEWS_OF_TOPIC: Mapping[str, Sequence[str]] = {
     "interference": ("timeseries", "lines", "percentiles"),
     "arrays": ("heatmap", "lines"),
     "stores": ("timeseries", "bars", "lines"),
+    "transactions": ("lines", "bars", "timeseries"),
     "reference": ("lines", "bars", "heatmap"),
 }
 """Kinds of figures that show the findings of a topic, the best first; of `quality` none does."""
