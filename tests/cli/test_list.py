@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from command_line import Iosonde
 from inline_snapshot import snapshot
 
@@ -54,6 +56,14 @@ Databases
 
 Times are those of the profile `standard`. Details: iosonde show STUDY
 """)
+
+
+def test_times_with_ramps_until_steady_are_upper_bounds(iosonde: Iosonde, tmp_path: Path) -> None:
+    assert "36 runs, at most about 54 min 7 s" in iosonde("show", "log-device").stdout
+    planned = iosonde("plan", "ycsb", "--target", tmp_path, "--profile", "quick")
+    assert "\ntime      at most about 1 min" in planned.stdout
+    fixed = iosonde("plan", "ycsb", "--target", tmp_path, "--profile", "quick", "--set", "ramp_until=time")
+    assert "\ntime      about 1 min" in fixed.stdout
 
 
 def test_list_shows_every_simulated_drive(iosonde: Iosonde) -> None:

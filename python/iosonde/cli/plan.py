@@ -80,7 +80,8 @@ def _time(plan: Plan) -> str:
 
     repeated = [case.procedure for case in plan.adaptive if case.procedure and case.procedure.kind == "until"]
     if not repeated:
-        return f"{'at most ' if plan.adaptive else ''}about {format_duration(most * 1e9)}"
+        ramps_vary = any("until_steady" in (run.spec["workload"].get("ramp") or {}) for run in plan.runs)
+        return f"{'at most ' if plan.adaptive or ramps_vary else ''}about {format_duration(most * 1e9)}"
     costs = {case.case_id: case.cost.seconds + RUN_OVERHEAD_SECONDS for case in plan.cases}
     fewest = most - sum(
         each.max_runs * costs[case.case_id] for case in plan.adaptive for each in [case.procedure] if each
