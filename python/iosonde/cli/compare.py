@@ -46,8 +46,9 @@ def command(
 ) -> None:
     """Compare two systems of one study, case by case.
 
-    Systems are two result sets, or the arms of an A/B run. Cases are matched by their levels. Each row has the ratio contender / baseline with its 95 % interval and a verdict:
-    better, worse, same (within 5 %) or unclear. Recommendations per workload follow.
+    Systems are two result sets, or the arms of an A/B run. Cases are matched by their levels. Each row has the
+    ratio contender / baseline with its 95 % interval and a verdict: better, worse, same (within 5 %) or unclear.
+    Recommendations per workload follow.
     """
     from iosonde.report import write
     from iosonde.report.content import comparison

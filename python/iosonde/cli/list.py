@@ -45,7 +45,12 @@ def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
             "question": study.question,
             "needs": needs(sizes["standard"]),
             "profiles": {
-                profile: {"cases": size.cases, "runs": size.runs, "seconds": size.seconds, "at_most": size.bounded or size.ramps_vary}
+                profile: {
+                    "cases": size.cases,
+                    "runs": size.runs,
+                    "seconds": size.seconds,
+                    "at_most": size.bounded or size.ramps_vary,
+                }
                 for profile, size in sizes.items()
             },
         }
