@@ -238,7 +238,7 @@ def test_what_cannot_be_made_is_an_error(count: int, size_bytes: int, message: s
 
 @pytest.mark.parametrize("limits", [{"iops": 0}, {"bandwidth": -1}])
 def test_a_limit_below_one_is_an_error(limits: dict[str, int]) -> None:
-    with pytest.raises(LabError, match="cannot be held to"):
+    with pytest.raises(LabError, match="cannot be limited to"):
         Limits(**limits)
 
 
