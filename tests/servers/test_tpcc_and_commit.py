@@ -122,17 +122,19 @@ def loaded(request: pytest.FixtureRequest) -> Iterator[Loaded]:
     monkey.setenv("XDG_STATE_HOME", str(base / "state"))
     try:
         instance = instance_in(base, request.param, SETTINGS[request.param])
-        instance.provision()
-        instance.start()
-        server = Loaded(instance)
-        spec = server.tpcc(before=True, database={"kind": "loaded", "reload": False, "jobs": 2})
-        done = result(spec)
-        assert done["oltp"]["load"]["rows"] > 590_000
-        assert [each["violations"] for each in done["oltp"]["consistency"][0]["conditions"]] == [0] * 12
-        yield server
-        instance.remove()
-        if journal.find(base):
-            journal.remove(base)
+        try:
+            instance.provision()
+            instance.start()
+            server = Loaded(instance)
+            spec = server.tpcc(before=True, database={"kind": "loaded", "reload": False, "jobs": 2})
+            done = result(spec)
+            assert done["oltp"]["load"]["rows"] > 590_000
+            assert [each["violations"] for each in done["oltp"]["consistency"][0]["conditions"]] == [0] * 12
+            yield server
+        finally:
+            instance.remove()
+            if journal.find(base):
+                journal.remove(base)
     finally:
         monkey.undo()
         shutil.rmtree(base, ignore_errors=True)
