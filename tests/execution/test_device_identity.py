@@ -178,7 +178,7 @@ def test_a_file_of_ours_that_became_a_link_is_a_failed_run_and_the_victim_unchan
         (own / "data").unlink()
         (own / "data").symlink_to(victim) if kind == "symlink" else (own / "data").hardlink_to(victim)
 
-    with pytest.raises(TargetError, match="which was not removed: `data`"):
+    with pytest.raises(TargetError, match="files that iosonde did not create and did not remove: `data`"):
         measured(directory, tmp_path / "set", After(swap), io_mode="buffered")
     records = ResultSet.open(tmp_path / "set").records()
     assert [record.outcome for record in records] == ["complete", "failed", "failed"]

@@ -172,7 +172,7 @@ def test_without_a_file_system_the_device_is_measured_raw(directory: Path, tmp_p
 @pytest.mark.parametrize(("kind", "means"), [("none", "overwrite"), ("ext4", "trim")])
 def test_what_is_made_can_be_purged_for_rounds(directory: Path, tmp_path: Path, kind: str, means: str) -> None:
     text = STUDY.replace("{size}", "64MiB").replace(
-        "[profiles", "[parts.rounds]\nmax_rounds = 2\nwindow = 2\n[profiles"
+        "[profiles", '[parts.rounds]\nmax_rounds = 2\nwindow = 2\nmin_length = "0"\n[profiles'
     )
     settings = {"purge": "strongest", "read_fraction": "0.0", "file_system": kind}
     plan = expand(parse(text), open_target(str(directory)), settings=settings, repeats=1)
