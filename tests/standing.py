@@ -36,7 +36,7 @@ def nothing_left(place: Path) -> Iterator[Path]:
     left = standing(place)
     if left:
         cleanup()
-    assert left == []
+    assert left == [], left
 
 
 def resumed_and_killed(results: Path, directory: Path, *, after_s: float) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from engines import real_engine
 from needs import BTRFS, XFS
-from standing import clean, nothing_left, resumed_and_killed
+from standing import clean, nothing_left, resumed_and_killed, standing
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
@@ -282,6 +282,9 @@ def test_after_a_kill_at_any_moment_cleanup_removes_everything(
             clean(directory)
     ended = resume(result_set.directory, retry_failed=True)
     assert {record.outcome for record in ended.records()} == {"complete"}
+    # Control groups of killed sessions stay until `iosonde cleanup`; everything else is gone.
+    assert [path for path in standing(directory) if not path.startswith("/sys/fs/cgroup/")] == []
+    clean(directory)
 
 
 def test_what_another_mounted_there_meanwhile_is_not_removed(directory: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def machine_image() -> Image:
 
 
 IOPS = 300
-BANDWIDTH = 15_000_000
+BANDWIDTH = 10_000_000
 """Low enough that two emulated processors keep eight drives busy beside other work."""
 
 DRIVES = Drives(count=8, unlimited=4, size_bytes=512 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH))
