@@ -1,4 +1,4 @@
-//! Tells the tests whether this machine has an installed LMDB, so that those that need one are counted as ignored, not passed.
+//! Sets `has_lmdb` where an LMDB is installed, so that tests that need one are counted as ignored and not as passed.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_lmdb)");

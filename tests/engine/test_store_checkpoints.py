@@ -61,9 +61,9 @@ def test_the_restored_database_has_the_loaded_records(store: str, tmp_path: Path
     assert carry_out(delete).store["restored_linked_bytes"] > 0
     read = overwrites(store, tmp_path, RESTORED)
     read["workload"]["streams"] = [stream("reader", "read", choice=EACH_ONCE, limit_operations=COUNT)]
-    told = carry_out(read)
-    assert told.checks("values") == COUNT
-    assert told.checks("missing") == told.checks("corrupted") == 0
+    done = carry_out(read)
+    assert done.checks("values") == COUNT
+    assert done.checks("missing") == done.checks("corrupted") == 0
 
 
 def test_an_interrupted_restore_is_repeated(store: str, tmp_path: Path) -> None:
@@ -74,16 +74,16 @@ def test_an_interrupted_restore_is_repeated(store: str, tmp_path: Path) -> None:
     for file in (tmp_path / "database").rglob("*"):
         if file.is_file():
             file.unlink()
-    told = carry_out(overwrites(store, tmp_path, RESTORED))
-    assert told.store["restored_linked_bytes"] > 0
-    assert told.warnings == []
+    done = carry_out(overwrites(store, tmp_path, RESTORED))
+    assert done.store["restored_linked_bytes"] > 0
+    assert done.warnings == []
 
 
 def test_without_a_checkpoint_records_are_loaded_again(store: str, tmp_path: Path) -> None:
     carry_out(overwrites(store, tmp_path, LOADED))
     assert not (tmp_path / "database-checkpoint").exists()
-    told = carry_out(overwrites(store, tmp_path, RESTORED))
-    assert told.result["layout"]["written_bytes"] == COUNT * (16 + VALUE)
+    done = carry_out(overwrites(store, tmp_path, RESTORED))
+    assert done.result["layout"]["written_bytes"] == COUNT * (16 + VALUE)
     assert (tmp_path / "database-checkpoint").exists()
 
 

@@ -60,9 +60,9 @@ def judged(runs: pl.DataFrame) -> pl.DataFrame:
         .when(written == 0)
         .then(pl.lit(STOOD_STILL))
     )
-    told = written.is_not_null() & reason.is_null()
+    reported = written.is_not_null() & reason.is_null()
     return runs.with_columns(
         media_not_reported=reason,
-        media_write_bytes=pl.when(told).then(written).otherwise("simulated_media_write_bytes"),
-        media_taken_bytes=pl.when(told).then(taken).otherwise("simulated_write_bytes"),
+        media_write_bytes=pl.when(reported).then(written).otherwise("simulated_media_write_bytes"),
+        media_taken_bytes=pl.when(reported).then(taken).otherwise("simulated_write_bytes"),
     )

@@ -182,15 +182,15 @@ def over_the_run(table: pl.DataFrame) -> pl.DataFrame:
     All of a run that began with an empty database. Of one that found its database there, the measurement's share by
     file-system outputs. Of one that had to load it first writes are not reported: they cannot be attributed.
     """
-    told = pl.col("account_wall_ns").is_not_null() & pl.col("run_device_write_bytes").is_not_null()
-    whole = told & pl.col("started_empty").fill_null(value=False)
+    reported = pl.col("account_wall_ns").is_not_null() & pl.col("run_device_write_bytes").is_not_null()
+    whole = reported & pl.col("started_empty").fill_null(value=False)
     share = over("account_fs_outputs", "child_fs_outputs")
     of_measurement = pl.when(pl.col("database_kept")).then(pl.col("run_device_write_bytes") * share)
     return table.with_columns(
         device_read_bytes=pl.when(whole).then("run_device_read_bytes").otherwise("device_read_bytes"),
         device_write_bytes=pl.when(whole)
         .then("run_device_write_bytes")
-        .when(told)
+        .when(reported)
         .then(of_measurement)
         .otherwise("device_write_bytes"),
     )

@@ -131,7 +131,7 @@ impl Answer {
         match self.rows {
             Rows::None => {}
             Rows::One => row(&values),
-            // Rows of the ten districts are told apart by their first value.
+            // Rows of the ten districts are distinguished by their first value.
             Rows::Times(count) => (1..=count).for_each(|number| {
                 values[0] = Int(number);
                 row(&values);

@@ -76,7 +76,7 @@ impl Transactions {
     }
 
     /// Commits, in the same round trip as the group before it if the server skips the commit when a statement of the group
-    /// fails. MariaDB would commit what is left of the transaction.
+    /// fails. MariaDB would commit the rest of the transaction.
     fn commit(&mut self) -> Result<(), SqlError> {
         if !self.connection.skips_after_errors() {
             self.end_group()?;

@@ -44,11 +44,11 @@ def now(name: str) -> dict[str, Any]:
     """
     try:
         with admin.opened(name) as drive:
-            told = asdict(logs.health(drive.log_page(_HEALTH, logs.PAGE_BYTES)))
+            health = asdict(logs.health(drive.log_page(_HEALTH, logs.PAGE_BYTES)))
             log = _log_of(name, drive)
             if isinstance(log, str):
-                return {**told, "not_reported": log}
-            return {**told, "media": {"log": log.name, **asdict(_media(drive, log))}}
+                return {**health, "not_reported": log}
+            return {**health, "media": {"log": log.name, **asdict(_media(drive, log))}}
     except (OSError, logs.LogError) as error:
         return {"not_reported": _reason(name, error)}
 
