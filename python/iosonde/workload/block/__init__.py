@@ -7,8 +7,7 @@ One file each: what a study may set (`parameters`), how values are written (`not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 from pydantic import BaseModel
 
@@ -62,12 +61,5 @@ PARAMETERS: type[BaseModel] = BlockParameters
 
 SMALLER = "make the span smaller with `--set span=...`"
 
-
-def read_value(name: str, value: Any) -> Any:
-    """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
-    return reading.value(BlockParameters, TITLE, name, value)
-
-
-def build(parameters: Mapping[str, Any]) -> BlockParameters:
-    """A stream's parameters as written, with defaults, checked each by itself and together."""
-    return reading.build(BlockParameters, TITLE, parameters)
+read_value = partial(reading.value, BlockParameters, TITLE)
+build = partial(reading.build, BlockParameters, TITLE)

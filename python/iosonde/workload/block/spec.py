@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from iosonde import protocol
 from iosonde.plan import JsonObject
 from iosonde.storage.workspace import journal_directory
 from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.requirements import addressed_bytes, begins
+from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.ramp import steady_ramp
 
 if TYPE_CHECKING:
@@ -94,14 +94,7 @@ def _spec(
         "interval_ns": whole.interval,
         "verify": _verification(whole, target),
     }
-    made: spec.Spec = {
-        "protocol": protocol.VERSION,
-        "run_id": run_id,
-        "seed": seed,
-        "workload": workload,
-        "observe": {"block_devices": devices},
-    }
-    return cast("JsonObject", made)
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=devices)
 
 
 def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> JsonObject:

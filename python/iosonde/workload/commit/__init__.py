@@ -5,13 +5,17 @@ A workload as `workload.interface.Workload` has it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from pydantic import BaseModel
 
 from iosonde.workload import reading
-from iosonde.workload.commit.footprint import (
+from iosonde.workload.commit.parameters import CommitParameters
+from iosonde.workload.commit.spec import resolve
+from iosonde.workload.oltp.fields import DURATIONS
+from iosonde.workload.oltp.fields import SIZES as _SIZES
+from iosonde.workload.oltp.footprint import (
     addressed_bytes,
     buffer_bytes,
     cost,
@@ -21,12 +25,7 @@ from iosonde.workload.commit.footprint import (
     must_align,
     notes,
     prepares,
-    room_by,
 )
-from iosonde.workload.commit.parameters import CommitParameters
-from iosonde.workload.commit.spec import resolve
-from iosonde.workload.oltp.fields import DURATIONS
-from iosonde.workload.oltp.fields import SIZES as _SIZES
 
 __all__ = [
     "DURATIONS",
@@ -61,12 +60,10 @@ SHOWN: Sequence[str] = ("server", "clients", "operation", "payload", "memory_lim
 
 SMALLER = "commit for a shorter time with `--set duration=...`"
 
-
-def read_value(name: str, value: Any) -> Any:
-    """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
-    return reading.value(CommitParameters, TITLE, name, value)
+read_value = partial(reading.value, CommitParameters, TITLE)
+build = partial(reading.build, CommitParameters, TITLE)
 
 
-def build(parameters: Mapping[str, Any]) -> CommitParameters:
-    """A stream's parameters as written, with defaults, checked each by itself and together."""
-    return reading.build(CommitParameters, TITLE, parameters)
+def room_by(files: int) -> str:
+    """A clause that states what so many databases need room for."""
+    return f"for the logs of {files} servers" if files > 1 else "for the log of a server"

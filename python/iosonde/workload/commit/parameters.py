@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,10 @@ class CommitParameters(OltpFields):
         "insert", description="Each transaction inserts a row, or updates the client's own row."
     )
     payload: Size = Field(100, description="Bytes of a row's payload, 1 B to 8000 B.")
+
+    def population(self) -> dict[str, Any]:
+        """No rows are loaded."""
+        return {"workload": "commit"}
 
     def _rules(self) -> list[tuple[bool, str]]:
         return [*super()._rules(), (self.payload > 8000, "`payload` is at most 8000 B")]

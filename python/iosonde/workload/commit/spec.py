@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from iosonde import protocol
 from iosonde.plan import JsonObject
-from iosonde.workload.commit.footprint import fit, identity
 from iosonde.workload.commit.parameters import CommitParameters
-from iosonde.workload.oltp import place
+from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.oltp import footprint, place
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -18,11 +17,10 @@ if TYPE_CHECKING:
 
 def resolve(streams: Mapping[str, CommitParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec."""
-    streams = fit(streams, target, room_bytes=0)
-    whole = place.only(streams)
+    whole = footprint.only(footprint.fit(streams, target, room_bytes=0))
     workload: spec.CommitWorkload = {
         "kind": "commit",
-        "server": place.engine_server(whole, target, identity(whole)),
+        "server": place.engine_server(whole, target),
         "operation": whole.operation,
         "payload_bytes": whole.payload,
         "measurement": {
@@ -36,11 +34,4 @@ def resolve(streams: Mapping[str, CommitParameters], target: Target, *, seed: in
             "cpus": whole.cpus,
         },
     }
-    made: spec.Spec = {
-        "protocol": protocol.VERSION,
-        "run_id": run_id,
-        "seed": seed,
-        "workload": workload,
-        "observe": {"block_devices": place.watched_devices(whole, target)},
-    }
-    return cast("JsonObject", made)
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=place.watched_devices(whole, target))

@@ -7,8 +7,7 @@ One file each: what a study may set (`parameters`, with the loads by name in `ph
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 from pydantic import BaseModel
 
@@ -59,12 +58,5 @@ PARAMETERS: type[BaseModel] = KvParameters
 
 SMALLER = "make the database smaller with `--set records=...`"
 
-
-def read_value(name: str, value: Any) -> Any:
-    """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
-    return reading.value(KvParameters, TITLE, name, value)
-
-
-def build(parameters: Mapping[str, Any]) -> KvParameters:
-    """A stream's parameters as written, with defaults, checked each by itself and together."""
-    return reading.build(KvParameters, TITLE, parameters)
+read_value = partial(reading.value, KvParameters, TITLE)
+build = partial(reading.build, KvParameters, TITLE)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from iosonde import protocol
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
+from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import OptionValue, operations_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.requirements import addressed_bytes, identity, keeps_checkpoint
+from iosonde.workload.log_directory import open_log_directory
 from iosonde.workload.ramp import steady_ramp
 
 GROWTH = 2
@@ -61,14 +62,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         "interval_ns": whole.interval,
         "settle_at_end": whole.settle_at_end,
     }
-    made: spec.Spec = {
-        "protocol": protocol.VERSION,
-        "run_id": run_id,
-        "seed": seed,
-        "workload": workload,
-        "observe": {"block_devices": devices},
-    }
-    return cast("JsonObject", made)
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=devices)
 
 
 def block_devices_under(path: Path) -> list[str]:
@@ -104,14 +98,7 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
     devices = target.block_devices()
     place: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
     if whole.log == "apart" and whole.log_target:
-        from iosonde.storage import open_target
-
-        second = open_target(whole.log_target)
-        if second.kind != "directory":
-            raise TargetError(
-                f"`{whole.log_target}` is no directory", where="by the parameter `log_target`",
-                hint="name a directory of a file system on the second device",
-            )  # fmt: skip
+        second = open_log_directory(whole.log_target)
         place["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
         devices = list(dict.fromkeys([*devices, *second.block_devices()]))
     return place, devices

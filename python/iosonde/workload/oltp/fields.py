@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -50,7 +51,7 @@ def parse_url(value: Any) -> str | None:
 Settings = Annotated[dict[str, SettingValue], BeforeValidator(parse_settings)]
 
 
-class OltpFields(BaseModel):
+class OltpFields(BaseModel, ABC):
     """A server and the way in which a load is applied to it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -102,6 +103,14 @@ class OltpFields(BaseModel):
     def settings(self) -> dict[str, SettingValue]:
         """Settings of the server that is measured."""
         return dict(self.postgresql if self.server == "postgresql" else self.mariadb)
+
+    @abstractmethod
+    def population(self) -> dict[str, Any]:
+        """Parameters that decide the loaded data."""
+
+    def loaded_bytes(self) -> int:
+        """Size that the loaded rows and indexes are assumed to have."""
+        return 0
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from iosonde import servers
 from iosonde.errors import StudyError, TargetError
-from iosonde.plan import JsonObject
 from iosonde.servers.instance import DATABASE
+from iosonde.workload.log_directory import open_log_directory
+from iosonde.workload.oltp import footprint
 from iosonde.workload.oltp.fields import OltpFields
 
 if TYPE_CHECKING:
@@ -20,19 +18,6 @@ if TYPE_CHECKING:
 
 CONNECT_S = 30
 """How long the engine tries to connect while the server is starting."""
-
-DECIDED_AT_CREATION = ("wal_segment_size", "innodb_page_size", "innodb_checksum_algorithm", "innodb_data_file_path")
-"""Settings that belong to a data directory: others do not need a template of their own."""
-
-
-def only(streams: Mapping[str, Any]) -> Any:
-    """The parameters of the one stream that there is."""
-    if len(streams) > 1:
-        raise StudyError(
-            f"a workload on a server has one stream, not {len(streams)}",
-            hint="leave out `streams`: terminals and transaction mix are parameters",
-        )
-    return next(iter(streams.values()))
 
 
 def check_place(whole: OltpFields, target: Target) -> None:
@@ -58,15 +43,9 @@ def check_place(whole: OltpFields, target: Target) -> None:
         )
 
 
-def data_identity(whole: OltpFields, population: Mapping[str, Any]) -> str:
-    """Eight digits that differ between databases whose loaded data differ."""
-    at_creation = {name: value for name, value in whole.settings.items() if name in DECIDED_AT_CREATION}
-    facts = json.dumps([whole.server, at_creation, dict(population)], sort_keys=True)
-    return hashlib.sha256(facts.encode()).hexdigest()[:8]
-
-
-def engine_server(whole: OltpFields, target: Target, identity: str) -> spec.SqlServer:
+def engine_server(whole: OltpFields, target: Target) -> spec.SqlServer:
     """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
+    name = footprint.identity(whole)
     if whole.server_url:
         from iosonde.servers import url
 
@@ -75,14 +54,14 @@ def engine_server(whole: OltpFields, target: Target, identity: str) -> spec.SqlS
             "kind": found.kind,
             "address": cast("spec.SqlAddress", found.engine_address()),
             "user": found.user,
-            "database": f"iosonde_{identity}",
+            "database": f"iosonde_{name}",
             "missing_database": "fail",
             "connect_timeout_ns": CONNECT_S * 10**9,
         }
     check_place(whole, target)
     own = Path(target.spec_target("per_job", 0)["directory"])
     server = servers.named(whole.server)
-    socket = server.socket_path(own / f"{whole.server}-{identity}" / "socket")
+    socket = server.socket_path(own / f"{whole.server}-{name}" / "socket")
     return {
         "kind": whole.server,
         "address": {"kind": "unix", "path": str(socket)},
@@ -99,15 +78,7 @@ def watched_devices(whole: OltpFields, target: Target) -> list[str]:
         return []
     devices = target.block_devices()
     if whole.log == "apart" and whole.log_target:
-        from iosonde.storage import open_target
-
-        second = open_target(whole.log_target)
-        if second.kind != "directory":
-            raise TargetError(
-                f"`{whole.log_target}` is no directory", where="by the parameter `log_target`",
-                hint="name a directory of a file system on the second device",
-            )  # fmt: skip
-        devices = list(dict.fromkeys([*devices, *second.block_devices()]))
+        devices = list(dict.fromkeys([*devices, *open_log_directory(whole.log_target).block_devices()]))
     return devices
 
 
@@ -128,14 +99,3 @@ def acknowledged(whole: OltpFields, target: Target) -> spec.AcknowledgedLog | No
         return None
     own = target.spec_target("per_job", 0)["directory"]
     return {"directory": str(Path(own, f"acknowledged-{Path(own).name[-8:]}"))}
-
-
-def fit(streams: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with what they decide of each other: the kind of a running server is in its URL."""
-    whole = only(streams)
-    changes: JsonObject = {}
-    if whole.server_url:
-        from iosonde.servers import url
-
-        changes["server"] = url.parse(whole.server_url).kind
-    return {name: stream.model_copy(update=changes) for name, stream in streams.items()}

@@ -5,14 +5,14 @@ Without keying and think times a result is not TPC-C: reports label it "TPC-C-li
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from pydantic import BaseModel
 
 from iosonde.workload import reading
 from iosonde.workload.oltp.fields import DURATIONS, SIZES
-from iosonde.workload.tpcc.footprint import (
+from iosonde.workload.oltp.footprint import (
     addressed_bytes,
     buffer_bytes,
     cost,
@@ -22,7 +22,6 @@ from iosonde.workload.tpcc.footprint import (
     must_align,
     notes,
     prepares,
-    room_by,
 )
 from iosonde.workload.tpcc.parameters import TpccParameters
 from iosonde.workload.tpcc.spec import load_spec, resolve
@@ -59,12 +58,10 @@ SHOWN: Sequence[str] = ("server", "warehouses", "terminals", "think", "memory_li
 
 SMALLER = "make the database smaller with `--set warehouses=...`"
 
-
-def read_value(name: str, value: Any) -> Any:
-    """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
-    return reading.value(TpccParameters, TITLE, name, value)
+read_value = partial(reading.value, TpccParameters, TITLE)
+build = partial(reading.build, TpccParameters, TITLE)
 
 
-def build(parameters: Mapping[str, Any]) -> TpccParameters:
-    """A stream's parameters as written, with defaults, checked each by itself and together."""
-    return reading.build(TpccParameters, TITLE, parameters)
+def room_by(files: int) -> str:
+    """A clause that names the parameters which decide how much room so many databases need."""
+    return f"for {files} databases, by the parameter `warehouses`" if files > 1 else "by the parameter `warehouses`"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from iosonde.workload.oltp.fields import OltpFields
+
+WAREHOUSE_BYTES = 130 << 20
+"""Room for a warehouse: rows, indexes, and half-full pages."""
 
 
 class TpccParameters(OltpFields):
@@ -32,6 +35,14 @@ class TpccParameters(OltpFields):
     pipelining: bool = Field(False, description="Send independent statements of a transaction together.")
     population_seed: int = Field(1, ge=0, description="Seed of the initial population.")
     load_jobs: int = Field(4, ge=1, le=64, description="Connections that load the database in parallel.")
+
+    def population(self) -> dict[str, Any]:
+        """Parameters that decide the loaded data."""
+        return {"workload": "tpcc", "warehouses": self.warehouses, "seed": self.population_seed}
+
+    def loaded_bytes(self) -> int:
+        """Size that the loaded rows and indexes are assumed to have."""
+        return self.warehouses * WAREHOUSE_BYTES
 
     def _rules(self) -> list[tuple[bool, str]]:
         return [

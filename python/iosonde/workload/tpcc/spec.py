@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from iosonde import protocol
 from iosonde.plan import JsonObject
-from iosonde.workload.oltp import place
-from iosonde.workload.tpcc.footprint import fit, identity
+from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.oltp import footprint, place
 from iosonde.workload.tpcc.parameters import TpccParameters
 
 if TYPE_CHECKING:
@@ -19,25 +18,17 @@ if TYPE_CHECKING:
 
 def resolve(streams: Mapping[str, TpccParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec of a measurement on a database that is loaded already."""
-    streams = fit(streams, target, room_bytes=0)
-    whole = place.only(streams)
+    whole = footprint.only(footprint.fit(streams, target, room_bytes=0))
     workload: spec.TpccWorkload = {
         "kind": "tpcc",
-        "server": place.engine_server(whole, target, identity(whole)),
+        "server": place.engine_server(whole, target),
         "warehouses": whole.warehouses,
         "seed": whole.population_seed,
         "database": _database(whole),
         "check": {"before": whole.server_url is not None, "after": True},
         "measurement": _measurement(whole, target),
     }
-    made: spec.Spec = {
-        "protocol": protocol.VERSION,
-        "run_id": run_id,
-        "seed": seed,
-        "workload": workload,
-        "observe": {"block_devices": place.watched_devices(whole, target)},
-    }
-    return cast("JsonObject", made)
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=place.watched_devices(whole, target))
 
 
 def _database(whole: TpccParameters) -> spec.TpccDatabase:
