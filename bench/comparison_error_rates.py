@@ -5,20 +5,21 @@ usage: python bench/comparison_error_rates.py [--comparisons 400] [--seed 1]
 Each comparison draws two systems of 20 cases with log-normal run noise of 1 %, and session effects that are independent
 between cells. Printed as Markdown for docs/comparison.md: the share of comparisons of equal systems in which any of the
 20 cases is called different, the share of single cases called different, and the share of cases found whose true ratio
-is 1.1.
+is 1.1. The last table has the coverage of the interval of equal systems whose consecutive repeats are correlated.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.stats import false_discovery_control
 
 from iosonde.comparison.cases import judge
 from iosonde.comparison.ratio import Floats, Ratio, log_ratio, paired_spreads, spread
-from iosonde.comparison.variance import session_effects
+from iosonde.comparison.variance import OF_PAIRS, run_correlation, session_effects
 
 CASES = 20
 COLUMNS = (
@@ -99,6 +100,62 @@ NOISES = {
 """Noise of a run, by case."""
 
 
+def correlated(random: np.random.Generator, shape: tuple[int, int], correlation: float) -> Floats:
+    """Draw rows of an AR(1) process with a standard deviation of 2 %: consecutive repeats resemble each other."""
+    rows = random.standard_normal(shape)
+    for i in range(1, shape[1]):
+        rows[:, i] = correlation * rows[:, i - 1] + math.sqrt(1 - correlation**2) * rows[:, i]
+    return np.asarray(0.02 * rows)
+
+
+def coverage(
+    random: np.random.Generator,
+    *,
+    correlation: float,
+    repeats: int,
+    sets: int,
+    paired: bool = False,
+    corrected: bool = True,
+) -> float:
+    """Return how often the interval of the ratio of equal systems contains 1, without session effects."""
+    covered = []
+    for _ in range(sets):
+        ours, theirs = (correlated(random, (CASES, repeats), correlation) for _ in range(2))
+        keys = [(f"case-{case}", "iops") for case in range(CASES)]
+        if paired:
+            cells = [(key, [row]) for key, row in zip(keys, theirs - ours, strict=True)]
+            found = run_correlation(cells, significant=OF_PAIRS) if corrected else 0.0
+            spreads = paired_spreads(list(theirs - ours), correlation=found)
+        else:
+            found = run_correlation(zip(keys, zip(ours, theirs, strict=True), strict=True)) if corrected else 0.0
+            spreads = [spread([a], [b], None, correlation=found) for a, b in zip(ours, theirs, strict=True)]
+        ratios = [each.ratio(float(row.mean())) for each, row in zip(spreads, theirs - ours, strict=True)]
+        covered.append(np.mean([low <= 1 <= high for low, high in (each.interval for each in ratios)]))  # type: ignore[operator]
+    return float(np.mean(covered))
+
+
+def correlation_rows(sets: int, seed: int) -> Iterator[str]:
+    """Yield the table of coverage by the correlation of consecutive repeats."""
+    yield f"| coverage, % | {' | '.join(f'{count} repeats' for count in REPEATS)} |"
+    yield "|---|" + "---:|" * len(REPEATS)
+    for paired in (False, True):
+        for corrected in (True, False):
+            for correlation in (0.0, 0.3, 0.6, 0.9):
+                random = np.random.default_rng(seed)
+                shares = [
+                    coverage(
+                        random, correlation=correlation, repeats=count, sets=sets, paired=paired, corrected=corrected
+                    )
+                    for count in REPEATS
+                ]
+                name = f"{'pairs' if paired else 'two sessions'}, correlation {correlation:g}"
+                name += "" if corrected else ", without correction"
+                yield f"| {name} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |"
+
+
+REPEATS = (3, 5, 10)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,6 +172,9 @@ def main() -> None:
     for name, noises in NOISES.items():
         for repeats in (3, 5, 10):
             print(paired_row(name, repeats, noises, options.comparisons, options.seed), flush=True)
+    print()
+    for line in correlation_rows(options.comparisons // 4, options.seed):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 
 from iosonde.metrics.statistics import (
     Floats,
+    distant_modes_coverage,
     maximum_interval,
     median_intervals,
     pooled_ratio,
@@ -55,8 +56,40 @@ def autocorrelated(random: np.random.Generator, shape: tuple[int, int], correlat
 
 def repeats(random: np.random.Generator, draw: Draw, count: int, samples: int) -> float:
     """Coverage of the median of independent repeats."""
-    low, high = median_intervals(draw(random, (samples, count)))
+    return _covers(draw(random, (samples, count)))
+
+
+DISTANCES = (3.0, 6.0, 12.0, 24.0, 100.0)
+"""Distances of two modes, in standard deviations of each."""
+
+
+def needed_half_width(random: np.random.Generator, distance: float, count: int, samples: int) -> float:
+    """Half-width of an interval of t's form that covers 95 %, over that of t for normal values.
+
+    Half-widths are a multiple of the standard deviation of the sample; the multiple is chosen for this distance.
+    """
+    rows = np.log(_bimodal(random, (samples, count), distance / 2) / 100)
+    multiples = np.abs(rows.mean(axis=1)) / rows.std(axis=1, ddof=1)
+    one = np.random.default_rng(0).standard_normal((1, count))
+    low, high = median_intervals(np.exp(0.001 * one))
+    usual = np.log(high[0] / low[0]) / 2 / (0.001 * one.std(ddof=1))
+    return float(np.quantile(multiples, 0.95) / usual)
+
+
+def distant_rows(random: np.random.Generator, samples: int) -> Iterator[tuple[str, list[float]]]:
+    """Yield coverage by the number of repeats: the largest possible, and that of the method."""
+    yield "largest possible, any method", [distant_modes_coverage(n) for n in FEW]
+    for distance in DISTANCES:
+        rows = [_bimodal(random, (samples, n), distance / 2) for n in FEW]
+        yield f"{distance:g} standard deviations apart", [_covers(each) for each in rows]
+
+
+def _covers(rows: Floats) -> float:
+    low, high = median_intervals(rows)
     return float(((low <= 100) & (high >= 100)).mean())
+
+
+FEW = (3, 4, 5, 6)
 
 
 def correlated_repeats(random: np.random.Generator, correlation: float, count: int, samples: int) -> float:
@@ -167,15 +200,35 @@ def tables(seed: int, samples: int) -> Iterator[str]:
     ]
     rows += [("log-normal, pooled over 10 cells", [pooled(random, 10, n, few) for n in some])]
     yield from _table("Ratio of two groups", "repeats", some, rows)
+    yield from _table("Two distant modes", "repeats", FEW, list(distant_rows(random, samples)))
+    factors = [
+        (f"{each:g} standard deviations apart", [needed_half_width(random, each, n, samples) for n in FEW])
+        for each in DISTANCES
+    ]
+    yield from _table(
+        "Two distant modes: widening that 95 % coverage would need",
+        "repeats",
+        FEW,
+        factors,
+        unit_of_values="factor",
+        scale=1,
+    )
 
 
 def _table(
-    title: str, unit: str, counts: Sequence[int | str], rows: Sequence[tuple[str, list[float]]]
+    title: str,
+    unit: str,
+    counts: Sequence[int | str],
+    rows: Sequence[tuple[str, list[float]]],
+    *,
+    unit_of_values: str = "coverage, %",
+    scale: int = 100,
 ) -> Iterator[str]:
     yield from (f"### {title}", "")
-    yield f"| coverage, % | {' | '.join(f'{count} {unit}' if count == counts[0] else str(count) for count in counts)} |"
+    heads = (f"{count} {unit}" if count == counts[0] else str(count) for count in counts)
+    yield f"| {unit_of_values} | {' | '.join(heads)} |"
     yield "|---|" + "---|" * len(counts)
-    yield from (f"| {name} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |" for name, shares in rows)
+    yield from (f"| {name} | {' | '.join(f'{scale * share:.1f}' for share in shares)} |" for name, shares in rows)
     yield ""
 
 

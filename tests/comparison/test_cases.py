@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 from hand_made import results
 from scipy.stats import false_discovery_control
 
 from iosonde.comparison.cases import Design, Verdicts, compare
 from iosonde.comparison.ratio import paired_spreads
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+import comparison_error_rates
 
 SLOW = {(1,): [100.0, 101, 99], (2,): [200.0, 150, 250], (4,): [300.0, 301, 302], (8,): [1.0, 1, 1]}
 FAST = {(1,): [150.0, 151, 149], (2,): [210.0, 160, 260], (4,): [303.0, 304, 302], (16,): [1.0, 1, 1]}
@@ -177,3 +183,38 @@ def test_cases_of_different_durability_are_excluded_with_the_reason() -> None:
     )
     excluded = table.filter(pl.col("verdict") == "excluded")
     assert excluded.select("case_id", "reason").rows() == [("main/queue_depth=1", reason)]
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_intervals_of_ratios_cover_where_consecutive_repeats_are_correlated(paired: bool) -> None:
+    """Correlation 0.6 over ten repeats of 20 cases: without correction two thirds of the intervals cover."""
+    covered = comparison_error_rates.coverage(
+        np.random.default_rng(2), correlation=0.6, repeats=10, sets=25, paired=paired
+    )
+    assert covered >= 0.94
+    assert (
+        comparison_error_rates.coverage(
+            np.random.default_rng(2), correlation=0.6, repeats=10, sets=25, paired=paired, corrected=False
+        )
+        < 0.75
+    )
+
+
+def test_a_comparison_estimates_the_correlation_of_repeats_from_its_result_sets() -> None:
+    """Twelve cases that drift alike through ten repeats: the interval is wider than that of the same values shuffled."""
+    random = np.random.default_rng(4)
+    rows = [np.cumsum(random.normal(0, 0.01, 10)) for _ in range(24)]
+
+    def width(order: np.ndarray[Any, Any]) -> float:
+        values = [[float(1e5 * math.exp(each)) for each in row[order]] for row in rows]
+        found = []
+        for name, half in (("a", values[:12]), ("b", values[12:])):
+            cases, runs = results(["queue_depth"], {"iops": {(2**i,): each for i, each in enumerate(half)}})
+            found.append((cases, runs.with_columns(result_set=pl.lit(name))))
+        [(cases, ours), (other, theirs)] = found
+        table = compare(
+            ours, theirs, baseline_cases=cases, contender_cases=other, design=Design(deterministic=False)
+        ).filter(pl.col("metric") == "iops")
+        return float((table["high"] / table["low"]).log().mean())  # type: ignore[arg-type]
+
+    assert width(np.arange(10)) > 1.3 * width(np.array([0, 5, 2, 8, 4, 1, 7, 3, 9, 6]))

@@ -18,6 +18,7 @@ from iosonde.metrics.statistics import (
     WELCH,
     Estimate,
     correlated_repeats,
+    distant_modes_coverage,
     maximum_interval,
     pooled_ratio,
     ratio,
@@ -65,6 +66,23 @@ def test_intervals_of_independent_repeats_cover_the_median(name: str, count: int
 @pytest.mark.parametrize("count", [6, 7, 8, 9, 10])
 def test_from_six_repeats_on_intervals_hold_for_two_distant_modes(count: int) -> None:
     assert covered("bimodal, far", count) >= 0.94
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 6])
+def test_no_interval_of_few_repeats_covers_between_two_distant_modes(count: int) -> None:
+    """All repeats are in one mode in 2^(1-n) of all samples: the widening needed to cover grows with the distance."""
+    random = np.random.default_rng(5)
+    most = distant_modes_coverage(count)
+    assert (most >= 0.95) == (count >= 6)
+    rows = coverage._bimodal(random, (4000, count), 50.0)
+    one_mode = np.ptp(rows, axis=1) < 50
+    assert one_mode.mean() == pytest.approx(1 - most, abs=0.02)
+    needed = [coverage.needed_half_width(random, distance, count, 4000) for distance in (12.0, 24.0, 48.0)]
+    if count < 6:
+        assert needed[1] == pytest.approx(2 * needed[0], rel=0.3)
+        assert needed[2] == pytest.approx(4 * needed[0], rel=0.3)
+    else:
+        assert max(needed) < 1
 
 
 @pytest.mark.parametrize("count", [4, 5, 7, 10])

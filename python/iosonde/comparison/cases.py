@@ -17,7 +17,7 @@ import polars as pl
 from scipy.stats import false_discovery_control
 
 from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, paired_spreads, spread
-from iosonde.comparison.variance import SessionVariance, session_effects
+from iosonde.comparison.variance import OF_PAIRS, SessionVariance, run_correlation, session_effects
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import of_same_repeats
 
@@ -142,10 +142,12 @@ def cells_of(
     if design.paired:
         shared = [keys for keys in shared if len(ours[keys][0]) == len(theirs[keys][0])]
     drift = _drift_variance(baseline, design) + _drift_variance(contender, design)
+    correlation = _correlation(shared, ours, theirs, design)
     found = []
     for metric in dict.fromkeys(keys[-1] for keys in shared):
         of_metric = [keys for keys in shared if keys[-1] == metric]
-        for keys, each in zip(of_metric, _spreads(of_metric, ours, theirs, design, drift), strict=True):
+        spreads = _spreads(of_metric, ours, theirs, design, drift, correlation)
+        for keys, each in zip(of_metric, spreads, strict=True):
             reason = unusable.get(keys[0], "")
             found.append(Cell(keys=keys, baseline=ours[keys], contender=theirs[keys], spread=each, reason=reason))
     return found
@@ -168,13 +170,34 @@ def _spreads(
     contender: Mapping[tuple[str, ...], Sessions],
     design: Design,
     drift: float,
+    correlation: float,
 ) -> list[Spread]:
     """Return the variance of the ratio of each cell of one metric."""
     if design.paired:
-        return paired_spreads([contender[keys][0] - baseline[keys][0] for keys in cells])
-    effects = _effects(cells, baseline, contender, deterministic=design.deterministic)
+        differences = [contender[keys][0] - baseline[keys][0] for keys in cells]
+        return paired_spreads(differences, correlation=correlation)
+    effects: Sequence[SessionVariance | None] = [None] * len(cells)
+    if not design.deterministic:
+        effects = session_effects([[baseline[keys], contender[keys]] for keys in cells], correlation=correlation)
     pairs = zip(cells, effects, strict=True)
-    return [spread(baseline[keys], contender[keys], effect, drift=drift) for keys, effect in pairs]
+    return [
+        spread(baseline[keys], contender[keys], effect, drift=drift, correlation=correlation) for keys, effect in pairs
+    ]
+
+
+def _correlation(
+    cells: Sequence[tuple[str, ...]],
+    baseline: Mapping[tuple[str, ...], Sessions],
+    contender: Mapping[tuple[str, ...], Sessions],
+    design: Design,
+) -> float:
+    """Return the correlation of consecutive repeats of both systems; of pairs, that of consecutive differences."""
+    if design.deterministic:
+        return 0.0
+    if design.paired:
+        differences = ((keys, [contender[keys][0] - baseline[keys][0]]) for keys in cells)
+        return run_correlation(differences, significant=OF_PAIRS)
+    return run_correlation((keys, [*baseline[keys], *contender[keys]]) for keys in cells)
 
 
 def _drift_variance(runs: pl.DataFrame, design: Design) -> float:
@@ -244,19 +267,6 @@ def _without_service_time(cells: Mapping[tuple[str, ...], Sessions]) -> dict[tup
         for keys, each in cells.items()
         if not (keys[-1].startswith("completion_latency") and keys[:-1] in open_loop)
     }
-
-
-def _effects(
-    cells: Sequence[tuple[str, ...]],
-    baseline: Mapping[tuple[str, ...], Sessions],
-    contender: Mapping[tuple[str, ...], Sessions],
-    *,
-    deterministic: bool,
-) -> Sequence[SessionVariance | None]:
-    """Return the variance of session effects of each cell of one metric; None where there are none."""
-    if deterministic:
-        return [None] * len(cells)
-    return session_effects([[baseline[keys], contender[keys]] for keys in cells])
 
 
 def _unusable(runs: pl.DataFrame, design: Design, system: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from iosonde.comparison.variance import SessionVariance, pair_variances
+from iosonde.metrics.statistics import mean_moments
 
 Floats = NDArray[np.float64]
 Sessions = Sequence[Floats]
@@ -78,30 +79,48 @@ def log_ratio(baseline: Sessions, contender: Sessions) -> float:
     return float(np.mean([each.mean() for each in contender]) - np.mean([each.mean() for each in baseline]))
 
 
-def spread(baseline: Sessions, contender: Sessions, session: SessionVariance | None, *, drift: float = 0.0) -> Spread:
+def spread(
+    baseline: Sessions,
+    contender: Sessions,
+    session: SessionVariance | None,
+    *,
+    drift: float = 0.0,
+    correlation: float = 0.0,
+) -> Spread:
     """Return the components of variance of the difference of two groups of sessions.
 
     `session` is the variance of a session's own effect, without that of its runs; None leaves it out. `drift` is the
-    variance of the difference that comes from drift within the sessions.
+    variance of the difference that comes from drift within the sessions, `correlation` that of consecutive repeats.
     """
     everyone = [*baseline, *contender]
     degrees = sum(len(each) - 1 for each in everyone)
     within = sum(float(((each - each.mean()) ** 2).sum()) for each in everyone) / degrees if degrees else 0.0
-    weights = [sum(1 / len(each) for each in group) / len(group) ** 2 for group in (baseline, contender)]
+    weights = [sum(run_weight(len(each), correlation) for each in group) / len(group) ** 2
+               for group in (baseline, contender)]  # fmt: skip
     return Spread(
         runs=within * sum(weights),
-        run_degrees=degrees,
+        run_degrees=sum(run_degrees(len(each), correlation) for each in everyone),
         sessions=drift + (session.variance * (1 / len(baseline) + 1 / len(contender)) if session else 0.0),
         session_degrees=session.degrees if session else math.inf,
     )
 
 
-def paired_spreads(differences: Sequence[Floats]) -> list[Spread]:
+def run_weight(count: int, correlation: float) -> float:
+    """Return the variance of a mean of repeats over the variance of the sample: 1/n for independent ones."""
+    return mean_moments(count, correlation)[0] if correlation and count > 1 else 1 / count
+
+
+def run_degrees(count: int, correlation: float) -> float:
+    """Return the degrees of freedom of the variance of a sample of repeats: n - 1 for independent ones."""
+    return mean_moments(count, correlation)[1] if correlation and count > 1 else count - 1
+
+
+def paired_spreads(differences: Sequence[Floats], *, correlation: float = 0.0) -> list[Spread]:
     """Return the variance of the mean difference of each cell whose runs were measured in pairs within one session.
 
     `differences` has, per cell, contender less baseline of each pair, in logarithms. What both runs of a pair share
     cancels, so there is no component of sessions. A few pairs know their own variance badly: it is moderated over the
-    cells of the metric (Smyth 2004, see `variance.py`).
+    cells of the metric (Smyth 2004, see `variance.py`). `correlation` is that of consecutive differences.
     """
     by_count: dict[int, list[int]] = {}
     for place, each in enumerate(differences):
@@ -110,8 +129,13 @@ def paired_spreads(differences: Sequence[Floats]) -> list[Spread]:
     for count, places in by_count.items():
         rows = np.array([differences[place] for place in places])
         for place, moderated in zip(places, pair_variances(rows), strict=True):
-            runs = moderated.variance / count
-            found[place] = Spread(runs=runs, run_degrees=moderated.degrees, sessions=0.0, session_degrees=math.inf)
+            share = run_degrees(count, correlation) / (count - 1) if count > 1 else 1.0
+            found[place] = Spread(
+                runs=moderated.variance * run_weight(count, correlation),
+                run_degrees=moderated.degrees * share,
+                sessions=0.0,
+                session_degrees=math.inf,
+            )
     return [found[place] for place in range(len(differences))]
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from iosonde.comparison.cases import KEYS, sessions_by_cell
-from iosonde.comparison.ratio import Sessions, Spread
-from iosonde.comparison.variance import SessionVariance, session_effects
+from iosonde.comparison.ratio import Sessions, Spread, run_degrees, run_weight
+from iosonde.comparison.variance import SessionVariance, run_correlation, session_effects
 from iosonde.errors import ResultsError
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.registry import METRICS
@@ -59,21 +59,22 @@ def pooled(runs: pl.DataFrame) -> pl.DataFrame:
     metrics = [name for name in runs["metric"].unique(maintain_order=True) if METRICS[name].better != "neither"]
     cells = {keys: each for keys, each in sessions_by_cell(runs, metrics).items() if len(each) == count > 1}
     rows = []
+    correlation = run_correlation(cells.items())
     for metric in dict.fromkeys(keys[-1] for keys in cells):
         of_metric = [keys for keys in cells if keys[-1] == metric]
-        effects = session_effects([[cells[keys]] for keys in of_metric])
+        effects = session_effects([[cells[keys]] for keys in of_metric], correlation=correlation)
         for keys, effect in zip(of_metric, effects, strict=True):
-            rows.append({**dict(zip(KEYS, keys, strict=True)), **_row(cells[keys], effect)})
+            rows.append({**dict(zip(KEYS, keys, strict=True)), **_row(cells[keys], effect, correlation)})
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _row(sessions: Sessions, effect: SessionVariance) -> dict[str, float | int | None]:
+def _row(sessions: Sessions, effect: SessionVariance, correlation: float) -> dict[str, float | int | None]:
     count = len(sessions)
     freedom = sum(len(each) - 1 for each in sessions)
     within = sum(float(((each - each.mean()) ** 2).sum()) for each in sessions) / freedom if freedom else 0.0
     spread = Spread(
-        runs=within * sum(1 / len(each) for each in sessions) / count**2,
-        run_degrees=freedom,
+        runs=within * sum(run_weight(len(each), correlation) for each in sessions) / count**2,
+        run_degrees=sum(run_degrees(len(each), correlation) for each in sessions),
         sessions=effect.variance / count,
         session_degrees=effect.degrees,
     )

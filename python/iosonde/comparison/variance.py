@@ -12,13 +12,15 @@ With fewer than three baseline sessions the variance cannot be estimated well en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
 from scipy.stats import chi2
+
+from iosonde.metrics.statistics import mean_moments, repeat_correlation
 
 Floats = NDArray[np.float64]
 
@@ -124,12 +126,34 @@ def _independent_cells(means: Floats) -> float:
     return float(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
 
 
-def session_effects(cells: Sequence[Sequence[Sequence[Floats]]]) -> list[SessionVariance]:
+OF_PAIRS = 2.326
+"""Standard errors from which a correlation of paired differences counts. What both runs of a pair share cancels, so a
+correlation is rare, and a false one costs the power that pairs are for."""
+
+
+def run_correlation(
+    cells: Iterable[tuple[tuple[str, ...], Sequence[Floats]]], *, significant: float | None = None
+) -> float:
+    """Return the correlation of consecutive repeats, pooled over sessions and cases; 0 where it is not significant.
+
+    `cells` are keys (first the case, last the metric) with the logarithms of the repeats of each session. A case counts
+    once, by its rate; `significant` is the number of standard errors from which a correlation counts.
+    """
+    rates: dict[str, Sequence[Floats]] = {}
+    for keys, sessions in cells:
+        if keys[-1] in ("iops", "ops_per_sec"):
+            rates.setdefault(keys[0], sessions)
+    repeats = [np.exp(each) for sessions in rates.values() for each in sessions]
+    return repeat_correlation(repeats, significant=significant)
+
+
+def session_effects(cells: Sequence[Sequence[Sequence[Floats]]], *, correlation: float = 0.0) -> list[SessionVariance]:
     """Return the variance of session effects of each cell, without the noise of its runs.
 
     `cells` holds, per cell, the systems; per system, its sessions; per session, the logarithms of its runs. Cells
     whose systems have several sessions show the variance; it is moderated as in `session_variances`, less what run
-    noise contributes, and never below zero. With one session per system the prior is all there is.
+    noise contributes, and never below zero. With one session per system the prior is all there is. `correlation` is
+    that of consecutive runs.
     """
     sessions = min((sum(len(system) - 1 for system in cell) for cell in cells), default=0)
     if sessions == 0:
@@ -139,7 +163,7 @@ def session_effects(cells: Sequence[Sequence[Sequence[Floats]]]) -> list[Session
     moderated, degrees = _moderated(own, sessions, limit=sessions * _independent_cells(residuals))
     prior = PRIOR_DEGREES * max(0, 2 - sessions) / 2
     total = prior + degrees
-    noise = np.array([_run_noise(cell) for cell in cells])
+    noise = np.array([_run_noise(cell, correlation) for cell in cells])
     effect = np.maximum(moderated - noise, 0)
     blended = (prior * PRIOR_STANDARD_DEVIATION**2 + degrees * effect) / total
     return [SessionVariance(variance=float(each), degrees=total) for each in blended]
@@ -158,7 +182,12 @@ def _session_residuals(cell: Sequence[Sequence[Floats]]) -> list[float]:
     return found
 
 
-def _run_noise(cell: Sequence[Sequence[Floats]]) -> float:
+def _run_noise(cell: Sequence[Sequence[Floats]], correlation: float) -> float:
     """Return the variance that run noise gives to a session mean, averaged over sessions."""
-    shares = [each.var(ddof=1) / len(each) for system in cell for each in system if len(each) > 1]
+    shares = [
+        each.var(ddof=1) * mean_moments(len(each), correlation)[0]
+        for system in cell
+        for each in system
+        if len(each) > 1
+    ]
     return float(np.mean(shares)) if shares else 0.0

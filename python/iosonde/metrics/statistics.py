@@ -145,7 +145,7 @@ def median_intervals(rows: Floats, *, correlation: float = 0.0) -> tuple[Floats,
 
 
 def _t_bounds(rows: Floats, correlation: float, confidence: float | None = None) -> tuple[Floats, Floats]:
-    factor, freedom = _moments(rows.shape[1], correlation)
+    factor, freedom = mean_moments(rows.shape[1], correlation)
     confidence = confidence or SMALL_SAMPLES.get(rows.shape[1], CONFIDENCE)
     half = _t_quantile(freedom, confidence) * np.sqrt(rows.var(axis=1, ddof=1) * factor)
     means = rows.mean(axis=1)
@@ -165,6 +165,16 @@ def _rank(count: int) -> int:
     return int(np.flatnonzero(1 - 2 * tails >= CONFIDENCE)[-1])
 
 
+def distant_modes_coverage(count: int) -> float:
+    """Return the largest coverage that any interval of `count` repeats can have if there are two distant modes.
+
+    With equally frequent modes all repeats fall into one of them with probability 2^(1-n). Such a sample shows neither
+    the other mode nor its distance, so no interval that scales with the values reaches the median between the modes.
+    The range of the sample reaches it in all other samples.
+    """
+    return 1 - 2.0 ** (1 - count)
+
+
 SMALL_SAMPLES = {3: 0.977, 4: 0.973, 5: 0.971}
 """Confidence of t for so few repeats, which covers 95 % also where samples have two near modes: by simulation."""
 
@@ -182,7 +192,7 @@ LARGEST_EXACT = 200
 
 
 @lru_cache(maxsize=4096)
-def _moments(count: int, correlation: float) -> tuple[float, float]:
+def mean_moments(count: int, correlation: float) -> tuple[float, float]:
     """Return variance of the mean over expected sample variance, and Satterthwaite's degrees of freedom, for AR(1).
 
     Exact second moments: with C the correlation matrix and D = HCH its centred form, the mean has the variance
@@ -234,7 +244,7 @@ def series_interval(series: ArrayLike) -> Estimate:
     lag_one = float((deviation[1:] * deviation[:-1]).sum()) / total
     error = math.sqrt(max(1 - lag_one**2, 0.05) / count)
     correlation = float(np.interp(lag_one + UPPER * error, _expected_lag_one(count), CORRELATIONS))
-    factor, freedom = _moments(count, round(correlation, 3))
+    factor, freedom = mean_moments(count, round(correlation, 3))
     half = _t_quantile(freedom) * math.sqrt(total / (count - 1) * factor)
     return Estimate(mean, mean - half, mean + half, AUTOREGRESSIVE, count)
 
@@ -266,11 +276,12 @@ MINIMUM_CASES = 8
 """The correlation of repeats is estimated only from at least so many cases."""
 
 
-def repeat_correlation(cases: Sequence[ArrayLike]) -> float:
+def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float | None = None) -> float:
     """Return the lag-1 correlation of consecutive repeats, pooled over cases; 0 where it is not significant.
 
     A few repeats of one case cannot show whether they drift; all cases of a result set together can. `cases` are the
     repeats of each in the order of execution. The result is raised by its standard error (jackknife over cases).
+    `significant` is the number of standard errors from which it counts.
     """
     logs = [np.log(found) for each in cases if len(found := np.asarray(each)) >= MINIMUM_REPEATS and (found > 0).all()]
     centred = [each - each.mean() for each in logs if np.ptp(each) > 0]
@@ -281,7 +292,8 @@ def repeat_correlation(cases: Sequence[ArrayLike]) -> float:
     error = float(products.std(ddof=1)) / math.sqrt(len(products))
     mean = float(products.mean())
     fewest = min(len(each) for each in centred)
-    if mean - (SIGNIFICANT_OF_THREE if fewest == MINIMUM_REPEATS else SIGNIFICANT) * error <= expected[0]:
+    least = significant or (SIGNIFICANT_OF_THREE if fewest == MINIMUM_REPEATS else SIGNIFICANT)
+    if mean - least * error <= expected[0]:
         return 0.0
     return round(float(np.interp(mean + UPPER * error, expected, CORRELATIONS)), 2)
 
@@ -353,7 +365,7 @@ def _welch(value: float, groups: Sequence[tuple[Floats, Floats]], method: str) -
         return Estimate(value, n=n)
     logs = [np.log(side) for side in sides]
     center = sum((1 if i % 2 == 0 else -1) * float(each.mean()) for i, each in enumerate(logs)) / len(groups)
-    moments = [_moments(len(each), _CORRELATION.get()) for each in logs]
+    moments = [mean_moments(len(each), _CORRELATION.get()) for each in logs]
     parts = [float(each.var(ddof=1)) * factor for each, (factor, _) in zip(logs, moments, strict=True)]
     variance = sum(parts)
     if variance == 0:
@@ -392,9 +404,9 @@ def maximum_interval(groups: Sequence[ArrayLike]) -> Estimate:
         return Estimate(value, n=n)
     correlation = _CORRELATION.get()
     pooled = sum(float(((each - each.mean()) ** 2).sum()) for each in usable) / sum(len(each) - 1 for each in usable)
-    freedom = round(sum(_moments(len(each), correlation)[1] for each in usable))
+    freedom = round(sum(mean_moments(len(each), correlation)[1] for each in usable))
     logs = np.log(best)
-    spread = math.sqrt(max(pooled, float(logs.var(ddof=1))) * _moments(n, correlation)[0])
+    spread = math.sqrt(max(pooled, float(logs.var(ddof=1))) * mean_moments(n, correlation)[0])
     half = _largest_t(len(usable), max(1, freedom)) * spread
     return _around(value, math.exp(logs.mean() - half), math.exp(logs.mean() + half), SIMULTANEOUS, n)
 

@@ -27,8 +27,9 @@ import numpy as np
 from scipy.stats import chi2, false_discovery_control
 from scipy.stats import t as student
 
+from iosonde.comparison.ratio import run_weight
 from iosonde.comparison.variance import Floats, SessionVariance, session_variances
-from iosonde.regression.sessions import CellKey, Session, SessionValue, better
+from iosonde.regression.sessions import CellKey, Session, better
 
 CONFIDENCE = 0.95
 POWER = 0.9
@@ -247,9 +248,16 @@ def _own_loss(
     baselines: Sequence[Session],
     candidates: Sequence[Session],
 ) -> _Loss:
-    values = [[session.values[key] for session in group] for group in (baselines, candidates)]
+    of_runs = [float(np.mean([_run_noise(session, key) for session in group])) for group in (baselines, candidates)]
     excess = loss - (common.loss if common else 0.0)
-    return _Loss(loss=excess, error=_standard_error(variance, *values), degrees=variance.degrees)
+    error = _standard_error(variance, of_runs, baselines=len(baselines), candidates=len(candidates))
+    return _Loss(loss=excess, error=error, degrees=variance.degrees)
+
+
+def _run_noise(session: Session, key: CellKey) -> float:
+    """Return the variance that its runs give to a session mean: consecutive runs may be correlated."""
+    value = session.values[key]
+    return value.run_variance * run_weight(value.runs, session.correlation)
 
 
 def _whole(loss: float, own: _Loss, common: _Loss | None) -> _Loss:
@@ -262,18 +270,15 @@ def _whole(loss: float, own: _Loss, common: _Loss | None) -> _Loss:
     return _Loss(loss=loss, error=math.sqrt(total), degrees=total**2 / squares if squares else math.inf)
 
 
-def _standard_error(
-    variance: SessionVariance, reference: Sequence[SessionValue], values: Sequence[SessionValue]
-) -> float:
+def _standard_error(variance: SessionVariance, of_runs: Sequence[float], *, baselines: int, candidates: int) -> float:
     """Return the standard error of the difference of two means of session means.
 
     The variance of a session mean holds for as many runs as the baselines have; runs that the candidate has fewer, or
     whose spread is larger than theirs, add to it. With one baseline the prior is for the session alone, and the runs'
-    own variance comes on top.
+    own variance comes on top. `of_runs` is what runs give to a session mean, of baselines and candidates.
     """
-    of_runs = [float(np.mean([each.run_variance / each.runs for each in group])) for group in (reference, values)]
-    added = of_runs if len(reference) == 1 else [0.0, max(0.0, of_runs[1] - of_runs[0])]
-    return math.sqrt((variance.variance + added[0]) / len(reference) + (variance.variance + added[1]) / len(values))
+    added = of_runs if baselines == 1 else [0.0, max(0.0, of_runs[1] - of_runs[0])]
+    return math.sqrt((variance.variance + added[0]) / baselines + (variance.variance + added[1]) / candidates)
 
 
 def _decided(differences: Sequence[_Difference], settings: Settings) -> list[tuple[CellKey, Cell]]:

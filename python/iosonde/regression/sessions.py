@@ -14,7 +14,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.metrics import repeat_correlations, run_metrics
 from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.results import ResultSet
 
@@ -49,6 +49,8 @@ class Session:
     values: Mapping[CellKey, SessionValue]
     parameters: Mapping[str, Mapping[str, object]]
     """Of each case."""
+    correlation: float = 0.0
+    """Of consecutive repeats, pooled over the cases; 0 where it is not significant."""
 
 
 def better(metric: str) -> Better:
@@ -66,6 +68,7 @@ def session_of(result_set: ResultSet, name: str) -> Session:
         name=name,
         values=session_values(runs, verdicts),
         parameters={**parameters, **{load: parameters[case_id] for case_id, load in loads.iter_rows()}},
+        correlation=max(repeat_correlations(runs).values(), default=0.0),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION
-from iosonde.report.material.intervals import intervals_of
+from iosonde.report.material.intervals import coverage_of, intervals_of
 from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
 from iosonde.units import format_bytes
 
@@ -50,6 +50,7 @@ def headline(source: Source, material: Material) -> list[tuple[str, str]]:
         ("Sessions", _sessions(source, material)),
         ("Load", loop_text(source.specs_by_case.values())),
         ("Intervals", intervals_of(material, sources=[source]) or "none: too few repeats"),
+        ("Coverage", coverage_of(material, source)),
         *_prepared_at_a_glance(source),
     ]
     return [(name, value) for name, value in rows if value]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from iosonde.metrics.statistics import WIDE_TEXT, is_wide
+from iosonde.metrics.statistics import CONFIDENCE, MINIMUM_REPEATS, WIDE_TEXT, distant_modes_coverage, is_wide
 from iosonde.report.material.quantities import WIDE_CELL
 from iosonde.report.material.result_sets import Material, Source
 
@@ -28,6 +28,20 @@ def intervals_of(material: Material, metrics: Sequence[str] = (), sources: Seque
     repeats = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     methods = "; ".join(sorted(rows["method"].unique().to_list()))
     return f"95 % confidence intervals of the median of {repeats} repeats ({methods})"
+
+
+def coverage_of(material: Material, source: Source) -> str:
+    """State the coverage that the intervals of few repeats lack if there are two distant modes; empty for others."""
+    rows = material.summary.filter(pl.col("result_set") == source.label, pl.col("method") != "", ~pl.col("control"))
+    counts = sorted({int(count) for count in rows["repeats"]} if not source.simulated else ())
+    few = [count for count in counts if count >= MINIMUM_REPEATS and distant_modes_coverage(count) < CONFIDENCE]
+    if not few:
+        return ""
+    shares = ", ".join(f"{100 * distant_modes_coverage(count):.0f} % with {count} repeats" for count in few)
+    return (
+        f"95 % for values with one mode or two near modes; for two distant modes only {shares}: "
+        "too few to show both modes, use 6 or more"
+    )
 
 
 def medians_of(material: Material, metrics: Sequence[str] = ()) -> str:
