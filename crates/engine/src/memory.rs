@@ -1,12 +1,15 @@
-//! A run that finds no memory ends with an error event and not with an abort.
+//! A run that finds no memory, or is aborted, ends with an error event.
 //!
 //! Memory runs out in the middle of anything, so the event is composed without any, written past the buffer of standard
 //! output (which never holds part of a line: `output`), and the process ends. What a run has locked, mapped or claimed the kernel releases.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Cursor, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use iosonde_metrics::memory;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 /// The system's allocator; where that fails, the run ends.
 struct Reporting;
@@ -49,9 +52,20 @@ fn checked(pointer: *mut u8, bytes: usize) -> *mut u8 {
     pointer
 }
 
-/// From now on a lack of memory ends the run with an event.
+/// Set by the thread that writes the error event; any other one that ends the run meanwhile writes none.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on a lack of memory ends the run with an event, and so does an abort.
+///
+/// The C library and the runtime abort where they find no memory for a new thread (its destructors, its signal stack), which no
+/// allocator sees, and possibly while another thread reports that.
 pub(crate) fn report_exhaustion() {
     memory::on_exhaustion(end_run);
+    let action = SigAction::new(SigHandler::Handler(on_abort), SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler makes only calls that are safe in one: it writes a constant and ends the process.
+    if let Err(error) = unsafe { sigaction(Signal::SIGABRT, &action) } {
+        eprintln!("cannot handle SIGABRT: {error}");
+    }
 }
 
 fn end_run(bytes: usize) -> ! {
@@ -64,7 +78,25 @@ fn end_run(bytes: usize) -> ! {
          queue depth, smaller blocks or a smaller cache of the store\"}}"
     );
     let length = text.position() as usize;
-    let _ = rustix::io::write(rustix::stdio::stdout(), &text.get_ref()[..length]);
-    // SAFETY: the call takes a plain number and is safe at any instant. Handlers at exit could allocate.
-    unsafe { libc::_exit(1) }
+    end_with(&text.get_ref()[..length])
+}
+
+extern "C" fn on_abort(_signal: libc::c_int) {
+    end_with(
+        b"{\"event\":\"error\",\"code\":\"internal\",\"message\":\"the engine was aborted\",\"context\":\"\",\
+          \"hint\":\"its standard error names the cause; if a thread could not get memory, raise the limit on memory or use \
+          fewer jobs\"}\n",
+    )
+}
+
+fn end_with(event: &[u8]) -> ! {
+    if !REPORTED.swap(true, Ordering::Relaxed) {
+        let _ = rustix::io::write(rustix::stdio::stdout(), event);
+        // SAFETY: the call takes a plain number and is safe at any instant. Handlers at exit could allocate.
+        unsafe { libc::_exit(1) }
+    }
+    // The thread that reports ends the process.
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }

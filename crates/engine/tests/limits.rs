@@ -81,6 +81,18 @@ fn without_memory_the_run_fails_with_a_reason() {
     assert!(reasons.iter().any(|code| code == "out_of_memory"), "{reasons:?}");
 }
 
+#[test]
+fn an_aborted_engine_ends_with_an_error_event() {
+    let mut child = start(&mut engine(), &spec(1, 1, 60));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // It measures, so the handler is in place.
+    assert!(lines.by_ref().any(|line| line.unwrap().contains("\"interval\"")));
+    signal(&child, Signal::ABORT);
+    let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["code"]), (&json!("error"), &json!("internal")));
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
