@@ -64,26 +64,22 @@ def _entry(data: Any, key: str | int) -> Any:
 
 def _line_of(text: str, keys: Keys) -> int | None:
     """The line that names the most of `keys`; an inline table's keys are on the line of their parent."""
-    best, best_line = 0, None
-    for line, path in _paths(text):
-        shared = _shared(path, keys)
-        if shared == len(path) and shared > best:
-            best, best_line = shared, line
-    return best_line
+    lines = _lines(text)
+    return next((lines[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in lines), None)
 
 
 @functools.lru_cache(maxsize=4)
-def _paths(text: str) -> list[tuple[int, Keys]]:
-    """Every header and key of a TOML text with its line; entries of `[[lists]]` are numbered."""
-    found: list[tuple[int, Keys]] = []
+def _lines(text: str) -> dict[Keys, int]:
+    """The first line of every header and key of a TOML text; entries of `[[lists]]` are numbered."""
+    found: dict[Keys, int] = {}
     table: Keys = ()
     counts: dict[Keys, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.fullmatch(line):
             table = _numbered(_split(header[2]), counts, is_list=header[1] == "[[")
-            found.append((number, table))
+            found.setdefault(table, number)
         elif key := _KEY.match(line):
-            found.append((number, table + _split(key[1])))
+            found.setdefault(table + _split(key[1]), number)
     return found
 
 
@@ -100,7 +96,3 @@ def _numbered(names: Keys, counts: dict[Keys, int], *, is_list: bool) -> Keys:
 
 def _split(dotted: str) -> Keys:
     return tuple(part.strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.\s]+", dotted))
-
-
-def _shared(path: Keys, keys: Keys) -> int:
-    return next((n for n, (a, b) in enumerate(zip(path, keys, strict=False)) if a != b), min(len(path), len(keys)))
