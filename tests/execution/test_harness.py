@@ -11,8 +11,8 @@ import pytest
 from engines import FAKE, real_engine
 from plans import null_spec
 
+from iosonde.cache import cache_directory
 from iosonde.execution import environment
-from iosonde.execution.cache import cache_directory
 from iosonde.execution.harness import Harness, shape_of
 from iosonde.execution.harness import null_spec as harness_spec
 from iosonde.execution.stop import Stop

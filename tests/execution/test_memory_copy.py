@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from iosonde.cache import cache_directory
 from iosonde.execution import memory_copy
-from iosonde.execution.cache import cache_directory
 
 
 def spec(io_mode: str = "buffered", kind: str = "files", jobs: int = 1) -> dict[str, Any]:

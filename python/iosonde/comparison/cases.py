@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from scipy.stats import false_discovery_control
 
 from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, paired_spreads, spread
 from iosonde.comparison.variance import OF_PAIRS, SessionVariance, run_correlation, session_effects
+from iosonde.metrics.distributions import adjusted_for_discovery
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import of_same_repeats
 
@@ -109,7 +109,7 @@ def compare(
     cells = cells_of(baseline, contender, design=design, metrics=metrics)
     differences = _differences(baseline_cases, contender_cases)
     kept = [cell for cell in cells if not cell.reason]
-    adjusted = false_discovery_control([cell.ratio.p_value for cell in kept], method="bh") if kept else []
+    adjusted = adjusted_for_discovery([cell.ratio.p_value for cell in kept])
     p_values = {cell.keys: float(value) for cell, value in zip(kept, adjusted, strict=True)}
     rows = [_row(cell, p_values.get(cell.keys), differences, margin) for cell in cells]
     return pl.DataFrame(rows, schema=_SCHEMA)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-from scipy.stats import t as student
 
 from iosonde.comparison.cases import MARGIN
 from iosonde.comparison.variance import PRIOR_DEGREES, PRIOR_STANDARD_DEVIATION
 from iosonde.errors import IosondeError
+from iosonde.metrics.distributions import t_quantile
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.scopes import each_load
 from iosonde.plan import Plan
@@ -94,7 +94,7 @@ def _share(error: float, degrees: float) -> float:
     Two conditions hold then: the difference is significant (the usual sum of two quantiles of Student's t), and its
     interval reaches beyond the margin within which two systems are the same.
     """
-    confidence, power = (float(student.ppf(each, degrees)) for each in (0.5 + CONFIDENCE / 2, POWER))
+    confidence, power = (t_quantile(each, degrees) for each in (0.5 + CONFIDENCE / 2, POWER))
     significant = error * (confidence + power)
     beyond_margin = math.log1p(MARGIN) - error * (confidence - power)
     return math.expm1(max(significant, beyond_margin))

@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from iosonde.comparison.variance import SessionVariance, pair_variances
+from iosonde.metrics.distributions import t_quantile, t_tail
 from iosonde.metrics.statistics import mean_moments
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ class Ratio:
             return 1.0
         if self.error == 0:
             return 0.0 if self.log else 1.0
-        return float(2 * student.sf(abs(self.log) / self.error, self.degrees))
+        return 2 * t_tail(abs(self.log) / self.error, self.degrees)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,4 +166,4 @@ def _satterthwaite(*components: tuple[float, float]) -> float:
 
 @lru_cache(maxsize=1024)
 def _quantile(probability: float, degrees: float) -> float:
-    return float(student.ppf(probability, degrees))
+    return t_quantile(probability, degrees)

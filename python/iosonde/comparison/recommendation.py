@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
-from scipy.stats import false_discovery_control
 
 from iosonde.comparison.cases import PLAIN, Cell, Design, Verdict, cells_of, judge
 from iosonde.comparison.ratio import Ratio, log_ratio, pooled
 from iosonde.metrics import wording
+from iosonde.metrics.distributions import adjusted_for_discovery
 
 RATES = ("bandwidth", "ops_per_sec", "iops")
 """The first that both systems have decides."""
@@ -69,7 +69,7 @@ def recommend(
     ]
     known = [each for each in estimates if each]
     ratios = [ratio for each in known for ratio in (each.rate, each.tail) if ratio]
-    adjusted = iter(false_discovery_control([ratio.p_value for ratio in ratios], method="bh") if ratios else ())
+    adjusted = iter(adjusted_for_discovery([ratio.p_value for ratio in ratios]))
     return [_judged(each, adjusted) for each in known]
 
 

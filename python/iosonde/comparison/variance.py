@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, polygamma
-from scipy.stats import chi2
 
+from iosonde.metrics.distributions import chi2_quantile, chi2_tail
 from iosonde.metrics.statistics import mean_moments, repeat_correlation
 
 Floats = NDArray[np.float64]
@@ -66,8 +66,8 @@ def pair_variances(differences: Floats) -> list[SessionVariance]:
         return [SessionVariance(variance=0.0, degrees=0.0)] * cells
     degrees = pairs - 1
     own = differences.var(axis=1, ddof=1)
-    typical = float(np.median(own)) / (float(chi2.median(degrees)) / degrees)
-    is_usual = chi2.sf(own * degrees / typical, degrees) >= OUTLYING if typical > 0 else own == 0
+    typical = float(np.median(own)) / (chi2_quantile(0.5, degrees) / degrees)
+    is_usual = chi2_tail(own * degrees / typical, degrees) >= OUTLYING if typical > 0 else own == 0
     # The common distribution is fitted to all cells: without the noisy ones it would seem narrower than it is.
     moderated, gained = _moderated(own, degrees, limit=float(cells * degrees))
     return [

@@ -11,16 +11,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from iosonde.cache import cache_directory, remember
 from iosonde.errors import EngineError
 from iosonde.execution import memory_copy
-from iosonde.execution.cache import cache_directory
 from iosonde.execution.engine import ENGINE, drive
 from iosonde.execution.stop import Stop
 from iosonde.execution.timeouts import Timeouts
@@ -111,12 +110,7 @@ class Harness:
 
     def _remember(self, shape: str, cost: Json) -> None:
         """Write the cache; a cost that cannot be written is measured again next time."""
-        path = self._path(shape)
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".tmp-", delete=False) as file:
-                json.dump({**self._who, **cost}, file, indent=1)
-            Path(file.name).replace(path)
+        remember(self._path(shape), json.dumps({**self._who, **cost}, indent=1).encode())
 
     def _path(self, shape: str) -> Path:
         key = json.dumps([self._who, shape], sort_keys=True)

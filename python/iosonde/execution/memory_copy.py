@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from iosonde.execution.cache import cache_directory
+from iosonde.cache import cache_directory, remember
 
 BLOCK_BYTES = 64 << 20
 PASSES = 3
@@ -43,9 +43,7 @@ def bytes_per_second(spec: Mapping[str, Any], cpu_model: str) -> float | None:
     with suppress(OSError, ValueError, KeyError):
         return float(json.loads(path.read_bytes())["bytes_per_second"])
     found = measure(threads)
-    with suppress(OSError):  # What cannot be kept is measured again next time.
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"cpu": cpu_model, "threads": threads, "bytes_per_second": found}))
+    remember(path, json.dumps({"cpu": cpu_model, "threads": threads, "bytes_per_second": found}).encode())
     return found
 
 

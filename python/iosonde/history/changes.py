@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from iosonde.errors import IosondeError
+from iosonde.metrics.distributions import t_quantile, t_tail
 
 Floats = NDArray[np.float64]
 
@@ -117,11 +117,11 @@ def _tested(values: Floats, places: Sequence[int], number: int) -> Change:
     error = math.sqrt(pooled * _inflation(residuals) * (1 / len(before) + 1 / len(after)))
     difference = float(after.mean() - before.mean())
     score = abs(difference) / error if error else math.inf
-    margin = error * float(student.ppf((1 + CONFIDENCE) / 2, degrees))
+    margin = error * t_quantile((1 + CONFIDENCE) / 2, degrees)
     return Change(
         place=places[number],
         change=math.expm1(difference),
         low=math.expm1(difference - margin),
         high=math.expm1(difference + margin),
-        p_value=min(1.0, 2 * float(student.sf(score, degrees)) * (len(values) - 1)),
+        p_value=min(1.0, 2 * t_tail(score, degrees) * (len(values) - 1)),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde.cache import cache_directory
 from iosonde.data import data_folder
 from iosonde.errors import LabError
 
@@ -33,18 +33,13 @@ class Image:
         return (self.directory / "packages").read_text().splitlines()
 
 
-def cache_directory() -> Path:
-    """Where images are kept: `~/.cache/iosonde/lab`, or under `$XDG_CACHE_HOME`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "iosonde" / "lab"
-
-
 def image(cache: Path | None = None) -> Image:
     """The image for what Debian has now; built, in half a minute, unless it is there."""
     build = data_folder("lab") / "build"
     try:
         done = subprocess.run(
             # Through bash, because a wheel does not keep the mark that makes a file a program.
-            ["bash", build, cache or cache_directory()],
+            ["bash", build, cache or cache_directory() / "lab"],
             capture_output=True,
             text=True,
             check=False,

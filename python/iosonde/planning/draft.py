@@ -240,6 +240,8 @@ def in_case(error: IosondeError, case_id: str, study: Study) -> IosondeError:
 
 def _parameters(workload: Workload, streams: Mapping[str, Any]) -> dict[str, Any]:
     """Every parameter once, or once for each stream where they differ."""
+    if len(streams) == 1:
+        return dict(next(iter(streams.values())))
     parameters: dict[str, Any] = {}
     for name in workload.PARAMETERS.model_fields:
         values = {stream: getattr(parameter, name) for stream, parameter in streams.items()}

@@ -24,11 +24,10 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.stats import chi2, false_discovery_control
-from scipy.stats import t as student
 
 from iosonde.comparison.ratio import run_weight
 from iosonde.comparison.variance import Floats, SessionVariance, session_variances
+from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile, t_quantile, t_tail
 from iosonde.regression.sessions import CellKey, Session, better
 
 CONFIDENCE = 0.95
@@ -125,7 +124,7 @@ class _Loss:
     def p_value(self) -> float:
         """One-sided, of the hypothesis that nothing was lost; without any variance every difference is certain."""
         score = self.loss / self.error if self.error else math.copysign(math.inf, self.loss) if self.loss else 0.0
-        return float(student.sf(score, self.degrees))
+        return t_tail(score, self.degrees)
 
     def exceeds(self, allowed: float) -> bool:
         """Whether the one-sided 95 % bound exceeds the allowance."""
@@ -229,7 +228,7 @@ def _common_shifts(before: Floats) -> Floats:
     centered = before - before.mean(axis=1, keepdims=True)
     shifts: Floats = np.median(centered, axis=0)
     by_chance = math.pi / 2 * float((centered - shifts).var(axis=1, ddof=1).mean()) / cells
-    most = by_chance * float(chi2.ppf(CONFIDENCE, sessions - 1)) / (sessions - 1)
+    most = by_chance * chi2_quantile(CONFIDENCE, sessions - 1) / (sessions - 1)
     return shifts if float(shifts.var(ddof=1)) > most else nothing
 
 
@@ -284,9 +283,9 @@ def _standard_error(variance: SessionVariance, of_runs: Sequence[float], *, base
 def _decided(differences: Sequence[_Difference], settings: Settings) -> list[tuple[CellKey, Cell]]:
     if not differences:
         return []
-    adjusted = false_discovery_control([each.own.p_value for each in differences], method="bh")
+    adjusted = adjusted_for_discovery([each.own.p_value for each in differences])
     shifts = {each.key[1]: each.common for each in differences if each.common}
-    p_shifts = false_discovery_control([each.p_value for each in shifts.values()], method="bh") if shifts else []
+    p_shifts = adjusted_for_discovery([each.p_value for each in shifts.values()])
     p_common = dict(zip(shifts, map(float, p_shifts), strict=True))
     hypotheses = _Hypotheses(cells=len(differences), metrics=len(shifts), ways=2 if shifts else 1)
     return [
@@ -308,7 +307,7 @@ class _Hypotheses:
 @lru_cache(maxsize=4096)
 def _quantile(probability: float, degrees: float) -> float:
     """Return a quantile of Student's t distribution; cells of one metric share their degrees of freedom."""
-    return float(student.ppf(probability, degrees))
+    return t_quantile(probability, degrees)
 
 
 def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, hypotheses: _Hypotheses) -> Cell:

@@ -12,12 +12,15 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import resources
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.cache import cache_directory, remember
 from iosonde.report.charts import svg, theme
 from iosonde.report.content.provenance import completion, headline, provenance, rerun
 from iosonde.report.content.report import Chapter, Report, incomplete
@@ -64,10 +67,18 @@ def render(report: Report) -> str:
 
 @cache
 def chart_library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, from the bundle that vl-convert carries."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, from the bundle that vl-convert carries.
+
+    Bundling takes longer than the rest of a small report, so the script is kept in the cache.
+    """
     import vl_convert
 
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    path = cache_directory() / "report" / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError, ValueError):
+        return path.read_bytes().decode()
+    script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    remember(path, script.encode())
+    return script
 
 
 def _packed(text: str) -> str:
