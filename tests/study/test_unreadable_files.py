@@ -48,10 +48,10 @@ def test_cpus_end_where_the_kernel_ends_them() -> None:
 
 
 def test_places_of_a_study_are_found_once_for_all_its_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """200,000 levels took minutes: each read the text anew."""
+    """200,000 levels took minutes: each read the whole text."""
     text = "[[parts]]\nfactors.queue_depth = [1, 2]\n" + "# a comment\n" * 1000
     source = location.StudyFile(name="s.toml", text=text)
-    location._paths.cache_clear()
+    location._lines.cache_clear()
     for level in range(100):
         assert source.where("parts", 0, "factors", "queue_depth", level).endswith("line 2 of `s.toml`")
-    assert location._paths.cache_info().misses == 1
+    assert location._lines.cache_info().misses == 1
