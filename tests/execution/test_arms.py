@@ -30,6 +30,7 @@ access = "random"
 block_size = "4KiB"
 span = "16MiB"
 io_mode = "direct"
+ramp = 0
 duration = "200ms"
 interval = "100ms"
 queue_depth = 4
