@@ -1,23 +1,57 @@
-"""Names and text files that a user gives: studies, drive models, job files."""
+"""Names and files that a user gives: studies, drive models, job files, files of options.
+
+All of them are opened by `open_regular`: a FIFO would wait for its other end, a device such as `/dev/zero` never ends,
+and merely opening others has effects (a watchdog, a tape).
+"""
 
 from __future__ import annotations
 
 import errno
+import os
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any
 
 LIMIT_BYTES = 64 << 20
-"""Longer files are refused: `/dev/zero` never ends."""
+"""Longer files are refused."""
+
+
+def open_regular(path: Path | str, *, directory: int | None = None, follow_links: bool = True) -> int:
+    """Open a regular file for reading and return its descriptor; `OSError` for anything else, which is not opened.
+
+    A descriptor of the kind `O_PATH` identifies the file without opening it (open(2)), and the same file is opened
+    through that descriptor.
+    """
+    flags = os.O_PATH | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        found = os.open(path, flags, dir_fd=directory)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a path cannot contain a null character") from None
+    try:
+        _require_regular(os.fstat(found).st_mode)
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+
+
+def _require_regular(mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.ELOOP, "it is a symbolic link")
+    raise OSError(errno.EINVAL, f"it is a {_KINDS.get(stat.S_IFMT(mode), 'special file')}, not a regular file")
+
+
+_KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFCHR: "character device", stat.S_IFBLK: "block device", stat.S_IFSOCK: "socket"}
 
 
 def read(path: Path) -> str:
-    """The text of a file; `OSError` if it cannot be read or is too long, `UnicodeDecodeError` if it is not UTF-8."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LIMIT_BYTES + 1)
-    except ValueError:
-        raise OSError(errno.EINVAL, "a path cannot contain a null character") from None
+    """The text of a regular file; `OSError` if it is unreadable or long, `UnicodeDecodeError` if it is not UTF-8."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
         raise OSError(errno.EFBIG, f"it is longer than {LIMIT_BYTES >> 20} MiB")
     return content.decode("utf-8")

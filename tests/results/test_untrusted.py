@@ -246,7 +246,7 @@ def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
     again = ResultSet.open(directory)
-    assert again.problems == [f"`{path}` is damaged: not a regular file with one name"]
+    assert again.problems == [f"`{path}` is damaged: it is a FIFO, not a regular file"]
 
 
 @pytest.mark.parametrize("name", ["records/c0001-r1/record.json", "plan.json", "format.json"])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from iosonde import text_files
+from iosonde.cli.messages import messages
 from iosonde.errors import IosondeError, StudyError
 from iosonde.interop.fio.load import import_job_file
 from iosonde.storage import open_target
 from iosonde.study import location
 from iosonde.study.load import read, read_text
+from iosonde.workload.kv import store_options
 from iosonde.workload.reading import parse_cpus
 
 pytestmark = pytest.mark.unit
@@ -22,11 +27,49 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_files, "LIMIT_BYTES", 1 << 20)
 
 
-def test_a_file_without_end_is_refused() -> None:
-    with pytest.raises(StudyError, match=r"cannot read the study `/dev/zero`: it is longer than 1 MiB"):
-        read("/dev/zero")
-    with pytest.raises(StudyError, match=r"cannot read the job file `/dev/zero`: it is longer than 1 MiB"):
-        import_job_file(Path("/dev/zero"))
+READERS: dict[str, Callable[[Path], object]] = {
+    "study": read,
+    "job file": import_job_file,
+    "drive model": lambda path: open_target(f"sim:{path}"),
+    "options file of RocksDB": lambda path: store_options.of_file(str(path)),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_only_regular_files_are_read(reader: str, tmp_path: Path) -> None:
+    """A FIFO waited for a writer, and a device was read without end."""
+    fifo, listening = tmp_path / "fifo.toml", socket.socket(socket.AF_UNIX)
+    os.mkfifo(fifo)
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    with listening, pytest.MonkeyPatch.context() as changed:
+        changed.chdir(tmp_path)  # The path of a socket is short.
+        listening.bind("socket.toml")
+        for name, kind in {"fifo": "FIFO", "zero": "character device", "socket": "socket"}.items():
+            with pytest.raises(IosondeError, match=f"it is a {kind}, not a regular file"):
+                READERS[reader](tmp_path / f"{name}.toml")
+
+
+def test_a_special_file_is_not_even_opened(tmp_path: Path) -> None:
+    """Opening has effects: it starts a watchdog and rewinds a tape. Here it would wake a writer of the FIFO."""
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="FIFO"):
+        text_files.open_regular(tmp_path / "fifo")
+    with pytest.raises(OSError, match="No such device or address"):
+        os.open(tmp_path / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_long_file_is_refused(reader: str, tmp_path: Path) -> None:
+    (tmp_path / "long.toml").touch()
+    os.truncate(tmp_path / "long.toml", 2 << 20)
+    with pytest.raises(IosondeError, match=r"it is longer than 1 MiB"):
+        READERS[reader](tmp_path / "long.toml")
+
+
+def test_a_log_in_a_fifo_without_a_reader_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(IosondeError, match="cannot write the log file"):
+        messages.configure(quiet=False, log=tmp_path / "log")
 
 
 @pytest.mark.parametrize("path", ["a\0b.toml", "/tmp/a\0b", "x" * 5000 + ".toml"])

@@ -11,6 +11,7 @@ environment variables.
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -51,12 +52,20 @@ COMMANDS = (
 def main() -> None:
     """Run the command line."""
     terminal.install()
+    _stop_like_ctrl_c()
     try:
         app(prog_name="iosonde")
     except IosondeError as error:
         with suppress(terminal.OutputError):  # The exit code remains.
             messages.warning(f"error: {error}")
         sys.exit(reference.EXIT_ERROR)
+
+
+def _stop_like_ctrl_c() -> None:
+    """Remove temporary files also on SIGTERM and SIGHUP, unless the latter is ignored, as by nohup(1)."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 class _Commands(Mapping[str, Any]):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iosonde.python_process import module_command
+
 if TYPE_CHECKING:
     from iosonde.lab import Limits
 
@@ -106,7 +108,7 @@ def run(
         terminal=sys.stdout.isatty() and sys.stderr.isatty(),
         boot_s=_read_seconds("--boot-timeout", boot_timeout),
     )
-    inside = [sys.executable, "-m", "iosonde", *command[1:]] if command[0] == "iosonde" else command
+    inside = module_command("iosonde", *command[1:]) if command[0] == "iosonde" else command
     ports = {"out": sys.stdout.buffer, "err": sys.stderr.buffer}
     with Machine(inside, image=image(), results=results, settings=wanted, environment=_environment()) as machine:
         print(

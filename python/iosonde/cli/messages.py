@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,7 +41,7 @@ class Messages:
         self.close()
         self.quiet = quiet
         try:
-            self._log = log.open("a", encoding="utf-8") if log else None
+            self._log = _open_log(log) if log else None
         except OSError as error:
             raise IosondeError(
                 f"cannot write the log file `{log}`: {error.strerror}", hint="name another file with `--log FILE`"
@@ -90,6 +91,13 @@ class Messages:
             self._log.flush()
         except OSError as error:
             self._abandon_log(error)
+
+
+def _open_log(path: Path) -> TextIO:
+    """Open it to append; with O_NONBLOCK, so that a FIFO without a reader is an error and does not block."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "a", encoding="utf-8")
 
 
 messages = Messages()

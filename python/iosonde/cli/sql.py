@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from iosonde.cli.messages import messages
+
 if TYPE_CHECKING:
     import polars as pl
+
+_ROWS_AT_ONCE = 10_000
 
 
 def command(
@@ -27,17 +31,18 @@ def command(
     `SELECT case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns convert a
     histogram bucket to nanoseconds.
     """
-    from iosonde.cli.session import warn_of_problems
-    from iosonde.results import ResultSet
+    from iosonde.results.query_process import answer as answer_of
 
-    result_set = ResultSet.open(directory)
-    warn_of_problems(result_set)
-    answer = result_set.sql(query)
+    answered = answer_of(directory, query)
+    for problem in answered.problems:
+        messages.warning(f"warning: {problem}; skipped")
+    answer = answered.rows
     match format or ("table" if sys.stdout.isatty() else "csv"):
         case "table":
             _print_table(answer)
         case "csv":
-            print(answer.write_csv(), end="")
+            for number, part in enumerate(answer.iter_slices(_ROWS_AT_ONCE) if len(answer) else [answer]):
+                print(part.write_csv(include_header=number == 0), end="")
         case "json":
             print(answer.write_json())
 

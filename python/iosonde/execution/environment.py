@@ -15,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from iosonde import text_files
+
 LIBRARIES = ("duckdb", "numpy", "polars", "pydantic")
 """Libraries whose version may change what a result set holds."""
 
@@ -190,7 +192,7 @@ def _engine_version(engine: Path) -> str | None:
 
 def _sha256(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(text_files.open_regular(path), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None

@@ -83,7 +83,8 @@ def resume(
 ) -> ResultSet:
     """Carry out the missing runs of a result set, on the target that it was started on.
 
-    Overwriting block devices has to be allowed again with `consent`: their contents may have changed.
+    Overwriting block devices, and creating databases on servers of the user, has to be allowed again with `consent`:
+    the devices may hold other data by now, and the result set may come from somebody else.
     """
     return _carry_out(
         ResultSet.open(directory),
@@ -235,6 +236,7 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, c
     admissions = [Admission.of(plan, result_set.directory) for plan in plans]
     for admission in admissions:
         admission.check_plan()
+    foreign_database.require_consent(result_set.plan, consent.confirm)
     with ExitStack() as stack:
         rigs = []
         for plan, admission in zip(plans, admissions, strict=True):

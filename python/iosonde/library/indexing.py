@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.library.find import find
 from iosonde.library.summary import Summary, summarise
+from iosonde.python_process import module_command
 from iosonde.results import ResultSet
 
 BATCH = 25
@@ -106,7 +106,7 @@ def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iter
         started = []
         for number in range(workers):
             process = subprocess.Popen(
-                [sys.executable, "-m", "iosonde.library.worker"],
+                module_command("iosonde.library.worker"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "POLARS_MAX_THREADS": "1"},  # there is a process for each CPU already

@@ -8,7 +8,6 @@ import os
 import secrets
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import IosondeError
 from iosonde.live.feed import Feed, load_of
+from iosonde.python_process import module_command
 from iosonde.report.writers.document import policy, stylesheet, template_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LivePage:
         with _listening(port) as listening:
             self.url = f"http://{ADDRESS}:{listening.getsockname()[1]}/{self._token}/"
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "iosonde.live.server", str(listening.fileno())],
+                module_command("iosonde.live.server", str(listening.fileno())),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

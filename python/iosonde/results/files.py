@@ -18,6 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from iosonde.text_files import open_regular
+
 TEMPORARY = ".tmp-"
 """Files whose names begin with this are not part of a result set."""
 
@@ -71,7 +73,7 @@ class Directory:
 
     def open_file(self, name: str) -> int:
         """Open a regular file for reading; returns its descriptor."""
-        return self._regular(name, os.O_RDONLY)
+        return open_regular(_component(name), directory=self.descriptor, follow_links=False)
 
     def read(self, name: str) -> bytes:
         """Read a regular file of at most 1 GiB."""
@@ -82,7 +84,14 @@ class Directory:
 
     def open_lock(self, name: str) -> int:
         """Open a regular file for reading and writing, created if it is missing; returns its descriptor."""
-        return self._regular(name, os.O_RDWR | os.O_CREAT)
+        # O_NONBLOCK: opening a FIFO would wait for its other end.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(_component(name), flags, 0o666, dir_fd=self.descriptor)
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file with one name")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; one of that name is replaced."""
@@ -124,16 +133,6 @@ class Directory:
     def sync(self) -> None:
         """Make the names in this directory durable."""
         os.fsync(self.descriptor)
-
-    def _regular(self, name: str, flags: int) -> int:
-        # O_NONBLOCK: opening a FIFO would wait for its other end.
-        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(_component(name), flags, 0o666, dir_fd=self.descriptor)
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode) and (found.st_nlink == 1 or flags & os.O_ACCMODE == os.O_RDONLY):
-            return descriptor
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file with one name")
 
     def _write_synced(self, name: str, content: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -5,7 +5,7 @@ runs is a GROUP BY. The small ones are made from plan and records.
 
 The connection reads the records of its result sets and a scratch directory of its own, and nothing else: no other file,
 no network, no extension; its configuration is locked. Paths go through `/proc/self/fd`, so a directory named `a[1]` is
-never taken for a pattern.
+never taken for a pattern. Memory and temporary files are limited; `query_process.py` limits what DuckDB does not.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import re
 import secrets
 import shutil
 import tempfile
+import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +27,7 @@ import duckdb
 import polars as pl
 
 from iosonde.errors import ResultsError
+from iosonde.memory import available_bytes
 from iosonde.plan import Case, Plan
 from iosonde.results import frames, histogram
 from iosonde.results.columns import HISTOGRAMS, INTERVALS, STORE_STATISTICS, TABLES, USAGE, Column, Table
@@ -32,9 +35,13 @@ from iosonde.results.files import Directory
 from iosonde.results.former_names import RAMP
 from iosonde.results.reading import first_line
 from iosonde.results.schema import Record
+from iosonde.units import format_bytes
 
 _VIEWS = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE, "store_statistics": STORE_STATISTICS}
 _WIDE = {"HUGEINT", "UHUGEINT"}
+_MOST_MEMORY_BYTES = 4 << 30
+_MOST_TEMPORARY_BYTES = 8 << 30
+_WATCH_S = 0.1
 
 
 class Source(Protocol):
@@ -88,7 +95,10 @@ def connect(result_sets: Source | Sequence[Source], *, writable: Path | None = N
 def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: Sequence[str]) -> None:
     """Limit what the connection can read and write."""
     allowed = ", ".join(_quoted(f"{directory}/") for directory in (scratch, *directories))
+    temporary = min(_MOST_TEMPORARY_BYTES, shutil.disk_usage(scratch).free // 2)
     for setting in (
+        f"memory_limit = '{min(_MOST_MEMORY_BYTES, available_bytes() // 2)}B'",
+        f"max_temp_directory_size = '{temporary}B'",
         "enable_progress_bar = false",  # it would go to standard output, where the data goes
         f"temp_directory = {_quoted(scratch)}",
         f"allowed_directories = [{allowed}]",
@@ -204,12 +214,41 @@ def frame(connection: duckdb.DuckDBPyConnection, text: str) -> pl.DataFrame:
         replace = f" REPLACE ({casts})" if casts else ""
         path = _scratch(connection) / f"answer-{secrets.token_hex(4)}.parquet"
         try:
-            connection.execute(f"COPY (SELECT *{replace} FROM (\n{query}\n)) TO {_quoted(path)} (FORMAT parquet)")
+            with _bounded(connection, path):
+                connection.execute(f"COPY (SELECT *{replace} FROM (\n{query}\n)) TO {_quoted(path)} (FORMAT parquet)")
             return pl.read_parquet(path, memory_map=False, glob=False)
         finally:
             path.unlink(missing_ok=True)
     except (duckdb.Error, pl.exceptions.PolarsError, RuntimeError, OSError) as error:
         raise _failed(error) from error
+
+
+@contextmanager
+def _bounded(connection: duckdb.DuckDBPyConnection, answer: Path) -> Iterator[None]:
+    """Interrupt a query whose answer grows beyond half of the free space, or beyond the limit of temporary files."""
+    limit = min(_MOST_TEMPORARY_BYTES, shutil.disk_usage(answer.parent).free // 2)
+    is_over, is_too_large = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(_WATCH_S):
+            with suppress(FileNotFoundError):
+                if answer.stat().st_size > limit:
+                    is_too_large.set()
+                    connection.interrupt()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except duckdb.InterruptException:
+        if not is_too_large.is_set():
+            raise KeyboardInterrupt from None
+        raise ResultsError(
+            f"the query has more than {format_bytes(limit)} of rows", hint="aggregate, or add `LIMIT`"
+        ) from None
+    finally:
+        is_over.set()
+        watcher.join()
 
 
 def _scratch(connection: duckdb.DuckDBPyConnection) -> Path:

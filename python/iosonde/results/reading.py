@@ -158,7 +158,7 @@ def _read_format(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise ResultsError(
             f"`{path}` is not a result set",
-            where="it has no `format.json`" if path.is_dir() else "there is no such directory",
+            where=_why_none(path),
             hint="name the directory that `iosonde run` printed",
         ) from None
     except Exception as error:
@@ -173,6 +173,12 @@ def _read_format(path: Path) -> dict[str, Any]:
             hint="use the iosonde that wrote it, or a newer one",
         )
     return dict(facts)
+
+
+def _why_none(path: Path) -> str:
+    if path.is_dir():
+        return "it has no `format.json`"
+    return "it is not a directory" if os.path.lexists(path) else "there is no such directory"
 
 
 def record_name(run_id: str, attempt: int) -> str:

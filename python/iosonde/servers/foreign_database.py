@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,25 +15,53 @@ from iosonde.storage import journal
 from iosonde.storage.journal_entry import DATABASE_ON_SERVER, Entry
 
 if TYPE_CHECKING:
-    from iosonde.plan import Plan
+    from iosonde.plan import Case, JsonObject, Plan
 
 JOURNAL = Path("/run/iosonde/databases")
 """Entries of the journal have paths: that of a database is below this directory, which need not exist."""
 
+DATABASE_NAME = re.compile(r"iosonde_[0-9a-f]{8}")
+
 
 def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
-    """Raise `ServerError` unless the user has named every database that the plan creates on a server of theirs."""
+    """Raise `ServerError` unless the user has named every database that the plan creates on a server of theirs.
+
+    Also where a spec names another server than its case does: the plan of a result set may have been edited.
+    """
     for case in plan.cases:
         url = case.parameters.get("server_url")
-        for run in plan.runs if url else ():
-            name = run.spec["workload"]["server"]["database"]
-            if run.case_id == case.case_id and name not in confirmed:
+        for spec in _specs_of(plan, case) if url else ():
+            name = _name_of(spec, str(url), case)
+            if name not in confirmed:
                 raise ServerError(
                     f"the database `{name}` would be created on `{url}`, and dropped at the end",
                     where=f"for case `{case.case_id}`",
                     hint=f"allow that with `--confirm {name}`",
                     code="consent",
                 )
+
+
+def _name_of(spec: JsonObject, text: str, case: Case) -> str:
+    """Name of the database in a spec; `ServerError` unless the spec is on that server."""
+    try:
+        url, server = parse(text), spec["workload"]["server"]
+        is_right = (server["kind"], server["user"], server["address"]) == (url.kind, url.user, url.engine_address())
+        name = server["database"]
+    except (KeyError, TypeError, ValueError):
+        is_right, name = False, ""
+    if not is_right or not isinstance(name, str) or not DATABASE_NAME.fullmatch(name):
+        raise ServerError(
+            "the plan of this result set names another server or database than its own; nothing was written",
+            where=f"in case `{case.case_id}`, whose server is `{text}`",
+            hint="the result set was edited, perhaps with intent; to measure here, run the study again",
+        )
+    return name
+
+
+def _specs_of(plan: Plan, case: Case) -> Iterator[JsonObject]:
+    yield from (run.spec for run in plan.runs if run.case_id == case.case_id)
+    if case.procedure:
+        yield case.procedure.spec
 
 
 def create(server: Server, url: ServerUrl, database: str, *, own: str) -> None:
@@ -64,7 +93,10 @@ def drop_all(own: str) -> None:
 
 def undo(entry: Entry) -> None:
     """Drop the database of an entry; `OSError` if the server cannot be reached."""
-    url = parse(str(entry.facts["url"]))
+    try:
+        url = parse(str(entry.facts["url"]))
+    except ValueError as error:
+        raise OSError(str(error)) from error
     server = servers.named(url.kind)
     try:
         connection = server.connect(url.address())

@@ -39,7 +39,7 @@ class ServerUrl:
     @property
     def text(self) -> str:
         """As it is recorded."""
-        host = self.host.replace("/", "%2F")
+        host = f"[{self.host}]" if ":" in self.host else self.host.replace("/", "%2F")
         return f"{self.kind}://{self.user}@{host}:{self.port}"
 
     def engine_address(self) -> dict[str, Any]:

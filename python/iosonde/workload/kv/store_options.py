@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from iosonde import text_files
 from iosonde.errors import StudyError
 from iosonde.protocol.store_options import STORE_OPTIONS
 from iosonde.workload.kv.notation import OptionValue, read_scalar
@@ -45,7 +46,7 @@ def _nearest(name: str, known: tuple[str, ...]) -> str:
 def of_file(path: str) -> Mapping[str, OptionValue]:
     """The options in an OPTIONS file of RocksDB, of the database and its default column family."""
     try:
-        text = Path(path).read_text()
+        text = text_files.read(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise StudyError(

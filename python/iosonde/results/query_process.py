@@ -1,0 +1,130 @@
+"""A query of the user's in a process of its own, limited in memory and stopped at any time.
+
+DuckDB looks at interrupts and at its memory limit between chunks of rows only, and a single chunk can take minutes and
+gigabytes (`SELECT repeat('a', 1000000) FROM range(1000000)`). A process can be killed. Its temporary files, the answer
+included, are in a directory that is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from iosonde.errors import IosondeError, ResultsError
+from iosonde.memory import available_bytes
+from iosonde.python_process import module_command
+from iosonde.results.query import connect, select
+from iosonde.results.result_set import ResultSet
+from iosonde.units import format_bytes
+
+MOST_MEMORY_BYTES = 8 << 30
+_POLL_S = 0.05
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The result of a query."""
+
+    rows: pl.DataFrame
+    problems: list[str]
+    """Damaged, modified or foreign files of the result set, which were skipped."""
+
+
+def answer(directory: Path, query: str) -> Answer:
+    """Return the result of one SELECT over a result set; `ResultsError` where it fails or needs too much memory."""
+    with tempfile.TemporaryDirectory(prefix="iosonde-") as scratch:
+        reply = _ask({"directory": str(directory), "query": query, "parent": os.getpid()}, Path(scratch))
+        if error := reply.get("error"):
+            raise ResultsError(error["what"], where=error["where"], hint=error["hint"])
+        with Path(scratch, "answer").open("rb") as file:  # A path would be taken for a pattern.
+            return Answer(rows=pl.read_ipc(file), problems=reply["problems"])
+
+
+def _ask(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
+    with (scratch / "messages").open("wb") as messages:
+        process = subprocess.Popen(
+            module_command("iosonde.results.query_process"),
+            stdin=subprocess.PIPE,
+            stderr=messages,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            process_group=0,  # Ctrl-C is for this process, which then kills the other.
+        )
+    try:
+        assert process.stdin, "a pipe was asked for"
+        with suppress(BrokenPipeError):  # Its exit status shows what happened.
+            process.stdin.write(json.dumps({**request, "scratch": str(scratch)}).encode())
+            process.stdin.close()
+        _wait(process)
+    finally:
+        process.kill()
+        process.wait()
+    try:
+        reply: dict[str, Any] = json.loads((scratch / "reply").read_bytes())
+    except FileNotFoundError:
+        lines = (scratch / "messages").read_text(errors="replace").strip().splitlines()
+        raise ResultsError(
+            f"the query failed: its process {_end_of(process.returncode)}",
+            where=lines[-1] if lines else "",
+            hint="simplify the query, or export the tables with `iosonde export`",
+        ) from None
+    return reply
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its exit; `ResultsError` as soon as it takes too much memory."""
+    limit = min(MOST_MEMORY_BYTES, available_bytes() * 3 // 4)
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_S)
+            return
+        if _resident_bytes(process.pid) > limit:
+            raise ResultsError(
+                f"the query needs more than {format_bytes(limit)} of memory",
+                hint="aggregate, select fewer columns, or add `LIMIT`; `iosonde export` writes whole tables to files",
+            )
+
+
+def _resident_bytes(pid: int) -> int:
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0  # It has exited.
+
+
+def _end_of(status: int) -> str:
+    return f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+
+
+def main() -> None:
+    """Answer the query on standard input: rows, problems or an error as files in the scratch directory."""
+    request = json.load(sys.stdin)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != request["parent"]:
+        return  # It died before prctl(2).
+    scratch = Path(request["scratch"])
+    reply: dict[str, Any]
+    try:
+        result_set = ResultSet.open(request["directory"])
+        reply = {"problems": result_set.problems}
+        with connect(result_set) as connection:
+            select(connection, request["query"], result_set).write_ipc(scratch / "answer")
+    except IosondeError as error:
+        reply = {"error": {"what": error.what, "where": error.where, "hint": error.hint}}
+    except MemoryError:
+        reply = {"error": {"what": "the query needs too much memory", "where": "", "hint": "add `LIMIT`"}}
+    (scratch / "reply").write_text(json.dumps(reply))
+
+
+if __name__ == "__main__":
+    main()

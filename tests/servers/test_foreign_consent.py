@@ -1,0 +1,80 @@
+"""A database on a server of the user's is created only with consent, which a result set from somebody else cannot give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import FAKE
+
+from iosonde.errors import ServerError
+from iosonde.execution import resume
+from iosonde.plan import Plan
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.servers import foreign_database
+from iosonde.servers.url import parse as parse_url
+from iosonde.storage import open_target
+
+STUDY = """
+name = "commits"
+title = "Commits"
+question = "?"
+workload = "commit"
+[measurement]
+duration = "1s"
+[[parts]]
+[profiles.standard]
+"""
+URL = "postgresql://me@127.0.0.1:1"
+
+
+def plan_of(url: str = URL) -> Plan:
+    return expand(parse(STUDY, name="s.toml"), open_target("null:1GiB"), settings={"server_url": url})
+
+
+def database_of(plan: Plan) -> str:
+    return str(plan.runs[0].spec["workload"]["server"]["database"])
+
+
+@pytest.mark.engine
+def test_resume_asks_for_consent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    plan = plan_of()
+    ResultSet.create(tmp_path / "r", plan)
+    with pytest.raises(ServerError, match=f"the database `{database_of(plan)}` would be created"):
+        resume(tmp_path / "r")
+    assert not ResultSet.open(tmp_path / "r").records()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"address": {"kind": "tcp", "host": "elsewhere", "port": 1}},
+        {"address": {"kind": "unix", "path": "/run/postgresql/.s.PGSQL.5432"}},
+        {"user": "postgres"},
+        {"kind": "mariadb"},
+        {"database": "payroll"},
+        {"database": None},
+    ],
+)
+def test_a_spec_on_another_server_or_database_than_its_case_is_refused(changes: dict[str, Any]) -> None:
+    plan = plan_of()
+    for run in plan.runs:
+        run.spec["workload"]["server"].update(changes)
+    with pytest.raises(ServerError, match="names another server or database than its own"):
+        foreign_database.require_consent(plan, [database_of(plan), "payroll"])
+
+
+def test_consent_names_every_database() -> None:
+    plan = plan_of()
+    foreign_database.require_consent(plan, [database_of(plan)])
+    with pytest.raises(ServerError, match="would be created"):
+        foreign_database.require_consent(plan, ["iosonde_00000000"])
+
+
+@pytest.mark.parametrize("text", ["postgresql://me@[::1]:5432", "mariadb://me@%2Frun%2Fmysqld.sock:3306"])
+def test_the_recorded_text_of_an_address_can_be_read_again(text: str) -> None:
+    assert parse_url(parse_url(text).text) == parse_url(text)
