@@ -26,6 +26,10 @@ class Peak(Finding):
     load: str
     metric: str
     value: Estimate
+    """Of the case, as in tables and figures."""
+    maximum: Estimate
+    """The same with an interval that accounts for the selection of the case among all candidates."""
+    candidates: int
     setting: str
     reached: str
     """First setting with 95 % of the peak."""
@@ -43,7 +47,8 @@ class Peak(Finding):
     def _evidence(self) -> str:
         reached = wording.value_text(self.metric, self.reached_value)
         verdicts = f"; {self.verdicts}" if self.verdicts else ""
-        return f"{wording.counted(self.repeats, 'run')}; {reached} with {self.reached}{verdicts}"
+        selected = wording.selection_text(self.value, self.maximum, self.candidates)
+        return f"{selected}; {wording.counted(self.repeats, 'run')}; {reached} with {self.reached}{verdicts}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,19 +111,21 @@ def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Fi
     near = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"])
     # Levels are in the order of the factor, so the first that is near the peak is where it is reached.
     reached = near.row(0, named=True)
-    estimate = maximum_interval(group["values"].to_list())
+    estimate, maximum = repeats_interval(best["values"]), maximum_interval(group["values"].to_list())
     case_ids = tuple(dict.fromkeys((best["case_id"], reached["case_id"])))
     return Peak(
         load=question.load(key, best["case_id"], without=[over, *rest]),
         metric=question.analysis.metric,
         value=estimate,
+        maximum=maximum,
+        candidates=len(group),
         setting=_setting(over, rest, best),
         reached=_setting(over, rest, reached),
         reached_value=reached["median"],
         repeats=len(best["values"]),
         lower_bound=question.support.is_lower_bound(best["case_id"]),
         verdicts=question.support.note(case_ids),
-        strength=question.support.strength(case_ids, estimate),
+        strength=question.support.strength(case_ids, estimate, maximum),
         case_ids=case_ids,
         part=question.part.name,
     )

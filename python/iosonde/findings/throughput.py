@@ -30,6 +30,10 @@ class Throughput(Finding):
     """Queue depth and jobs; empty for one I/O in flight."""
     metric: str
     value: Estimate
+    """Of the case, as in tables and figures."""
+    maximum: Estimate
+    """The same with an interval that accounts for the selection of the case among all candidates."""
+    candidates: int
     repeats: int
     unsaturated: bool
     """Whether the rate still rose by more than 5 % at the highest concurrency measured for this load."""
@@ -53,7 +57,8 @@ class Throughput(Finding):
     def _evidence(self) -> str:
         verdicts = f"; {self.verdicts}" if self.verdicts else ""
         interval = "" if self.value.certain else ", too few for a confidence interval"
-        return f"highest median of all closed-loop cases; {wording.counted(self.repeats, 'run')}{interval}{verdicts}"
+        selected = wording.selection_text(self.value, self.maximum, self.candidates)
+        return f"{selected}; {wording.counted(self.repeats, 'run')}{interval}{verdicts}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,19 +137,21 @@ def _throughput(metric: str, rates: pl.DataFrame, support: Support) -> Throughpu
     rounded = pl.col("median").round_sig_figs(3)
     order = [True, False, False]
     row = rates.sort(rounded, "block_size", "concurrency", descending=order, maintain_order=True).row(0, named=True)
-    estimate = maximum_interval(rates["values"].to_list())
+    estimate, maximum = repeats_interval(row["values"]), maximum_interval(rates["values"].to_list())
     cases = (row["case_id"],)
     return Throughput(
         load=wording.phrase(wording.load_words(row)),
         setting=_setting(row),
         metric=metric,
         value=estimate,
+        maximum=maximum,
+        candidates=len(rates),
         repeats=len(row["values"]),
         unsaturated=_is_unsaturated(row, rates),
         lower_bound=support.is_lower_bound(row["case_id"]),
         cache_served=support.is_cache_served(row["case_id"]),
         verdicts=support.note(cases),
-        strength=support.strength(cases, estimate),
+        strength=support.strength(cases, estimate, maximum),
         case_ids=cases,
         part=row["part"],
     )

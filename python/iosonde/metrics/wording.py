@@ -70,6 +70,21 @@ def estimate_text(metric: str, estimate: Estimate) -> str:
     return f"{text} (95 % CI {_ends_text(value_text(metric, estimate.low), value_text(metric, estimate.high))})"
 
 
+def selection_text(estimate: Estimate, maximum: Estimate, candidates: int) -> str:
+    """State that a case was selected as the highest, and how far its selection extends the interval of the case."""
+    text = f"highest median of {counted(candidates, 'case')}"
+    ends = (estimate.low, maximum.low, estimate.high, maximum.high)
+    if estimate.is_wide or maximum.is_wide or not all(ends):
+        return text
+    low, selected_low, high, selected_high = (float(end or 0) for end in ends)
+    extension = max(low / selected_low, selected_high / high) - 1
+    return (
+        f"{text}; this selection extends the interval by up to {percent_text(extension)}"
+        if extension >= 0.001
+        else text
+    )
+
+
 def range_text(low: str, high: str) -> str:
     """Write a range once with the unit that both ends share: `1.1–1.3 ms`, `980 µs–1.1 ms`."""
     return low if low == high else _ends_text(low, high)
