@@ -24,6 +24,7 @@ repeats = 1
 access = "random"
 block_size = "4KiB"
 span = "4MiB"
+ramp = 0
 duration = "100ms"
 interval = "100ms"
 

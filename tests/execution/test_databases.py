@@ -27,6 +27,7 @@ shuffle = false
 store = "fjall"
 phase = "overwrite"
 records = "1k"
+ramp = 0
 duration = "200ms"
 interval = "100ms"
 [[parts]]

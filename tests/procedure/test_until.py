@@ -35,6 +35,7 @@ budget = "{budget}"
 access = "random"
 block_size = "4KiB"
 span = "16MiB"
+ramp = 0
 duration = "100ms"
 interval = "100ms"
 
