@@ -88,7 +88,18 @@ def test_the_machine_and_its_devices(iosonde: Iosonde) -> None:
 
 def test_a_run_prints_its_outcome_and_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    options = ["--target", "null:1MiB", "--set", "span=1MiB", "--set", "ramp=0", "--set", "duration=100ms", "--set", "queue_depth=1"]
+    options = [
+        "--target",
+        "null:1MiB",
+        "--set",
+        "span=1MiB",
+        "--set",
+        "ramp=0",
+        "--set",
+        "duration=100ms",
+        "--set",
+        "queue_depth=1",
+    ]
     document = printed(
         "run",
         "master2010-iops",
