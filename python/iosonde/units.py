@@ -11,6 +11,7 @@ sheets and the published studies print it.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -121,15 +122,21 @@ def _whole_units(value: str | int, units: Mapping[str, int], *, what: str, bare:
 def _quantity(value: object, units: Mapping[str, int], *, what: str, bare: int | None, example: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise ValueError(f"`{value}` is not a {what}; write it like `{example}`")
-    matched = _QUANTITY.fullmatch(str(value))
-    if not matched:
+    parts = _number_and_unit(str(value))
+    if not parts:
         raise ValueError(f"`{value}` is not a {what}; write it like `{example}`")
-    number, unit = Fraction(matched[1]), matched[2]
+    number, unit = parts
     if not unit:
         if bare is None and number:
             raise ValueError(f"`{value}` has no unit; write it like `{example}`")
         return number * (bare or 1)
     return number * _unit_size(unit, units, what, example)
+
+
+@functools.lru_cache(maxsize=1024)
+def _number_and_unit(text: str) -> tuple[Fraction, str] | None:
+    matched = _QUANTITY.fullmatch(text)
+    return (Fraction(matched[1]), matched[2]) if matched else None
 
 
 def _unit_size(unit: str, units: Mapping[str, int], what: str, example: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from engines import real_engine
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 from servers.conftest import SMALL, instance_in, reachable_directory
 
 from iosonde.execution.engine import EngineRun, drive

@@ -12,7 +12,7 @@ from engines import real_engine
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from iosonde import protocol
 from iosonde.errors import StudyError

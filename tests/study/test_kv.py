@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from engines import real_engine
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from iosonde.errors import StudyError
 from iosonde.storage import open_target

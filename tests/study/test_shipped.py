@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from command_line import CHECKOUT
 from engines import real_engine
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from iosonde.data import reference_file, shipped
 from iosonde.plan import Case, Plan, Setup
@@ -63,6 +64,7 @@ def target_for(study: Study) -> EightDevices:
     return FILES if study.workload in ("tpcc", "commit") else NULL
 
 
+@functools.cache
 def plan_of(name: str, profile: str) -> Plan:
     return expand(load(name), target_for(load(name)), profile=profile)
 

@@ -91,6 +91,8 @@ def build(model: type[Model], title: str, parameters: Mapping[str, Any]) -> Mode
 
 def check_agreement(streams: Mapping[str, BaseModel], parameters: Sequence[str]) -> None:
     """Raise unless streams that run together agree on these parameters."""
+    if len(streams) == 1:
+        return
     for parameter in parameters:
         values = {name: getattr(stream, parameter) for name, stream in streams.items()}
         first = next(iter(values.values()))
