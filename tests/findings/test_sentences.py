@@ -181,7 +181,7 @@ def test_open_loop() -> None:
     kept = Rate(case_id="a", stream="main", achieved=10_000, share=1.0, p99_ns=200_000)
     behind = Rate(case_id="b", stream="main", achieved=10_400, share=0.52, p99_ns=9e9)
     assert OfferedRates(rates=(kept, behind), strength="strong", part="rates").sentence == snapshot(
-        "1 of 2 offered rates kept (part `rates`), p99 response latency 200 µs; overloaded at 20 k/s: 52 % of it achieved"
+        "1 of 2 offered rates achieved (part `rates`), p99 response latency 200 µs; overloaded at 20 k/s: 52 % of it achieved"
     )
 
 

@@ -56,11 +56,11 @@ class OfferedRates(Finding):
         of = f" (part `{self.part}`)" if self.part else ""
         total = wording.counted(len(self.rates), "offered rate")
         if not behind:
-            return f"{'all ' if len(self.rates) > 1 else ''}{total} kept{of}{self._latency()}"
+            return f"{'all ' if len(self.rates) > 1 else ''}{total} achieved{of}{self._latency()}"
         kept = len(self.rates) - len(behind)
         worst = min(behind, key=lambda each: each.share)
         return (
-            f"{kept} of {total} kept{of}{self._latency()}; overloaded at {_rate(worst.offered)}: "
+            f"{kept} of {total} achieved{of}{self._latency()}; overloaded at {_rate(worst.offered)}: "
             f"{wording.percent_text(worst.share)} of it achieved"
         )
 

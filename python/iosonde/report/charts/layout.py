@@ -10,6 +10,7 @@ from iosonde.report.charts.vega import Axis
 from iosonde.report.material.quantities import (
     BYTES_LABEL,
     Scale,
+    axis_title,
     factor_title,
     interval_text,
     is_number,
@@ -60,7 +61,7 @@ class Layout:
         labels = [level_text(view.series or "", level) for level in series]
         return cls(
             series_factor="result_set" if series_is_source else view.series or "series",
-            series_title="Result set" if series_is_source else factor_title(view.series or ""),
+            series_title="Result set" if series_is_source else axis_title(view.series or ""),
             series=sources if series_is_source else labels,
             graded=not series_is_source and len(series) > 2 and all(is_number(level) for level in series),
             panel_factors=left,
@@ -119,7 +120,7 @@ def factor_axis(name: str | None, levels: Iterable[Any], *, categories: bool) ->
     """Return the axis for the levels of a factor: doubling ones on a logarithmic scale of base 2."""
     factor = name or ""
     ordered = in_order(levels)
-    title = factor_title(factor)
+    title = axis_title(factor)
     numeric = bool(ordered) and all(is_number(level) for level in ordered)
     if categories or not numeric or len(ordered) < 2:
         return Axis(title=title, kind="category", order=[level_text(factor, level) for level in ordered])
@@ -132,7 +133,7 @@ def factor_axis(name: str | None, levels: Iterable[Any], *, categories: bool) ->
         values=ordered,
         domain=domain,
         label=label,
-        format="~s" if label is None and ordered[-1] >= 1e4 else "~r",
+        format="~s" if label is None and ordered[-1] >= 1e4 else ".4~r",
     )
 
 

@@ -81,6 +81,8 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     if reference is not None and any(row["published"] for row in kept):
         notes.append(cited_note(kept, reference))
     notes += filter(None, [durability.note(material, view.part)])
+    with_values = {row[name] for row in kept if has_mark(row) for name in ("series", "source")}
+    absent = frozenset({*sketch.frame.series, *sketch.frame.sources} - with_values)
     own = _domain([row for row in kept if row["y"] is not None and not row["published"]] or kept, sketch)
     shared = own if view.shared_y else None
     drawn = [
@@ -93,6 +95,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
                     panel=index,
                     y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, shared, sketch)),
                     verdicts=verdicts,
+                    absent=absent,
                 )
             ),
         )

@@ -129,7 +129,10 @@ def _legend(channel: str, encoding: Mapping[str, Any], layer: Mapping[str, Any])
     neutral = theme.PALETTES["light"].muted
     mark = layer["mark"]["type"]
     entries = []
+    listed = encoding["legend"]["values"]
     for label, shown in zip(encoding["scale"]["domain"], encoding["scale"]["range"], strict=False):
+        if label not in listed:
+            continue
         match channel:
             case "color":
                 shape = {"bar": "square", "tick": "square", "line": "line", "area": "line"}.get(mark, "circle")

@@ -89,6 +89,8 @@ class Frame:
     """Whether colours show how far a ratio is from 100 %, below and above; else they show magnitudes."""
     verdicts: Sequence[Kind] = ()
     """Verdicts of values that were not device-limited; their marks are hollow."""
+    absent: frozenset[str] = frozenset()
+    """Series and sources without a value in any panel: they keep their colours, and legends leave them out."""
 
 
 _NO_HOLE: dict[str, Any] = {"field": "hole", "equal": ""}
@@ -240,6 +242,12 @@ def bars(frame: Frame) -> Chart:
     layers = [bar.transform_filter(own), spread.transform_filter(own), *_holes(base, frame, x, offset)]
     if frame.verdicts:
         layers.append(base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text="mark:N"))
+        # Invisible: text has no legend.
+        layers.append(
+            base.mark_point(filled=False, opacity=0, color=theme.PALETTES["light"].muted).encode(
+                x=x, xOffset=offset, y=y, shape=_verdict_shape(frame)
+            )
+        )
     if frame.published:
         shapes = [_SYMBOLS[place % len(_SYMBOLS)] for place in range(len(frame.published))]
         symbols = alt.Shape(
@@ -259,7 +267,7 @@ def bars(frame: Frame) -> Chart:
 def timeseries(frame: Frame) -> Chart:
     """A metric over the time of runs, one line a run."""
     base = alt.Chart()
-    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
+    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame, shape="stroke")
     line = base.mark_line(strokeWidth=1.3).encode(x=x, y=y, color=color, detail="run:N", **_dash(frame))
     return _panel(frame, [line, _hover(base, frame, x, y)])
 
@@ -346,11 +354,13 @@ def _label(axis: Axis) -> dict[str, Any]:
     return {"format": axis.format} if axis.format else {}
 
 
-def _series_colour(frame: Frame) -> Any:
+def _series_colour(frame: Frame, *, shape: Literal["circle", "stroke"] = "circle") -> Any:
+    """Return the colours of series; hollow circles would be marks of verdicts, so lines without points have strokes."""
     if not frame.series:
         return alt.Undefined
-    shape = "stroke" if frame.graded or frame.sources else "circle"
-    legend = _legend(frame.series, shape) if len(frame.series) > 1 else None
+    if frame.graded or frame.sources:
+        shape = "stroke"
+    legend = _legend(_present(frame, frame.series), shape) if len(frame.series) > 1 else None
     kind = "O" if frame.graded else "N"
     colours = theme.graded if frame.graded else theme.category
     return alt.Color(
@@ -362,11 +372,17 @@ def _series_colour(frame: Frame) -> Any:
     )
 
 
+def _present(frame: Frame, labels: Sequence[str]) -> list[str]:
+    return [label for label in labels if label not in frame.absent] or list(labels)
+
+
 def _legend(labels: Sequence[str], shape: str | None) -> alt.Legend:
     """Return a legend as wide as a figure for a paper; the page sets its own number of columns."""
     columns = max(1, PAPER_WIDTH // (40 + 7 * max(map(len, labels))))
     symbol = alt.Undefined if shape is None else shape
-    return alt.Legend(symbolType=symbol, symbolOpacity=1, labelLimit=420, titleLimit=300, columns=columns)
+    return alt.Legend(
+        values=list(labels), symbolType=symbol, symbolOpacity=1, labelLimit=420, titleLimit=300, columns=columns
+    )
 
 
 def _legend_choice(frame: Frame) -> tuple[Any, Any]:
@@ -391,7 +407,7 @@ def _dash(frame: Frame) -> dict[str, Any]:
     own_dashes = ([1, 0], [9, 2, 2, 2], [2, 3])
     cited_dashes = ([6, 4], [3, 3], [10, 4])
     dashes = [own_dashes[i % 3] for i in range(len(own))] + [cited_dashes[i % 3] for i in range(len(frame.published))]
-    legend = _legend(frame.sources, "stroke") if frame.source_title is not None else None
+    legend = _legend(_present(frame, frame.sources), "stroke") if frame.source_title is not None else None
     scale = alt.Scale(domain=[*own, *frame.published], range=dashes)
     title = frame.source_title or ""
     return {"strokeDash": alt.StrokeDash("source:N", sort=list(frame.sources), title=title, legend=legend, scale=scale)}
@@ -403,17 +419,21 @@ def _points(base: alt.Chart, frame: Frame, size: int, **channels: Any) -> list[a
     if not frame.verdicts:
         return [full]
     others = alt.FieldOneOfPredicate(field="verdict", oneOf=list(frame.verdicts))
-    shape = alt.Shape(
+    hollow = base.mark_point(filled=False, size=2.4 * size, strokeWidth=1.6).encode(
+        shape=_verdict_shape(frame), detail="source:N", **channels
+    )
+    return [full.transform_filter({"not": others}), hollow.transform_filter(others)]
+
+
+def _verdict_shape(frame: Frame) -> alt.Shape:
+    """Return the shapes of values that were not device-limited, with their legend."""
+    return alt.Shape(
         "verdict:N",
         sort=list(frame.verdicts),
         title="Not device-limited",
         legend=_legend(frame.verdicts, None),
         scale=alt.Scale(domain=list(frame.verdicts), range=[_SHAPES[kind] for kind in frame.verdicts]),
     )
-    hollow = base.mark_point(filled=False, size=2.4 * size, strokeWidth=1.6).encode(
-        shape=shape, detail="source:N", **channels
-    )
-    return [full.transform_filter({"not": others}), hollow.transform_filter(others)]
 
 
 def _hover(base: alt.Chart, frame: Frame, x: Any, y: Any) -> Any:

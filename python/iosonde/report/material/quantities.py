@@ -77,6 +77,12 @@ def factor_title(name: str) -> str:
     return f"{title} ({stream})" if stream else title
 
 
+def axis_title(name: str) -> str:
+    """Name a factor over its levels, with the unit that they are written without."""
+    title = factor_title(name)
+    return f"{title} level (%)" if name.rpartition(".")[2] == "fill" else title
+
+
 def factor_column(name: str) -> str:
     """Name a factor's levels in a CSV, with their unit."""
     return f"{name}_bytes" if unit_of_factor(name) == "B" and not name.endswith("bytes") else name
@@ -108,6 +114,12 @@ def level_text(name: str, level: Any) -> str:
 
 def level_phrase(name: str, level: Any) -> str:
     """Name a level so that it can stand alone: `Queue depth 4`, but `read`."""
+    from iosonde.metrics.wording import operation_words
+
+    stream, _, parameter = name.rpartition(".")
+    if parameter == "read_fraction" and is_number(level):
+        words = operation_words(float(level))
+        return f"{words[:1].upper()}{words[1:]}" + (f" ({stream})" if stream else "")
     text = level_text(name, level)
     return f"{factor_title(name)} {text}" if is_number(level) or isinstance(level, bool) else text
 

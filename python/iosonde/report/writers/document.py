@@ -8,12 +8,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 
 def template_of(text: str, **filters: Callable[..., Any]) -> Template:
@@ -21,8 +23,15 @@ def template_of(text: str, **filters: Callable[..., Any]) -> Template:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:], **filters}
+    environment.filters |= {"initial": lambda text: text[:1].upper() + text[1:], "coded": _coded, **filters}
     return environment.from_string(text)
+
+
+def _coded(text: str) -> Markup:
+    """Escape text and set what is between backticks as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def stylesheet() -> str:
