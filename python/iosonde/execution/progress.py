@@ -59,12 +59,17 @@ def _total_text(ahead: Remaining) -> str:
     return f"{'at most ' if ahead.at_most else ''}{ahead.runs + ahead.at_most}"
 
 
+TRANSACTIONS = "transactions/s"
+
+_UNITS = {"kv": "ops/s", "tpcc": TRANSACTIONS, "commit": TRANSACTIONS}
+"""What the rate of a workload counts; block I/O otherwise."""
+
+
 class Rates:
-    """IOPS, bandwidth and p99 latency of each stream over intervals, its operations together."""
+    """Operations per second, bandwidth and p99 latency of each stream over intervals, its operations together."""
 
     def __init__(self, run: Run | None = None) -> None:
-        is_store = run is not None and run.spec["workload"]["kind"] == "kv"
-        self._rate = "ops/s" if is_store else "IOPS"
+        self._rate = _UNITS.get(run.spec["workload"]["kind"] if run else "", "IOPS")
         self._end_ns = 0
         self._begin_ns: int | None = None
         self._streams: dict[str, _Sums] = {}
@@ -103,10 +108,11 @@ class _Sums:
     def text(self, seconds: float) -> str:
         found = percentiles(pl.concat([_frame([]), *self._histograms]), by=["all"], parts={"p99": 990_000})
         p99 = found["p99"].item() if found.height else None
+        bandwidth = [] if self._rate == TRANSACTIONS else [f"{format_bandwidth(self._bytes / seconds):>9}"]
         return "  ".join(
             [
                 f"{format_count(self._count / seconds):>7} {self._rate}",
-                f"{format_bandwidth(self._bytes / seconds):>9}",
+                *bandwidth,
                 f"p99 {format_latency(p99) if p99 is not None else '-':>7}",
             ]
         )

@@ -10,6 +10,7 @@ import polars as pl
 
 from iosonde.findings.drift import Drift, drift
 from iosonde.findings.finding import TOPICS, Finding
+from iosonde.findings.support import OF_THE_SYSTEM
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.results.schema import UNSUPPORTED
@@ -43,8 +44,8 @@ class Trust:
 
     @property
     def lower_bounds_only(self) -> bool:
-        """Whether more than half of the judged runs were not device-limited."""
-        return self.judged > 0 and 2 * self.verdicts.get("device-limited", 0) < self.judged
+        """Whether more than half of the judged runs were limited neither by the device nor by the server on it."""
+        return self.judged > 0 and 2 * sum(self.verdicts.get(kind, 0) for kind in OF_THE_SYSTEM) < self.judged
 
     @property
     def line(self) -> str:

@@ -61,6 +61,7 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "array_efficiency": array_efficiency.find,
     "log_gain": transactions.log_gain,
     "durability": transactions.durability,
+    "server_limit": transactions.server_limit,
 }
 
 ROUNDING = 0.005
@@ -154,7 +155,7 @@ def findings(
 
 
 _FIRST_KINDS = (
-    *("fresh device", "boundary", "steady run", "durability", "log gain", "store load"),
+    *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "store load"),
     *("throughput", "peak"),
 )
 """Kinds that come before the others of their topic."""

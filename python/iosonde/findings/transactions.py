@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import polars as pl
 
 from iosonde.findings.asymmetry import asymmetry
+from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
+from iosonde.metrics.statistics import Estimate, maximum_interval, pooled_ratio, repeats_interval, verdict
 
 LIMITS = {
     "device-limited": "limited by the device",
@@ -60,6 +61,33 @@ class LogGain(Finding):
             f"{wording.metric_words(self.metric)} with a separate log over log on the data device: "
             f"{wording.ratio_estimate_text(self.gain)}{cells}; {wording.counted(self.repeats, 'run')} each"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimit(Finding):
+    """Highest throughput of a server, and what limits it there."""
+
+    kind: ClassVar[str] = "server limit"
+    topic: ClassVar[Topic] = "transactions"
+    server: str
+    metric: str
+    value: Estimate
+    setting: str
+    limit: str
+    """Verdict of most runs there."""
+    because: str
+    """Reasons of the first run with this verdict."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        value = wording.estimate_text(self.metric, self.value)
+        reached = f"{self.server} reaches {value} {self.setting}"
+        if self.limit not in LIMITS:
+            return f"{reached}; no limit was found ({self.because})"
+        return f"{reached}, {LIMITS[self.limit]}: {self.because}"
+
+    def _evidence(self) -> str:
+        return f"highest median of {wording.counted(self.repeats, 'run')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +150,38 @@ def log_gain(question: Question) -> Iterator[Finding]:
             case_ids=case_ids,
             part=question.part.name,
         )
+
+
+def server_limit(question: Question) -> Iterator[Finding]:
+    """Return the highest throughput for each combination of `by`, and what limits the server there."""
+    cells = question.cells()
+    if cells.is_empty():
+        return
+    for key, group in groups(cells, question.analysis.by):
+        rows = group.with_columns(median=pl.col("values").list.median()).sort("median", maintain_order=True).to_dicts()
+        best = rows[-1]
+        value = maximum_interval([row["values"] for row in rows]) if len(rows) > 1 else repeats_interval(best["values"])
+        factors = [name for name in (*question.by, question.analysis.over) if name != "server"]
+        limit = _most_frequent(question, [best["case_id"]])
+        yield ServerLimit(
+            server=server_words(question.case(best["case_id"]) | key),
+            metric=question.analysis.metric,
+            value=value,
+            setting=f"with {wording.listing([wording.level_words(name, best[name]) for name in factors])}",
+            limit=limit,
+            because=_reasons(question, best["case_id"], limit),
+            repeats=len(best["values"]),
+            strength=question.support.strength([best["case_id"]], value),
+            case_ids=(best["case_id"],),
+            part=question.part.name,
+        )
+
+
+def _reasons(question: Question, case_id: str, verdict: str) -> str:
+    if question.outcomes is None:
+        return "no run has a verdict"
+    runs = question.outcomes.filter(pl.col("case_id") == case_id, pl.col("verdict") == verdict)
+    return str(runs["verdict_because"][0]) if len(runs) else "no run has a verdict"
 
 
 def durability(question: Question) -> Iterator[Finding]:

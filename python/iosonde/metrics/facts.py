@@ -167,6 +167,16 @@ class Facts:
             """
         )
 
+    def server_statistics(self) -> pl.DataFrame:
+        """One row a statistic of a database server at the end of an interval; empty if no run was on a server."""
+        return self._frame(
+            f"""
+            SELECT result_set, run_id, phase, interval, end_ns::BIGINT AS end_ns, statistic, value::BIGINT AS value
+            FROM {self._view("store_statistics")}
+            SEMI JOIN (SELECT * FROM complete WHERE server_title IS NOT NULL) USING (result_set, run_id)
+            """
+        )
+
     def simulated_media(self) -> pl.DataFrame:
         """One row a run on simulated drives: what they were handed in the measurement, and wrote to their media."""
         return self._frame(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
+from iosonde.results.server_counters import COUNTERS, DATA_BYTES, STATES
 
 TRANSACTIONS = ("new_order", "payment", "order_status", "delivery", "stock_level", "commit")
 """Operations that are transactions."""
 
+SERVER_FACTS = (*COUNTERS, DATA_BYTES, *STATES)
+"""Facts that follow from the statistics of the server, of a run and of each of its intervals."""
+
 FACTS = (
-    *("server_cpu_ns", "wal_bytes", "server_data_bytes", "buffer_hits", "buffer_reads", "checkpoints"),
-    *("checkpoint_write_ms", "vacuums", "log_waits", "lock_waits", "lock_wait_ms", "deadlocks"),
-    *("group_read_bytes", "group_write_bytes", "sessions_active", "sessions_waiting_for_lock"),
-    *("sessions_waiting_for_log", "sessions_waiting_for_io", "aborted_attempts", "failed_transactions"),
+    *SERVER_FACTS,
+    *("aborted_attempts", "failed_transactions"),
     *("acknowledged_commits", "lost_commits", "recovery_seconds", "restore_seconds", "round_trips"),
 )
 """Columns that belong to a run as a whole."""
@@ -30,6 +32,7 @@ def _per_transaction(name: str, title: str, unit: str, formula: str, column: str
         better="lower",
         kind="store",
         expression=pl.when(_ON_SERVER).then(over(column, "count")),
+        per_interval=column in SERVER_FACTS,
     )
 
 
@@ -42,6 +45,7 @@ def _share(state: str, title: str, formula: str) -> Metric:
         better="lower",
         kind="store",
         expression=over(f"sessions_{state}", "sessions_active"),
+        per_interval=True,
     )
 
 
@@ -96,6 +100,37 @@ LIST = (
         better="neither",
         kind="store",
         expression=pl.col("server_cpu_ns") / 1e9 / pl.col("seconds"),
+        per_interval=True,
+    ),
+    Metric(
+        name="wal_bandwidth",
+        title="Write-ahead log bandwidth",
+        unit="B/s",
+        formula="bytes of log that the server generated / seconds",
+        better="neither",
+        kind="store",
+        expression=over("wal_bytes", "seconds"),
+        per_interval=True,
+    ),
+    Metric(
+        name="server_data_bandwidth",
+        title="Bandwidth of data page writes",
+        unit="B/s",
+        formula="bytes of data pages that the server wrote (checkpoints, background writers, sessions) / seconds",
+        better="neither",
+        kind="store",
+        expression=over("server_data_bytes", "seconds"),
+        per_interval=True,
+    ),
+    Metric(
+        name="server_write_bandwidth",
+        title="File system write bandwidth of the server",
+        unit="B/s",
+        formula="bytes that the server's control group wrote / seconds",
+        better="neither",
+        kind="store",
+        expression=over("group_write_bytes", "seconds"),
+        per_interval=True,
     ),
     Metric(
         name="buffer_hit_ratio",
@@ -105,6 +140,7 @@ LIST = (
         better="higher",
         kind="store",
         expression=over(pl.col("buffer_hits"), pl.col("buffer_hits") + pl.col("buffer_reads")),
+        per_interval=True,
     ),
     _share("waiting_for_lock", "Share of sessions waiting for locks", "waiting for a lock"),
     _share("waiting_for_log", "Share of sessions waiting for the log", "waiting for the write-ahead log"),
@@ -126,6 +162,7 @@ LIST = (
         better="neither",
         kind="store",
         expression=60 * pl.col("checkpoints") / pl.col("seconds"),
+        per_interval=True,
     ),
     Metric(
         name="lost_commits",

@@ -293,7 +293,7 @@ def store_name(store: str) -> str:
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
     """Join the words of a load; without an operation it needs a noun."""
-    return " ".join([*words.values(), *([] if {"read_fraction", "phase", "store"} & words.keys() else [with_noun])])
+    return " ".join([*words.values(), *([] if {"read_fraction", "phase", "store", "server"} & words.keys() else [with_noun])])
 
 
 def sentence(text: str) -> str:

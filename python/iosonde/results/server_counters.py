@@ -23,3 +23,28 @@ COUNTERS: Mapping[str, str] = {
 
 STATES = ("sessions_active", "sessions_waiting_for_lock", "sessions_waiting_for_log", "sessions_waiting_for_io")
 """Statistics whose mean over the intervals is a fact of the run."""
+
+DATA_BYTES = "server_data_bytes"
+"""Bytes of data pages that the server wrote, without its log."""
+
+PAGE_BYTES = 8192
+"""Page of PostgreSQL, which counts buffers."""
+
+CHECKPOINTS = ("checkpoints_timed", "checkpoints_requested")
+WRITTEN_BUFFERS = ("checkpoint_buffers", "background_buffers", "client_buffers")
+
+SOURCES = (*COUNTERS, *CHECKPOINTS, *WRITTEN_BUFFERS, "data_written_bytes")
+"""Statistics that counters are derived from."""
+
+
+def counters(statistics: Mapping[str, int | None]) -> dict[str, int]:
+    """Return the counters of one poll that a server has: `COUNTERS` and `DATA_BYTES`, each since the server started."""
+    known = {name: int(value) for name, value in statistics.items() if value is not None}
+    found = {name: known[name] for name in COUNTERS if name in known}
+    for name, parts in (("checkpoints", CHECKPOINTS), (DATA_BYTES, WRITTEN_BUFFERS)):
+        values = [known[part] for part in parts if part in known]
+        if values:
+            found[name] = sum(values) * (PAGE_BYTES if name == DATA_BYTES else 1)
+    if "data_written_bytes" in known:
+        found[DATA_BYTES] = known["data_written_bytes"]
+    return found

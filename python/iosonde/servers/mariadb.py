@@ -39,6 +39,7 @@ COUNTERS = {
     "Innodb_buffer_pool_wait_free": "buffer_waits",
     "Innodb_buffer_pool_pages_dirty": "dirty_pages",
     "Innodb_buffer_pool_pages_flushed": "flushed_pages",
+    "Innodb_data_pending_reads": "sessions_waiting_for_io",
     "Innodb_data_read": "data_read_bytes",
     "Innodb_data_written": "data_written_bytes",
     "Innodb_data_fsyncs": "data_fsyncs",
@@ -59,6 +60,11 @@ COUNTERS = {
     "Threads_running": "sessions_active",
 }
 """Status variables that are kept -> their names in the record."""
+
+_COMMITTING = """
+SELECT count(*) FROM information_schema.processlist WHERE state IN ('Commit', 'waiting for handler commit')
+"""
+"""Sessions that wait until their log record is durable: MariaDB's name of the state, and MySQL's."""
 
 
 class MariaDb(Server):
@@ -176,11 +182,14 @@ class MariaDb(Server):
         return Description(version=settings["version"], settings=settings, changed=sorted(changed))
 
     def statistics(self, connection: Connection) -> dict[str, int]:
-        """From `SHOW GLOBAL STATUS`."""
+        """From `SHOW GLOBAL STATUS` and the list of sessions; this connection is not among the active ones."""
         rows = connection.rows("SHOW GLOBAL STATUS")
         found = {COUNTERS[name]: int(float(value)) for name, value in rows if name in COUNTERS and _is_number(value)}
         if "buffer_requests" in found:
             found["buffer_hits"] = found.pop("buffer_requests") - found.get("buffer_reads", 0)
+        if "sessions_active" in found:
+            found["sessions_active"] = max(0, found["sessions_active"] - 1)
+        found["sessions_waiting_for_log"] = int(connection.rows(_COMMITTING)[0][0])
         return found
 
 

@@ -326,6 +326,7 @@ AnalysisKind = Literal[
     "steady_state",
     "array_efficiency",
     "log_gain",
+    "server_limit",
     "durability",
 ]
 

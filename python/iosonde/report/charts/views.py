@@ -289,7 +289,7 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
     scale = replace(metric_scale("completion_latency_ns", 1, title=title), column=f"{latency}_latency_ns")
     frame = Frame(
         x=Axis(
-            title="Percentile of I/Os",
+            title=f"Percentile of {_counted(found)}",
             kind="nines",
             domain=(MEDIAN, max(deepest, 1)),
             values=[MEDIAN, *range(1, int(deepest + 0.01) + 1)],
@@ -310,6 +310,12 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
     }
     notes = ["Percentiles need at least ten samples beyond them. Repeats are merged."]
     return Sketch(draw=vega.percentiles, rows=rows, frame=frame, heads=heads, notes=notes)
+
+
+def _counted(found: list[Subject]) -> str:
+    """Name what latencies are measured of."""
+    on_server = all(spec["kind"] in ("tpcc", "commit") for spec in specs(found))
+    return "transactions" if found and on_server else "I/Os"
 
 
 def _step_factor(view: View, found: list[Subject]) -> str | None:

@@ -36,6 +36,8 @@ NINES_LABEL = (
 """Vega expression for labels of a nines axis: -log10(1 - fraction)."""
 
 COUNT_LABEL = "format(datum.value, '.3~s')"
+THOUSANDS = 10_000
+"""Values without a unit from which an axis is labelled in thousands."""
 """Vega expression for labels of counts: unlike a format, it leaves 0 alone."""
 
 WIDE_CELL = "CI over 100×"
@@ -187,6 +189,8 @@ def metric_scale(metric: str, maximum: float, *, title: str | None = None) -> Sc
             return Scale(title=title, divisor=1, column=f"{metric}_bytes", label=BYTES_LABEL)
         case "s":
             return Scale(title=f"{title} (s)", divisor=1, column=f"{metric}_s")
+        case _ if maximum >= THOUSANDS:
+            return Scale(title=title, divisor=1, column=metric, label=COUNT_LABEL)
         case _:
             return Scale(title=title, divisor=1, column=metric, format="~g")
 
