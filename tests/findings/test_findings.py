@@ -122,7 +122,7 @@ def test_rates_of_runs_that_are_not_device_limited_are_lower_bounds() -> None:
     disturbed = drive(verdicts={"device-limited": 1, "undetermined": 4})
     rate = only(disturbed.findings, Throughput)
     assert rate.lower_bound and "at least" in rate.sentence and rate.verdicts == "4 of 5 runs undetermined"
-    assert disturbed.trust.line == "28 of 35 runs were disturbed: lower bounds only"
+    assert disturbed.trust.line == "28 of 35 runs were undetermined: lower bounds only"
     quiet = drive(verdicts={"device-limited": 5})
     assert not only(quiet.findings, Throughput).lower_bound
     assert quiet.trust.line == "35 of 35 runs were device-limited"

@@ -8,7 +8,15 @@ import polars as pl
 
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
-from iosonde.findings.transactions import Durability, LogGain, durability, log_gain, think_time
+from iosonde.findings.transactions import (
+    Durability,
+    LogGain,
+    ServerLimit,
+    durability,
+    log_gain,
+    server_limit,
+    think_time,
+)
 from iosonde.planning import load
 from iosonde.study.model import Analysis
 
@@ -62,11 +70,45 @@ def test_lost_commits_are_summed_over_the_kills_of_a_setting() -> None:
     )  # fmt: skip
     question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(), outcomes=outcomes)
     found = [each for each in durability(question) if isinstance(each, Durability)]
-    assert [(each.setting, each.acknowledged, each.lost, each.runs) for each in found] == [
-        ("commit=on", 300, 0, 2),
-        ("commit=off", 150, 12, 1),
+    assert [(each.settings, each.acknowledged, each.lost, each.runs) for each in found] == [
+        (("PostgreSQL, commit=off",), 150, 12, 1),
+        (("PostgreSQL, commit=on",), 300, 0, 2),
     ]
-    assert found[0].sentence == "PostgreSQL, commit=on: acknowledged commits lost after SIGKILL: 0 of 300"
+    assert found[1].sentence == "PostgreSQL, commit=on: acknowledged commits lost after SIGKILL: 0 of 300"
+
+
+def limit_question(verdict: str, because: str) -> Question:
+    terminals = {"a": 4, "b": 16}
+    cases = pl.DataFrame(
+        {"case_id": list(terminals), "part": ["data"] * 2, "terminals": list(terminals.values()),
+         "server": ["postgresql"] * 2, "warehouses": [4, 4], "think": ["none"] * 2}
+    )  # fmt: skip
+    rows = [
+        {"case_id": case, "part": "data", "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "terminals",
+         "operation": "all", "metric": "tpmc", "value": value}
+        for case, values in (("a", [900, 910, 905]), ("b", [1600, 1610, 1590])) for i, value in enumerate(values)
+    ]  # fmt: skip
+    outcomes = pl.DataFrame({"case_id": ["a", "b"], "verdict": ["x", verdict], "verdict_because": ["", because]})
+    study = load("jo2024-postgresql")
+    return Question(
+        study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows), outcomes=outcomes,
+        support=Support(verdicts={"b": Counter({verdict: 3})}),
+    )  # fmt: skip
+
+
+def test_the_highest_throughput_of_a_server_comes_with_its_limit_and_the_reason() -> None:
+    [found] = server_limit(limit_question("lock-limited", "transactions waited for locks 42 % of the time"))
+    assert isinstance(found, ServerLimit)
+    assert (found.value.value, found.limit, found.case_ids) == (1600, "lock-limited", ("b",))
+    assert found.value.certain
+    assert found.sentence.endswith(
+        " with 16 terminals, limited by lock waits: transactions waited for locks 42 % of the time"
+    )
+
+
+def test_a_server_without_a_limit_is_reported_as_such() -> None:
+    [found] = server_limit(limit_question("undetermined", "no resource was used completely"))
+    assert found.sentence.endswith("; no limit was found (no resource was used completely)")
 
 
 def test_results_without_think_times_are_labelled() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,13 +25,15 @@ from iosonde.errors import ServerError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
-from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.metrics import interval_metrics, run_metrics
+from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers.instance import Instance
 from iosonde.storage import cleanup, journal, open_target
 from iosonde.storage.consent import Consent
+from iosonde.storage.journal_entry import DATABASE_ON_SERVER
 from iosonde.workload import tpcc
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine")]
@@ -56,7 +59,7 @@ duration = "1s"
 """
 
 SMALL_POSTGRESQL = 'postgresql = { shared_buffers = "16MB", max_connections = 10, max_wal_size = "64MB" }'
-SMALL_MARIADB = 'mariadb = { innodb_buffer_pool_size = "32M", innodb_log_file_size = "8M" }'
+SMALL_MARIADB = 'mariadb = { innodb_buffer_pool_size = "32M", innodb_log_file_size = "8M", max_connections = 10 }'
 
 
 def run(
@@ -98,6 +101,8 @@ def test_commits_are_measured_with_server_client_and_statistics(kind: str, place
     found = metrics_of(tmp_path / "r")
     assert found["transactions_per_sec"] > 0
     assert found["wal_bytes_per_transaction"] > 50
+    over_time = interval_metrics(ResultSet.open(tmp_path / "r"), metrics=("wal_bandwidth", "waiting_for_log_share"))
+    assert {"wal_bandwidth", "waiting_for_log_share"} == set(over_time["metric"])
     statistics = ResultSet.open(tmp_path / "r").sql("SELECT DISTINCT statistic FROM store_statistics")
     assert {"wal_bytes", "sessions_active"} <= set(statistics["statistic"])
     assert list(place.iterdir()) == []
@@ -182,22 +187,25 @@ def engine_runs() -> bool:
     return any("iosonde-engine" in Path(f"/proc/{each}/cmdline").read_text() for each in children)
 
 
-@pytest.mark.needs("postgres")
-def test_more_clients_than_connections_fail_the_run(place: Path, tmp_path: Path) -> None:
-    record = alone(run(place, tmp_path / "r", measurement="clients = 20"))
+def test_more_clients_than_connections_fail_the_run(kind: str, place: Path, tmp_path: Path) -> None:
+    record = alone(run(place, tmp_path / "r", measurement=f'server = "{kind}"\nclients = 20'))
     assert record.failure and record.failure.code == "connection_limit"
     assert "max_connections" in record.failure.hint + record.failure.message
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.needs("root", "postgres")
-def test_a_full_file_system_fails_the_run(place: Path, tmp_path: Path) -> None:
+ROOM = {"postgresql": "230M", "mariadb": "330M"}
+
+
+@pytest.mark.needs("root")
+def test_a_full_file_system_fails_the_run(kind: str, place: Path, tmp_path: Path) -> None:
     small = place / "small"
     small.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=230M,mode=711", "iosonde-test", small], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM[kind]},mode=711", "iosonde-test", small], check=True)
     try:
-        measured = "clients = 4\npayload = 8000"
-        text = STUDY.format(workload="commit", measurement=f"{measured}\n{SMALL_POSTGRESQL}", factors="")
+        measured = f'server = "{kind}"\nclients = 4\npayload = 8000'
+        settings = "\n".join([measured, SMALL_POSTGRESQL, SMALL_MARIADB])
+        text = STUDY.format(workload="commit", measurement=settings, factors="")
         target = open_target(str(small))
         object.__setattr__(target, "_check_room", lambda _: None)  # The plan would refuse it.
         plan = expand(parse(text, name="servers.toml"), target, settings={"duration": "60s"})
@@ -218,116 +226,185 @@ def test_a_memory_limit_below_the_buffer_pool_fails_the_run(place: Path, tmp_pat
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.needs("postgres")
-def test_an_old_server_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from iosonde.servers import postgresql
+def test_an_old_server_is_refused(kind: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from iosonde.servers import mariadb, postgresql
 
     monkeypatch.setattr(postgresql, "OLDEST", 99)
-    postgresql._installation.cache_clear()
+    monkeypatch.setattr(mariadb, "OLDEST", {"MariaDB": (99, 0), "MySQL": (99, 0)})
+    for module in (postgresql, mariadb):
+        module._installation.cache_clear()
     try:
         with pytest.raises(ServerError, match="too old") as error:
             expand(
-                parse(STUDY.format(workload="commit", measurement="", factors=""), name="s.toml"),
+                parse(STUDY.format(workload="commit", measurement=f'server = "{kind}"', factors=""), name="s.toml"),
                 open_target(str(place)),
             )
-        assert "newer package `postgresql`" in error.value.hint
+        assert "newer package" in error.value.hint
     finally:
-        postgresql._installation.cache_clear()
+        for module in (postgresql, mariadb):
+            module._installation.cache_clear()
+
+
+OWN = {"postgresql": "pg_database", "mariadb": "information_schema.schemata"}
+NAME = {"postgresql": "datname", "mariadb": "schema_name"}
+PASSWORD = {"postgresql": "PGPASSWORD", "mariadb": "MYSQL_PWD"}
+
+
+class Foreign:
+    """A server that the user runs, listening on a TCP port; its user `guarded` has the password `right`."""
+
+    def __init__(self, instance: Instance, port: int) -> None:
+        self.instance, self.kind, self.port = instance, instance.server.name, port
+        guarded = {
+            "postgresql": ["CREATE USER guarded SUPERUSER PASSWORD 'right'"],
+            "mariadb": ["CREATE USER guarded IDENTIFIED BY 'right'", "GRANT ALL ON *.* TO guarded"],
+        }
+        for statement in guarded[self.kind]:
+            self.rows(statement)
+        if self.kind == "postgresql":
+            rules = "local all all trust\nhost all guarded 127.0.0.1/32 scram-sha-256\n"
+            (instance.place.data / "pg_hba.conf").write_text(rules)
+            self.rows("SELECT pg_reload_conf()")
+
+    @property
+    def url(self) -> str:
+        return f"{self.kind}://guarded@127.0.0.1:{self.port}"
+
+    def rows(self, statement: str) -> list[Any]:
+        connection = self.instance.connect()
+        try:
+            return list(connection.rows(statement))
+        finally:
+            connection.close()
+
+    def sessions(self) -> int:
+        """Sessions of iosonde on this server."""
+        where = {
+            "postgresql": "pg_stat_activity WHERE usename = 'guarded'",
+            "mariadb": "information_schema.processlist WHERE user = 'guarded'",
+        }
+        return int(self.rows(f"SELECT count(*) FROM {where[self.kind]}")[0][0])
+
+    def databases(self) -> set[str]:
+        return {row[0] for row in self.rows(f"SELECT {NAME[self.kind]} FROM {OWN[self.kind]}")}
+
+    def plan(self, *, target: str = "null:1GiB", **settings: str) -> Plan:
+        return expand(
+            parse(FOREIGN_STUDY, name="s.toml"), open_target(target), settings={"server_url": self.url, **settings}
+        )
 
 
 @pytest.fixture
-def foreign(place: Path, templates: dict[str, Path]) -> Iterator[Instance]:
-    """A server that the user runs: PostgreSQL on a socket."""
-    instance = restored(place, "postgresql", templates)
+def foreign(kind: str, place: Path, templates: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Foreign]:
+    """A running server of the user's, and the password of its user in the environment."""
+    instance = restored(place, kind, templates)
+    port = free_port()
+    tcp = {
+        "postgresql": ["-c", "listen_addresses=127.0.0.1", "-c", f"port={port}"],
+        "mariadb": ["--skip-networking=0", "--bind-address=127.0.0.1", f"--port={port}"],
+    }
+    command = type(instance.server).command
+    monkeypatch.setattr(type(instance.server), "command", lambda *given: [*command(*given), *tcp[kind]])
+    if kind == "postgresql":
+        monkeypatch.setattr("iosonde.servers.postgresql.PORT", port)
+    monkeypatch.setenv(PASSWORD[kind], "right")
     instance.start()
-    yield instance
-    instance.remove()
+    try:
+        yield Foreign(instance, port)
+    finally:
+        instance.remove()
 
 
-def url_of(instance: Instance) -> str:
-    return f"postgresql://iosonde@{str(instance.place.socket).replace('/', '%2F')}"
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 FOREIGN_STUDY = STUDY.format(workload="commit", measurement="clients = 2", factors="")
 
 
-def databases(instance: Instance) -> set[str]:
-    connection = instance.connect()
-    try:
-        return {row[0] for row in connection.rows("SELECT datname FROM pg_database")}
-    finally:
-        connection.close()
+def database_of(plan: Plan) -> str:
+    return str(plan.runs[0].spec["workload"]["server"]["database"])
 
 
-@pytest.mark.needs("postgres")
 def test_a_running_server_is_measured_in_a_database_that_is_confirmed_and_dropped(
-    foreign: Instance, tmp_path: Path
+    foreign: Foreign, tmp_path: Path
 ) -> None:
-    plan = expand(
-        parse(FOREIGN_STUDY, name="s.toml"), open_target("null:1GiB"), settings={"server_url": url_of(foreign)}
-    )
-    name = plan.runs[0].spec["workload"]["server"]["database"]
+    plan = foreign.plan()
+    name = database_of(plan)
     assert any(name in each.what for each in plan.destroys)
     with pytest.raises(ServerError, match="would be created") as error:
         execute(plan, tmp_path / "refused")
     assert f"--confirm {name}" in error.value.hint
     assert not (tmp_path / "refused").exists()
-    before = databases(foreign)
+    before = foreign.databases()
     execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)))
     record = alone(list(ResultSet.open(tmp_path / "r").records()))
     assert record.outcome == "complete", record.failure
     assert record.server and record.server["managed"] is False
-    assert foreign.is_running, foreign.messages()
-    assert databases(foreign) == before
-    assert foreign.is_running
+    assert "right" not in record.model_dump_json()
+    assert foreign.instance.is_running, foreign.instance.messages()
+    assert foreign.databases() == before
 
 
-@pytest.mark.needs("postgres")
-def test_a_database_of_that_name_is_not_touched(foreign: Instance, tmp_path: Path) -> None:
-    plan = expand(
-        parse(FOREIGN_STUDY, name="s.toml"), open_target("null:1GiB"), settings={"server_url": url_of(foreign)}
-    )
-    name = plan.runs[0].spec["workload"]["server"]["database"]
-    connection = foreign.connect()
-    foreign.server.create_database(connection, name)
+def test_a_database_of_that_name_is_not_touched(foreign: Foreign, tmp_path: Path) -> None:
+    plan = foreign.plan()
+    name = database_of(plan)
+    connection = foreign.instance.connect()
+    foreign.instance.server.create_database(connection, name)
     connection.close()
     execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)))
     record = alone(list(ResultSet.open(tmp_path / "r").records()))
     assert record.failure and record.failure.code == "foreign_data"
-    assert name in databases(foreign)
+    assert name in foreign.databases()
 
 
-@pytest.mark.needs("postgres")
-def test_a_wrong_password_fails_the_run(foreign: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = foreign.connect()
-    connection.rows("CREATE USER guarded SUPERUSER PASSWORD 'right'")
-    (foreign.place.data / "pg_hba.conf").write_text("local all guarded scram-sha-256\nlocal all all trust\n")
-    connection.rows("SELECT pg_reload_conf()")
-    connection.close()
-    monkeypatch.setenv("PGPASSWORD", "wrong")
-    plan = expand(
-        parse(FOREIGN_STUDY, name="s.toml"), open_target("null:1GiB"),
-        settings={"server_url": url_of(foreign).replace("iosonde@", "guarded@")},
-    )  # fmt: skip
-    name = plan.runs[0].spec["workload"]["server"]["database"]
-    execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)))
+def test_a_wrong_password_fails_the_run(foreign: Foreign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PASSWORD[foreign.kind], "wrong")
+    plan = foreign.plan()
+    execute(plan, tmp_path / "r", consent=Consent(confirm=(database_of(plan),)))
     record = alone(list(ResultSet.open(tmp_path / "r").records()))
     assert record.failure and record.failure.code == "authentication", record.failure
+    assert PASSWORD[foreign.kind] in record.failure.hint
     assert "wrong" not in record.model_dump_json()
 
 
-@pytest.mark.needs("postgres")
-def test_a_database_with_another_encoding_is_refused(foreign: Instance) -> None:
-    connection = foreign.connect()
-    connection.rows("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    connection.close()
-    streams = {
-        "main": tpcc.build({"server_url": url_of(foreign), "warehouses": 1, "duration": "1s", "interval": "100ms"})
-    }
+def test_a_database_with_another_encoding_is_refused(foreign: Foreign) -> None:
+    latin = {"postgresql": "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0", "mariadb": "CHARACTER SET latin1"}
+    foreign.rows(f"CREATE DATABASE latin {latin[foreign.kind]}")
+    streams = {"main": tpcc.build({"server_url": foreign.url, "warehouses": 1, "duration": "1s", "interval": "100ms"})}
     spec: dict[str, Any] = tpcc.resolve(streams, open_target("null:1GiB"), seed=1, run_id="encoding")
     spec["workload"]["server"]["database"] = "latin"
     done = drive(spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "wrong_encoding", done.failure
+
+
+def test_a_running_server_that_its_user_restarts_fails_the_run_and_keeps_nothing(
+    foreign: Foreign, tmp_path: Path
+) -> None:
+    """The kernel kills a server with the thread that started it, so that thread lives as long as the test."""
+    before, tested = foreign.databases(), threading.Event()
+
+    def restart() -> None:
+        while foreign.sessions() < 3:  # The instrument and two clients.
+            time.sleep(0.02)
+        foreign.instance.stop()
+        foreign.instance.start()
+        tested.wait()
+
+    plan = foreign.plan(duration="60s")
+    restarter = threading.Thread(target=restart)
+    restarter.start()
+    try:
+        execute(plan, tmp_path / "r", consent=Consent(confirm=(database_of(plan),)))
+        record = alone(list(ResultSet.open(tmp_path / "r").records()))
+        assert record.failure and record.failure.code == "server_vanished", record.failure
+        assert foreign.databases() == before
+        assert [entry for entry in journal.entries() if entry.what == DATABASE_ON_SERVER] == []
+    finally:
+        tested.set()
+        restarter.join()
 
 
 def test_a_killed_session_leaves_nothing_after_cleanup(kind: str, place: Path, tmp_path: Path) -> None:

@@ -277,6 +277,23 @@ def test_a_server_that_exceeds_its_memory_limit_fails_with_that_cause(place: Pat
         instance.remove()
 
 
+@pytest.mark.needs("root", "mariadbd")
+def test_a_data_directory_without_room_fails_with_that_cause(place: Path) -> None:
+    small = place / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60M,mode=711", "iosonde-test", small], check=True)
+    try:
+        instance = instance_in(small, "mariadb", SMALL["mariadb"])
+        with pytest.raises(ServerError) as error:
+            instance.provision()
+        assert error.value.code == "no_space"
+        instance.remove()
+        journal.remove(small / "iosonde-01234567")
+    finally:
+        subprocess.run(["umount", small], check=True)
+        small.rmdir()
+
+
 @pytest.mark.needs("root", "postgres")
 def test_a_server_without_room_fails_with_that_cause(place: Path, templates: dict[str, Path]) -> None:
     small = place / "small"

@@ -64,10 +64,10 @@ class Trust:
             return "simulated device on a virtual clock: no verdicts apply"
         if not self.judged:
             return "no run has a verdict"
-        disturbed = self.verdicts.get("undetermined", 0)
+        undetermined = self.verdicts.get("undetermined", 0)
         total = wording.counted(self.judged, "run")
-        if 2 * disturbed > self.judged:
-            return f"{disturbed} of {total} were disturbed: lower bounds only"
+        if 2 * undetermined > self.judged:
+            return f"{undetermined} of {total} were undetermined: lower bounds only"
         counts = [(kind, self.verdicts.get(kind, 0)) for kind in KINDS]
         [(first, count), *others] = [each for each in counts if each[1]]
         verb = "was" if self.judged == 1 else "were"

@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding, Topic, weakest
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, maximum_interval, pooled_ratio, repeats_interval, verdict
@@ -49,7 +49,7 @@ class LogGain(Finding):
         change = _percent_change(self.gain)
         then = f"; {self.server} is then {LIMITS[self.limit]}" if self.limit in LIMITS else ""
         if self.decision == "unclear":
-            return f"{subject} has no clear effect on {metric}: {change}{self.about}"
+            return f"{subject} has no clear effect on {metric}: {change}{self.about}{then}"
         if self.decision == "same":
             return f"{subject} does not change {metric}: {change}{self.about}{then}"
         verb = "raises" if self.decision == "better" else "lowers"
@@ -92,24 +92,25 @@ class ServerLimit(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class Durability(Finding):
-    """Acknowledged commits after the server was killed and restarted, at one level of a setting."""
+    """Acknowledged commits after the server was killed and restarted: one setting with losses, or all without."""
 
     kind: ClassVar[str] = "durability"
     topic: ClassVar[Topic] = "transactions"
-    setting: str
-    server: str
+    settings: tuple[str, ...]
+    """Each with its server."""
     acknowledged: int
     lost: int
     runs: int
+    """Fewest of any setting."""
     recovery_s: float
 
     def _sentence(self) -> str:
-        is_named = any(word in self.setting for word in self.server.split())
-        subject = self.setting if is_named else f"{self.server}, {self.setting}"
-        return f"{subject}: acknowledged commits lost after SIGKILL: {self.lost:,} of {self.acknowledged:,}"
+        counts = f"{self.lost:,} of {self.acknowledged:,}"
+        return f"{wording.listing(self.settings)}: acknowledged commits lost after SIGKILL: {counts}"
 
     def _evidence(self) -> str:
-        return f"{wording.counted(self.runs, 'run')}; recovery took {self.recovery_s:.1f} s at most"
+        each = " each" if len(self.settings) > 1 else ""
+        return f"{wording.counted(self.runs, 'run')}{each}; recovery took {self.recovery_s:.1f} s at most"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,15 +154,19 @@ def log_gain(question: Question) -> Iterator[Finding]:
 
 
 def server_limit(question: Question) -> Iterator[Finding]:
-    """Return the highest throughput for each combination of `by`, and what limits the server there."""
-    cells = question.cells()
+    """Return the highest throughput for each combination of `by`, and what limits the server there.
+
+    Levels that are names, such as those of arrays, are not maximised over.
+    """
+    cells, over = question.cells(), question.analysis.over
     if cells.is_empty():
         return
-    for key, group in groups(cells, question.analysis.by):
+    apart = [*question.analysis.by, *([] if cells.schema[over].is_numeric() else [over])]
+    for key, group in groups(cells, apart):
         rows = group.with_columns(median=pl.col("values").list.median()).sort("median", maintain_order=True).to_dicts()
         best = rows[-1]
         value = maximum_interval([row["values"] for row in rows]) if len(rows) > 1 else repeats_interval(best["values"])
-        factors = [name for name in (*question.by, question.analysis.over) if name != "server"]
+        factors = [name for name in (*question.by, over) if name != "server"]
         limit = _most_frequent(question, [best["case_id"]])
         yield ServerLimit(
             server=server_words(question.case(best["case_id"]) | key),
@@ -185,26 +190,46 @@ def _reasons(question: Question, case_id: str, verdict: str) -> str:
 
 
 def durability(question: Question) -> Iterator[Finding]:
-    """Report lost commits for each level of the setting and each server."""
+    """Report lost commits: each setting with losses, the largest number first, then all settings without."""
     if question.outcomes is None or "acknowledged_commits" not in question.outcomes.columns:
         return
     of_part = question.outcomes.filter(
         pl.col("part") == question.part.name, pl.col("acknowledged_commits").is_not_null()
     )
-    for (case_id,), group in of_part.group_by(["case_id"], maintain_order=True):
-        case = question.case(str(case_id))
-        level = case.get(question.analysis.over, case.get(f"{question.analysis.over}_level"))
+    each = [
+        _durability(question, str(case_id), group)
+        for (case_id,), group in of_part.group_by(["case_id"], maintain_order=True)
+    ]
+    yield from sorted((found for found in each if found.lost), key=lambda found: -found.lost)
+    kept = [found for found in each if not found.lost]
+    if kept:
         yield Durability(
-            setting=str(level),
-            server=server_words(case),
-            acknowledged=int(group["acknowledged_commits"].sum()),
-            lost=int(group["lost_commits"].fill_null(0).sum()),
-            runs=len(group),
-            recovery_s=float(group["recovery_seconds"].fill_null(0).max() or 0.0),  # type: ignore[arg-type]
-            strength="strong" if len(group) >= MINIMUM_KILLS else "moderate",
-            case_ids=(str(case_id),),
+            settings=tuple(name for found in kept for name in found.settings),
+            acknowledged=sum(found.acknowledged for found in kept),
+            lost=0,
+            runs=min(found.runs for found in kept),
+            recovery_s=max(found.recovery_s for found in kept),
+            strength=weakest(*(found.strength for found in kept)),
+            case_ids=tuple(case_id for found in kept for case_id in found.case_ids),
             part=question.part.name,
         )
+
+
+def _durability(question: Question, case_id: str, runs: pl.DataFrame) -> Durability:
+    case = question.case(case_id)
+    level = str(case.get(question.analysis.over, case.get(f"{question.analysis.over}_level")))
+    server = server_words(case)
+    is_named = any(word in level for word in server.split())
+    return Durability(
+        settings=(level if is_named else f"{server}, {level}",),
+        acknowledged=int(runs["acknowledged_commits"].sum()),
+        lost=int(runs["lost_commits"].fill_null(0).sum()),
+        runs=len(runs),
+        recovery_s=float(runs["recovery_seconds"].fill_null(0).max() or 0.0),  # type: ignore[arg-type]
+        strength="strong" if len(runs) >= MINIMUM_KILLS else "moderate",
+        case_ids=(case_id,),
+        part=question.part.name,
+    )
 
 
 MINIMUM_KILLS = 3

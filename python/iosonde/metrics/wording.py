@@ -161,7 +161,7 @@ def level_words(factor: str, level: Any) -> str:
         case "terminals" | "clients" | "warehouses":
             return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
-            return "a separate log device" if level == "separate" else "the log on the data device"
+            return "a separate log device" if level == "apart" else "the log on the data device"
         case "block_size":
             return f"{value} blocks"
         case "jobs":
@@ -183,8 +183,9 @@ def level_words(factor: str, level: Any) -> str:
 
 
 def array_words(level: str) -> str:
-    """Name a RAID level: `RAID 5`, `one device`."""
-    return "one device" if level == "single" else f"RAID {level.removeprefix('raid')}"
+    """Name a RAID level: `RAID 5`, `one device`, `the target as it is`."""
+    known = {"single": "one device", "target": "the target as it is"}
+    return known.get(level, f"RAID {level.removeprefix('raid')}")
 
 
 def factor_words(factor: str) -> str:
@@ -293,7 +294,9 @@ def store_name(store: str) -> str:
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
     """Join the words of a load; without an operation it needs a noun."""
-    return " ".join([*words.values(), *([] if {"read_fraction", "phase", "store", "server"} & words.keys() else [with_noun])])
+    return " ".join(
+        [*words.values(), *([] if {"read_fraction", "phase", "store", "server"} & words.keys() else [with_noun])]
+    )
 
 
 def sentence(text: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iosonde import servers
 from iosonde.errors import ServerError
+from iosonde.servers.connection import Connection
 from iosonde.servers.server import Server
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import journal
@@ -16,6 +18,9 @@ from iosonde.storage.journal_entry import DATABASE_ON_SERVER, Entry
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, JsonObject, Plan
+
+RESTART_S = 15.0
+POLL_S = 0.1
 
 JOURNAL = Path("/run/iosonde/databases")
 """Entries of the journal have paths: that of a database is below this directory, which need not exist."""
@@ -91,15 +96,27 @@ def drop_all(own: str) -> None:
                 journal.undo(Path(entry.path))
 
 
+def _connect(server: Server, url: ServerUrl) -> Connection:
+    """Connect, and wait for a server that its user has just restarted."""
+    deadline = time.monotonic() + RESTART_S
+    while True:
+        try:
+            return server.connect(url.address())
+        except ServerError as error:
+            if error.code == "authentication" or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
+
+
 def undo(entry: Entry) -> None:
-    """Drop the database of an entry; `OSError` if the server cannot be reached."""
+    """Drop the database of an entry; `OSError` if the server cannot be reached, not even after a restart."""
     try:
         url = parse(str(entry.facts["url"]))
     except ValueError as error:
         raise OSError(str(error)) from error
     server = servers.named(url.kind)
     try:
-        connection = server.connect(url.address())
+        connection = _connect(server, url)
         try:
             server.drop_database(connection, str(entry.facts["database"]))
         finally:

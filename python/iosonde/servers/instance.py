@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iosonde.errors import ServerError
-from iosonde.servers import open_files
+from iosonde.servers import open_files, programs
 from iosonde.servers.account import Account, account_for
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.directories import Directories
@@ -216,7 +216,7 @@ class Instance:
             code = "out_of_memory"
             message = f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed it"
             hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections"
-        elif re.search(r"No space left|disk full|error: 28|Errcode: 28|OS error 28", self.messages()):
+        elif programs.report_full_disk(self.messages()):
             code, hint = "no_space", "name a target with more room, or use fewer warehouses"
         return ServerError(f"{self.server.title} {what}", where=message, hint=hint, code=code)
 

@@ -47,7 +47,13 @@ def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
         f"cannot {what}: {error or f'exit status {done.returncode}'}",
         where=f"by `{Path(done.args[-1] if not done.args else _program(done.args)).name}`",
         hint="check the free space and the permissions of the target",
+        code="no_space" if report_full_disk(done.stderr + done.stdout) else "server",
     )
+
+
+def report_full_disk(messages: str) -> bool:
+    """Whether messages of a server report ENOSPC (28)."""
+    return re.search(r"No space left|disk full|(error|Errcode):? 28\b", messages, re.IGNORECASE) is not None
 
 
 def _program(command: Sequence[str]) -> str:

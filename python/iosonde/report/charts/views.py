@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from iosonde.plan import is_on_server
 from iosonde.report.charts import timeseries, vega
 from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.charts.layout import (
@@ -314,7 +315,7 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
 
 def _counted(found: list[Subject]) -> str:
     """Name what latencies are measured of."""
-    on_server = all(spec["kind"] in ("tpcc", "commit") for spec in specs(found))
+    on_server = all(is_on_server(spec["workload"]) for spec in specs(found))
     return "transactions" if found and on_server else "I/Os"
 
 

@@ -36,9 +36,10 @@ NINES_LABEL = (
 """Vega expression for labels of a nines axis: -log10(1 - fraction)."""
 
 COUNT_LABEL = "format(datum.value, '.3~s')"
+"""Vega expression for labels of counts: unlike a format, it leaves 0 alone."""
+
 THOUSANDS = 10_000
 """Values without a unit from which an axis is labelled in thousands."""
-"""Vega expression for labels of counts: unlike a format, it leaves 0 alone."""
 
 WIDE_CELL = "CI over 100×"
 """In a table, in the place of an interval that spans more than a factor of 100."""

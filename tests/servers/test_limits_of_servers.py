@@ -1,0 +1,98 @@
+"""Each verdict on a database server, provoked: by a slow device, contended rows, cheap commits, and an idle peer.
+
+Servers and clients run with the highest priority, so that other work on the machine does not decide.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from servers.conftest import KINDS
+from servers.test_runs import STUDY, alone
+
+from iosonde.execution import execute
+from iosonde.lab import Limits, throttled_devices
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage import open_target
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine", "root")]
+
+IN_MEMORY = {
+    "postgresql": 'postgresql = { shared_buffers = "256MB", max_connections = 40, fsync = false, synchronous_commit = "off" }',
+    "mariadb": 'mariadb = { innodb_buffer_pool_size = "256M", innodb_log_file_size = "64M", innodb_flush_log_at_trx_commit = 0 }',
+}  # fmt: skip
+SYNCED = {
+    "postgresql": 'postgresql = { shared_buffers = "16MB", max_connections = 40, max_wal_size = "64MB" }',
+    "mariadb": 'mariadb = { innodb_buffer_pool_size = "32M", innodb_log_file_size = "8M" }',
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def urgent() -> Iterator[None]:
+    """Server and client inherit the priority of the test."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+    yield
+    os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+@contextmanager
+def mounted(device: Path, directory: Path) -> Iterator[Path]:
+    """An ext4 file system on a device, in a directory that servers can enter."""
+    subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", device], check=True)
+    subprocess.run(["mount", device, directory], check=True)
+    try:
+        directory.chmod(0o711)
+        yield directory
+    finally:
+        subprocess.run(["umount", directory], check=True)
+
+
+def measured(place: Path, output: Path, *measurement: str, workload: str = "commit") -> Record:
+    text = STUDY.format(workload=workload, measurement="\n".join(measurement), factors="").replace('"1s"', '"3s"')
+    execute(expand(parse(text, name="limits.toml"), open_target(str(place))), output)
+    record = alone(list(ResultSet.open(output).records()))
+    assert record.outcome == "complete", record.failure
+    return record
+
+
+def verdict_of(record: Record) -> str:
+    assert record.verdict
+    return f"{record.verdict.kind}: {record.verdict.because}"
+
+
+@pytest.mark.needs("qemu-storage-daemon", "FUSE", "loop devices", "mkfs.ext4")
+def test_commits_on_a_slow_device_are_device_limited(kind: str, place: Path, tmp_path: Path) -> None:
+    directory = place / "disk"
+    directory.mkdir()
+    with throttled_devices(Limits(iops=300), size_bytes=2 << 30) as [device], mounted(device.path, directory) as slow:
+        record = measured(slow, tmp_path / "r", f'server = "{kind}"', "clients = 4", SYNCED[kind])
+    directory.rmdir()
+    assert verdict_of(record).startswith("device-limited"), verdict_of(record)
+
+
+def test_many_terminals_on_one_warehouse_are_lock_limited(kind: str, place: Path, tmp_path: Path, urgent: None) -> None:
+    record = measured(
+        place, tmp_path / "r", f'server = "{kind}"', "warehouses = 1", "terminals = 32", IN_MEMORY[kind],
+        workload="tpcc",
+    )  # fmt: skip
+    assert verdict_of(record).startswith("lock-limited"), verdict_of(record)
+
+
+def test_commits_that_wait_for_nothing_are_limited_by_the_cpu_time_of_the_server(
+    kind: str, place: Path, tmp_path: Path, urgent: None
+) -> None:
+    record = measured(place, tmp_path / "r", f'server = "{kind}"', "clients = 16", IN_MEMORY[kind])
+    assert verdict_of(record).startswith("server-CPU-limited"), verdict_of(record)
