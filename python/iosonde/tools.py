@@ -101,6 +101,7 @@ _LAB = (
         version=("--version",),
         places=("/usr/lib/qemu", "/usr/libexec"),
     ),
+    _tool("nbdkit", "nbdkit", "lab", "tests with a device that loses its write cache", "--version"),
     _tool("unshare", "util-linux", "lab", "mounts that only the lab sees", "--version"),
     _tool("truncate", "coreutils", "lab", "drives of the virtual machine", "--version"),
     _tool("losetup", "mount", "lab", "loop devices", "--version"),

@@ -1,0 +1,166 @@
+"""Acknowledged commits after a power failure of a device with a volatile write cache.
+
+The server runs on ext4 on such a device. While clients commit, the power is cut: everything that was not flushed is lost,
+in the device, in the page cache and in the server. Then the device's durable part is mounted, the file system and the
+server recover, and every acknowledged commit is looked up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from servers.conftest import restored
+from servers.volatile_device import VolatileDevice
+
+from iosonde import protocol
+from iosonde.errors import ServerError
+from iosonde.servers.instance import Instance
+from iosonde.storage import journal
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.needs(
+        "setpriv", "engine", "root", "nbdkit", "qemu-storage-daemon", "FUSE", "loop devices", "mkfs.ext4"
+    ),
+]
+
+POSTGRES, MARIADB = pytest.mark.needs("postgres"), pytest.mark.needs("mariadbd")
+DURABLE = [
+    pytest.param("postgresql", {"fsync": True, "synchronous_commit": "on"}, marks=POSTGRES),
+    pytest.param("mariadb", {"innodb_flush_log_at_trx_commit": 1}, marks=MARIADB),
+]
+LOSSY = [
+    pytest.param("postgresql", {"fsync": False, "synchronous_commit": "on"}, marks=POSTGRES),
+    pytest.param("mariadb", {"innodb_flush_log_at_trx_commit": 2}, marks=MARIADB),
+]
+"""Both keep their commits when only the server is killed."""
+COMMITS = 200
+ENTRY_BYTES = 16
+"""Of the log of acknowledged commits, and of its header."""
+SIZE_BYTES = 2 << 30
+
+
+@contextmanager
+def mounted(what: Path, directory: Path, *options: str) -> Iterator[None]:
+    subprocess.run(["mount", *options, what, directory], check=True)
+    try:
+        directory.chmod(0o711)
+        yield
+    finally:
+        subprocess.run(["umount", directory], check=True)
+
+
+def workload(instance: Instance, **changes: Any) -> dict[str, Any]:
+    socket = str(instance.server.socket_path(instance.place.socket))
+    return {
+        "kind": "commit",
+        "server": {
+            "kind": instance.server.name,
+            "address": {"kind": "unix", "path": socket},
+            "user": instance.server.user,
+            "database": "iosonde",
+            "missing_database": "fail",
+            "connect_timeout_ns": 10**9,
+        },
+        "operation": "insert",
+        "payload_bytes": 100,
+    } | changes
+
+
+def engine(workload: dict[str, Any]) -> subprocess.Popen[str]:
+    spec = {"protocol": protocol.VERSION, "run_id": "power", "seed": 1, "workload": workload}
+    process = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin
+    process.stdin.write(json.dumps(spec))
+    process.stdin.close()
+    return process
+
+
+def last_event(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout
+    events = [json.loads(line) for line in process.stdout]
+    process.wait()
+    found: dict[str, Any] = events[-1]
+    return found
+
+
+def commit_until_power_fails(instance: Instance, device: VolatileDevice, log: Path) -> int:
+    """Returns how many commits were acknowledged."""
+    measurement = {
+        "clients": 4,
+        "arrival": {"kind": "closed"},
+        "ramp_ns": 0,
+        "duration_ns": 60 * 10**9,
+        "interval_ns": 10**8,
+        "acknowledged": {"directory": str(log)},
+        "server_loss": "end",
+    }
+    client = engine(workload(instance, measurement=measurement))
+    deadline = time.monotonic() + 60
+    while acknowledged_in(log) < COMMITS:
+        assert client.poll() is None and time.monotonic() < deadline, "no commit was acknowledged"
+        time.sleep(0.01)
+    device.cut_power()
+    instance.kill()
+    last_event(client)  # An error of the server, or its end.
+    return acknowledged_in(log)
+
+
+def acknowledged_in(log: Path) -> int:
+    """Commits in the clients' logs, each of which has a header."""
+    return sum(max(0, each.stat().st_size // ENTRY_BYTES - 1) for each in log.glob("*.acked"))
+
+
+def lost_commits(
+    kind: str, settings: dict[str, Any], place: Path, templates: dict[str, Path], log: Path
+) -> tuple[int, int]:
+    """Lost and acknowledged commits; all are lost if the server does not recover."""
+    disk, image = place / "disk", place / "image"
+    disk.mkdir()
+    device = VolatileDevice(image, SIZE_BYTES)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", device.path], check=True)
+        with mounted(device.path, disk):
+            instance = restored(disk, kind, templates, settings=settings)
+            os.sync()
+            instance.start()
+            acknowledged = commit_until_power_fails(instance, device, log)
+    finally:
+        device.close()
+    with mounted(image, disk, "-o", "loop"):
+        try:
+            instance.start()
+            found = last_event(engine(workload(instance, verify_acknowledged=str(log))))
+            lost = found["oltp"]["durability"]["lost"] if found["event"] == "result" else acknowledged
+        except ServerError:
+            lost = acknowledged
+        instance.remove()
+    journal.removed(instance.directories.own)  # It ends with the image.
+    disk.rmdir()
+    image.unlink()
+    return lost, acknowledged
+
+
+@pytest.mark.parametrize(("kind", "settings"), DURABLE)
+def test_synchronous_commits_survive_a_power_failure(
+    kind: str, settings: dict[str, Any], place: Path, templates: dict[str, Path], tmp_path: Path
+) -> None:
+    lost, acknowledged = lost_commits(kind, settings, place, templates, tmp_path)
+    assert (lost, acknowledged >= COMMITS) == (0, True)
+
+
+@pytest.mark.parametrize(("kind", "settings"), LOSSY)
+def test_commits_that_are_not_flushed_are_lost_in_a_power_failure(
+    kind: str, settings: dict[str, Any], place: Path, templates: dict[str, Path], tmp_path: Path
+) -> None:
+    lost, acknowledged = lost_commits(kind, settings, place, templates, tmp_path)
+    assert 0 < lost <= acknowledged
