@@ -161,7 +161,7 @@ def level_words(factor: str, level: Any) -> str:
         case "terminals" | "clients" | "warehouses":
             return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
-            return "a separate log device" if level == "apart" else "the log on the data device"
+            return "a separate log device" if level in ("apart", "separate") else "the log on the data device"
         case "block_size":
             return f"{value} blocks"
         case "jobs":
