@@ -215,6 +215,13 @@ impl<'a> JobPhases<'a> {
         }
     }
 
+    /// Like [`JobPhases::advance`], before an operation that completed at this time is recorded: it belongs to the interval in
+    /// which it completed, and is in flight until it is recorded. Otherwise the last of the budget would come after the end.
+    #[inline]
+    pub fn advance_to_completion(&mut self, end_ns: u64) {
+        self.advance(end_ns, 1);
+    }
+
     /// Like [`JobPhases::advance`], for when the last operation of the budget may have come back.
     #[inline]
     pub fn notice_exhaustion(&mut self, now_ns: u64, in_flight: u64) {
@@ -445,5 +452,45 @@ impl<'a> JobPhases<'a> {
             self.announced_waiting = true;
             self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorder::Exchange;
+
+    #[test]
+    fn the_last_operation_of_the_budget_counts_where_an_interval_ends_before_its_completion() {
+        const INTERVAL_NS: u64 = 100;
+        let shared = Shared::default();
+        shared.set_begin(0, 0);
+        let plan = PhasePlan {
+            ramp: None,
+            measure: Budget {
+                operations: 3,
+                ..Budget::UNLIMITED
+            },
+            duration_ns: None,
+            active: None,
+            largest_bytes: 10,
+        };
+        let mut phases = JobPhases::new(plan, &shared, Recorder::new(Exchange::new(), INTERVAL_NS));
+        phases.begin();
+        for operation in 1..=3 {
+            let end_ns = operation * (INTERVAL_NS + 1);
+            phases.take_batch(1, 10);
+            phases.advance_to_completion(end_ns);
+            phases.record(Operation::Write, 10, end_ns, INTERVAL_NS + 1, None);
+        }
+        phases.notice_exhaustion(3 * (INTERVAL_NS + 1), 0);
+        assert_eq!(phases.stage(), Stage::Drain);
+        let done = phases.into_outcome();
+        assert_eq!((done.operations, done.bytes), (3, 30));
+        assert_eq!(
+            done.end_ns,
+            3 * (INTERVAL_NS + 1),
+            "the load ends with its last operation"
+        );
     }
 }

@@ -491,7 +491,7 @@ impl<'a> Job<'a> {
         }
         self.phases.take_batch(records, self.batch.bytes);
         self.phases.started(records, now_ns, begin_ns);
-        self.phases.advance(end_ns, 0);
+        self.phases.advance_to_completion(end_ns);
         for operation in [Operation::Write, Operation::Delete] {
             let (records, bytes) = self.batch.sum(operation);
             if records > 0 {
@@ -536,8 +536,7 @@ impl<'a> Job<'a> {
         }
         self.phases.started(1, self.found_ns, begin_ns);
         self.phases.take_batch(1, bytes);
-        // It belongs to the interval in which it completed.
-        self.phases.advance(end_ns, 0);
+        self.phases.advance_to_completion(end_ns);
         let response_ns = intended_ns.map(|intended_ns| end_ns.saturating_sub(intended_ns));
         self.phases
             .record(operation, bytes, end_ns, end_ns.saturating_sub(begin_ns), response_ns);

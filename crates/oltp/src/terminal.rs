@@ -238,8 +238,7 @@ impl<W: Work> Running<'_, '_, W> {
         let phases = &mut self.terminal.phases;
         phases.started(1, now_ns, begin_ns);
         phases.take(0);
-        // It belongs to the interval in which it completed.
-        phases.advance(end_ns, 0);
+        phases.advance_to_completion(end_ns);
         self.note_measurement();
         self.complete(operation, done, begin_ns, end_ns, intended_ns)?;
         if think_ns > 0 {
