@@ -36,7 +36,7 @@ class Tool:
     """Arguments that print its version; none where a call without effect is not known."""
     form: Literal["program", "library", "files"] = "program"
     places: tuple[str, ...] = ()
-    """Further directories of a program; directories of files, one of which must exist."""
+    """Further directories of a program, as patterns; directories of files, one of which must exist."""
 
     @property
     def is_in_every_debian(self) -> bool:
@@ -56,7 +56,9 @@ class Tool:
             case "files":
                 return next((place for place in self.places if Path(place).is_dir()), None)
             case "program":
-                extra = ":".join([SYSTEM_PATH, *self.places])
+                # Looked up at each call: setup asks before and after it installs packages.
+                found = (str(each) for place in self.places for each in sorted(Path("/").glob(place.lstrip("/"))))
+                extra = ":".join([SYSTEM_PATH, *found])
                 return shutil.which(self.name) or shutil.which(self.name, path=extra)
 
 
@@ -136,7 +138,7 @@ _DEV = (
         kind="dev",
         purpose="the server of the studies on PostgreSQL, and its tests",
         version=("--version",),
-        places=tuple(sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))),
+        places=("/usr/lib/postgresql/*/bin",),
     ),
     _tool("mariadbd", "mariadb-server", "dev", "the server of the studies on MariaDB, and its tests", "--version"),
     _tool("dumpe2fs", "e2fsprogs", "dev", "tests of ext4 options", "-V"),

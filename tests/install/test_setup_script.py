@@ -6,12 +6,18 @@ import importlib.util
 import re
 import sys
 import tomllib
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 from command_line import CHECKOUT
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+
+from iosonde import tools
 
 DEBIAN_12 = """\
 rustc:
@@ -121,6 +127,24 @@ def pinned() -> dict[str, Version]:
     lines = (CHECKOUT / "packaging" / "constraints.txt").read_text().splitlines()
     pairs = [line.split("==") for line in lines if not line.startswith("#")]
     return {name.lower().replace("_", "-"): Version(version) for name, version in pairs}
+
+
+@pytest.mark.parametrize("name", sorted(pinned().keys() - {"ziglang"}))  # which only `make wheel` installs
+def test_each_pinned_version_installs_with_the_python_of_debian_12(name: str) -> None:
+    """`make setup-dev` failed there: a pinned package required Python 3.11.5, and Debian 12 has 3.11.2."""
+    found = metadata.metadata(name)
+    assert Version(found["Version"]) == pinned()[name], "run `make setup-dev`"
+    assert Version("3.11.2") in SpecifierSet(found.get("Requires-Python", ""))
+
+
+def test_a_program_is_found_once_its_package_is_installed(tmp_path: Path) -> None:
+    """Setup asks before and after it installs: the directories of `postgres` have its version in their names."""
+    tool = replace(tools.TOOLS["postgres"], name="a-program", places=(f"{tmp_path}/*/bin",))
+    assert tool.find() is None
+    program = tmp_path / "15" / "bin" / "a-program"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    assert tool.find() == str(program)
 
 
 @pytest.mark.parametrize("requirement", declared(), ids=lambda each: each.name)

@@ -18,7 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from iosonde.errors import StudyError
+from iosonde.errors import IosondeError, ResultsError, StudyError
 from iosonde.plan import Case, Run
 from iosonde.procedure import derived, rounds, search, until
 from iosonde.procedure.conclusion import Conclusion
@@ -79,7 +79,23 @@ class Progress:
 
 
 def progress(case: Case, observations: Observations) -> Progress:
-    """Replay the procedure of a case over the existing observations."""
+    """Replay the procedure of a case over the existing observations; `ResultsError` where plan or records are damaged.
+
+    Both may come from somebody else: their settings and values are free-form, so any exception is an error of theirs.
+    """
+    try:
+        return _replay(case, observations)
+    except IosondeError:
+        raise
+    except Exception as error:
+        raise ResultsError(
+            f"the procedure of the case `{case.case_id}` cannot be replayed: plan or records are damaged",
+            where=f"{type(error).__name__}: {error}",
+            hint="restore the files of the result set, or run the study again",
+        ) from error
+
+
+def _replay(case: Case, observations: Observations) -> Progress:
     assert case.procedure, f"`{case.case_id}` has no procedure"
     runs = KINDS[case.procedure.kind].runs(case, observations)
     done: list[Observation] = []
