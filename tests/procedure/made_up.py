@@ -23,9 +23,12 @@ class Made:
     latency_ns: float | None = None
     failure: str = ""
     session: str = "first"
+    moved_bytes: float = float(1 << 40)
+    """In one second."""
 
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        return None if metric == "engine_stalled_fraction" else self.latency_ns
+        others = {"engine_stalled_fraction": None, "bandwidth": self.moved_bytes, "seconds": 1.0}
+        return others.get(metric, self.latency_ns)
 
     def slow_shares(
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""

@@ -74,6 +74,39 @@ def test_the_target_is_prepared_first_and_the_rounds_end_with_the_first_steady_w
     assert window.mean == 100
 
 
+def test_a_closing_check_withdraws_a_steady_state_that_does_not_last(tmp_path: Any) -> None:
+    """Five equal rounds, then a lower level: without the check the first level would be called steady."""
+    series = by_round(300, 300, 300, 300, 300, 150, 100, 100, 100, 100, 100, 100)
+    assert concluded_after(case_of(tmp_path, max_rounds=25), series) == (1, 5)
+    case = case_of(tmp_path, max_rounds=25, hold=1)
+    evidence = made(series)
+    assert rounds_of(go_on(case, evidence)) == list(range(1, 13))
+    found = concluded(case, evidence).passes[0]
+    assert (found.first, found.last, found.rounds) == (7, 11, 12)
+    assert {window.mean for _, window in found.windows()} == {100}
+    short = case_of(tmp_path, max_rounds=8, hold=1)
+    assert concluded_after(short, series) == (None, None)
+
+
+def test_a_window_that_moved_too_little_of_the_active_range_is_not_steady(tmp_path: Any) -> None:
+    """16 MiB are addressed; a round moves 1,000 bytes."""
+    case = case_of(tmp_path, max_rounds=7, min_written=0.01)
+    assert concluded_after(case, by_round(100), moved_bytes=1000.0) == (None, None)
+    assert concluded_after(case, by_round(100), moved_bytes=0.011 * (16 << 20)) == (1, 5)
+
+
+def test_a_closing_check_needs_rounds_after_the_window(tmp_path: Any) -> None:
+    with pytest.raises(StudyError, match="6 rounds are too few for a window of 5 and a closing check of 2"):
+        case_of(tmp_path, max_rounds=6, hold=2)
+
+
+def concluded_after(case: Case, series: Series, **made_with: float) -> tuple[int | None, int | None]:
+    evidence = MadeUp(lambda run: Made(series(run), session="first", **made_with), session="first")  # type: ignore[arg-type]
+    go_on(case, evidence)
+    [only] = concluded(case, evidence).passes
+    return only.first, only.last
+
+
 def test_not_achieved_is_a_result(tmp_path: Any) -> None:
     case = case_of(tmp_path, max_rounds=7)
     evidence = made(lambda run: 1000 * 0.8 ** int(run.levels.get("round", 1)))

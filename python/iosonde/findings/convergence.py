@@ -15,9 +15,10 @@ import polars as pl
 
 from iosonde.findings.cells import under_own_names
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.steady_state import Criteria, Window, window
+from iosonde.metrics.steady_state import Criteria, Window, held_window, window
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.study.model import ROUND, Level, Part
+from iosonde.workload.block.requirements import active_range_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,8 @@ class Convergence:
     case_ids: Sequence[str]
     sought: bool
     """Whether there could be enough rounds for a window at all."""
+    withdrawn: int | None = None
+    """Last round of a first steady window that failed the closing check; None if there is none."""
 
     @property
     def achieved(self) -> bool:
@@ -56,14 +59,31 @@ class Convergence:
 def convergences(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> list[Convergence]:
     """Return every pass of a part with rounds, in the order of its cases. `runs` are run metrics of one result set."""
     assert part.rounds, "a part with rounds"
-    rounds = _rounds(part, cases, _without_stalled(overall(runs), part.rounds.metric))
+    whole = overall(runs)
+    rounds = _rounds(part, cases, _without_stalled(whole, part.rounds.metric))
     if rounds.is_empty():
         return []
     outer = [*part.factors, "repeat"]
-    return [
-        _convergence(part, dict(zip(outer, key, strict=True)), group)
-        for key, group in rounds.group_by(outer, maintain_order=True)
-    ]
+    moved = _moved(part, cases, whole)
+    ranges = {row["case_id"]: active_range_bytes(row) for row in cases.filter(pl.col("part") == part.name).to_dicts()}
+    found = []
+    for key, group in rounds.group_by(outer, maintain_order=True):
+        bytes_of = moved.filter(pl.col(name).eq_missing(level) for name, level in zip(outer, key, strict=True))
+        by_round = dict(bytes_of.group_by(ROUND).agg(pl.col("value").sum()).iter_rows())
+        range_bytes = max((size for each in group["case_id"] if (size := ranges[each])), default=None)
+        found.append(_convergence(part, dict(zip(outer, key, strict=True)), group, by_round, range_bytes))
+    return found
+
+
+def _moved(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Bytes that each load of each round read and wrote: one row a round and load, as of `_rounds`."""
+    keys = ("case_id", "repeat")
+    rates, seconds = (
+        runs.filter(pl.col("metric") == name).select(*keys, pl.col("value").alias(name))
+        for name in ("bandwidth", "seconds")
+    )
+    products = rates.join(seconds, on=keys).select(*keys, value=pl.col("bandwidth") * pl.col("seconds"))
+    return _rounds(part, cases, products)
 
 
 def _without_stalled(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -140,24 +160,29 @@ def _rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _convergence(part: Part, key: Mapping[str, Any], group: pl.DataFrame) -> Convergence:
+def _convergence(
+    part: Part,
+    key: Mapping[str, Any],
+    group: pl.DataFrame,
+    moved: Mapping[int, float],
+    range_bytes: int | None,
+) -> Convergence:
     rounds = part.rounds
     assert rounds, "a part with rounds"
-    criteria = Criteria(window=rounds.window, range=rounds.range, slope=rounds.slope)
+    criteria = Criteria(
+        window=rounds.window, range=rounds.range, slope=rounds.slope, min_length=0, min_written=rounds.min_written
+    )
     series = [
         (dict(zip(rounds.factors, levels, strict=True)), _complete(load.sort(ROUND)))
         for levels, load in _by(group, list(rounds.factors))
         if _is_tracked(part, dict(zip(rounds.factors, levels, strict=True)))
     ]
     whole = min((len(values) for _, values in series), default=0)
-    end = next(
-        (
-            last
-            for last in range(criteria.window, whole + 1)
-            if all(window(v[last - criteria.window : last], criteria=criteria).steady for _, v in series)
-        ),
-        None,
-    )
+    values = [each[:whole] for _, each in series]
+    enough = {"moved_bytes": [moved.get(number + 1, 0.0) for number in range(whole)], "range_bytes": range_bytes}
+    held = held_window(values, criteria=criteria, hold=rounds.hold, **enough)  # type: ignore[arg-type]
+    first = held_window(values, criteria=criteria, **enough)  # type: ignore[arg-type]
+    end = held[1] if held else None
     last = end or whole
     tracked = [
         Tracked(
@@ -175,8 +200,9 @@ def _convergence(part: Part, key: Mapping[str, Any], group: pl.DataFrame) -> Con
         rounds=whole,
         metric=rounds.metric,
         tracked=tracked,
-        first=end - criteria.window + 1 if end else None,
+        first=held[0] if held else None,
         last=end,
+        withdrawn=first[1] if first and first != held and first[1] + rounds.hold <= whole else None,
         case_ids=group["case_id"].unique(maintain_order=True).to_list(),
         sought=rounds.max_rounds >= rounds.window,
     )

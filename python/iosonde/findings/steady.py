@@ -132,17 +132,22 @@ class SteadyRounds(Finding):
     """The largest of all tracking variables; None with too few rounds for a window."""
     variables: int
     window: int
+    hold: int
+    """Rounds of the closing check."""
+    withdrawn: int | None
+    """Last round of an earlier steady window that failed the closing check."""
 
     def _sentence(self) -> str:
+        left = f", after a level that was left after round {self.withdrawn}" if self.withdrawn else ""
         if self.achieved:
             state = "stable on a fresh device" if self.fresh else "steady state"
-            return f"{self.load}: {state} in rounds {self.first} to {self.last}"
+            return f"{self.load}: {state} in rounds {self.first} to {self.last}{left}"
         if self.range_share is None:
             return (
                 f"{self.load}: no steady state, {wording.counted(self.rounds, 'round')} are fewer than the "
                 f"{self.window} of a window"
             )
-        return f"{self.load}: no steady state within {wording.counted(self.rounds, 'round')}"
+        return f"{self.load}: no steady state within {wording.counted(self.rounds, 'round')}{left}"
 
     def _evidence(self) -> str:
         if self.range_share is None or self.slope_share is None:
@@ -150,7 +155,8 @@ class SteadyRounds(Finding):
         slope = wording.percent_text(self.slope_share)
         shares = f"range {wording.percent_text(self.range_share)}, slope {slope} of the mean"
         several = f", the largest of {self.variables} tracking variables" if self.variables > 1 else ""
-        return f"{wording.metric_words(self.metric)}: {shares}{several}"
+        closing = f"; closing check over {wording.counted(self.hold, 'further round')}" if self.hold else ""
+        return f"{wording.metric_words(self.metric)}: {shares}{several}{closing}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,6 +301,8 @@ def _of_pass(part: Part, each: Convergence, *, fresh: bool) -> SteadyRounds:
         slope_share=max((window.slope_share for window in windows), default=None),
         variables=len(windows),
         window=part.rounds.window if part.rounds else 5,
+        hold=part.rounds.hold if part.rounds else 0,
+        withdrawn=each.withdrawn,
         strength="moderate" if fresh else "strong",
         case_ids=tuple(each.case_ids[:1]),
         part=part.name,

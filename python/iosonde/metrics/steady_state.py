@@ -230,6 +230,33 @@ def steady_windows(values: Sequence[float] | Floats, *, criteria: Criteria = SNI
     return len(_held([window(sample[end - criteria.window : end], criteria=criteria) for end in ends]))
 
 
+def held_window(
+    series: Sequence[Sequence[float]],
+    *,
+    criteria: Criteria,
+    hold: int = 0,
+    moved_bytes: Sequence[float] = (),
+    range_bytes: int | None = None,
+) -> tuple[int, int] | None:
+    """Return first and last round of the first window that is steady for every series and passes the closing check.
+
+    The closing check: the windows that end in each of the `hold` rounds after it are steady too, at its level. The
+    window counts only if its rounds moved enough of the active range (`Criteria.min_written`).
+    """
+    count = min(map(len, series), default=0)
+    for last in range(criteria.window, count - hold + 1):
+        closing = [[_window_ending(values, end, criteria) for end in range(last, last + hold + 1)] for values in series]
+        holds = all(each.steady and _same_level(each, windows[0]) for windows in closing for each in windows)
+        moved = sum(moved_bytes[last - criteria.window : last])
+        if holds and criteria.has_enough(round_ns=math.inf, moved_bytes=moved, range_bytes=range_bytes):
+            return last - criteria.window + 1, last
+    return None
+
+
+def _window_ending(values: Sequence[float], last: int, criteria: Criteria) -> Window:
+    return window(values[last - criteria.window : last], first=last - criteria.window + 1, criteria=criteria)
+
+
 CLIFF = 0.8
 """A drop is a cliff when what follows is below so much of what was before: less is variation."""
 _PENALTY = 3.0

@@ -1,8 +1,9 @@
 """Rounds: a prepared target is measured by the same loads again and again, until what is tracked is steady.
 
 Each repeat of a case is a pass: preparation (`preparation.py`), then rounds until the last window of them is steady by
-`analysis.steady_state`, or until there were as many as there may be: then steady state is not achieved, which is a
-result. The records determine the position of a pass, so a stopped study continues at the next load of its round.
+`metrics.steady_state` and stays so through the rounds of the closing check (`hold`), or until there were as many as
+there may be: then steady state is not achieved, which is a result. The records determine the position of a pass, so a
+stopped study continues at the next load of its round.
 
 A real target does not stay as a load left it: it collects garbage while nobody writes, and iosonde removes its file
 when it stops. So a pass that continues in another session first prepares the target again, under ids of its own (`a2`
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iosonde.errors import StudyError
-from iosonde.metrics.steady_state import Criteria, SteadyState, Window, steady_state
+from iosonde.metrics.steady_state import Criteria, SteadyState, Window, held_window, steady_state
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.plan import PREPARATION, Case, JsonObject, Run, target_of
 from iosonde.procedure import preparation
@@ -108,13 +109,18 @@ class Settings:
     repeats: int
     until_steady: bool = False
     hold: int = 0
+    """Rounds after a steady window through which it must stay steady at its level: the closing check."""
+    min_written: float = 0.0
+    """Share of the active range that each round of the window moves at least."""
     stages: Sequence[JsonObject] = ()
     """Of each load after the rounds its `levels` and `parameters`."""
 
     @property
     def criteria(self) -> Criteria:
         """The rule."""
-        return Criteria(window=self.window, range=self.range, slope=self.slope)
+        return Criteria(
+            window=self.window, range=self.range, slope=self.slope, min_length=0, min_written=self.min_written
+        )
 
 
 def forecast(part: Part, study: Study) -> Forecast:
@@ -134,6 +140,9 @@ def forecast(part: Part, study: Study) -> Forecast:
             f"{settings.window} rounds (range {100 * settings.range:g} %, slope {100 * settings.slope:g} %), "
             f"at most {settings.max_rounds}"
         )
+        if settings.hold:
+            rounds = f"{settings.hold} more round{'s' * (settings.hold > 1)}"
+            text += f", with {rounds} as a closing check"
     if settings.until_steady:
         held = f" and stays so for {settings.hold} rounds" if settings.hold else ""
         text += f"; a run ends once it is steady by its own rounds{held}, and may last as long as it says"
@@ -180,10 +189,12 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
     state = _State(case=case, observations=observations, repeat=repeat)
     tracked = [load for load in settings.loads if load["tracked"]]
     values: list[list[float]] = [[] for _ in tracked]
+    moved: list[float] = []
     number = unsteady = 0
     failure = yield from state.prepare()
-    while not failure and number < settings.max_rounds and not _steady_at(values, settings):
+    while not failure and number < settings.max_rounds and not _window_of(case, settings, values, moved):
         number += 1
+        moved.append(0.0)
         for place, load in enumerate(settings.loads, start=1):
             observation = yield from state.measure(number, place, load)
             failure = failure or observation.failure
@@ -191,10 +202,11 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
                 break
             if settings.until_steady and observation.value("seconds_to_steady_state") is None:
                 unsteady += 1
+            moved[-1] += _moved_bytes(observation)
             if load["tracked"]:
                 values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
     whole = min(map(len, values), default=0)
-    achieved = not failure and _steady_at(values, settings)
+    found = None if failure else _window_of(case, settings, values, moved)
     stages = 0
     while not failure and stages < len(settings.stages):
         observation = yield from state.measure_stage(stages + 1, settings.stages[stages])
@@ -212,8 +224,8 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
         repeat=repeat,
         rounds=whole,
         tracks=tracks,
-        first=whole - settings.window + 1 if achieved else None,
-        last=whole if achieved else None,
+        first=found[0] if found else None,
+        last=found[1] if found else None,
         restarts=tuple(state.restarts),
         stages=stages,
         unsteady=unsteady,
@@ -228,10 +240,22 @@ def _tracked_value(observation: Observation, metric: str) -> float:
     return observation.value(metric) or 0.0
 
 
-def _steady_at(values: Sequence[Sequence[float]], settings: Settings) -> bool:
-    """Whether the latest window of everything that is tracked is steady."""
-    latest = [steady_state(series, criteria=settings.criteria).latest for series in values]
-    return bool(latest) and all(each is not None and each.steady for each in latest)
+def _moved_bytes(observation: Observation) -> float:
+    """What a load read and wrote while it was measured."""
+    return (observation.value("bandwidth") or 0.0) * (observation.value("seconds") or 0.0)
+
+
+def _window_of(
+    case: Case, settings: Settings, values: Sequence[Sequence[float]], moved: Sequence[float]
+) -> tuple[int, int] | None:
+    """First and last round of the measurement window, which passed the closing check; None if there is none yet."""
+    return held_window(
+        values,
+        criteria=settings.criteria,
+        hold=settings.hold,
+        moved_bytes=moved,
+        range_bytes=active_range_bytes(case.parameters),
+    )
 
 
 @dataclass
@@ -395,6 +419,12 @@ def _settings(part: Part, study: Study) -> Settings:
             "`until_steady` ends single runs by their own rounds, and here rounds are runs of their own",
             hint="set `max_rounds = 1`, and the length of the rounds by `round_length`",
         )
+    if rounds.sought and rounds.max_rounds < rounds.window + rounds.hold:
+        raise StudyError(
+            f"{rounds.max_rounds} rounds are too few for a window of {rounds.window} and a closing check of "
+            f"{rounds.hold}",
+            hint=f"set `max_rounds = {rounds.window + rounds.hold}` or more, or a smaller `hold`",
+        )
     for name in rounds.factors:
         if name == ROUND or name.rpartition(".")[2] in FIXED:
             raise StudyError(
@@ -423,6 +453,7 @@ def _settings(part: Part, study: Study) -> Settings:
         repeats=study.repeats,
         until_steady=rounds.until_steady,
         hold=rounds.hold,
+        min_written=rounds.min_written,
         stages=[{"levels": {STAGE: each.label}, "parameters": _parameters({STAGE: each})} for each in rounds.stages],
     )
 

@@ -97,11 +97,12 @@ class Rounds(_Strict):
     min_length: _Duration = Field(default=200_000_000, ge=0)
     """Shortest round that may be judged, in nanoseconds (a time with its unit): shorter ones are refused."""
     min_written: float = Field(default=0.01, ge=0, le=100)
-    """Rounds within a run: a round moves this share of the active range at least, or the window does not count."""
+    """A round moves this share of the active range at least, or the window does not count."""
     until_steady: bool = False
     """A run that is judged by its own rounds (`round_length`) ends once it is steady; `duration` is the most."""
     hold: int = Field(default=0, ge=0, le=10_000)
-    """`until_steady`: for so many rounds more it must stay steady."""
+    """Closing check: for so many rounds more it must stay steady at its level, or the claim is withdrawn and the rounds
+    continue."""
     stages: list[Level] = Field(default_factory=list)
     """Loads that follow the rounds, once each in this order, on the state that the one before has left."""
 

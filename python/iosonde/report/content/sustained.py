@@ -63,11 +63,16 @@ def _convergence(part: Part, found: list[Convergence], of: str) -> Table:
     return Table(
         title=f"Convergence: {part.title or part.name}{of}",
         caption=f"Tracking variable: {metric_title(metric)}. Steady state needs both excursions to be within what is "
-        "allowed, for all tracking variables in the same window; x is the number of the round.",
+        f"allowed, for all tracking variables in the same window{_closing(part)}; x is the number of the round.",
         heads=heads,
         labels=len(part.factors) + len(part.rounds.factors),
         rows=rows,
     )
+
+
+def _closing(part: Part) -> str:
+    hold = part.rounds.hold if part.rounds else 0
+    return f", and in the {hold} that follow{'s' * (hold == 1)} at its level (closing check)" if hold else ""
 
 
 def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: str) -> list[Cell]:
