@@ -97,7 +97,8 @@ def test_three_controls_say_nothing_of_drift() -> None:
         (0.985, 1e6, "holds"),
         (0.96, 1e6, "below"),
         (1.08, 1e6, "above"),
-        (0.95, 50e6, "holds"),
+        (0.96, 25e6, "holds"),
+        (0.95, 50e6, "too_short"),
         (0.5, 300e6, "too_short"),
     ],
 )

@@ -16,6 +16,7 @@ from iosonde.execution import execute
 from iosonde.planning import expand
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
+from iosonde.storage.consent import Consent
 from iosonde.study.model import Study
 
 Measure = Callable[..., Record]
@@ -42,7 +43,8 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
             }
         )
         plan = expand(study, open_target(str(directory)))
-        (record,) = execute(plan, tmp_path / f"set{next(numbers)}").records()
+        consent = Consent(destroy=(str(directory),)) if str(directory).startswith("/dev/") else Consent()
+        (record,) = execute(plan, tmp_path / f"set{next(numbers)}", consent=consent).records()
         assert record.failure is None, record.failure
         return record
 

@@ -103,6 +103,16 @@ def throttled(bench: Bench) -> Path:
     return mounted.directory
 
 
+def throttled_drive(bench: Bench) -> Path:
+    """A drive of the lab: 500 IOPS, by a daemon behind FUSE that the kernel's counters do not show."""
+    from iosonde.lab import Limits, throttled_devices
+
+    [drive] = bench.stack.enter_context(throttled_devices(Limits(iops=500), size_bytes=128 << 20))
+    bench.engine("exec chrt --fifo 1")
+    bench.measurement = {"span": "96MiB", "layout": "never", "queue_depth": 4, "duration": "1500ms"}
+    return drive.path
+
+
 def starved(bench: Bench) -> Path:
     """Three processes with the engine's only CPU, at a higher priority: its jobs wait for most of the time."""
     cpu = min(os.sched_getaffinity(0))
@@ -144,8 +154,15 @@ def stopped(bench: Bench) -> Path:
     return bench.directory
 
 
+def half_stopped(bench: Bench) -> Path:
+    """Stopped for half of the time, for 40 ms at once: each stop alone is shorter than a stall that counts."""
+    bench.stack.enter_context(stopping(bench.directory, after_s=0.04, for_s=0.04, times=15))
+    bench.measurement = {"queue_depth": 16, "duration": "1500ms"}
+    return bench.directory
+
+
 @contextmanager
-def stopping(directory: Path, *, after_s: float, for_s: float) -> Iterator[None]:
+def stopping(directory: Path, *, after_s: float, for_s: float, times: int = 1) -> Iterator[None]:
     """Stop the engine that measures in a directory."""
 
     def stop() -> None:
@@ -153,10 +170,11 @@ def stopping(directory: Path, *, after_s: float, for_s: float) -> Iterator[None]
         while pid is None:
             time.sleep(0.01)
             pid = measuring_engine(os.getpid(), directory)
-        time.sleep(after_s)
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(for_s)
-        os.kill(pid, signal.SIGCONT)
+        for _ in range(times):
+            time.sleep(after_s)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(for_s)
+            os.kill(pid, signal.SIGCONT)
 
     thread = threading.Thread(target=stop)
     thread.start()
@@ -186,10 +204,16 @@ MATRIX: list[tuple[Prepare, set[str], set[str]]] = [
     (throttled, DISTURBED, {"throttled_device"}),
     (starved, DISTURBED, {"cpu_contention"}),
     (quota, {"cache-served"}, {"cpu_contention", "reads_from_memory"}),
+    (throttled_drive, {"device-limited"}, set()),
     (stopped, {"undetermined"}, {"engine_stalled"}),
+    (half_stopped, {"undetermined"}, {"engine_stalled"}),
     (busy_neighbour, DISTURBED, {"other_io"}),
 ]
-NEEDS = {throttled: ("blkio throttle",), quota: ("cpu quota",)}
+NEEDS = {
+    throttled: ("blkio throttle",),
+    throttled_drive: ("qemu-storage-daemon", "FUSE", "loop devices"),
+    quota: ("cpu quota",),
+}
 
 
 @pytest.mark.parametrize(
@@ -218,5 +242,7 @@ def test_a_run_has_the_verdict_of_what_limited_it(
     assert record.verdict, record.failure
     assert warnings <= codes, (codes, record.verdict)
     assert record.verdict.kind in verdicts, (record.verdict, codes)
+    if prepare is throttled_drive:
+        assert record.verdict.evidence["below_cache_share"] is None, "what is below the device is not visible"
     if "device-limited" in verdicts:
         assert codes <= NOT_DISTURBED, codes

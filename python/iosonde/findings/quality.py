@@ -93,6 +93,8 @@ class LittlesLaw(Finding):
     total: int
     ratios: tuple[float, float]
     """Mean in flight over concurrency: smallest and largest."""
+    tolerance: float
+    """The largest deviation from 1 that these runs cannot resolve."""
 
     def _sentence(self) -> str:
         some = f"{self.runs} of {wording.counted(self.total, 'run')}"
@@ -109,7 +111,10 @@ class LittlesLaw(Finding):
     def _evidence(self) -> str:
         low, high = (wording.ratio_text(end) for end in self.ratios)
         hint = "; use a longer `duration` or a larger `limit_bytes`" if self.verdict == "too_short" else ""
-        return f"mean in flight over concurrency {wording.range_text(low, high)}{hint}"
+        return (
+            f"mean in flight over concurrency {wording.range_text(low, high)}; resolved within "
+            f"{wording.percent_text(self.tolerance)}{hint}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +352,7 @@ def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[Finding]:
                 runs=len(group),
                 total=total,
                 ratios=(float(group["ratio"].min()), float(group["ratio"].max())),  # type: ignore[arg-type]
+                tolerance=float(group["tolerance"].max()),  # type: ignore[arg-type]
                 strength="strong",
                 case_ids=() if law == "holds" else cases_of(group),
             )

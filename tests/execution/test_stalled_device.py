@@ -1,0 +1,84 @@
+"""A device that stalls for a second under a closed loop: the warning, and what an open loop would have seen."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from engines import measuring_engine, wrapped_engine
+from mounted import LoopFileSystem
+
+from iosonde.execution import execute
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
+
+STUDY = """
+name = "stalling"
+title = "A stalling device"
+question = "How long do reads take?"
+repeats = 1
+
+[measurement]
+span = "16MiB"
+block_size = "4KiB"
+ramp = "0s"
+duration = "3s"
+interval = "100ms"
+
+[[parts]]
+name = "main"
+
+[profiles.standard]
+"""
+STALL_S = 1.0
+BLKIO = Path("/sys/fs/cgroup/blkio")
+
+
+@contextmanager
+def stalling(directory: Path, device: str) -> Iterator[None]:
+    """Let the kernel hold back the reads of the engine's control group from a device for `STALL_S`."""
+
+    def stall() -> None:
+        while (pid := measuring_engine(os.getpid(), directory)) is None:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        [group] = re.findall(r"^\d+:blkio:/(.*)$", Path(f"/proc/{pid}/cgroup").read_text(), re.MULTILINE)
+        limit = BLKIO / group / "blkio.throttle.read_iops_device"
+        limit.write_text(f"{device} 1")
+        time.sleep(STALL_S)
+        limit.write_text(f"{device} 0")
+
+    thread = threading.Thread(target=stall)
+    thread.start()
+    yield
+    thread.join()
+
+
+@pytest.mark.needs("blkio throttle")
+def test_a_stall_of_the_device_is_reported_with_what_an_open_loop_would_have_seen(
+    tmp_path: Path, loop_file_system: Callable[..., LoopFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(wrapped_engine(tmp_path, "exec chrt --fifo 1")))
+    mounted = loop_file_system(size="64M", direct_io=True)
+    number = Path(f"/sys/class/block/{Path(mounted.device).name}/dev").read_text().strip()
+    plan = expand(parse(STUDY), open_target(str(mounted.directory)))
+    with stalling(mounted.directory, number):
+        [record] = execute(plan, tmp_path / "set").records()
+    assert record.verdict, record.failure
+    codes = {warning.code: warning.message for warning in record.warnings}
+    assert "device_stalled" in codes, (codes, record.verdict)
+    assert "engine_stalled" not in codes, "the heartbeat went on"
+    assert (record.verdict.evidence["device_stall_ns"] or 0) > 0.8 * STALL_S * 1e9
+    found = re.search(
+        r"an open loop at the same rate would have had p99 ([\d.]+) (ms|s) or more", codes["device_stalled"]
+    )
+    assert found, codes["device_stalled"]
+    open_p99_s = float(found[1]) * {"ms": 1e-3, "s": 1.0}[found[2]]
+    # Of 3 s a second stalled: one request in a hundred waits for nearly all of it. The closed loop had a single one.
+    assert 0.8 * STALL_S < open_p99_s <= 1.5 * STALL_S
