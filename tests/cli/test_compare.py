@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("sets")
     result_set(directory / "first", small_study(), seconds=1)
     result_set(directory / "second", small_study(), seconds=1, speed=1.3, seed=2)
+    result_set(directory / "first-again", small_study(), seconds=1, seed=3)
+    result_set(directory / "second-again", small_study(), seconds=1, speed=1.3, seed=4)
     result_set(directory / "other", small_study(name="another-study"), seconds=1, repeats=1)
     result_set(directory / "empty", small_study(), skipped=lambda run: True)
     return directory
@@ -56,6 +59,22 @@ def test_a_result_set_is_the_same_as_itself(iosonde: Iosonde, sets: Path) -> Non
     done = iosonde("compare", sets / "first", sets / "first")
     assert done.returncode == 0
     assert "better" not in done.stdout and "worse" not in done.stdout
+
+
+def test_further_sessions_of_both_systems_replace_the_assumed_variance(iosonde: Iosonde, sets: Path) -> None:
+    """Two sessions each, given as options; one of another study is refused."""
+    sessions = ["--baseline", sets / "first-again", "--contender", sets / "second-again"]
+    done = iosonde("compare", sets / "first", sets / "second", *sessions, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    rows = {(row["case_id"], row["metric"]): row for row in found["cells"]}
+    row = rows["main/queue_depth=4", "bandwidth"]
+    assert (row["repeats_baseline"], row["repeats_contender"], row["verdict"]) == (6, 6, "better")
+    assert row["ratio"] == pytest.approx(1.3, rel=0.05)
+    text = iosonde("compare", sets / "first", sets / "second", *sessions).stdout
+    assert "is assumed" not in text
+    refused = iosonde("compare", sets / "first", sets / "second", "--baseline", sets / "other")
+    assert refused.returncode == 1 and "another-study" in refused.stderr
 
 
 def test_html_holds_both(iosonde: Iosonde, sets: Path, tmp_path: Path) -> None:

@@ -26,11 +26,14 @@ from stores import command, loop_device
 from iosonde.cli.reference import EXIT_OK, EXIT_RUNS_FAILED
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
+from iosonde.findings.store import CancelledWrites
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Case, Plan, Run
-from iosonde.planning import expand, parse
+from iosonde.planning import Against, expand, parse
+from iosonde.report.content import comparison
 from iosonde.report.content.provenance import headline
 from iosonde.report.content.report import collect
+from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet, store_facts
 from iosonde.results.schema import Record
 from iosonde.results.store_facts import STALLS
@@ -462,6 +465,82 @@ def test_what_a_log_wrote_to_its_own_device_is_counted_with_the_data(
     assert written[numbers[0]] > 20000 * 4016 * 0.1, "all but the last write buffers, which only the log holds"
     [run] = done.runs.to_dicts()
     assert run["run_device_write_bytes"] == sum(written.values())
+
+
+def test_two_versions_of_a_library_are_compared_in_one_session(place: Path, tmp_path: Path) -> None:
+    """The LMDB in the engine and the installed one read databases that each has loaded."""
+    parts = ONE % "readrandom"
+    planned = expand(
+        parse(study(parts, "limit_operations = 2000")),
+        open_target(str(place)),
+        repeats=3,
+        settings={"store": "lmdb"},
+        against=Against(settings={"library": "system"}),
+    )
+    done = execute(planned, tmp_path / "results")
+    assert [arm.label for arm in done.arms()] == ["a: library=default", "b: library=system"]
+    versions: dict[str, set[str]] = {}
+    for record in done.records():
+        assert record.result, record.failure
+        versions.setdefault(record.arm or "", set()).add(record.result["store"]["version"])
+    assert [len(each) for each in versions.values()] == [1, 1] and versions["a"] != versions["b"], versions
+    assert next(iter(versions["a"])).startswith("LMDB 0.9.90")
+    compared = comparison.pairs(gather([done])[0], metrics=("ops_per_sec",))
+    assert compared["repeats_baseline"].to_list() == [3]
+    assert set(compared["verdict"]) <= {"better", "worse", "same", "unclear", "excluded"}
+
+
+OPTIONS_FILE = """
+[DBOptions]
+  max_background_jobs=3
+[CFOptions "default"]
+  write_buffer_size=1048576
+  compression=kNoCompression
+  level0_file_num_compaction_trigger=100
+[TableOptions/BlockBasedTable "default"]
+  block_size=16384
+"""
+
+
+@pytest.mark.needs("rocksdb")
+def test_an_options_file_takes_effect_in_rocksdb(place: Path, tmp_path: Path) -> None:
+    """RocksDB writes the options in effect into its database; 20 MB with buffers of 1 MiB are many files."""
+    (tmp_path / "OPTIONS-000007").write_text(OPTIONS_FILE)
+    load = 'store = "rocksdb"\nvalue_size = 4000\n'
+    with_file = f'{load}options_file = "{tmp_path / "OPTIONS-000007"}"'
+    found = {}
+    for name, measurement in (("file", with_file), ("defaults", load)):
+        record = the_record(execute(plan(place, ONE % "load", measurement), tmp_path / name))
+        assert record.result, record.failure
+        store = record.result["store"]
+        found[name] = store["options"], store["statistics_at_end"]["rocksdb.num-files-at-level0"]
+    options, files = found["file"]
+    wanted = {"write_buffer_size": "1048576", "max_background_jobs": "3", "block_size": "16384"}
+    assert {key: options[key] for key in wanted} == wanted
+    assert options["compression"] == "kNoCompression"
+    assert files > found["defaults"][1], "more flushes, and no compaction before 100 files"
+
+
+@pytest.mark.needs("rocksdb")
+def test_logs_deleted_before_writeback_explain_few_bytes_at_the_device(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    """Each record is written to a log and to a table; a flush deletes its log, of which the device never hears."""
+    place = loop_file_system(size="400M", direct_io=True).directory
+    measurement = (
+        'records = 20000\nvalue_size = 4000\nstore = "rocksdb"\n'
+        'rocksdb = { compression = "kNoCompression", write_buffer_size = 4194304, disable_auto_compactions = true }'
+    )
+    done = execute(plan(place, ONE % "load", measurement), tmp_path / "results")
+    assert the_record(done).failure is None
+    metrics = dict(run_metrics(done).filter(pl.col("operation") == "all").select("metric", "value").iter_rows())
+    assert 0.3 < metrics["file_system_write_amplification"] < 0.8, metrics
+    assert metrics["cancelled_write_percent"] > 20
+    [chapter] = collect([done]).chapters
+    [cancelled] = [each for _, found in chapter.findings for each in found if isinstance(each, CancelledWrites)]
+    assert cancelled.store == "rocksdb"
+    assert cancelled.share + cancelled.received == pytest.approx(1, abs=0.25)
+    assert "were written back" in cancelled.sentence
 
 
 def test_what_reaches_the_device_after_the_measurement_is_counted_where_it_is_the_run_s_own(

@@ -22,7 +22,9 @@ from standing import clean, nothing_left, resumed_and_killed, standing
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.plan import Plan
-from iosonde.planning import expand, parse
+from iosonde.planning import Against, expand, parse
+from iosonde.report.content import comparison
+from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import file_systems, journal, open_target, tools
@@ -313,3 +315,23 @@ def test_the_records_survive_as_json(directory: Path, tmp_path: Path) -> None:
     (first, *_) = sorted((tmp_path / "set" / "records").glob("*/record.json"))
     assert json.loads(first.read_text())["setup"]["steps"][0]["command"][0] == "mkfs.ext4"
     shutil.rmtree(tmp_path / "set")
+
+
+def test_two_file_systems_of_one_target_are_compared_in_one_session(directory: Path, tmp_path: Path) -> None:
+    """ext4 and XFS, each created for every run, on loop devices over files of one directory."""
+    against = Against(settings={"file_system": "xfs"})
+    plan = expand(
+        parse(STUDY.replace("{size}", "320MiB")),
+        open_target(str(directory)),
+        settings={"file_system": "ext4", "read_fraction": "1.0", "duration": "300ms"},
+        against=against,
+    )
+    results = execute(plan, tmp_path / "set")
+    assert [arm.label for arm in results.arms()] == ["a: file_system=ext4", "b: file_system=xfs"]
+    records = in_order(results)
+    kinds = [(record.arm, record.target["file_system"]["kind"]) for record in records]
+    assert sorted(kinds) == [("a", "ext4")] * 2 + [("b", "xfs")] * 2, kinds
+    assert {record.outcome for record in records} == {"complete"}
+    assert sorted(record.arm or "" for record in records[:2]) == ["a", "b"], "a pair is measured before the next"
+    [material] = gather([results])
+    assert comparison.pairs(material, metrics=("iops",))["repeats_baseline"].to_list() == [2]

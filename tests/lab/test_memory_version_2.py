@@ -30,6 +30,11 @@ def test_a_run_has_the_proof_that_it_read_from_the_device(limits: dict[str, Any]
     assert charged["device"] == totals["device"]
     # Read for this group alone, value by value of 4000 bytes; the disk's own counters agree.
     assert 400 * 4000 / 2 < charged["read_bytes"] <= totals["read_bytes"] < 2 * charged["read_bytes"]
+    # The control group for I/O is of version 2 too, and the engine's own bytes agree with both.
+    own = record["own_io"]
+    assert own["version"] == 2, own
+    [of_device] = [each for each in own["run"] if each["device"] == totals["device"]]
+    assert 400 * 4000 / 2 < of_device["own_read_bytes"] <= totals["read_bytes"], (of_device, totals)
     assert memory["statistics"]["pgmajfault"] > 0 and memory["statistics"]["pgsteal"] > 0
     assert any(title.startswith("The databases were 1.") for title in limits["read"]["findings"])
 
