@@ -90,7 +90,8 @@ def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: 
         )
     materials = gather([*ours, *theirs], mix_simulated=mix_simulated)
     if len(materials) != 1:
-        raise _different([ours[0], theirs[0]])
+        everyone = [*ours, *theirs]
+        raise _different([ours[0], next(each for each in everyone if each.plan.study_name != ours[0].plan.study_name)])
     if paired:
         return materials[0]
     labels = [source.label for source in materials[0].sources]

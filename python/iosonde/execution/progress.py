@@ -123,6 +123,11 @@ def _frame(buckets: list[tuple[int, int]]) -> pl.DataFrame:
     return frame.with_columns(pl.lit(0).alias("all"))
 
 
+def _state_text(record: Record) -> str:
+    """The state of the device that a value belongs to; empty where it does not matter."""
+    return "" if record.device_state == "not_applicable" else f"  device state {record.device_state}"
+
+
 class _Lines:
     """One line per completed run."""
 
@@ -143,7 +148,8 @@ class _Lines:
     def run_ended(self, run: Run, record: Record) -> None:
         self._done += 1
         failure = self._failures.text(record)
-        line = f"[{self._done}/{self._total}] {run.run_id}  {record.case_id}  {failure or self._rates.text()}"
+        rates = f"{self._rates.text()}{_state_text(record)}"
+        line = f"[{self._done}/{self._total}] {run.run_id}  {record.case_id}  {failure or rates}"
         (self._warning if failure else self._info)(line)
 
     def note(self, text: str) -> None:
