@@ -90,9 +90,9 @@ power     with 2 repeats a difference of 14 % between two sessions (13 % in an
           % (assumed)
 target    HOME/data/iosonde-ID: creates a directory with 1 MiB of files and removes it at the end
 [1/4] c0001-r1  main/read_fraction=1 FIGURES
-[2/4] c0002-r1  main/read_fraction=0 FIGURES
+[2/4] c0002-r1  main/read_fraction=0 FIGURES  device state unknown
 [3/4] c0001-r2  main/read_fraction=1 FIGURES
-[4/4] c0002-r2  main/read_fraction=0 FIGURES
+[4/4] c0002-r2  main/read_fraction=0 FIGURES  device state unknown
 4 of 4 runs complete, in out
 """)
     assert "A small study" in done.stdout
@@ -233,7 +233,7 @@ def test_failed_runs_are_named_and_the_rest_is_reported(home: Path, monkeypatch:
             "[2/4] c0002-r1  main/read_fraction=0  failed: the engine crashed (SIGSEGV)",
             "  hint: this is a defect of the engine: please report it with the spec in `record.json`",
             "[3/4] c0001-r2  main/read_fraction=1 FIGURES",
-            "[4/4] c0002-r2  main/read_fraction=0 FIGURES",
+            "[4/4] c0002-r2  main/read_fraction=0 FIGURES  device state unknown",
             "3 of 4 runs complete, in out",
             "1 run failed. Repeat them with: iosonde resume out --retry-failed",
         ]

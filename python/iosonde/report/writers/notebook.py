@@ -25,8 +25,9 @@ def render(report: Report) -> str:
 def _parts(chapter: Chapter) -> Iterator[str]:
     yield f"<h3>{escape(chapter.study.title)}</h3>"
     for _, answer in chapter.answers:
-        yield "<ul>" + "".join(f"<li>{escape(finding.sentence)}.</li>" for finding in answer.summary) + "</ul>"
-        yield f"<p>Trust: {escape(answer.trust.line)}.</p>"
+        claims = "<ul>" + "".join(f"<li>{escape(finding.sentence)}.</li>" for finding in answer.summary) + "</ul>"
+        trust = f"<p>Trust: {escape(answer.trust.line)}.</p>"
+        yield trust + claims if answer.trust.lower_bounds_only else claims + trust
     if chapter.summary:
         yield _table(chapter.summary)
     for figure in chapter.all_figures:

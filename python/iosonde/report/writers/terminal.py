@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from iosonde.findings.answer import Answer
 from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled
@@ -56,11 +57,19 @@ def _incomplete(source: Source, console: Console) -> None:
 def _answer(chapter: Chapter, console: Console) -> None:
     for label, answer in chapter.answers:
         _heading(console, f"Answer: {label}" if len(chapter.answers) > 1 else "Answer")
+        if answer.trust.lower_bounds_only:
+            _trust(answer, console)
         for finding in answer.summary:
             _wrapped(console, f"{finding.sentence}.", first=f"{MARKS[finding.strength]} ", rest="  ")
         if not answer.summary:
             _line(console, "No answer: too few complete runs.")
-        _wrapped(console, f"Trust: {answer.trust.line}.", style="dim")
+        if not answer.trust.lower_bounds_only:
+            _trust(answer, console)
+
+
+def _trust(answer: Answer, console: Console) -> None:
+    """Print how far to trust the claims: before them where they are lower bounds only."""
+    _wrapped(console, f"Trust: {answer.trust.line}.", style="dim")
 
 
 def _comparison(chapter: Chapter, console: Console) -> None:
