@@ -1,4 +1,4 @@
-//! Tells the program how it was built: facts that every record repeats.
+//! Passes build information to the program; every record contains it.
 //!
 //! The revision must be that of the sources that the program was built from, so this runs again whenever one of them
 //! changes and whenever a commit is made or another is checked out.

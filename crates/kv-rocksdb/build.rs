@@ -1,4 +1,4 @@
-//! Tells the tests whether this machine has a RocksDB, so that those that need one are counted as ignored, not passed.
+//! Sets a flag for tests if this machine has RocksDB, so that tests that need it count as ignored instead of passed.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_rocksdb)");

@@ -19,7 +19,7 @@ def interval(begin_ms: int, end_ms: int, count: int, streams: Sequence[str] = ("
 
 
 def test_intervals_that_overlap_make_a_run_no_longer() -> None:
-    """I/Os of half a second: the first interval lasts until its last one ends, long after the second has begun."""
+    """I/Os of half a second: the first interval lasts until its last one ends, long after the second has started."""
     rates = Rates()
     for each in (interval(2000, 2600, 60), interval(2100, 2900, 20), interval(2200, 3000, 20)):
         rates.add(each)

@@ -78,7 +78,7 @@ def test_verification_of_data_written_without_it_is_refused(iosonde: Iosonde, tm
 error: `{data}` cannot be verified: what it holds at offset 0 was written without verification
   `verify`
 
-hint: write it anew with `layout = "always"`, or measure without verification
+hint: write it again with `layout = "always"`, or measure without verification
 """
     )
     done = iosonde("verify", str(data))

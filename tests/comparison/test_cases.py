@@ -103,7 +103,7 @@ def test_in_open_loop_the_response_latency_is_compared() -> None:
     assert table["metric"].to_list() == ["response_latency_ns_p99"]
 
 
-def test_equal_systems_are_seldom_told_apart_even_if_sessions_vary() -> None:
+def test_equal_systems_are_seldom_distinguished_even_if_sessions_vary() -> None:
     """3 repeats, sessions vary by 2 %: at most 5 % of comparisons of equals may decide."""
     random = np.random.default_rng(5)
 
@@ -136,7 +136,7 @@ def test_a_run_without_a_partner_takes_no_part_in_a_paired_comparison() -> None:
     assert (round(row["ratio"], 9), row["repeats_contender"]) == (2, 3)
 
 
-def test_equal_pairs_are_seldom_told_apart_although_variances_are_moderated() -> None:
+def test_equal_pairs_are_seldom_distinguished_although_variances_are_moderated() -> None:
     """Twelve cases of which one is ten times as noisy as the others."""
     random = np.random.default_rng(3)
     noise = np.where(np.arange(12) == 0, 0.1, 0.01)

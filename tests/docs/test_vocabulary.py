@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vocabulary import ROOT, messages, pages, study_texts, uses, without_code
+from vocabulary import (
+    BANNED_IN_CODE,
+    ROOT,
+    messages,
+    pages,
+    sources,
+    study_texts,
+    uses,
+    without_code,
+    without_literals,
+)
 
 from iosonde.cli import manual
 
@@ -35,6 +45,20 @@ def test_messages() -> None:
         for use in uses(text, f"{path.relative_to(ROOT)}:{line}")
     ]
     assert found == []
+
+
+def test_comments_and_names() -> None:
+    found = [
+        str(use)
+        for path in sources()
+        for use in uses(without_literals(path.read_text()), str(path.relative_to(ROOT)), BANNED_IN_CODE)
+    ]
+    assert found == []
+
+
+def test_a_banned_name_is_found_and_a_literal_is_not() -> None:
+    code = 'begun = 1  # as it stood\nkind = "begun"\nknown_untold_things = 0'
+    assert len(list(uses(without_literals(code), "", BANNED_IN_CODE))) == 3
 
 
 def test_a_banned_word_is_found_and_a_quoted_one_is_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,25 @@ BANNED = {
 }
 """Pattern -> what to write instead."""
 
+BANNED_IN_CODE = {
+    r"(?<![a-z])(?:told|tells|untold)(?![a-z])": "report, return, show",
+    r"(?<![a-z])(?:begun|begin_of)(?![a-z])|\b(?:the|its|their) begin\b": "started, start",
+    r"(?<![a-z])anew(?![a-z])": "again",
+    r"\bof (?:its|their) own accord\b": "by itself, scheduled",
+    r"(?<![a-z])(?:furnish|unmade)\w*": "create, remove",
+    r"\bspeaks? of\b|\bspoken of\b": "describe",
+    r"\b(?:as it|may|what) (?:stands?|stood)\b|\bstands? (?:behind|beside|still|at the)\b": "is, is based on",
+    r"\b(?:goes|going|went) on\b": "continue",
+    r"\bheld back\b": "stalled, throttled",
+    r"\bkeeps? (?:its|their) promise\b": "expected value",
+    r"\bwhat is left\b|\bleft over\b|\bleft behind\b": "remaining",
+    r"\bfor good\b": "permanently",
+    r"\bwhose it is\b": "owner, source",
+    r"\bgives? back\b|\bgiven back\b": "return, recover",
+    r"\bholds? something\b": "contains data",
+}
+"""The same for comments and names in `python` and `crates`."""
+
 
 @dataclass(frozen=True)
 class Use:
@@ -60,11 +79,11 @@ class Use:
         return f"{self.place}: {self.text} -> {self.instead}"
 
 
-def uses(text: str, place: str) -> Iterator[Use]:
+def uses(text: str, place: str, banned: Mapping[str, str] = BANNED) -> Iterator[Use]:
     """Banned words in a text, code and links left out."""
     for number, line in enumerate(text.splitlines(), start=1):
         prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
-        for pattern, instead in BANNED.items():
+        for pattern, instead in banned.items():
             for found in re.finditer(pattern, prose, re.IGNORECASE):
                 near = prose[max(found.start() - 30, 0) : found.end() + 30].strip()
                 yield Use(f"{place}:{number}", f"`{found[0]}` in `{near}`", instead)
@@ -92,6 +111,17 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
         # Names of columns, kinds and keys are no text.
         if is_text and not re.fullmatch(r"[A-Za-z_.]+", node.value):
             yield node.lineno, node.value
+
+
+def without_literals(source: str) -> str:
+    """Names and comments of a Python or Rust module; texts on one line are emptied, docstrings are kept."""
+    return re.sub(r'(?<!")"(?!")(?:[^"\\\n]|\\.)*"', '""', source)
+
+
+def sources() -> Iterator[Path]:
+    """Every module of the product."""
+    yield from sorted((ROOT / "python").rglob("*.py"))
+    yield from sorted((ROOT / "crates").rglob("*.rs"))
 
 
 def study_texts(path: Path) -> Iterator[str]:

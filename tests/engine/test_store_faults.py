@@ -103,7 +103,7 @@ def test_a_damaged_file_of_rocksdb_is_its_own_error(tmp_path: Path) -> None:
     assert error["context"] == "stream `reader`"
 
 
-def test_a_full_map_is_told_apart_while_loading_and_while_measured(tmp_path: Path) -> None:
+def test_a_full_map_is_distinguished_while_loading_and_while_measured(tmp_path: Path) -> None:
     options = {"mapsize": 1 << 20}
     error = carry_out(spec("lmdb", tmp_path, READER, options=options, count=100_000)).error
     assert (error["code"], error["context"]) == ("map_full", "phase `layout`")

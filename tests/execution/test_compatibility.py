@@ -76,17 +76,17 @@ hint: build both from the same sources: `make setup` in a checkout, `pip install
     assert not (tmp_path / "results").exists()
 
 
-def test_a_study_that_was_begun_is_not_resumed_with_an_older_engine(
+def test_a_study_that_was_started_is_not_resumed_with_an_older_engine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    begun = execute(short_plan(), tmp_path / "results", time_limit_s=0)
-    left = len(begun.missing_runs(retry_failed=False))
+    started = execute(short_plan(), tmp_path / "results", time_limit_s=0)
+    left = len(started.missing_runs(retry_failed=False))
     assert left
     monkeypatch.setenv("IOSONDE_ENGINE", str(another(tmp_path, without_active)))
     with pytest.raises(EngineError, match="of another version"):
         resume(tmp_path / "results")
-    assert len(begun.missing_runs(retry_failed=False)) == left
+    assert len(started.missing_runs(retry_failed=False)) == left
 
 
 def test_a_plan_for_another_protocol_is_not_resumed_but_still_read(

@@ -64,7 +64,7 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
     assert head(import_job_file(JOBS / "everything.fio", environment={})) == snapshot("""\
 # Made from the fio job file `everything.fio` by `iosonde import fio`.
 #
-# Not carried over as it stood there (place, option: why; what happens instead):
+# Not carried over unchanged (place, option: reason; replacement):
 # - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths; `--target` names the file
 #   or directory when it is run
 # - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a job has one file; one range represents the 2 files
@@ -165,7 +165,7 @@ def test_a_job_that_ends_with_its_target_is_given_a_length_and_that_is_said(tmp_
     assert head(result) == snapshot("""\
 # Made from the fio job file `job.fio` by `iosonde import fio`.
 #
-# Not carried over as it stood there (place, option: why; what happens instead):
+# Not carried over unchanged (place, option: reason; replacement):
 # - job.fio:1 [a] it ends with the target, whose size the study does not know; it is measured for 10s, or as `--set
 #   duration=...` says
 # - job.fio:1 [a] it goes to the end of the target, whose size the study does not know; it addresses 1GiB; change it

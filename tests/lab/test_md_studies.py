@@ -51,7 +51,7 @@ def test_the_next_run_does_not_take_the_array_for_a_healthy_one(failing: dict[st
         assert "member_failed" not in run["warnings"]
 
 
-def test_the_findings_and_the_observer_are_told(failing: dict[str, Any]) -> None:
+def test_findings_and_observer_report_it(failing: dict[str, Any]) -> None:
     titles = "\n".join(failing["findings"])
     assert f"A member of the array failed during the run: `{failing['member']}`" in titles
     assert "The array was degraded before the run started" in titles

@@ -271,7 +271,7 @@ def test_a_daemon_without_fuse_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path
         pass
 
 
-def test_mistakes_on_the_command_line_are_told_apart(iosonde: Iosonde) -> None:
+def test_mistakes_on_the_command_line_are_distinguished(iosonde: Iosonde) -> None:
     assert "is not a unit of size" in iosonde("lab", "device", "--size", "5XB").stderr
     assert "is not a unit of size" in iosonde("lab", "device", "--bandwidth", "5XB/s").stderr
     assert iosonde("lab", "device", "--iops", "0").returncode == 2

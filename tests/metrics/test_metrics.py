@@ -105,7 +105,7 @@ def test_mean_in_flight_is_all_time_spent_in_flight_with_flushes_over_the_measur
     assert value(metrics, "mean_in_flight", operation="write") is None
 
 
-def test_several_streams_are_told_apart_and_also_taken_together(tmp_path: Path) -> None:
+def test_several_streams_are_separated_and_also_taken_together(tmp_path: Path) -> None:
     reads, writes = lognormal(4000), lognormal(1000, 500_000)
     plan = with_concurrency(
         hand_plan(levels=("a",), factor="x", repeats=1), **{"reader.queue_depth": 3, "writer.queue_depth": 1}
@@ -240,7 +240,7 @@ def test_a_result_set_without_any_run_gives_empty_tables(tmp_path: Path) -> None
     assert percentile_curves(results).is_empty()
 
 
-def test_several_result_sets_are_told_apart_by_name(tmp_path: Path) -> None:
+def test_several_result_sets_are_distinguished_by_name(tmp_path: Path) -> None:
     sets = [
         result_set(tmp_path / name, [[Samples(completion_ns=lognormal(count))]])
         for name, count in (("a", 10), ("b", 20))

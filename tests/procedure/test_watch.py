@@ -58,7 +58,7 @@ def test_it_must_stay_steady_as_long_as_is_asked() -> None:
     assert ends_after(events(*[1000] * 9), hold=3)[0] == 32
 
 
-def test_leaving_is_told_and_the_run_goes_on_until_it_is_steady_again() -> None:
+def test_leaving_steady_state_is_reported_and_the_run_continues_until_it_is_steady_again() -> None:
     ended, notes = ends_after(events(*[1000] * 6, 400, *[1000] * 9), hold=2)
     assert ended == 4 * (6 + 1 + 5 + 2)
     assert notes[0] == "steady state lost in round 7; the run continues"

@@ -137,7 +137,7 @@ impl BlockError {
             BlockError::DamagedJournal { .. } => (
                 "damaged_journal",
                 "`verify`".into(),
-                "what the file must hold is no longer known, so it cannot be checked: write it anew with `layout = \
+                "what the file must hold is no longer known, so it cannot be checked: write it again with `layout = \
                  \"always\"`, and find out what changed the journal"
                     .into(),
             ),

@@ -241,7 +241,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// When the job next has something to do of its own accord, for whoever moves a virtual clock.
+    /// The next scheduled action of the job, for the driver of a virtual clock.
     pub(crate) fn next_instant(&self) -> u64 {
         match &self.schedule {
             Some(schedule) if self.free_count > 0 && self.phases.may_issue() => {

@@ -4,7 +4,7 @@
 //! XORed with a fresh random key of 64 bytes for each [`BASE_BYTES`] of it. XOR with a key maps random data to random
 //! data, so each write is as incompressible as the first; and since every write has keys of its own, two writes share no
 //! byte string that a deduplicating or Lempel-Ziv compressor could find. It costs one pass over the buffer at memory
-//! speed, where generating random bytes anew would cost several (`cargo run --release -p iosonde-block --example
+//! speed, where generating new random bytes would cost several (`cargo run --release -p iosonde-block --example
 //! data_cost` prints both). Nothing depends on what the buffer held: reads go through the same buffers and may have left
 //! zeros there.
 //!

@@ -110,7 +110,7 @@ fn add(result: &mut JobResult, outcome: &JobOutcome) {
     });
 }
 
-/// Two lanes of a job: it has begun with the first of them, and is exhausted with the last.
+/// Two lanes of a job: it starts when the first of them starts, and is exhausted when the last is.
 fn together(one: &Pacing, other: &Pacing) -> Pacing {
     Pacing {
         first_start_ns: [one.first_start_ns, other.first_start_ns].into_iter().flatten().min(),

@@ -1,6 +1,6 @@
 //! Runs all jobs of a workload against one device on a virtual clock, in one thread.
 //!
-//! Time moves from one completion, or one instant at which a job wants to act of its own accord, to the next. Only jobs
+//! Time moves from one completion, or one scheduled action of a job, to the next. Only jobs
 //! that have something to do then are looked at, so that an I/O costs the same with one job and with a hundred.
 
 use std::cell::RefCell;
@@ -109,7 +109,7 @@ struct Simulation<'a, D> {
     device: Rc<RefCell<D>>,
     shared: &'a Shared,
     planned_jobs: Vec<PlannedJob<'a, D>>,
-    /// When each job next acts of its own accord.
+    /// The next scheduled action of each job.
     instants: Vec<u64>,
     /// Jobs that act at the present instant.
     acting: Vec<usize>,

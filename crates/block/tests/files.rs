@@ -289,7 +289,7 @@ fn an_open_loop_starts_all_its_ios_on_every_backend_and_never_early() {
 }
 
 #[test]
-fn evidence_tells_of_holes_under_reads_and_of_pages_in_memory() {
+fn evidence_counts_holes_under_reads_and_of_pages_in_memory() {
     let directory = tempfile::tempdir().unwrap();
     let mut workload = workload(file(&directory, 8 * MIB), uring(), 8 * MIB);
     workload.layout = Layout::Never;
@@ -337,7 +337,7 @@ fn a_trim_under_reads_shows_in_the_extents_afterwards() {
 }
 
 #[test]
-fn a_limit_tells_when_it_was_reached_and_what_the_tool_took() {
+fn a_limit_reports_when_it_was_reached_and_what_the_tool_took() {
     let directory = tempfile::tempdir().unwrap();
     let mut workload = workload(file(&directory, 8 * MIB), uring(), 8 * MIB);
     workload.streams[0].limit_operations = Some(2000);

@@ -244,7 +244,7 @@ fn waiting_times_follow_the_formula_for_poisson_arrivals_at_a_constant_server() 
 }
 
 #[test]
-fn a_stall_of_a_second_is_told_by_a_thousand_late_reads_in_open_loop_and_by_one_in_closed_loop() {
+fn a_stall_of_a_second_shows_in_a_thousand_late_reads_in_open_loop_and_by_one_in_closed_loop() {
     let mut open = one_server(1_000, Arrival::Constant { rate: 1_000.0 }, 5);
     stall(&mut open, 3_000_000_000, 1_000_000_000);
     let (_, intervals) = run(&open).unwrap();
@@ -282,7 +282,7 @@ fn a_stall_of_a_second_is_told_by_a_thousand_late_reads_in_open_loop_and_by_one_
 }
 
 #[test]
-fn a_target_that_cannot_keep_up_is_told_by_what_was_due_and_what_was_started() {
+fn a_target_that_cannot_keep_up_shows_in_what_was_due_and_what_was_started() {
     let arrival = Arrival::Steps {
         steps: vec![
             RateStep {

@@ -185,7 +185,7 @@ fn a_file_cut_short_has_lost_its_end() {
 }
 
 #[test]
-fn files_of_the_same_target_are_told_apart() {
+fn files_of_the_same_target_are_distinguished() {
     let directory = tempfile::tempdir().unwrap();
     let mut workload = verified(&directory, VerifyWhen::After);
     workload.target = Target::FilePerJob {
@@ -477,7 +477,7 @@ fn an_entry_that_no_killed_run_leaves_is_damage() {
 }
 
 #[test]
-fn a_damaged_journal_is_replaced_when_all_of_its_file_is_written_anew() {
+fn a_damaged_journal_is_replaced_when_all_of_its_file_is_rewritten() {
     let directory = tempfile::tempdir().unwrap();
     let mut workload = verified(&directory, VerifyWhen::After);
     run(&workload).unwrap();

@@ -102,7 +102,7 @@ fn assert_stops(child: Child) {
 }
 
 #[test]
-fn a_run_says_hello_tells_intervals_and_ends_with_a_result() {
+fn a_run_sends_hello_intervals_and_ends_with_a_result() {
     let (events, status) = run(engine(), &null_spec(1).to_string());
     assert_eq!(status, Some(0));
     assert_eq!(events[0]["event"], "hello");
@@ -135,7 +135,7 @@ fn the_death_of_the_parent_ends_the_run_when_asked_to() {
 
 #[test]
 fn what_is_not_a_spec_is_an_error_event_with_a_hint() {
-    for (input, told) in [
+    for (input, expected) in [
         ("", "EOF"),
         ("{\"protocol\": 2}", "missing field"),
         ("not json", "expected"),
@@ -150,8 +150,8 @@ fn what_is_not_a_spec_is_an_error_event_with_a_hint() {
         let error = events.last().unwrap();
         assert_eq!(error["code"], "invalid_spec");
         assert!(
-            error["message"].as_str().unwrap().contains(told),
-            "{error} should tell of `{told}`"
+            error["message"].as_str().unwrap().contains(expected),
+            "{error} should tell of `{expected}`"
         );
         assert!(!error["hint"].as_str().unwrap().is_empty());
     }
@@ -239,7 +239,7 @@ fn the_schema_describes_what_the_program_says() {
 }
 
 #[test]
-fn the_probe_tells_what_the_machine_offers() {
+fn the_probe_reports_what_the_machine_offers() {
     let output = engine().arg("--probe").output().unwrap();
     let probe: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(probe["uring"].is_boolean());

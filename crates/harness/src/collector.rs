@@ -1,7 +1,7 @@
 //! Puts the jobs' interval records together into the run's intervals.
 //!
 //! An interval is complete when every job has handed over that interval or a later one, or has ended, and, where usage is
-//! sampled, when that is known up to its end. Where all jobs stood still for whole intervals, empty ones are made, so that a
+//! sampled, when that is known up to its end. If all jobs stall for whole intervals, empty ones are created, so that a
 //! stall is seen and not left out.
 
 use std::collections::BTreeMap;

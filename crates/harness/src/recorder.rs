@@ -163,7 +163,7 @@ impl Recorder {
     }
 
     /// Hands over the rest of the phase, which ended at `end_ns`. Unlike within a phase, this waits for the
-    /// collector if it must: the load has ended or is about to begin anew.
+    /// collector if it must: the load has ended or is about to restart.
     pub(crate) fn end_phase(&mut self, end_ns: u64) {
         self.boundary_ns = u64::MAX;
         while !self.hand_over(end_ns) {

@@ -138,7 +138,7 @@ impl Store for Environment {
         // SAFETY: the environment is open; with MDB_NOTLS a read transaction belongs to its handle.
         let began = unsafe { (self.call.mdb_txn_begin)(self.env, null_mut(), ffi::MDB_RDONLY, &mut reader) };
         check(began, |status| failed(&self.call, "begin a read transaction", status))?;
-        // SAFETY: it has just begun and is reset until the first read.
+        // SAFETY: it has just been started and is reset until the first read.
         unsafe { (self.call.mdb_txn_reset)(reader) };
         Ok(Box::new(LmdbSession {
             environment: self,
@@ -280,7 +280,7 @@ impl LmdbSession<'_> {
     #[cold]
     fn give_up_writing(&mut self) {
         if !self.writer.is_null() {
-            // SAFETY: the transaction was begun by this session and has not ended.
+            // SAFETY: the transaction was started by this session and has not ended.
             unsafe { (self.call.mdb_txn_abort)(self.writer) };
             self.writer = null_mut();
         }

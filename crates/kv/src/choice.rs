@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_visit_begins_anew_at_its_end() {
+    fn an_ordered_visit_restarts_at_its_end() {
         let visited = chosen(KvChoice::Sequential, 1, 0, 1001);
         assert_eq!([visited[0], visited[999], visited[1000]], [0, 999, 0]);
     }

@@ -293,7 +293,7 @@ impl Stage<'_, '_> {
                 let loading = Loading { order, batch, sync };
                 let prepared = match location.is_complete() && !reload && !restore {
                     true => self.keep(location)?,
-                    false => self.load_anew(location, loading)?,
+                    false => self.reload(location, loading)?,
                 };
                 match checkpoint && location.is_complete() && !location.has_checkpoint() {
                     true => self.save_checkpoint(prepared, location),
@@ -325,7 +325,7 @@ impl Stage<'_, '_> {
         })
     }
 
-    fn load_anew(&mut self, location: &mut Location, loading: Loading) -> Result<Prepared, KvError> {
+    fn reload(&mut self, location: &mut Location, loading: Loading) -> Result<Prepared, KvError> {
         location.clear()?;
         let mut prepared = self.as_it_is(location)?;
         let loaded = self.load(&*prepared.store, loading);

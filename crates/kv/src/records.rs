@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_ours_are_told_apart() {
+    fn keys_that_are_not_ours_are_distinguished() {
         let contents = contents();
         for key in [
             &b"short"[..],

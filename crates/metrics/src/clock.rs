@@ -309,10 +309,10 @@ mod tests {
     fn zero_is_tied_to_the_wall_clock() {
         for clock in [Clock::start(), Clock::monotonic()] {
             let wall_ns = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
-            let told_ns = clock.realtime_at_zero_ns() + clock.now();
+            let reported_ns = clock.realtime_at_zero_ns() + clock.now();
             assert!(
-                told_ns.abs_diff(wall_ns) < 50_000_000,
-                "{} is {told_ns}, wall clock {wall_ns}",
+                reported_ns.abs_diff(wall_ns) < 50_000_000,
+                "{} is {reported_ns}, wall clock {wall_ns}",
                 clock.name()
             );
         }

@@ -160,7 +160,7 @@ impl Histogram {
             .filter(|&(_, count)| count > 0)
     }
 
-    /// From the first to the last bucket in use: the extremes tell, so nothing else needs to be tracked.
+    /// From the first to the last bucket in use, derived from the extremes.
     fn occupied(&self) -> std::ops::Range<usize> {
         if self.is_empty() {
             return 0..0;

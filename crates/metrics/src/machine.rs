@@ -141,7 +141,7 @@ fn interrupts_of(interrupts: &str, cpu: u32) -> u64 {
     let Some(column) = head.split_ascii_whitespace().position(|title| title == name) else {
         return 0;
     };
-    // Some rows (`ERR`, `MIS`) have a single number for the whole machine, which would stand in the first column.
+    // Some rows (`ERR`, `MIS`) have a single number for the whole machine, which would be in the first column.
     let columns = head.split_ascii_whitespace().count();
     let count = |line: &str| {
         let numbers: Vec<u64> = line

@@ -155,7 +155,7 @@ pub enum Operation {
     Delete,
     /// Seek to a record and read some from there on.
     Scan,
-    /// Read a record and write it anew.
+    /// Read a record and write it again.
     ReadModifyWrite,
     /// TPC-C new-order transaction.
     NewOrder,

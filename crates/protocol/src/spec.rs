@@ -148,7 +148,7 @@ pub enum Backend {
         write_service_ns: u64,
         /// Whether service times are constant or exponentially distributed with that mean.
         service: Service,
-        /// Times at which the whole device stands still, in ascending order, not overlapping.
+        /// Times at which the whole device stalls, in ascending order, not overlapping.
         #[serde(default)]
         stalls: Vec<Stall>,
     },
@@ -293,7 +293,7 @@ fn default_spin_ns() -> u64 {
     100_000
 }
 
-/// A part of the measurement, relative to its begin.
+/// A part of the measurement, relative to its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Active {

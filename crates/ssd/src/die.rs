@@ -4,7 +4,7 @@
 //! for reads before it and for the operation at hand, or interrupts that after its suspend time, where it has one. So
 //! that work is never starved, an operation that was held up for as long as it takes is not interrupted again.
 //!
-//! Work is kept on a clock of its own, which stands still while reads take the die: delaying all that is planned is then
+//! Work has its own clock, which stops while reads occupy the die: delaying all that is planned is then
 //! one addition.
 
 use std::collections::VecDeque;
@@ -105,7 +105,7 @@ impl Die {
         from_ns + remaining_ns
     }
 
-    /// Work that has not begun begins after the read that ends at `end_ns`.
+    /// Work that has not started starts after the read that ends at `end_ns`.
     fn make_way(&mut self, end_ns: u64) {
         let Some(&next) = self.work.front() else { return };
         let begin_ns = self.real_ns(next.begin_ns);

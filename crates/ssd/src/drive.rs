@@ -191,7 +191,7 @@ impl Drive {
         written
     }
 
-    /// Lets everything end that is under way, and begins time anew. Idle time does not pass.
+    /// Completes all work in progress and resets the clock. No idle time passes.
     pub(crate) fn settle(&mut self) {
         while let Some(Reverse((at_ns, _, event))) = self.hardware.events.pop() {
             self.hardware.now_ns = at_ns;
@@ -199,7 +199,7 @@ impl Drive {
                 self.happen(event);
             }
         }
-        self.hardware.begin_anew();
+        self.hardware.restart();
         let mut closed = Vec::new();
         self.units.close(&mut closed);
         if let Some(map) = &mut self.map {
@@ -538,7 +538,7 @@ impl Hardware {
         }
     }
 
-    fn begin_anew(&mut self) {
+    fn restart(&mut self) {
         (
             self.now_ns,
             self.controller_free_ns,

@@ -219,7 +219,7 @@ impl Storage {
         all
     }
 
-    /// Ends what is under way, as if the drives were left alone for a moment, and begins their time anew.
+    /// Completes all work in progress, as in a short idle time, and resets the clocks of the drives.
     pub fn settle(&mut self) {
         while self.in_flight > 0 {
             self.advance(u64::MAX);

@@ -1,4 +1,4 @@
-//! What a drive promises besides its speed: it is deterministic, keeps what it was told, and can be saved and loaded.
+//! Properties of a drive other than speed: determinism, integrity of its mapping, saving and loading.
 
 use iosonde_load::Rng;
 use iosonde_protocol::*;

@@ -84,9 +84,9 @@ class DatabaseServers:
             loaded = None if instance.template.is_complete else self._load(run, case)
             restored = instance.restore()
             _create_acknowledged(run.spec)
-            begun = time.monotonic()
+            started = time.monotonic()
             instance.start()
-            ready_s = time.monotonic() - begun
+            ready_s = time.monotonic() - started
         except BaseException:
             instance.remove()
             raise
@@ -109,7 +109,7 @@ class DatabaseServers:
         """Load the template with a server of its own, without a memory limit and with its log beside the data."""
         instance = self._instance(run.spec, case, limit_bytes=None, loading=True)
         self._note(f"loading the database of `{run.case_id}` into {instance.server.title}, once for this study")
-        begun = time.monotonic()
+        started = time.monotonic()
         done = None
         try:
             instance.provision()
@@ -123,7 +123,7 @@ class DatabaseServers:
                 instance.server.finish_load(connection)
             if not instance.stop():
                 raise instance.failure("did not shut down after loading")
-            facts = {"seconds": round(time.monotonic() - begun, 3), "result": _oltp(done)}
+            facts = {"seconds": round(time.monotonic() - started, 3), "result": _oltp(done)}
             instance.keep_as_template(facts)
         finally:
             instance.remove()

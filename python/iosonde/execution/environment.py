@@ -126,7 +126,7 @@ def _machine() -> dict[str, Any]:
         "product": _read(dmi / "product_name"),
         "virtualization": _virtualization(),
         "distribution": _distribution(),
-        # Tells machines apart in a collection of results without naming them.
+        # Distinguishes machines in a collection of results without naming them.
         "host_hash": hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12],
     }
 

@@ -92,7 +92,7 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_streams(facts: Facts, counts: pl.DataFrame) -> pl.DataFrame:
-    """Return what is said of a stream as a whole: time in flight, concurrency, busiest thread, I/Os due and started.
+    """Return the facts of a whole stream: time in flight, concurrency, busiest thread, I/Os due and started.
 
     Also for stream `all` where there are several.
     """

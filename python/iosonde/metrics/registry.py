@@ -107,7 +107,7 @@ _LIST = (
         name="seconds",
         title="Measured time",
         unit="s",
-        formula="end of the measurement - its begin",
+        formula="end of the measurement - its start",
         better="neither",
         kind="time",
     ),

@@ -2,7 +2,7 @@
 
 Only runs whose case sets a `round_length` are judged. A round is as many whole intervals as start in it; the remainder
 at the end and shorter than a round is left out. The write cliff is sought in the intervals themselves. A load that
-begins after a pause (`active = "10s-"`) is judged from its begin. Intervals in which the engine itself was stalled are
+begins after a pause (`active = "10s-"`) is judged from its start. Intervals in which the engine itself was stalled are
 left out of their round; a round without any other is not a number, and so never part of a steady window.
 """
 

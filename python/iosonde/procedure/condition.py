@@ -5,7 +5,7 @@
     achieved_rate_fraction >= 0.99
     reader.response_latency over 1ms < 5% in every 1h
 
-A stream and an operation may stand before the metric; without them it is that of the whole load.
+A stream and an operation may precede the metric; without them it is that of the whole load.
 """
 
 from __future__ import annotations

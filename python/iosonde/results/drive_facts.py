@@ -21,9 +21,9 @@ _BACKWARDS = "a counter of `{name}` went backwards during the run"
 
 def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about drives: sums over all of them, or why one does not report it."""
-    untold = next(filter(None, map(_untold, record.drives)), None)
-    if untold or not record.drives:
-        return {**dict.fromkeys(COLUMNS), "run_media_not_reported": untold}
+    reason = next(filter(None, map(_reason, record.drives)), None)
+    if reason or not record.drives:
+        return {**dict.fromkeys(COLUMNS), "run_media_not_reported": reason}
     return {
         "run_drive_write_bytes": sum(drive["write_bytes"] for drive in record.drives),
         "run_drive_units_written": _sum(record.drives, "data_units_written"),
@@ -33,13 +33,13 @@ def of(record: Record) -> dict[str, Any]:
     }
 
 
-def _untold(drive: Json) -> str | None:
+def _reason(drive: Json) -> str | None:
     """Return why a drive's media writes are unknown; None where they are known."""
     for moment in ("begin", "end"):
         if "media" not in drive[moment]:
             return str(drive[moment]["not_reported"])
     if "write_bytes" not in drive:
-        return f"the kernel does not count what `{drive['name']}` is handed"
+        return f"the kernel does not count the bytes sent to `{drive['name']}`"
     if _grown(drive, "data_units_written") < 0 or _grown(_media(drive), "written_bytes") < 0:
         return _BACKWARDS.format(name=drive["name"])
     return None

@@ -82,7 +82,7 @@ class Failure(BaseModel):
     model_config = ConfigDict(frozen=True)
     code: str
     """The engine's code, or `crashed`, `killed`, `out_of_memory`, `not_started`, `protocol`; `setup`, `purge`
-    where it was not begun because the target could not be made ready."""
+    if it did not start because the target could not be prepared."""
     message: str
     context: str = ""
     hint: str = ""
@@ -162,7 +162,7 @@ class Record(BaseModel):
     (execution/instruments/own_io.py); None without a device, and of older records."""
     drives: list[dict[str, Any]] = []
     """What each drive under the target reported of its media, wear and temperature before and after the run, or why it
-    reported nothing, and what the kernel handed it meanwhile (execution/instruments/drive_counters.py)."""
+    reported nothing, and what the kernel sent to it in the same time (execution/instruments/drive_counters.py)."""
     queue_settings: list[dict[str, Any]] = []
     """Settings of block queues that were changed for the run, with their values before it
     (execution/instruments/block_queue.py)."""

@@ -82,7 +82,7 @@ class Template:
 
     def restore(self, place: Path) -> Restored:
         """Copy it to a new path; `ServerError` (`template_damaged`) unless it is what was loaded."""
-        begun = time.monotonic()
+        started = time.monotonic()
         known: dict[str, list[int]] = json.loads((self.directory / MANIFEST).read_text())["files"]
         _copy(self.data, place)
         copied = {name: _checksum(path) for name, path in _files(place)}
@@ -99,7 +99,7 @@ class Template:
         for _, path in _files(place):
             _forget(path)
         return Restored(
-            seconds=time.monotonic() - begun, bytes=sum(size for size, _ in copied.values()), files=len(copied)
+            seconds=time.monotonic() - started, bytes=sum(size for size, _ in copied.values()), files=len(copied)
         )
 
 

@@ -29,9 +29,9 @@ def offset_alignment(directory: Path) -> int | None:
     Raises `OSError` when no file can be made there.
     """
     with _scratch_file(directory) as file:
-        told = _told_by_statx(file)
-        if told is not None:
-            return told or None
+        reported = _reported_by_statx(file)
+        if reported is not None:
+            return reported or None
         return _found_by_reading(file)
 
 
@@ -41,7 +41,7 @@ def _scratch_file(directory: Path) -> Iterator[int]:
         yield handle.fileno()
 
 
-def _told_by_statx(file: int) -> int | None:
+def _reported_by_statx(file: int) -> int | None:
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "statx"):
         return None

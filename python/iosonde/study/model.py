@@ -1,4 +1,4 @@
-"""The study file as types: what may stand in it, and nothing else.
+"""Types of the study file.
 
 A study asks one question. It has a measurement (parameters of a workload), factors (parameters that take several
 levels), profiles that scale sizes, times and repeats but never the question, and says which views and which analysis

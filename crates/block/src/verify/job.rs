@@ -96,7 +96,7 @@ impl<'a> JobVerifier<'a> {
         }
     }
 
-    /// After a read has completed: what it found is no newer than what was begun until now.
+    /// After a read has completed: its data are no newer than the writes submitted until now.
     #[inline]
     pub(crate) fn end_read(&mut self, slot: u32, io: &Io, buffer: &[u8]) {
         if !self.checks_reads {

@@ -61,7 +61,7 @@ impl Entry {
     /// Enters a write; returns its generation.
     #[inline]
     pub(crate) fn begin(&self) -> u32 {
-        self.change(UnitState::begun).issued()
+        self.change(UnitState::submitted).issued()
     }
 
     /// Acknowledges a write; returns what the unit then holds, if no other is in flight.
@@ -169,18 +169,18 @@ impl Journal {
     /// Opens the journal of a run that is to come: as it is, or with smaller units or more of them, or a new one.
     ///
     /// The journal counts as unsettled from now on. A damaged one is an error, unless all of its file is to be written and
-    /// `start_anew` says so.
+    /// `recreate` says so.
     pub(crate) fn for_run(
         targets: &Targets,
         path: &Path,
         unit_bytes: u64,
         size_bytes: u64,
         new: Identity,
-        start_anew: bool,
+        recreate: bool,
     ) -> Result<Journal, JournalError> {
         let file = targets.open(path, OFlags::RDWR | OFlags::CREATE)?;
         let found = match Journal::examine(&file) {
-            Err(JournalError::Damaged(_)) if start_anew && is_ours(&file)? => None,
+            Err(JournalError::Damaged(_)) if recreate && is_ours(&file)? => None,
             other => other?,
         };
         let (unit_bytes, identity) = match &found {

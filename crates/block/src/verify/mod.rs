@@ -1,6 +1,6 @@
 //! Verification: whether what was written comes back.
 //!
-//! Every sector written carries a seal (`sector`): where it belongs, which write of its unit it comes from, whose it is,
+//! Every sector written carries a seal (`sector`): where it belongs, which write of its unit it comes from, which file it belongs to,
 //! and a CRC-32C (`crc`). Beside each file lies a journal (`journal`) of what each unit may hold (`state`). `job` does both in
 //! the measuring loop, `judge` names what is wrong, `pass` reads whole files: at the end of a run, or any time later.
 //!

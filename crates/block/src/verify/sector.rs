@@ -1,4 +1,4 @@
-//! What stands in every sector that was written under verification.
+//! Contents of a sector that was written with verification.
 //!
 //! The first 32 bytes are its *seal*, all numbers little-endian:
 //!
@@ -83,7 +83,7 @@ pub fn read(sector: &Sector) -> Seal {
     }
 }
 
-/// The checksum as it stands in the sector.
+/// The checksum in the sector.
 #[inline]
 pub fn stored_crc(sector: &Sector) -> u32 {
     u32::from_le_bytes(*field(sector, 0))

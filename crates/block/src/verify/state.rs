@@ -1,4 +1,4 @@
-//! What a unit may hold: which generations, given the writes that were begun and acknowledged.
+//! Valid contents of a unit: which generations, given the writes that were submitted and acknowledged.
 //!
 //! A unit is the smallest piece that any write of the run covers whole. Its writes are numbered from 1. As long as one
 //! write follows the other, the unit holds the last one acknowledged. Writes in flight at the same time may reach the
@@ -7,8 +7,8 @@
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
-//! | 0..32 | issued | number of the last write begun |
-//! | 32..46 | in flight | writes begun and not acknowledged |
+//! | 0..32 | issued | number of the last write submitted |
+//! | 32..46 | in flight | writes submitted and not acknowledged |
 //! | 46..55 | back | how far behind `issued` the oldest generation lies that may be there |
 //! | 55..64 | next back | the same, once no write is in flight any more |
 //!
@@ -37,7 +37,7 @@ pub(crate) struct UnitState(pub(crate) u64);
 pub(crate) struct Allowed {
     pub oldest: u32,
     pub newest: u32,
-    /// Whether a write may have been going on: what is read through the page cache may then be half of the one and half of
+    /// Whether a write may have been in flight: what is read through the page cache may then be half of the one and half of
     /// the other within a sector, since the kernel copies without a lock.
     pub may_mix: bool,
 }
@@ -104,7 +104,7 @@ impl UnitState {
 
     /// A write begins; its generation is the new state's `issued`.
     #[inline]
-    pub(crate) fn begun(self) -> UnitState {
+    pub(crate) fn submitted(self) -> UnitState {
         let next_back = if self.in_flight() == 0 { 0 } else { self.next_back() + 1 };
         match self.issued().checked_add(1) {
             Some(issued) => UnitState::new(issued, self.in_flight() + 1, self.back() + 1, next_back),
@@ -169,7 +169,7 @@ mod tests {
     fn one_write_after_the_other_leaves_only_the_last() {
         let mut state = NEVER;
         for generation in 1..2_000 {
-            state = state.begun();
+            state = state.submitted();
             assert_eq!(state.issued(), generation);
             assert_eq!(range(state.allowed()), (generation - 1, generation));
             state = state.ended();
@@ -179,31 +179,31 @@ mod tests {
 
     #[test]
     fn of_writes_that_overlap_any_may_have_come_last() {
-        let mut state = NEVER.begun().ended().begun().begun();
+        let mut state = NEVER.submitted().ended().submitted().submitted();
         assert_eq!(range(state.allowed()), (1, 3));
         state = state.ended();
         assert_eq!(range(state.allowed()), (1, 3));
         state = state.ended();
         assert_eq!(range(state.allowed()), (2, 3));
-        assert_eq!(range(state.begun().ended().allowed()), (4, 4));
+        assert_eq!(range(state.submitted().ended().allowed()), (4, 4));
     }
 
     #[test]
     fn a_unit_whose_first_write_was_never_acknowledged_may_hold_anything() {
-        let state = NEVER.begun();
+        let state = NEVER.submitted();
         assert!(!state.is_checkable());
         assert_eq!(state.settled(), NEVER);
         assert!(state.ended().is_checkable());
-        let killed = state.ended().begun().settled();
+        let killed = state.ended().submitted().settled();
         assert_eq!((killed.in_flight(), range(killed.allowed())), (0, (1, 2)));
-        assert_eq!(range(killed.begun().ended().allowed()), (3, 3));
+        assert_eq!(range(killed.submitted().ended().allowed()), (3, 3));
     }
 
     #[test]
     fn distances_that_do_not_fit_allow_everything_older_and_then_recover() {
-        let mut state = NEVER.begun();
+        let mut state = NEVER.submitted();
         for _ in 0..10_000 {
-            state = state.begun().ended();
+            state = state.submitted().ended();
         }
         assert!(state.is_checkable() && state.allowed().contains(1));
         state = state.ended();
@@ -212,18 +212,18 @@ mod tests {
             !state.allowed().contains(10_002),
             "what was never written is never allowed"
         );
-        let state = state.begun().ended();
+        let state = state.submitted().ended();
         assert_eq!(range(state.allowed()), (10_002, 10_002));
     }
 
     #[test]
     fn numbers_begin_again_after_the_last() {
         let last = UnitState::new(u32::MAX, 0, 0, 0);
-        let first = last.begun().ended();
+        let first = last.submitted().ended();
         assert_eq!(first.issued(), 1);
         assert!(first.is_checkable() && first.allowed().contains(1) && first.allowed().contains(u32::MAX));
         assert!(!first.allowed().contains(2));
-        assert_eq!(range(first.begun().ended().allowed()), (2, 2));
+        assert_eq!(range(first.submitted().ended().allowed()), (2, 2));
     }
 
     /// The law: whatever order overlapping writes reach the medium in, what a read finds is allowed, and what was
@@ -232,13 +232,13 @@ mod tests {
     fn whatever_the_order_what_is_there_is_allowed() {
         let mut rng = Rng::new(3, &[]);
         for _ in 0..300 {
-            let (mut state, mut content) = (NEVER.begun().ended(), 1);
+            let (mut state, mut content) = (NEVER.submitted().ended(), 1);
             let mut in_flight: Vec<u32> = Vec::new();
             let mut reads: Vec<(Allowed, u32)> = Vec::new();
             for _ in 0..200 {
                 match rng.below(5) {
                     0 | 1 if in_flight.len() < 6 => {
-                        state = state.begun();
+                        state = state.submitted();
                         in_flight.push(state.issued());
                     }
                     2 if !in_flight.is_empty() => {

@@ -452,7 +452,7 @@ fn faults_are_found_under_overlapping_writes_too() {
 }
 
 #[test]
-fn more_findings_than_are_told_are_counted() {
+fn faults_beyond_the_reported_ones_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     let workload = workload(&directory, one_after_the_other(1));
     let session = Session::open(&Targets::default(), &workload).unwrap().unwrap();

@@ -158,12 +158,12 @@ class DatabaseServer(Instrument):
     def _verify(self) -> dict[str, Any]:
         """Restart the server, which recovers, and look up every acknowledged commit."""
         assert self._server is not None and self._server.instance is not None
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             self._server.instance.start()
         except ServerError as error:
             return {"error": error.what, "where": error.where}
-        recovery_s = time.monotonic() - begun
+        recovery_s = time.monotonic() - started
         done = self._server.measure(verification_spec(self._server.spec))
         facts: dict[str, Any] = {"recovery_seconds": round(recovery_s, 3)}
         if done.failure:
@@ -174,7 +174,7 @@ class DatabaseServer(Instrument):
     def _shut_down(self, warnings: list[RecordWarning]) -> dict[str, Any]:
         assert self._server is not None and self._server.instance is not None
         self.close()
-        begun = time.monotonic()
+        started = time.monotonic()
         orderly = self._server.instance.stop()
         if not orderly:
             warnings.append(
@@ -184,7 +184,7 @@ class DatabaseServer(Instrument):
                     hint="its messages are in the record; the next run starts from the template",
                 )
             )
-        return {"orderly": orderly, "seconds": round(time.monotonic() - begun, 3)}
+        return {"orderly": orderly, "seconds": round(time.monotonic() - started, 3)}
 
     def _cause(self, failure: Failure | None) -> Failure | None:
         """What the server's control group and messages show about the failure of the engine."""

@@ -69,7 +69,7 @@ class OwnIo(Instrument):
         if not self._devices:
             return
         is_measured = event["event"] == "result" or event.get("phase") == "measure"
-        name = "measured" if is_measured else "begun"
+        name = "measured" if is_measured else "started"
         if event["event"] in ("hello", "phase", "interval", "result"):
             if event["event"] == "hello":
                 self._samples["started"] = self._sample()
@@ -79,7 +79,7 @@ class OwnIo(Instrument):
                 self._look()
 
     def stop(self, done: EngineRun) -> Reading:
-        """The differences; facts without numbers where the kernel cannot tell."""
+        """The differences; facts without numbers where the kernel has none."""
         if not self._devices or "measured" not in self._samples:
             return Reading()
         self._look()
@@ -92,7 +92,7 @@ class OwnIo(Instrument):
             "version": self._version,
             "reason": self._reason,
             "run": _differences(self._samples["started"], self._sample()),
-            "measure": _differences(self._samples["begun"], self._samples["measured"]),
+            "measure": _differences(self._samples["started"], self._samples["measured"]),
             "others": others,
             "dirtied_bytes": done.child["fs_outputs"] * FS_OUTPUT_BYTES,
         }

@@ -66,7 +66,7 @@ def _title(group: Sequence[Job]) -> str:
 
 
 def _distinct(name: str, taken: set[str]) -> str:
-    """A name that may stand in a study, in the names of its cases and of files."""
+    """A name that is valid in a study, in the names of its cases and of files."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:_LONGEST_NAME] or "job"
     candidates = itertools.chain([plain], (f"{plain}-{number}" for number in itertools.count(2)))
     distinct = next(candidate for candidate in candidates if candidate not in taken)

@@ -35,11 +35,11 @@ class Given:
         return [(_known(setting), setting) for setting in self._settings.values()]
 
     def setting(self, name: str) -> Setting:
-        """The option as it stands in the file."""
+        """The option as written in the file."""
         return self._settings[name]
 
     def note(self, name: str, *, why: str, instead: str) -> None:
-        """Note that an option is not carried over as it stands."""
+        """Note that an option is not carried over unchanged."""
         self.notes.add(self._settings[name], why=why, instead=instead)
 
     def note_section(self, *, why: str, instead: str) -> None:

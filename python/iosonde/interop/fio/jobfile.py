@@ -26,7 +26,7 @@ _OF_MACHINE = re.compile(r"\$(pagesize|mb_memory|ncpus)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One option as it stands in a file."""
+    """One option as written in a file."""
 
     option: str
     value: str | None

@@ -26,7 +26,7 @@ class Imported:
     text: str
     """The study as TOML."""
     notes: Sequence[Note]
-    """What is not carried over as it stood there, in the order of the file."""
+    """Options that are not carried over unchanged, in the order of the file."""
 
 
 def import_job_file(path: Path | str, *, environment: Mapping[str, str] | None = None) -> Imported:

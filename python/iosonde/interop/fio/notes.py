@@ -14,7 +14,7 @@ class Note:
     """One thing that the study does not say as the job file did."""
 
     option: str
-    """As it stands in the file (`thinktime=200`); empty where a whole section is meant."""
+    """As written in the file (`thinktime=200`); empty for a whole section."""
     section: str
     file: str
     line: int
@@ -37,7 +37,7 @@ class Notes:
         return iter(sorted(self._notes, key=lambda note: (note.file, note.line)))
 
     def add(self, setting: Setting, *, why: str, instead: str) -> None:
-        """An option that is not carried over as it stands."""
+        """An option that is not carried over unchanged."""
         self._add(str(setting), setting.section, setting.file, setting.line, why, instead)
 
     def add_section(self, section: str, file: str, line: int, *, why: str, instead: str) -> None:

@@ -68,7 +68,7 @@ def _needless(names: str, why: str) -> Iterable[Option]:
 
 
 def _named(written: str, fate: Fate, *, why: str, instead: str = "", off: tuple[str, ...] = ()) -> Option:
-    """`name/alias` as it stands in the lists below."""
+    """`name/alias` as in the lists below."""
     name, *aliases = written.split("/")
     return Option(name=name, aliases=tuple(aliases), fate=fate, why=why, instead=instead, off=off)
 

@@ -34,13 +34,13 @@ def _comments(notes: Sequence[Note]) -> list[str]:
         return ["# Everything in it is carried over."]
     return [
         "#",
-        "# Not carried over as it stood there (place, option: why; what happens instead):",
+        "# Not carried over unchanged (place, option: reason; replacement):",
         *(_plain(line) for line in wrapped(notes, width=_WIDTH, indent="# - ", further="#   ")),
     ]
 
 
 def _plain(text: str) -> str:
-    """Without what would end a comment or may not stand in one."""
+    """Without characters that end a comment or are invalid in one."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 

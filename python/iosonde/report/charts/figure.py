@@ -40,7 +40,7 @@ class Figure:
     x_title: str = ""
     series_title: str = ""
     step_title: str = ""
-    """Factor whose levels stand at the points of a trade-off."""
+    """Factor whose levels label the points of a trade-off."""
     intervals: str = ""
     """Method and number of repeats of its confidence intervals; empty without any."""
     simulated: str = ""

@@ -57,7 +57,7 @@ class Axis:
     kind: Literal["linear", "log", "log2", "category", "nines"] = "linear"
     domain: Sequence[float] | None = None
     values: Sequence[float] | None = None
-    """Where ticks stand; None leaves it to the chart."""
+    """Positions of ticks; None leaves them to the chart."""
     order: Sequence[str] = ()
     """Categories in their order."""
     label: str | None = None
@@ -188,7 +188,7 @@ def expectation(frame: Frame) -> Chart:
 
 
 def tradeoff(frame: Frame) -> Chart:
-    """One metric against another along a factor, whose levels stand at the points."""
+    """One metric against another along a factor, whose levels label the points."""
     base = alt.Chart()
     x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
     line = base.mark_line().encode(x=x, y=y, color=color, order="step:Q", **_dash(frame))

@@ -57,7 +57,7 @@ def headline(source: Source, material: Material) -> list[tuple[str, str]]:
 
 
 def _prepared_at_a_glance(source: Source) -> list[tuple[str, str]]:
-    """What stands at the head of a report of a prepared target, as SNIA's specification asks for."""
+    """The header of a report of a prepared target, as SNIA's specification requires."""
     known = dict(next((facts.rows for facts in _preparations(source)), ()))
     wanted = ("purge", "preconditioning", "filled to", "write cache", "active range", "data pattern")
     rows = [(name.capitalize(), known[name]) for name in wanted if known.get(name, "not filled") != "not filled"]

@@ -14,7 +14,7 @@ from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_count, format_duration
 
 MOMENTS = 6
-"""Columns of a table: the begin, the end, and moments between at even distances."""
+"""Columns of a table: the start, the end, and evenly spaced times between them."""
 
 MOST_TABLES = 6
 

@@ -54,7 +54,7 @@ class Source:
 
     @cached_property
     def specs_by_case(self) -> dict[str, Mapping[str, Any]]:
-        """One spec of each case; of a case whose procedure has not begun, the one that it starts from."""
+        """One spec of each case; of a case whose procedure has not started, its first one."""
         planned: dict[str, Mapping[str, Any]] = {
             case.case_id: case.procedure.spec for case in self.plan.adaptive if case.procedure
         }

@@ -107,8 +107,8 @@ class Values:
         if operation is None:
             found = self._of_case.get((label, case_id))
         else:
-            told_of = "all" if self._only_of_streams else operation
-            found = self._of_operation.get((label, case_id, stream, told_of))
+            operation_key = "all" if self._only_of_streams else operation
+            found = self._of_operation.get((label, case_id, stream, operation_key))
         return found or (None, None, None, 0)
 
     @cached_property

@@ -70,10 +70,10 @@ def mounted(built: Array, point: Path) -> None:
         for member in built.facts["failed"]:
             number = built.facts["members"].index(member) + 1  # mkfs numbers them in the order of its arguments.
             built.facts["steps"].append(call("btrfs", "replace", "start", "-f", str(number), member, point))
-            _wait_until_begun(point)
+            _wait_until_started(point)
 
 
-def _wait_until_begun(point: Path) -> None:
+def _wait_until_started(point: Path) -> None:
     """The command starts a process in the background."""
     deadline = time.monotonic() + BEGIN_S
     while time.monotonic() < deadline:

@@ -130,10 +130,10 @@ def name_on(device: Path, *, run: Run = call) -> str:
     if not device.exists() or find("mdadm") is None:
         return ""
     try:
-        told = run("mdadm", "--examine", "--export", device)["output"]
+        report = run("mdadm", "--examine", "--export", device)["output"]
     except TargetError:
         return ""  # mdadm fails on a device without superblock.
-    named = [line.partition("=")[2] for line in told.splitlines() if line.startswith(("MD_NAME=", "MD_DEVNAME="))]
+    named = [line.partition("=")[2] for line in report.splitlines() if line.startswith(("MD_NAME=", "MD_DEVNAME="))]
     return named[0].rpartition(":")[2] if named else ""
 
 

@@ -64,7 +64,7 @@ class Drive:
         return [number for number in numbers if number]
 
     def log_page(self, identifier: int, size_bytes: int, *, specific: int = 0) -> bytes:
-        """A log page from its begin; `specific` is the endurance group of logs that are kept for each."""
+        """A log page from its first byte; `specific` is the endurance group of logs that are kept for each."""
         dwords = size_bytes // 4 - 1
         page = ctypes.create_string_buffer(size_bytes)
         self.command(
