@@ -101,7 +101,8 @@ def _checked(base: Path) -> Iterator[Path]:
     left = list(base.iterdir())
     shutil.rmtree(base)
     assert left == []
-    assert journal.entries() == []
+    prefix = "iosonde-test-"  # Another place of the same test is checked at its own end.
+    assert [each for each in journal.entries() if prefix not in each.path or str(base) in each.path] == []
 
 
 def restored(base: Path, kind: str, templates: dict[str, Path], **changes: object) -> Instance:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.servers import programs
+from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.server import Description, Installation, Place, Server, Settings, SettingValue
 
@@ -169,7 +168,7 @@ class MariaDb(Server):
         place.log.mkdir(mode=0o700)
         place.account.own(place.log)
         for inside in [*place.data.glob("ib_logfile*"), *place.data.glob("#innodb_redo")]:
-            shutil.move(inside, place.log / inside.name)
+            template.move(inside, place.log / inside.name, place.account)
 
     def finish_load(self, connection: Connection) -> None:
         """Statistics are gathered by the loader; pages are flushed by the shutdown."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.servers import programs
+from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.server import Description, Installation, Place, Server, Settings, SettingValue
 
@@ -178,7 +177,7 @@ class PostgreSql(Server):
         """`pg_wal` becomes a link, as `initdb --waldir` creates it."""
         assert place.log is not None
         inside = place.data / "pg_wal"
-        shutil.move(inside, place.log)
+        template.move(inside, place.log, place.account)
         inside.symlink_to(place.log)
 
     def finish_load(self, connection: Connection) -> None:

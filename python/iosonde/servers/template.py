@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ServerError
+from iosonde.servers.account import Account
 
 MANIFEST = "manifest.json"
 DATA = "data"
@@ -101,6 +102,14 @@ class Template:
         return Restored(
             seconds=time.monotonic() - started, bytes=sum(size for size, _ in copied.values()), files=len(copied)
         )
+
+
+def move(source: Path, target: Path, account: Account) -> None:
+    """Move a part of a data directory to another target; on another file system copies would belong to root."""
+    shutil.move(source, target)
+    for path in [target, *target.rglob("*")]:
+        account.own(path)
+    _write_back(target.parent)
 
 
 def _copy(source: Path, target: Path) -> None:
