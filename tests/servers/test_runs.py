@@ -7,6 +7,7 @@ are refused.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,12 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from command_line import CHECKOUT
 from servers.conftest import KINDS, restored
 
 from iosonde.errors import ServerError
-from iosonde.execution import execute
+from iosonde.execution import execute, resume
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import interval_metrics, run_metrics
@@ -407,30 +409,31 @@ def test_a_running_server_that_its_user_restarts_fails_the_run_and_keeps_nothing
         restarter.join()
 
 
-def test_a_killed_session_leaves_nothing_after_cleanup(kind: str, place: Path, tmp_path: Path) -> None:
-    study = tmp_path / "s.toml"
-    measurement = "\n".join([f'server = "{kind}"', SMALL_POSTGRESQL, SMALL_MARIADB])
-    study.write_text(STUDY.format(workload="commit", measurement=measurement, factors="").replace('"1s"', '"60s"'))
-    command = [
-        sys.executable,
-        "-m",
-        "iosonde",
-        "run",
-        str(study),
-        "--target",
-        str(place),
-        "--output",
-        str(tmp_path / "r"),
-    ]
+LOADING, MEASURING = "*/socket/*", "template-*/manifest.json"
+
+
+@pytest.mark.parametrize("moment", [LOADING, MEASURING])
+def test_a_killed_session_leaves_nothing_after_cleanup_and_is_resumed(
+    kind: str, moment: str, place: Path, tmp_path: Path
+) -> None:
+    """Killed while the template is loaded, or up to two seconds after that, when it is copied or measured."""
+    study, output = tmp_path / "s.toml", tmp_path / "r"
+    measurement = "\n".join([f'server = "{kind}"', "warehouses = 1", SMALL_POSTGRESQL, SMALL_MARIADB])
+    study.write_text(STUDY.format(workload="tpcc", measurement=measurement, factors=""))
+    command = [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(place), "--output", str(output)]
     process = subprocess.Popen(
         command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not any(place.glob("iosonde-*/*/socket/*")):
-        time.sleep(0.05)
-    time.sleep(0.5)
+    while time.monotonic() < deadline and not any(place.glob(f"iosonde-*/{moment}")):
+        time.sleep(0.02)
+    time.sleep(random.uniform(0, 2))
     process.kill()
     process.wait()
     assert [each for each in cleanup() if each.failed] == []
     assert list(place.iterdir()) == []
     assert journal.entries() == []
+    assert [each for each in psutil.process_iter(["cwd"]) if str(place) in (each.info["cwd"] or "")] == []
+    resume(output)
+    assert alone(list(ResultSet.open(output).records())).outcome == "complete"
+    assert list(place.iterdir()) == []
