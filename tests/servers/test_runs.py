@@ -418,7 +418,7 @@ def test_a_killed_session_leaves_nothing_after_cleanup_and_is_resumed(
 ) -> None:
     """Killed while the template is loaded, or up to two seconds after that, when it is copied or measured."""
     study, output = tmp_path / "s.toml", tmp_path / "r"
-    measurement = "\n".join([f'server = "{kind}"', "warehouses = 1", SMALL_POSTGRESQL, SMALL_MARIADB])
+    measurement = "\n".join([f'server = "{kind}"', "warehouses = 1\nterminals = 2", SMALL_POSTGRESQL, SMALL_MARIADB])
     study.write_text(STUDY.format(workload="tpcc", measurement=measurement, factors=""))
     command = [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(place), "--output", str(output)]
     process = subprocess.Popen(
@@ -435,5 +435,6 @@ def test_a_killed_session_leaves_nothing_after_cleanup_and_is_resumed(
     assert journal.entries() == []
     assert [each for each in psutil.process_iter(["cwd"]) if str(place) in (each.info["cwd"] or "")] == []
     resume(output)
-    assert alone(list(ResultSet.open(output).records())).outcome == "complete"
+    record = alone(list(ResultSet.open(output).records()))
+    assert record.outcome == "complete", record.failure
     assert list(place.iterdir()) == []

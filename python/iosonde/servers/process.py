@@ -107,12 +107,23 @@ class ServerProcess:
 
 def unprivileged(account: Account, *, bound: bool) -> list[str]:
     """Prefix of a command that runs under that user, and if bound dies with this thread."""
+    options = [*account.dropping(), *(_DEATH if bound else [])]
+    return [_setpriv(), *options] if options else []
+
+
+def bound_to_this_thread() -> list[str]:
+    """Prefix of a command that the kernel kills when this thread ends: a killed iosonde writes nothing any more."""
+    return [_setpriv(), *_DEATH]
+
+
+_DEATH = ("--pdeathsig", "KILL")
+
+
+def _setpriv() -> str:
     setpriv = tools.find("setpriv")
     if setpriv is None:
         raise ServerError("`setpriv` was not found", hint="install the package `util-linux`")
-    death = ["--pdeathsig", "KILL"] if bound else []
-    options = [*account.dropping(), *death]
-    return [setpriv, *options] if options else []
+    return setpriv
 
 
 def environment() -> dict[str, str]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from iosonde.errors import ServerError
 from iosonde.servers.account import Account
+from iosonde.servers.process import bound_to_this_thread
 
 MANIFEST = "manifest.json"
 DATA = "data"
@@ -115,7 +116,8 @@ def move(source: Path, target: Path, account: Account) -> None:
 def _copy(source: Path, target: Path) -> None:
     """With owners, times and holes, sharing blocks where possible."""
     done = subprocess.run(
-        ["cp", "--archive", "--reflink=auto", "--sparse=auto", "--no-target-directory", str(source), str(target)],
+        [*bound_to_this_thread(), "cp", "--archive", "--reflink=auto", "--sparse=auto", "--no-target-directory",
+         str(source), str(target)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
