@@ -8,6 +8,8 @@ from command_line import Iosonde
 from fabricate import result_set, small_study
 from inline_snapshot import snapshot
 
+from iosonde.cli import compare
+
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -104,3 +106,19 @@ error: `DIR/first` and `DIR/empty` have no case in common
 
 hint: run the study with the same factors on both targets, or `iosonde report` them side by side
 """)
+
+
+def test_a_narrow_terminal_has_a_heading_for_each_case(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        ["random", "read, queue depth 1", "Bandwidth", "1.000 [0.962 .. 1.040]", "same"],
+        ["random", "read, queue depth 1", "IOPS", "1.200 [1.190 .. 1.210]", "better"],
+        ["random", "write, queue depth 1", "IOPS", "1.000 [0.990 .. 1.010]", "same"],
+    ]
+    compare._print_by_case(rows, labels=2)
+    assert capsys.readouterr().out.splitlines() == [
+        "random, read, queue depth 1",
+        "  Bandwidth  1.000 [0.962 .. 1.040]  same",
+        "  IOPS       1.200 [1.190 .. 1.210]  better",
+        "random, write, queue depth 1",
+        "  IOPS  1.000 [0.990 .. 1.010]  same",
+    ]

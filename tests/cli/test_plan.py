@@ -51,8 +51,8 @@ runs      43, shuffled (seed 2)
 time      about 1 min 37 s
 writes    at most 3.86 GiB, 1 GiB of it before measuring
 power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an
-          A/B run) will be found with 90 % probability, if run-to-run noise is 2
-          % (assumed)
+          A/B run) will be found with 90 % probability, if run-to-run noise is
+          2 % (assumed)
 target    DIR/iosonde-XXXXXXXX: creates a directory with 1 GiB of files and removes it at the end
 """)
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    results: Annotated[list[Path], typer.Argument(metavar="RESULTS...", help="Result sets to check.")],
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Result sets to check.")],
     baseline: Annotated[
         list[Path],
         typer.Option("--baseline", metavar="DIR", help="Result set of a known good system (repeatable; five or more)."),

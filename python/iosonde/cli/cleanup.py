@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Remove leftovers of crashed or killed runs.
 
-    Files, mounts, arrays and loop devices. Only what iosonde recorded before creating it is removed, and only if it is
-    unchanged.
+    Files, mounts, arrays, loop devices, database servers and control groups. Control groups of a killed iosonde remain
+    until then. Only what iosonde recorded before creating it is removed, and only if it is unchanged.
     """
     from iosonde.storage import cleanup
 

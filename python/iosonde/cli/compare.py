@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 
 from iosonde.cli import options
 from iosonde.cli.messages import messages
-from iosonde.cli.tables import AsJson, print_json, print_table, stdout
+from iosonde.cli.tables import AsJson, least_width, print_json, print_table, stdout
 from iosonde.errors import ResultsError
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ def command(
         Path, typer.Argument(metavar="BASELINE", help="Result set to compare with, or one of an A/B run.")
     ],
     contender: Annotated[
-        Path | None, typer.Argument(metavar="[CONTENDER]", help="Result set to judge; none for an A/B run.")
+        Path | None, typer.Argument(metavar="CONTENDER", help="Result set to judge; none for an A/B run.")
     ] = None,
     more_baselines: Annotated[
         list[Path] | None,
@@ -113,12 +115,23 @@ def _document(material: Material, pairs: pl.DataFrame, summary: list[str]) -> di
 
 def _print(table: Table, summary: list[str]) -> None:
     rows = [[f"{cell.text} [{cell.interval}]" if cell.interval else cell.text for cell in row] for row in table.rows]
-    numbers = range(table.labels, len(table.heads) - 1)
-    print_table(rows, heads=table.heads, right=list(numbers), styles=STYLES)
-    print()
+    numbers = list(range(table.labels, len(table.heads) - 1))
     console = stdout()
+    if console.is_terminal and least_width([table.heads, *rows], len(table.heads)) > console.width:
+        rows = [[*row[: table.labels], *row[numbers[-1] :]] for row in rows]
+        _print_by_case(rows, labels=table.labels - 1)
+    else:
+        print_table(rows, heads=table.heads, right=numbers, styles=STYLES)
+    print()
     for line in summary:
         console.print(line, markup=False)
+
+
+def _print_by_case(rows: Sequence[list[str]], *, labels: int) -> None:
+    """Print ratios in a narrow terminal: a heading for each case, and no values, which `--json` and `--html` have."""
+    for case, of_case in groupby(rows, key=lambda row: row[:labels]):
+        print(", ".join(case))
+        print_table([[f"  {row[labels]}", *row[labels + 1 :]] for row in of_case], right=[1], styles=STYLES)
 
 
 def _different(result_sets: list[ResultSet]) -> ResultsError:

@@ -13,9 +13,9 @@ from iosonde.cli.tables import print_json
 
 
 def command(
-    directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Directory with result sets, at any depth.")
-    ] = Path("iosonde-results"),
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with result sets, at any depth.")] = Path(
+        "iosonde-results"
+    ),
     study: Annotated[str | None, typer.Option("--study", metavar="NAME", help="Only this study.")] = None,
     target: Annotated[
         str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 80
 NO_BREAK = "\N{NO-BREAK SPACE}"
+UNITS = "[KMGT]iB|[kMG]?B/s|B|ns|µs|ms|s|min|h"
 
 
 def command(
@@ -111,7 +113,8 @@ def summary(plan: Plan) -> Iterator[str]:
     yield f"runs      {len(plan.runs)}, {order} (seed {plan.seed}){more}"
     yield f"time      {_time(plan)}"
     yield f"writes    {limit if written != 0 else 'nothing'}{layout}"
-    yield from (f"note      {note}" for note in plan.notes)
+    for note in plan.notes:
+        yield from _wrapped("note", note)
     yield from _setup_lines(plan)
     yield from _power_lines(plan)
     yield from (f"target    {thing.path}: {thing.what}" for thing in plan.destroys)
@@ -127,8 +130,20 @@ def _power_lines(plan: Plan) -> Iterator[str]:
         return
     from iosonde.comparison.power import power_of
 
-    text = f"power     {power_of(plan, Path('iosonde-results')).text}"
-    yield from textwrap.wrap(text, COLUMNS, subsequent_indent=" " * 10)
+    yield from _wrapped("power", power_of(plan, Path("iosonde-results")).text)
+
+
+def _wrapped(name: str, text: str) -> Iterator[str]:
+    """A fact of the summary; no line ends between a number and its unit, or within a word."""
+    bound = re.sub(rf"(?<=\d) (?=(?:{UNITS})\b|%)", NO_BREAK, text)
+    lines = textwrap.wrap(
+        f"{name:<10}{bound}",
+        COLUMNS,
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield from (line.replace(NO_BREAK, " ") for line in lines)
 
 
 def _setup_lines(plan: Plan) -> Iterator[str]:

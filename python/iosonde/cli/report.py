@@ -12,7 +12,7 @@ from iosonde.cli.tables import print_json
 
 
 def command(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Result sets.")],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Result sets.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="File to write (default `report.html` in the first DIR)."),
@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Write a report of one or more result sets.
 
-    Result sets of the same study share their figures. The HTML file is self-contained. Prints the path of every file
+    Result sets of the same study share their figures. The HTML file needs no other files. Prints the path of every file
     written.
     """
     from iosonde.cli import documents

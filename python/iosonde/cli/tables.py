@@ -58,10 +58,10 @@ def print_table(
         )
     for row in cells:
         table.add_row(*(Text(text, style=(styles or {}).get(text, "")) for text in row))
-    stdout(at_least=_least_width([list(heads), *cells], number)).print(table)
+    stdout(at_least=least_width([list(heads), *cells], number)).print(table)
 
 
-def _least_width(rows: Sequence[Sequence[str]], columns: int) -> int:
+def least_width(rows: Sequence[Sequence[str]], columns: int) -> int:
     """The width below which a word of the last column, or a cell of another, would be cut."""
     widths = [0] * columns
     for row in rows:
