@@ -60,6 +60,6 @@ def _metrics(summary: Any, label: str) -> list[dict[str, Any]]:
 
 
 def _units() -> dict[str, str]:
-    from iosonde.metrics.registry import METRICS
+    from iosonde.metrics.registry import known_names, metric
 
-    return {name: metric.unit for name, metric in METRICS.items()}
+    return {name: metric(name).unit for name in known_names()}

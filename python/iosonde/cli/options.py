@@ -102,6 +102,14 @@ Confirm = Annotated[
         help="Confirm data loss on a non-empty device by repeating its serial number (its size if it has none).",
     ),
 ]
+AllowCommands = Annotated[
+    str,
+    typer.Option(
+        "--allow-commands",
+        metavar="HASH",
+        help="Allow the external commands of the study by repeating the hash that `iosonde plan` prints.",
+    ),
+]
 Live = Annotated[bool, typer.Option("--live", help="Serve a page with the progress on this machine's loopback.")]
 LivePort = Annotated[
     int,
@@ -121,11 +129,11 @@ MixSimulated = Annotated[
 ]
 
 
-def consent(destroy: list[str] | None, confirm: list[str] | None) -> Consent:
-    """What the command line allows to be destroyed."""
+def consent(destroy: list[str] | None, confirm: list[str] | None, commands: str = "") -> Consent:
+    """What the command line allows to be destroyed, and to be started."""
     from iosonde.storage.consent import Consent
 
-    return Consent(destroy=tuple(destroy or ()), confirm=tuple(confirm or ()))
+    return Consent(destroy=tuple(destroy or ()), confirm=tuple(confirm or ()), commands=commands)
 
 
 def read_time_limit(text: str | None) -> float | None:

@@ -12,6 +12,7 @@ import typer
 
 from iosonde import workload as workloads
 from iosonde.cli import options
+from iosonde.plan import commands
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, Plan
@@ -67,6 +68,9 @@ def lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield from _part_lines(part, [case for case in plan.cases if case.part == part.name and case.arm != "b"], plan)
     yield from _control_lines(study, plan)
+    if commands.has_commands(plan):
+        yield ""
+        yield from commands.lines(plan)
     yield ""
     yield from summary(plan)
     if plan.required_options:
@@ -118,6 +122,9 @@ def summary(plan: Plan) -> Iterator[str]:
     yield from _setup_lines(plan)
     yield from _power_lines(plan)
     yield from (f"target    {thing.path}: {thing.what}" for thing in plan.destroys)
+    if commands.has_commands(plan):
+        yield from commands.shared_lines(plan)
+        yield f"allow     --allow-commands {commands.commands_hash(plan)}"
     if not plan.destroys:
         yield "creates   nothing"
 
@@ -232,9 +239,6 @@ def _control_lines(study: Study, plan: Plan) -> Iterator[str]:
 
 def _shared(cases: Sequence[Case], workload: Workload) -> dict[str, Any]:
     """Parameters that all cases share and that differ from the default, and always the main ones."""
-    from iosonde.plan import Setup
-
-    fields = {**workload.PARAMETERS.model_fields, **Setup.model_fields}
     shared = {
         name: value
         for name, value in cases[0].parameters.items()
@@ -244,11 +248,18 @@ def _shared(cases: Sequence[Case], workload: Workload) -> dict[str, Any]:
         name: value
         for name, value in shared.items()
         if not name.startswith("rounds.")  # The text of the procedure has these criteria.
-        and (
-            name.rpartition(".")[2] in workload.SHOWN
-            or value != fields[name.rpartition(".")[2]].get_default(call_default_factory=True)
-        )
+        and _is_shown(name.rpartition(".")[2], value, workload)
     }
+
+
+def _is_shown(parameter: str, value: Any, workload: Workload) -> bool:
+    """Whether it differs from its default or is always shown; lists are commands, which the plan prints in full."""
+    from iosonde.plan import Setup
+
+    field = {**workload.PARAMETERS.model_fields, **Setup.model_fields}.get(parameter)
+    if parameter in commands.PRINTED and workload.TITLE == commands.TITLE:
+        return False
+    return parameter in workload.SHOWN or field is None or value != field.get_default(call_default_factory=True)
 
 
 def _parameter_lines(parameters: Mapping[str, Any], workload: Workload) -> list[str]:

@@ -18,7 +18,7 @@ import polars as pl
 from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, paired_spreads, spread
 from iosonde.comparison.variance import OF_PAIRS, SessionVariance, run_correlation, session_effects
 from iosonde.metrics.distributions import adjusted_for_discovery
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import of_same_repeats
 
 FALSE_DISCOVERIES = 0.05
@@ -224,7 +224,7 @@ def judge(ratio: Ratio, p_value: float, *, better: Literal["higher", "lower"], m
 
 def _row(cell: Cell, p_value: float | None, differences: Mapping[str, str], margin: float) -> dict[str, Any]:
     metric = cell.keys[-1]
-    better = METRICS[metric].better
+    better = metric_of(metric).better
     assert better != "neither", f"`{metric}` has no better and worse"
     low, high = cell.ratio.interval
     return {

@@ -16,6 +16,7 @@ from iosonde.comparison.variance import PRIOR_DEGREES, PRIOR_STANDARD_DEVIATION
 from iosonde.errors import IosondeError
 from iosonde.metrics.distributions import t_quantile
 from iosonde.metrics.metrics import run_metrics
+from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
@@ -120,7 +121,8 @@ def _noise(plan: Plan, earlier: Path) -> tuple[float | None, str]:
 
 def run_noise(runs: pl.DataFrame) -> float | None:
     """Return the median over cases of the relative standard deviation of a run's rate; None without repeats."""
-    rates = each_load(runs).filter(~pl.col("control"), pl.col("metric").is_in(RATES), pl.col("value") > 0)
+    wanted = [*RATES, *named_among(runs["metric"].unique())]
+    rates = each_load(runs).filter(~pl.col("control"), pl.col("metric").is_in(wanted), pl.col("value") > 0)
     spreads = rates.group_by("case_id", "stream", "metric").agg(pl.col("value").log().std()).drop_nulls()
     median = spreads["value"].median()
     return float(median) if isinstance(median, float) else None

@@ -17,7 +17,7 @@ from iosonde.comparison.ratio import Sessions, Spread, run_degrees, run_weight
 from iosonde.comparison.variance import SessionVariance, run_correlation, session_effects
 from iosonde.errors import ResultsError
 from iosonde.metrics.metrics import run_metrics
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load
 from iosonde.results import ResultSet
 
@@ -56,7 +56,7 @@ def pool(result_sets: Sequence[ResultSet]) -> pl.DataFrame:
 def pooled(runs: pl.DataFrame) -> pl.DataFrame:
     """Pool run metrics, of which each `result_set` is a session of one system."""
     count = runs["result_set"].n_unique()
-    metrics = [name for name in runs["metric"].unique(maintain_order=True) if METRICS[name].better != "neither"]
+    metrics = [name for name in runs["metric"].unique(maintain_order=True) if metric_of(name).better != "neither"]
     cells = {keys: each for keys, each in sessions_by_cell(runs, metrics).items() if len(each) == count > 1}
     rows = []
     correlation = run_correlation(cells.items())

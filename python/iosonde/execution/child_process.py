@@ -21,13 +21,13 @@ _STDERR_TAIL_BYTES = 4096
 class ChildProcess:
     """The engine's process and its pipes."""
 
-    def __init__(self, engine: Path, inherited: Sequence[int], identities: Mapping[str, str]) -> None:
+    def __init__(self, engine: Sequence[str | Path], inherited: Sequence[int], identities: Mapping[str, str]) -> None:
         self._begin_ns = time.monotonic_ns()
         self._own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             # Its own process group: Ctrl-C in a terminal goes to a whole group, and what follows is ours to decide.
             self._process = subprocess.Popen(
-                [engine, "--stop-at-eof", *(f"--identity={path}={each}" for path, each in identities.items())],
+                [*engine, "--stop-at-eof", *(f"--identity={path}={each}" for path, each in identities.items())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -37,7 +37,7 @@ class ChildProcess:
             )
         except OSError as error:
             raise EngineError(
-                f"cannot start `{engine}`: {error.strerror}", hint="see whether it runs: `iosonde-engine --version`"
+                f"cannot start `{engine[0]}`: {error.strerror}", hint="see whether it runs: `iosonde-engine --version`"
             ) from error
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin = self._process.stdin.fileno()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from iosonde.protocol.event import DeviceUsage, Histogram, IntervalEvent, OperationInterval
-from iosonde.results.schema import HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, USAGE
 
 
 class Collector:
@@ -22,6 +22,7 @@ class Collector:
         self._buckets: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
         self._usage: list[dict[str, Any]] = []
         self._statistics: list[dict[str, Any]] = []
+        self._values: list[dict[str, Any]] = []
 
     def add(self, event: IntervalEvent) -> None:
         """Add an `interval` event."""
@@ -43,6 +44,16 @@ class Collector:
         self._statistics += [
             {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in statistics
         ]
+
+    def add_values(self, values: Iterable[Mapping[str, Any]], metrics: Mapping[str, Mapping[str, Any]]) -> None:
+        """Add values of an external command, whose metrics the study defines."""
+        for each in values:
+            definition = {name: metrics[each["metric"]][name] for name in ("title", "unit", "better", "aggregate")}
+            self._values.append({"run_id": self._run_id, **definition, **each})
+
+    def values(self) -> pl.DataFrame:
+        """The values of an external command; empty of other workloads."""
+        return pl.DataFrame(self._values, schema=NAMED_VALUES)
 
     def store_statistics(self) -> pl.DataFrame:
         """The store's own statistics so far; empty of block I/O."""

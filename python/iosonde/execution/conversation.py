@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 from pydantic_core import from_json
@@ -35,6 +35,7 @@ class Conversation:
         self.was_enough = False
         """Whether the measurement was ended because it had lasted long enough."""
         self._collector = Collector(spec["run_id"])
+        self._named = spec["workload"].get("metrics", {})
         self.hello: dict[str, Any] = {}
         self.phases: list[dict[str, Any]] = []
         self.warnings: list[dict[str, Any]] = []
@@ -91,6 +92,8 @@ class Conversation:
             self._collector.add(event)
         elif event["event"] == "warning":
             self.warnings.append(_recorded(event, event["code"], event["message"]))
+        elif str(event["event"]) == "values":  # Of the supervisor; the engine's schema has no such event.
+            self._collector.add_values(cast("Any", event)["values"], self._named)
         elif event["event"] in ("consistency", "durability"):
             pass  # They are in the result too; instruments receive them as they happen.
         elif event["event"] == "result":
@@ -163,6 +166,14 @@ class Conversation:
         except _INVALID as error:
             self._refuse(b"interval", error)
             return Collector("").store_statistics()
+
+    def values(self) -> pl.DataFrame:
+        """Values of an external command; those of wrong types are a protocol violation."""
+        try:
+            return self._collector.values()
+        except _INVALID as error:
+            self._refuse(b"values", error)
+            return Collector("").values()
 
     def _timed_out(self) -> Failure:
         if not self.hello:

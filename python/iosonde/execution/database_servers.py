@@ -17,7 +17,7 @@ from iosonde import servers
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
-from iosonde.plan import Case, JsonObject, Plan, Run, is_on_server
+from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.servers import foreign_database
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
@@ -68,7 +68,7 @@ class DatabaseServers:
 
     def prepare(self, run: Run, case: Case) -> RunningServer | None:
         """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
-        if not is_on_server(run.spec["workload"]):
+        if "server" not in run.spec["workload"]:
             return None
         url = case.parameters.get("server_url")
         return self._foreign(run, parse(str(url))) if url else self._restored(run, case)

@@ -20,12 +20,14 @@ from typing import Any
 
 import polars as pl
 
+from iosonde import supervisor
 from iosonde.errors import EngineError
 from iosonde.execution.child_process import ChildProcess
 from iosonde.execution.collect import Collector
 from iosonde.execution.conversation import Conversation
 from iosonde.execution.stop import Stop
 from iosonde.execution.timeouts import Timeouts
+from iosonde.plan.commands import is_command
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure
 
@@ -50,6 +52,8 @@ class EngineRun:
     histograms: pl.DataFrame
     usage: pl.DataFrame
     store_statistics: pl.DataFrame | None = None
+    values: pl.DataFrame | None = None
+    """Values that an external command printed."""
     was_enough: bool = False
     """Whether it was stopped because it had lasted long enough."""
 
@@ -100,7 +104,7 @@ def drive(
     """
     conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough)
     started_at = _now()
-    child = ChildProcess(engine or find_engine(), inherited, identities or {})
+    child = ChildProcess(_command_line(spec, engine), inherited, identities or {})
     try:
         on_start(child.pid)
         child.send(_line(spec))
@@ -123,7 +127,13 @@ def drive(
         histograms=histograms,
         usage=usage,
         store_statistics=conversation.store_statistics(),
+        values=conversation.values(),
     )
+
+
+def _command_line(spec: dict[str, Any], engine: Path | None) -> Sequence[str | Path]:
+    """What carries out a spec: the engine, or for an external command its supervisor."""
+    return supervisor.command_line() if is_command(spec["workload"]) else [engine or find_engine()]
 
 
 def without_engine(failure: Failure) -> EngineRun:

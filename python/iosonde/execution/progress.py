@@ -69,7 +69,9 @@ class Rates:
     """Operations per second, bandwidth and p99 latency of each stream over intervals, its operations together."""
 
     def __init__(self, run: Run | None = None) -> None:
-        self._rate = _UNITS.get(run.spec["workload"]["kind"] if run else "", "IOPS")
+        kind = run.spec["workload"]["kind"] if run else ""
+        self._rate = _UNITS.get(kind, "IOPS")
+        self._is_known = kind != "command"
         self._end_ns = 0
         self._begin_ns: int | None = None
         self._streams: dict[str, _Sums] = {}
@@ -85,6 +87,8 @@ class Rates:
     def text(self) -> str:
         """The values in one line, streams one after the other; latency in open loop counts from the intended start."""
         seconds = max(self._end_ns - (self._begin_ns or 0), 1) / 1e9
+        if not self._is_known:
+            return f"{seconds:.0f} s"
         streams = self._streams or {"": _Sums(self._rate)}
         named = len(streams) > 1
         return " | ".join(f"{name}: " * named + sums.text(seconds) for name, sums in streams.items())

@@ -15,6 +15,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Reading, RunContext
 from iosonde.execution.stop import Stop
 from iosonde.plan import is_on_server, streams_of
+from iosonde.plan.commands import is_command
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 
 
@@ -73,8 +74,8 @@ def judged(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
-    if record.result is not None and is_on_server(record.spec["workload"]):
-        return _judged_on_server(record, environment)
+    if record.result is not None and (is_on_server(record.spec["workload"]) or is_command(record.spec["workload"])):
+        return _judged_by_shares(record, environment)
     from iosonde.verdict.evidence import RunFacts
     from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge
 
@@ -103,11 +104,13 @@ def judged(
     return record.model_copy(update={"verdict": kept, "warnings": [*record.warnings, *added]})
 
 
-def _judged_on_server(record: Record, environment: Mapping[str, Any]) -> Record:
+def _judged_by_shares(record: Record, environment: Mapping[str, Any]) -> Record:
+    from iosonde.verdict.command import judge_command
     from iosonde.verdict.server import judge_server
 
+    judge = judge_command if is_command(record.spec["workload"]) else judge_server
     cpus = (environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1
-    verdict = judge_server(record, cpus=int(cpus))
+    verdict = judge(record, cpus=int(cpus))
     kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
     return record.model_copy(update={"verdict": kept})
 

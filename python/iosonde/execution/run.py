@@ -27,6 +27,7 @@ def run(
     settings: Mapping[str, str] | None = None,
     destroy: Sequence[str] = (),
     confirm: Sequence[str] = (),
+    allow_commands: str = "",
     observer: Observer | None = None,
     time_limit_s: float | None = None,
     progress: bool = True,
@@ -35,7 +36,8 @@ def run(
 
     `study` is a name, a path or a `Study`. `settings` are those of `--set`: a factor or parameter and its values as
     text. `destroy` names the block devices of the target that may be overwritten; `confirm` repeats the serial numbers
-    of those that are not empty. `output` is a new directory, by default one under `iosonde-results`. After
+    of those that are not empty. `allow_commands` is the hash of a study with external commands
+    (`iosonde.plan.commands.commands_hash`). `output` is a new directory, by default one under `iosonde-results`. After
     `time_limit_s` seconds the study stops and keeps completed runs.
 
     Progress is shown in a notebook and on a terminal, unless `progress` is false or an `observer` is given.
@@ -43,7 +45,7 @@ def run(
     chosen = study if isinstance(study, Study) else load(study)
     plan = expand(chosen, open_target(str(target)), profile=profile, repeats=repeats, settings=settings)
     directory = output or default_directory(plan.study_name)
-    consent = Consent(destroy=tuple(destroy), confirm=tuple(confirm))
+    consent = Consent(destroy=tuple(destroy), confirm=tuple(confirm), commands=allow_commands)
     with _observed(plan, observer, progress=progress) as watching:
         return execute(plan, directory, observer=watching, time_limit_s=time_limit_s, consent=consent)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from iosonde.errors import TargetError
 from iosonde.execution import compatibility, environment
 from iosonde.execution.attempt import Equipment, carry_out
+from iosonde.execution.command_consent import require_commands_allowed
 from iosonde.execution.database_servers import DatabaseServers
 from iosonde.execution.databases import Databases
 from iosonde.execution.engine import find_engine
@@ -64,6 +65,7 @@ def execute(
     # A missing or older engine, and a device that may not be written, are reported before a directory is created.
     compatibility.check(find_engine(), plan.specs())
     foreign_database.require_consent(plan, consent.confirm)
+    require_commands_allowed(plan, consent.commands)
     with ExitStack() as claims:
         for part in plan.by_target():
             claims.enter_context(open_target(part.target).claimed(consent))
@@ -101,6 +103,7 @@ def _carry_out(
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         name = secrets.token_hex(4)
         schedule = Schedule(result_set, retry_failed=retry_failed, session=name)
+        require_commands_allowed(result_set.plan, consent.commands)
         for part in result_set.plan.by_target():
             remove_leftovers(part)  # A device that a killed session has left in use would be refused.
         if not schedule.next_run():
@@ -189,7 +192,9 @@ class _Session:
             return False
         target.recheck()  # A run on a device that came into use during it leaves no record.
         done = attempt.done
-        self._result_set.write(attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics)
+        self._result_set.write(
+            attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics, done.values
+        )
         self._observer.run_ended(run, attempt.record)
         self._note_failures(attempt.record)
         self._note_failed_member(attempt.record)

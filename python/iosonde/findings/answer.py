@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from iosonde.findings.drift import Drift, drift
+from iosonde.findings.drift import Drift, load_drift
 from iosonde.findings.finding import TOPICS, Finding
 from iosonde.findings.support import OF_THE_SYSTEM
 from iosonde.metrics import wording
@@ -36,6 +36,8 @@ class Trust:
     """Whether no case has enough repeats for a confidence interval."""
     drift: Drift | None = None
     simulated: bool = False
+    external: bool = False
+    """Whether external commands were measured: their own values, whatever limited them."""
 
     @property
     def judged(self) -> int:
@@ -45,7 +47,8 @@ class Trust:
     @property
     def lower_bounds_only(self) -> bool:
         """Whether more than half of the judged runs were limited neither by the device nor by the server on it."""
-        return self.judged > 0 and 2 * sum(self.verdicts.get(kind, 0) for kind in OF_THE_SYSTEM) < self.judged
+        limited = sum(self.verdicts.get(kind, 0) for kind in OF_THE_SYSTEM)
+        return not self.external and self.judged > 0 and 2 * limited < self.judged
 
     @property
     def line(self) -> str:
@@ -66,7 +69,7 @@ class Trust:
             return "no run has a verdict"
         undetermined = self.verdicts.get("undetermined", 0)
         total = wording.counted(self.judged, "run")
-        if 2 * undetermined > self.judged:
+        if 2 * undetermined > self.judged and not self.external:
             return f"{undetermined} of {total} were undetermined: lower bounds only"
         counts = [(kind, self.verdicts.get(kind, 0)) for kind in KINDS]
         [(first, count), *others] = [each for each in counts if each[1]]
@@ -96,7 +99,7 @@ def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
     """Return how far a result set can be trusted; `outcomes` is the view `runs`."""
     repeats = metrics.filter(~pl.col("control")).group_by("case_id").agg(pl.col("run_id").n_unique())
     single = len(repeats) > 0 and bool((repeats["run_id"] < MINIMUM_REPEATS).all())
-    found = drift(metrics, metric="iops")
+    found = load_drift(metrics)
     if outcomes is None:
         return Trust(verdicts={}, runs=metrics["run_id"].n_unique(), incomplete=0, single=single, drift=found)
     ended = outcomes.select("outcome", pl.col("failure", "verdict").fill_null("")).rows()

@@ -13,7 +13,7 @@ from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio, runs_needed, verdict
 
 ALIKE = 1.25
@@ -63,7 +63,7 @@ class Comparison(Finding):
             return f"{both} have equal {metric} within {100 * MARGIN:.0f} %{self.about}{self._spread()}"
         times = wording.ratio_estimate_text(self.ratio)
         average = " on average" if self.reversed_cells else ""
-        plural, higher = _is_plural(self.larger), METRICS[self.metric].better == "higher"
+        plural, higher = _is_plural(self.larger), metric_of(self.metric).better == "higher"
         verb = ("reach" if plural else "reaches") if higher else ("have" if plural else "has")
         return f"{self.larger} {verb}{average} {times} the {metric} of {self.smaller}{self.about}{self._spread()}"
 

@@ -14,7 +14,7 @@ from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio
 
 NEARLY_DOUBLE = 1.8
@@ -128,7 +128,7 @@ def find(question: Question) -> Iterator[Finding]:
     cells = question.cells()
     if not cells.schema[over].is_numeric() or cells[over].n_unique() < 2:
         return
-    if METRICS[metric].better != "higher" or question.is_open_loop or min(cells[over]) <= 0:
+    if metric_of(metric).better != "higher" or question.is_open_loop or min(cells[over]) <= 0:
         return
     for _, group in question.along_axis(gain_per_doubling(cells, over=over, by=question.by)):
         key = {name: group[name][0] for name in question.apart}

@@ -6,10 +6,12 @@ measured at different times are not all theirs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, slope
 
@@ -26,6 +28,13 @@ class Drift:
     spread: float
     """(largest - smallest) / median."""
     controls: int
+
+
+def load_drift(runs: pl.DataFrame, *, rates: Sequence[str] = ("iops",)) -> Drift | None:
+    """Return the drift of the first of these metrics, or of those that a study names, that the control case has."""
+    named = named_among(runs.filter(pl.col("control"))["metric"].unique())
+    found = (drift(runs, metric=metric) for metric in (*rates, *named))
+    return next((each for each in found if each is not None), None)
 
 
 def drift(runs: pl.DataFrame, *, metric: str) -> Drift | None:

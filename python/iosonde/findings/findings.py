@@ -19,6 +19,7 @@ from iosonde.findings import (
     idle_recovery,
     lasting_drop,
     media,
+    named_values,
     open_loop,
     peak,
     quality,
@@ -42,7 +43,7 @@ from iosonde.findings.search import Ended
 from iosonde.findings.stimulus import changes
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics.metrics import repeat_correlations
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import correlated_repeats
 from iosonde.metrics.sustained import Course
 from iosonde.plan import PREPARATION
@@ -95,7 +96,7 @@ def answer(
     **rest: Any,
 ) -> Answer:
     """Answer the study's question from one result set; further arguments are those of `findings`."""
-    trust = replace(trust_of(metrics, runs), simulated=simulated)
+    trust = replace(trust_of(metrics, runs), simulated=simulated, external=study.workload == "command")
     with correlated_repeats(max(repeat_correlations(metrics).values(), default=0.0)):
         return answered(study.question, findings(study, cases, metrics, runs=runs, **rest), trust)
 
@@ -120,7 +121,8 @@ def findings(
     `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
     `lasting_drop.lasting_drops`. Questions about arguments that are not given are left out.
     """
-    support = support_of(metrics, runs)
+    # Verdicts are about the device; the values of a command are its own, whatever limited it.
+    support = support_of(metrics, None if study.workload == "command" else runs)
     prepared = metrics
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
     fresh = list(device_state.find(study, cases, prepared, runs))
@@ -132,6 +134,7 @@ def findings(
         *search.find(procedures),
         *throughput.find(cases, metrics, support),
         *store.find(cases, metrics, runs, support),
+        *named_values.find(study, cases, metrics, support),
         *media.find(study, cases, metrics, runs, support),
         *(each for question in _questions(study, cases, metrics, runs, support) for each in _answer(question)),
         *disturbance.find(disturbed),
@@ -156,7 +159,7 @@ def findings(
 
 _FIRST_KINDS = (
     *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "store load"),
-    *("throughput", "peak"),
+    *("throughput", "best and worst", "peak"),
 )
 """Kinds that come before the others of their topic."""
 
@@ -222,7 +225,7 @@ def _is_decided_elsewhere(question: Question) -> bool:
         and (each.part, each.over, each.metric, each.where) == (asked.part, asked.over, asked.metric, asked.where)
     }
     order: list[AnalysisKind] = ["asymmetry", "peak", "flatness"]
-    if cells[asked.over].n_unique() > 2 and METRICS[asked.metric].better == "higher":
+    if cells[asked.over].n_unique() > 2 and metric_of(asked.metric).better == "higher":
         order = ["peak", "asymmetry", "flatness"]
     return asked.kind != next(kind for kind in order if kind in rivals)
 
@@ -240,5 +243,5 @@ def _without_samples(question: Question) -> Iterator[Finding]:
     """Return a percentile with too few samples. A part without any run is a missing run."""
     metric = question.analysis.metric
     measured = question.runs.filter(pl.col("part") == question.part.name, ~pl.col("control"))
-    if METRICS[metric].kind == "latency" and len(measured):
+    if metric_of(metric).kind == "latency" and len(measured):
         yield quality.TooFewSamples(metric=metric, strength="weak", part=question.part.name)

@@ -13,7 +13,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.findings.saturation import SHARE_OF_PEAK
 from iosonde.metrics import wording
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import Estimate, maximum_interval, ratio, repeats_interval
 
 
@@ -97,7 +97,7 @@ def find(question: Question) -> Iterator[Finding]:
     """
     cells = question.cells().with_columns(median=pl.col("values").list.median())
     by = [name for name in question.analysis.by if name != question.analysis.over]
-    if METRICS[question.analysis.metric].better != "higher" or cells.is_empty() or question.is_open_loop:
+    if metric_of(question.analysis.metric).better != "higher" or cells.is_empty() or question.is_open_loop:
         return
     make = _peak if cells.schema[question.analysis.over].is_numeric() else _fastest
     for key, group in groups(cells, by):

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import polars as pl
 
-from iosonde.findings.drift import Drift, drift
+from iosonde.findings.drift import Drift, load_drift
 from iosonde.findings.finding import Finding, Topic, cases_of
 from iosonde.findings.littles_law import littles_law
 from iosonde.metrics import wording
@@ -287,6 +287,8 @@ def _withheld(outcomes: pl.DataFrame) -> Iterator[Finding]:
     columns = [name for name in ("foreign_read_share", "foreign_write_share") if name in outcomes.columns]
     if not columns:
         return
+    if "workload" in outcomes.columns:
+        outcomes = outcomes.filter(pl.col("workload") != "command")  # It has no amplification.
     known = outcomes.with_columns(share=pl.max_horizontal(columns)).filter(pl.col("share").is_not_null())
     withheld = known.filter(pl.col("share") > MOST)
     if len(withheld):
@@ -366,7 +368,7 @@ def _busy_core(runs: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _drift(runs: pl.DataFrame) -> Iterator[Finding]:
-    found = drift(runs, metric="iops")
+    found = load_drift(runs)
     if found is not None:
         yield ControlDrift(drift=found, strength="moderate" if found.spread > STEADY else "strong")
 

@@ -16,7 +16,18 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
 
-_WORDED = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "store", "sync", "phase", "server")
+_WORDED = (
+    "block_size",
+    "access",
+    "io_mode",
+    "read_fraction",
+    "trim_fraction",
+    "store",
+    "sync",
+    "phase",
+    "server",
+    "command",
+)
 """Parameters that `wording.load_words` names."""
 
 

@@ -19,7 +19,7 @@ from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Strength, Topic, weakest
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import BOOTSTRAP, MINIMUM_REPEATS, SEED, Floats, resampled_medians
 
 SHARE_OF_PEAK = 0.95
@@ -153,7 +153,7 @@ def find(question: Question) -> Iterator[Finding]:
     """Return where each load saturates, neighbours along the axis in one finding."""
     over, metric = question.analysis.over, question.analysis.metric
     cells = question.cells()
-    if cells[over].n_unique() < 2 or METRICS[metric].better != "higher" or question.is_open_loop:
+    if cells[over].n_unique() < 2 or metric_of(metric).better != "higher" or question.is_open_loop:
         return
     answers = saturation(cells, over=over, by=question.by)
     for key, group in question.along_axis(answers):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from iosonde.findings.drift import drift
+from iosonde.findings.drift import load_drift
 from iosonde.findings.finding import Strength, weakest
 from iosonde.metrics.statistics import Estimate
 from iosonde.verdict.verdict import KINDS, Kind
@@ -77,7 +77,7 @@ class Support:
 
 def support_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Support:
     """Return the support that a result set gives; `outcomes` is the view `runs`."""
-    found = drift(metrics, metric="iops") or drift(metrics, metric="ops_per_sec")
+    found = load_drift(metrics, rates=("iops", "ops_per_sec"))
     verdicts: dict[str, Counter[Kind]] = {}
     if outcomes is not None:
         for case_id, kind in outcomes.drop_nulls("verdict").select("case_id", "verdict").iter_rows():

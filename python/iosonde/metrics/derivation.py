@@ -28,24 +28,28 @@ OF_ONE_LOAD = ("rate", "latency", "concurrency", "spread")
 
 
 def _without_sums_over_streams(table: pl.DataFrame) -> pl.DataFrame:
-    """Drop rates and latencies of all streams of a key-value run together: reads are not added to writes."""
+    """Drop rates and latencies of all streams of a key-value run together: reads are not added to writes.
+
+    An external command has none at all.
+    """
     together = (pl.col("workload") == "kv") & (pl.col("stream") == ALL)
-    several = together & (pl.col("stream") != ALL).any().over(RUN_KEYS)
+    several = together & (pl.col("stream") != ALL).any().over(RUN_KEYS) | (pl.col("workload") == "command")
     names = [name for name, metric in METRICS.items() if metric.kind in OF_ONE_LOAD and name in table.columns]
     return table.with_columns(pl.when(~several).then(name).alias(name) for name in names)
 
 
 def derived_counts(table: pl.DataFrame) -> pl.DataFrame:
     """Add the metrics that counts, sums and percentiles over `seconds` give; percentiles only where there are any."""
-    return table.with_columns(
-        **{
-            name: metric.expression
-            for name, metric in METRICS.items()
-            if metric.expression is not None
-            and metric.per_interval
-            and set(metric.expression.meta.root_names()) <= set(table.columns)
-        }
-    )
+    columns = set(table.columns)
+    expressions = {
+        name: metric.expression
+        for name, metric in METRICS.items()
+        if metric.expression is not None and metric.per_interval and set(metric.expression.meta.root_names()) <= columns
+    }
+    counted = table.with_columns(**expressions)
+    # Nothing is known of the operations of an external command: not even that there were none.
+    unknown = [name for name in (*expressions, "errors") if name in counted.columns]
+    return counted.with_columns(pl.when(pl.col("workload") != "command").then(name).alias(name) for name in unknown)
 
 
 def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:

@@ -109,6 +109,13 @@ class Facts:
             """
         )
 
+    def named_values(self) -> pl.DataFrame:
+        """One row a value of an external command."""
+        return self._frame(
+            f"SELECT * FROM {self._view('named_values')} SEMI JOIN complete USING (result_set, run_id)"
+            " ORDER BY result_set, run_id, metric, point"
+        )
+
     def queue_depths(self) -> pl.DataFrame:
         """One row a case and stream with its queue depth; stream null where all streams have the same.
 

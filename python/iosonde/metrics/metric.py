@@ -19,7 +19,9 @@ class Metric:
     """`1/s`, `B/s`, `B`, `ns`, `s`, or empty for counts and ratios."""
     formula: str
     better: Literal["higher", "lower", "neither"]
-    kind: Literal["rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained", "store"]
+    kind: Literal[
+        "rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained", "store", "named"
+    ]
     expression: pl.Expr | None = field(default=None, compare=False, repr=False)
     """How it follows from the sums and facts of a scope; None where the facts already have it under its name."""
     per_interval: bool = False

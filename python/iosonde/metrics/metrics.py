@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from iosonde.metrics import media, server_intervals, store_accounts, sustained
+from iosonde.metrics import media, named, server_intervals, store_accounts, sustained
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import METRICS, named_among
 from iosonde.metrics.scopes import (
     RUN_KEYS,
     SCOPE_KEYS,
@@ -62,7 +62,13 @@ def run_metrics(results: Results) -> pl.DataFrame:
         .join(facts.members(), on=RUN_KEYS, how="left")
         .join(sustained.metrics(facts), on=RUN_KEYS, how="left")
     )
-    return _long(derived(table), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=METRICS)
+    rows = _long(derived(table), keys=(*_RUN_COLUMNS, *SCOPE_KEYS), metrics=METRICS)
+    return pl.concat([rows, _of_runs(named.run_values(facts), facts).select(rows.columns)])
+
+
+def _of_runs(values: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Add the columns of the runs to named values."""
+    return values.join(facts.runs().select(_RUN_COLUMNS), on=RUN_KEYS, maintain_order="left")
 
 
 def _with_media(facts: Facts) -> pl.DataFrame:
@@ -104,13 +110,15 @@ def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
 
 def repeat_correlations(runs: pl.DataFrame) -> dict[str, float]:
     """Return the correlation of consecutive repeats in each result set, from rates of whole loads or streams."""
+    whole = overall(runs).filter(~pl.col("control"))
+    of_commands = named_among(whole["metric"].unique())[:1]
     rates = pl.concat(
         [
-            overall(runs).filter(pl.col("metric") == "iops", ~pl.col("control")),
+            whole.filter(pl.col("metric").is_in(["iops", *of_commands])),
             each_load(runs).filter(pl.col("metric") == "ops_per_sec", ~pl.col("control")),
         ]
     )
-    repeats = rates.group_by("result_set", "case_id", "stream").agg(pl.col("value").sort_by("order"))
+    repeats = rates.group_by("result_set", "case_id", "stream", "metric").agg(pl.col("value").sort_by("order"))
     return {
         str(name): repeat_correlation([values.to_numpy() for values in group["value"]])
         for (name,), group in repeats.group_by("result_set")
@@ -152,7 +160,9 @@ def interval_metrics(
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
-    return _long(counted, keys=keys, metrics=metrics)
+    rows = _long(counted, keys=keys, metrics=metrics)
+    lines = named.interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
+    return pl.concat([rows, _of_runs(lines, facts).select(rows.columns)], how="vertical_relaxed")
 
 
 def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None) -> pl.DataFrame:

@@ -7,7 +7,8 @@ expressions name as columns, are rows of `iosonde.results.columns`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import polars as pl
 
@@ -425,4 +426,47 @@ _LIST = (
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}
-"""Every metric by name, in the order of docs/metrics.md."""
+"""Every metric of iosonde's own by name, in the order of docs/metrics.md."""
+
+_NAMED: dict[str, Metric] = {}
+"""Metrics that studies of external commands name, as far as this process has met them."""
+
+
+def declare(name: str, *, title: str, unit: str, better: Literal["higher", "lower", "neither"]) -> None:
+    """Add a metric that a study names, or replace it by the definition met last.
+
+    Reading named values declares their metrics (`named.py`), and so does reading a study.
+    """
+    _NAMED[name] = Metric(
+        name=name, title=title, unit=unit, formula="value in the output of the command", better=better, kind="named"
+    )
+
+
+def find(name: str) -> Metric | None:
+    """The metric of that name; None if there is none."""
+    return METRICS.get(name) or _NAMED.get(name)
+
+
+def metric(name: str) -> Metric:
+    """The metric of that name, which exists."""
+    found = find(name)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def known_names() -> list[str]:
+    """The names of all metrics, those of studies last."""
+    return [*METRICS, *_NAMED]
+
+
+def headline_rates(present: Iterable[str]) -> list[str]:
+    """Of these metrics, those by which a whole load is judged: its rate, or what a study names with a direction."""
+    names = set(present)
+    return [name for name in ("iops", "ops_per_sec") if name in names] or named_among(names)
+
+
+def named_among(present: Iterable[str], *, directed: bool = True) -> list[str]:
+    """Of these metrics, those that a study names; `directed`: only where more or less is better."""
+    names = set(present)
+    return [name for name, each in _NAMED.items() if name in names and not (directed and each.better == "neither")]

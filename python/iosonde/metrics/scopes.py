@@ -14,7 +14,10 @@ from iosonde.metrics.oltp import TRANSACTIONS
 
 ALL = "all"
 
-MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write", *TRANSACTIONS)
+COMMAND = "command"
+"""Operation of an external command, whose operations are not known."""
+
+MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write", *TRANSACTIONS, COMMAND)
 """The operations that make up `all`: those of the mix. A flush follows from writes and is counted apart."""
 
 RUN_KEYS = ("result_set", "run_id")

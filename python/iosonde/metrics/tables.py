@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from iosonde.metrics.metrics import case_metrics, run_metrics
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import known_names, metric
 from iosonde.metrics.scopes import overall
 from iosonde.results import ResultSet
 from iosonde.results.columns import FLAG, NUMBER, TEXT, U32, Column, Table
@@ -58,8 +58,11 @@ TABLES: dict[str, Table] = {
     ),
 }
 
-NAMES = frozenset(METRICS)
-"""Metrics, which queries may also name as columns of `runs` and `cases`."""
+
+def names(result_set: ResultSet) -> list[str]:
+    """Metrics, which queries may also name as columns of `runs` and `cases`."""
+    table("metrics", result_set)  # Declares those that the study names.
+    return known_names()
 
 
 def table(name: str, result_set: ResultSet) -> pl.DataFrame:
@@ -99,7 +102,7 @@ def _case_metrics(result_set: ResultSet) -> pl.DataFrame:
 def _described(rows: pl.DataFrame, described: Table) -> pl.DataFrame:
     """Add unit and direction, and put the columns in order."""
     kinds = pl.DataFrame(
-        [(name, metric.unit, metric.better) for name, metric in METRICS.items()],
+        [(name, metric(name).unit, metric(name).better) for name in known_names()],
         schema=["metric", "unit", "better"],
         orient="row",
     )

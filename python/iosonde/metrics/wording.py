@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 
@@ -45,7 +46,7 @@ def value_text(metric: str, value: float) -> str:
         return f"{format_count(_three_digits(value))} tpmC"
     if metric == "transactions_per_sec":
         return f"{format_count(_three_digits(value))} transactions/s"
-    match METRICS[metric].unit:
+    match metric_of(metric).unit:
         case "B/s":
             return format_bandwidth(value)
         case "ns":
@@ -135,7 +136,7 @@ def percent_text(fraction: float) -> str:
 
 def metric_words(metric: str) -> str:
     """Name a metric inside a sentence: `bandwidth`, `IOPS`, `p99 completion latency`."""
-    name, _, percentile = METRICS[metric].title.partition(", p")
+    name, _, percentile = metric_of(metric).title.partition(", p")
     words = name if name.isupper() else name[:1].lower() + name[1:]
     return f"p{percentile} {words}" if percentile else words
 
@@ -234,6 +235,8 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
 
     Parameters in `without` are left out, and so is direct I/O, the default.
     """
+    if case.get("command"):
+        return {} if "command" in without else {"command": _program(case["command"])}
     if case.get("server"):
         return {name: word for name, word in _transaction_words(case).items() if name not in without}
     if case.get("store"):
@@ -273,6 +276,12 @@ def case_words(parameters: Mapping[str, Any], levels: Mapping[str, Any], case_id
     return ", ".join([words, *sizes, *others])
 
 
+def _program(command: Any) -> str:
+    """Name the program of a command, which is a list, or that list as JSON."""
+    first = (json.loads(command) if isinstance(command, str) else command)[0]
+    return str(first).rpartition("/")[2]
+
+
 def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
     """Describe a load on a store in words that make up `LMDB random reads`."""
     phase = str(case.get("phase") or case.get("phase_level") or "")
@@ -295,7 +304,10 @@ def store_name(store: str) -> str:
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
     """Join the words of a load; without an operation it needs a noun."""
     return " ".join(
-        [*words.values(), *([] if {"read_fraction", "phase", "store", "server"} & words.keys() else [with_noun])]
+        [
+            *words.values(),
+            *([] if {"read_fraction", "phase", "store", "server", "command"} & words.keys() else [with_noun]),
+        ]
     )
 
 

@@ -243,7 +243,8 @@ def _parameters(workload: Workload, streams: Mapping[str, Any]) -> dict[str, Any
     if len(streams) == 1:
         return dict(next(iter(streams.values())))
     parameters: dict[str, Any] = {}
-    for name in workload.PARAMETERS.model_fields:
+    names = dict.fromkeys(name for stream in streams.values() for name, _ in stream)
+    for name in names:
         values = {stream: getattr(parameter, name) for stream, parameter in streams.items()}
         first = next(iter(values.values()))
         if all(value == first for value in values.values()):

@@ -146,7 +146,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         creates_setups=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts),
         limits_memory=any(_values(drafts, "memory_limit")),
         stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
-        servers=tuple(sorted({str(server) for server in _values(drafts, "server")})),
+        servers=tuple(sorted({str(server) for server in _values(drafts, "server") if server})),
     )
 
 

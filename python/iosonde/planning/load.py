@@ -6,7 +6,10 @@ from pathlib import Path
 
 from iosonde import workload as workloads
 from iosonde.errors import StudyError
+from iosonde.metrics.named import declare_all
+from iosonde.metrics.registry import METRICS
 from iosonde.procedure import KINDS, kind_of
+from iosonde.results.columns import RESERVED
 from iosonde.study.load import read, read_text, validate
 from iosonde.study.location import StudyFile
 from iosonde.study.model import Study
@@ -25,7 +28,29 @@ def parse(text: str, *, name: str = "") -> Study:
 def _checked(source: StudyFile) -> Study:
     study = validate(source)
     _check_procedures(study, source)
+    if study.workload == "command":
+        _declare_metrics(study, source)
     return study
+
+
+def _declare_metrics(study: Study, source: StudyFile) -> None:
+    """Declare the metrics that a study of commands names; none may have the name of another metric or column."""
+    layers = [(("measurement",), study.measurement)]
+    layers += [(("parts", index, "measurement"), part.measurement) for index, part in enumerate(study.parts)]
+    for place, layer in layers:
+        named = workloads.named(study.workload).read_value("metrics", layer.get("metrics", {}))
+        for name in named:
+            if name in METRICS or name in RESERVED:
+                raise StudyError(
+                    f"a metric of a command cannot be called `{name}`, which has a meaning of its own",
+                    where=source.where(*place, "metrics"),
+                    hint=f"name it after its program, such as `fio_{name}`",
+                )
+        declare_all(named)
+    if not any(layer.get("metrics") for _, layer in layers):
+        raise StudyError(
+            "the study names no metrics", where=source.where("measurement"), hint="write `[measurement.metrics.NAME]`"
+        )
 
 
 def _check_procedures(study: Study, source: StudyFile) -> None:

@@ -153,14 +153,15 @@ def _scope(name: str, text: str, streams: Sequence[str]) -> tuple[str, str, str]
 
 
 def _bound(metric: str, bound: str, text: str) -> float:
-    from iosonde.metrics.registry import METRICS
+    from iosonde.metrics.registry import find, known_names
 
-    if metric not in METRICS:
+    found = find(metric)
+    if found is None:
         import difflib
 
-        near = difflib.get_close_matches(metric, METRICS, n=1)
+        near = difflib.get_close_matches(metric, known_names(), n=1)
         raise _wrong(text, f"there is no metric `{metric}`" + (f"; did you mean `{near[0]}`?" if near else ""))
-    match METRICS[metric].unit:
+    match found.unit:
         case "ns":
             return _read(parse_duration, bound, text)
         case "B/s":

@@ -206,7 +206,7 @@ def _best_median(results: ResultSet, metric: str) -> float | None:
     import polars as pl
 
     from iosonde.metrics.metrics import case_metrics, run_metrics
-    from iosonde.metrics.registry import METRICS
+    from iosonde.metrics.registry import metric as metric_of
     from iosonde.metrics.scopes import overall
 
     if not results.records():
@@ -214,7 +214,7 @@ def _best_median(results: ResultSet, metric: str) -> float | None:
     medians = case_metrics(overall(run_metrics(results))).filter(pl.col("metric") == metric)["median"]
     if medians.is_empty():
         return None
-    return float(medians.min() if METRICS[metric].better == "lower" else medians.max())  # type: ignore[arg-type]
+    return float(medians.min() if metric_of(metric).better == "lower" else medians.max())  # type: ignore[arg-type]
 
 
 def _is_of(record: Record, part: str, levels: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import find
 from iosonde.metrics.statistics import repeats_interval
 from iosonde.plan import Case, Run
 from iosonde.procedure.conclusion import Conclusion
@@ -68,7 +68,8 @@ def metrics_of(part: Part, study: Study) -> list[str]:
     """Return the metrics that views and analyses of a part show, where more or less of them is better."""
     shown = [name for view in study.views if view.part == part.name for name in (view.x, view.y, *view.metrics)]
     asked = [each.metric for each in study.analysis if each.part == part.name]
-    known = [name for name in (*asked, *shown) if name in METRICS and METRICS[name].better != "neither"]
+    named = dict.fromkeys(name for layer in (study.measurement, part.measurement) for name in layer.get("metrics", ()))
+    known = [name for name in (*asked, *shown, *named) if (metric := find(str(name))) and metric.better != "neither"]
     return list(dict.fromkeys(known)) or list(DEFAULT_METRICS)
 
 

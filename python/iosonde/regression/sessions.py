@@ -15,6 +15,8 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metrics import repeat_correlations, run_metrics
+from iosonde.metrics.registry import headline_rates
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.results import ResultSet
 
@@ -55,7 +57,7 @@ class Session:
 
 def better(metric: str) -> Better:
     """Whether more is better."""
-    return "higher" if metric in RATES else "lower"
+    return "lower" if metric in LATENCIES or metric_of(metric).better == "lower" else "higher"
 
 
 def session_of(result_set: ResultSet, name: str) -> Session:
@@ -83,8 +85,10 @@ def named_loads(runs: pl.DataFrame) -> pl.DataFrame:
 def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[CellKey, SessionValue]:
     """Return the value of each cell from run metrics, control runs excluded."""
     comparable = named_loads(of_same_repeats(runs.filter(~pl.col("control"))))
-    chosen = comparable.filter(pl.col("metric").is_in((*RATES, *LATENCIES)), pl.col("value") > 0)
-    compared = _first_of(chosen, RATES).vstack(_first_of(chosen, LATENCIES))
+    chosen = comparable.filter(pl.col("value") > 0)
+    named = [name for name in headline_rates(chosen["metric"]) if name not in RATES]
+    of_commands = chosen.filter(pl.col("metric").is_in(named))
+    compared = pl.concat([_first_of(chosen, RATES), _first_of(chosen, LATENCIES), of_commands])
     grouped = compared.group_by("load", "metric", maintain_order=True).agg(
         pl.col("value").log().alias("logs"), pl.col("run_id")
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from xml.etree import ElementTree
 
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import find
 from iosonde.regression.decision import Cell, Check, loss_of
 from iosonde.regression.sessions import better
 from iosonde.units import format_count, format_latency
@@ -40,7 +40,8 @@ def summary(check: Check) -> str:
 
 def describe(cell: Cell) -> str:
     """Return one line about a cell: values, change with its interval, and why it is undecided."""
-    parts = [f"{cell.case_id}  {METRICS[cell.metric].title if cell.metric in METRICS else cell.metric}"]
+    known = find(cell.metric)
+    parts = [f"{cell.case_id}  {known.title if known else cell.metric}"]
     if cell.change is not None and cell.low is not None and cell.high is not None:
         assert cell.baseline is not None and cell.candidate is not None, "a change has two values"
         values = f"{_value(cell.metric, cell.baseline)} to {_value(cell.metric, cell.candidate)}"

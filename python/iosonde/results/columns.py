@@ -353,7 +353,7 @@ RUNS = Table(
             "Time in the measurement during which the engine itself did not run, ns",
             lambda run: (run.part("evidence").get("stalls") or {}).get("stalled_ns"),
         ),
-        Column("workload", TEXT, "`block`, `kv`, `tpcc` or `commit`", lambda run: run.store["workload"]),
+        Column("workload", TEXT, "`block`, `kv`, `tpcc`, `commit` or `command`", lambda run: run.store["workload"]),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
         Column("store_kind", TEXT, "Store: `lmdb`, `rocksdb`, `redb`, `fjall`", lambda run: run.store["store_kind"]),
         Column(
@@ -643,6 +643,22 @@ STORE_STATISTICS = Table(
     ),
 )
 
+NAMED_VALUES = Table(
+    "One row per value that an external command printed: one for the run, or one for each line over time",
+    (
+        _RUN_ID,
+        Column("metric", TEXT, "Name that the study gives the value"),
+        Column("title", TEXT, "Its title"),
+        Column("unit", TEXT, "Unit: `1/s`, `B/s`, `B`, `ns`, `s`, or empty for counts and ratios"),
+        Column("better", TEXT, "`higher`, `lower` or `neither`"),
+        Column("aggregate", TEXT, "How the value of a run follows from several: `mean`, `median`, `minimum` ..."),
+        Column("point", U32, "Number of the value in the run, from 0"),
+        _BEGIN,
+        _END,
+        Column("value", NUMBER, "Value in that unit"),
+    ),
+)
+
 WARNINGS = Table(
     "One row per warning: a reason to distrust a run's numbers",
     (
@@ -683,6 +699,7 @@ TABLES: dict[str, Table] = {
     "histograms": HISTOGRAMS,
     "usage": USAGE,
     "store_statistics": STORE_STATISTICS,
+    "named_values": NAMED_VALUES,
     "warnings": WARNINGS,
     "evidence": EVIDENCE,
     "faults": FAULTS,

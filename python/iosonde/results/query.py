@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,14 +30,20 @@ from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
 from iosonde.plan import Case, Plan
 from iosonde.results import frames, histogram
-from iosonde.results.columns import HISTOGRAMS, INTERVALS, STORE_STATISTICS, TABLES, USAGE, Column, Table
+from iosonde.results.columns import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, TABLES, USAGE, Column, Table
 from iosonde.results.files import Directory
 from iosonde.results.former_names import RAMP
 from iosonde.results.reading import first_line
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes
 
-_VIEWS = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE, "store_statistics": STORE_STATISTICS}
+_VIEWS = {
+    "intervals": INTERVALS,
+    "histograms": HISTOGRAMS,
+    "usage": USAGE,
+    "store_statistics": STORE_STATISTICS,
+    "named_values": NAMED_VALUES,
+}
 _WIDE = {"HUGEINT", "UHUGEINT"}
 _MOST_MEMORY_BYTES = 4 << 30
 _MOST_TEMPORARY_BYTES = 8 << 30
@@ -142,7 +148,7 @@ def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: Source)
         metrics = _metrics()
         for table in sorted(_words(text) & set(metrics.TABLES)):
             _add_table(connection, table, metrics.table(table, result_set))
-        while added := _missing_metric(connection, text, metrics.NAMES):
+        while (added := _missing_column(connection, text)) and added in metrics.names(result_set):
             table = "cases" if "cases" in _words(text) and "runs" not in _words(text) else "runs"
             _add_column(connection, table, metrics.whole_load(table, added, result_set))
     except duckdb.Error as error:
@@ -172,14 +178,13 @@ def _words(text: str) -> set[str]:
     return set(re.findall(r"[a-z_][a-z0-9_]*", text.lower()))
 
 
-def _missing_metric(connection: duckdb.DuckDBPyConnection, text: str, names: Collection[str]) -> str:
-    """Return a metric that the query takes for a column that there is not; empty where there is none."""
+def _missing_column(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    """Return a column that the query names and that there is not; empty where there is none."""
     try:
         connection.sql(text.strip().rstrip(";"))
     except duckdb.BinderException as error:
         match = re.search(r'column "(\w+)" (?:was )?not found|have a column named "(\w+)"', str(error))
-        name = next(filter(None, match.groups()), "").lower() if match else ""
-        return name if name in names else ""
+        return next(filter(None, match.groups()), "").lower() if match else ""
     return ""
 
 
@@ -326,7 +331,7 @@ def _expression(column: Column) -> str:
 
 
 def _empty(schema: pl.Schema) -> str:
-    types = {pl.String: "VARCHAR", pl.UInt32: "UINTEGER", pl.UInt64: "UBIGINT"}
+    types = {pl.String: "VARCHAR", pl.UInt32: "UINTEGER", pl.UInt64: "UBIGINT", pl.Float64: "DOUBLE"}
     columns = ", ".join(f'NULL::{types[type(dtype)]} AS "{name}"' for name, dtype in schema.items())
     return f"(SELECT {columns} LIMIT 0)"
 

@@ -138,13 +138,14 @@ class ResultSet:
         histograms: pl.DataFrame,
         usage: pl.DataFrame,
         store_statistics: pl.DataFrame | None = None,
+        named_values: pl.DataFrame | None = None,
     ) -> None:
         """Write the record of a run and its tables."""
         assert self._writable, "only the holder of the lock writes"
         root = self._writable
         tables = {"intervals": intervals, "histograms": histograms, "usage": usage}
-        if store_statistics is not None and len(store_statistics):
-            tables["store_statistics"] = store_statistics
+        optional = {"store_statistics": store_statistics, "named_values": named_values}
+        tables |= {name: table for name, table in optional.items() if table is not None and len(table)}
         content = {"record.json": record.model_dump_json(indent=1).encode()}
         for name, table in tables.items():
             assert table.schema == (RECORD_TABLES | WORKLOAD_TABLES)[name], f"`{name}` is not of its schema"

@@ -10,6 +10,7 @@
         histograms.parquet            `HISTOGRAMS`
         usage.parquet                 `USAGE`
         store_statistics.parquet      `STORE_STATISTICS`; key-value workloads only
+        named_values.parquet          `NAMED_VALUES`; external commands only
         SHA256SUMS                    checksums of these files, for `sha256sum --check`
 
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
@@ -43,11 +44,12 @@ INTERVALS = columns.INTERVALS.schema
 HISTOGRAMS = columns.HISTOGRAMS.schema
 USAGE = columns.USAGE.schema
 STORE_STATISTICS = columns.STORE_STATISTICS.schema
+NAMED_VALUES = columns.NAMED_VALUES.schema
 
 RECORD_TABLES = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE}
 """The Parquet files of every record."""
 
-WORKLOAD_TABLES = {"store_statistics": STORE_STATISTICS}
+WORKLOAD_TABLES = {"store_statistics": STORE_STATISTICS, "named_values": NAMED_VALUES}
 """Parquet files of the records of some workloads."""
 
 ADDED = {column.name for table in columns.TABLES.values() for column in table.columns if column.added}

@@ -24,6 +24,8 @@ class Consent:
     """Devices, by any of their names."""
     confirm: tuple[str, ...] = ()
     """Serial numbers, or sizes."""
+    commands: str = ""
+    """Hash of the study whose external commands may be started."""
 
 
 NO_CONSENT = Consent()

@@ -18,6 +18,8 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.storage import control_group, journal
 from iosonde.storage.control_group import MemoryGroup
+from iosonde.storage.io_group import group_of
+from iosonde.storage.journal_entry import OWN_DIRECTORY
 from iosonde.storage.mounts import mounts
 
 
@@ -46,6 +48,23 @@ class ProcessGroup:
                 group.cpu, group.io = _create("cpuacct"), _create("blkio")
                 group.unified = None if group.cpu else _create_unified()
         except BaseException:
+            group.remove()
+            raise
+        return group
+
+    @classmethod
+    def for_cpu_time(cls, pid: int) -> ProcessGroup:
+        """Groups that account for the CPU time of a process and its children, beside those that it is in already.
+
+        In version 2 a process has one group, which is used as it is if it is iosonde's own.
+        """
+        group = cls(cpu=_create("cpuacct"))
+        own = group_of(pid)
+        if group.cpu is None and not (own and OWN_DIRECTORY.fullmatch(own.name)):
+            group.unified = _create_unified()
+        try:
+            group.add(pid)
+        except OSError:
             group.remove()
             raise
         return group

@@ -205,7 +205,8 @@ def _set_parameters(study: Study, settings: Mapping[str, str], workload: Workloa
     streams = [stream for part in study.parts for stream in _streams(part)]
     parameters = {name: text for name, text in settings.items() if name not in factors}
     for name, text in parameters.items():
-        known = [*workload.PARAMETERS.model_fields, *setup.NAMES]
+        written = {each for layer in (study.measurement, *(part.measurement for part in study.parts)) for each in layer}
+        known = [*workload.PARAMETERS.model_fields, *setup.NAMES, *sorted(written)]
         if name.rpartition(".")[2] not in known:
             near = difflib.get_close_matches(name, [*factors, *known], n=1)
             raise StudyError(

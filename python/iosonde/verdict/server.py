@@ -17,10 +17,8 @@ from typing import Any
 
 from iosonde.plan import streams_of
 from iosonde.results.schema import Record
+from iosonde.verdict.shares import BUSY, Limit, nearest, over, percent
 from iosonde.verdict.verdict import Kind, Verdict
-
-BUSY = 0.85
-"""Share of its CPUs, or of the time, from which a resource is a limit."""
 
 WAITING = 0.3
 """Share of the sessions' time from which waiting is a limit."""
@@ -79,61 +77,51 @@ def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
 def judge_server(record: Record, *, cpus: int) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = evidence_of(record, cpus=cpus)
-    limits = sorted(_limits(evidence), key=lambda each: -each[0])
-    reached = [each for each in limits if each[0] >= 1]
-    kind: Kind = reached[0][1] if reached else "undetermined"
-    because = [text for _, each, text in reached if each == kind] or [
-        "no resource was used completely: " + "; ".join(text for _, _, text in limits[:3])
-    ]
-    return Verdict(kind=kind, because=tuple(because), warnings=(), evidence=evidence.to_json())
+    return nearest(_limits(evidence), evidence.to_json())
 
 
-def _limits(evidence: ServerEvidence) -> list[tuple[float, Kind, str]]:
-    """Of each resource how near it was to its limit (1 is at it), the verdict, and the reason."""
+def _limits(evidence: ServerEvidence) -> list[Limit]:
+    """How near each resource was to its limit."""
     server, client = evidence.server_cpu_share, evidence.client_cpu_share or 0.0
     together = (server or 0.0) + client
     found: list[tuple[float | None, Kind, str]] = [
         (
             None if server is None or server < client else together / BUSY,
             "server-CPU-limited",
-            f"the server used {_percent(server)} of all CPU time and the client {_percent(client)}",
+            f"the server used {percent(server)} of all CPU time and the client {percent(client)}",
         ),
         (
             together / BUSY if server is None or server < client else None,
             "harness-limited",
-            f"the client used {_percent(client)} of all CPU time",
+            f"the client used {percent(client)} of all CPU time",
         ),
         (
-            _over(evidence.busiest_client_share, BUSY),
+            over(evidence.busiest_client_share, BUSY),
             "harness-limited",
-            f"the client's busiest connection used {_percent(evidence.busiest_client_share)} of a core",
+            f"the client's busiest connection used {percent(evidence.busiest_client_share)} of a core",
         ),
         (
-            _over(evidence.lock_wait_share, WAITING),
+            over(evidence.lock_wait_share, WAITING),
             "lock-limited",
-            f"transactions waited for locks {_percent(evidence.lock_wait_share)} of the time",
+            f"transactions waited for locks {percent(evidence.lock_wait_share)} of the time",
         ),
         (
-            _over(evidence.log_wait_share, WAITING),
+            over(evidence.log_wait_share, WAITING),
             "device-limited",
-            f"transactions waited for the write-ahead log {_percent(evidence.log_wait_share)} of the time",
+            f"transactions waited for the write-ahead log {percent(evidence.log_wait_share)} of the time",
         ),
         (
-            _over(evidence.io_wait_share, WAITING),
+            over(evidence.io_wait_share, WAITING),
             "device-limited",
-            f"transactions waited for data files {_percent(evidence.io_wait_share)} of the time",
+            f"transactions waited for data files {percent(evidence.io_wait_share)} of the time",
         ),
         (
-            _over(evidence.device_busy_share, BUSY),
+            over(evidence.device_busy_share, BUSY),
             "device-limited",
-            f"the device was busy {_percent(evidence.device_busy_share)} of the time",
+            f"the device was busy {percent(evidence.device_busy_share)} of the time",
         ),
     ]
     return [(near, kind, text) for near, kind, text in found if near is not None]
-
-
-def _over(share: float | None, limit: float) -> float | None:
-    return None if share is None else share / limit
 
 
 def _mean_share(state: str, means: Json) -> float | None:
@@ -143,7 +131,3 @@ def _mean_share(state: str, means: Json) -> float | None:
 
 def _increase(name: str, begin: Json, end: Json) -> int | None:
     return int(end[name]) - int(begin[name]) if name in begin and name in end else None
-
-
-def _percent(share: float | None) -> str:
-    return f"{100 * (share or 0.0):.0f} %"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from iosonde.workload.interface import Workload
 
-Name = Literal["block", "kv", "tpcc", "commit"]
+Name = Literal["block", "kv", "tpcc", "commit", "command"]
 
 
 def named(name: Name) -> Workload:
     """The workload of that name."""
-    from iosonde.workload import block, commit, kv, tpcc
+    from iosonde.workload import block, command, commit, kv, tpcc
 
-    known: dict[Name, Workload] = {"block": block, "kv": kv, "tpcc": tpcc, "commit": commit}
+    known: dict[Name, Workload] = {"block": block, "kv": kv, "tpcc": tpcc, "commit": commit, "command": command}
     return known[name]

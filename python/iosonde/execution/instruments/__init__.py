@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from iosonde.execution.instruments.array_health import ArrayHealth
 from iosonde.execution.instruments.block_queue import BlockQueue
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
+from iosonde.execution.instruments.command_group import CommandGroup
 from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.instruments.device_totals import DeviceTotals
 from iosonde.execution.instruments.drive_counters import DriveCounters
@@ -37,5 +38,7 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     DriveCounters,
     MemoryLimit,
     DatabaseServer,
+    CommandGroup,
 )
-"""Those that read counters are last, so that their readings enclose the engine and little else."""
+"""Those that read counters are last, so that their readings enclose the engine and little else.
+`CommandGroup` is the first to stop: the groups of the others must be empty when they are removed."""

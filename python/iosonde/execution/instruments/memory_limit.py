@@ -6,6 +6,7 @@ from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.plan.commands import is_command
 from iosonde.results.schema import Failure
 from iosonde.storage.control_group import MemoryGroup
 from iosonde.units import format_bytes
@@ -34,7 +35,8 @@ class MemoryLimit(Instrument):
         if not self._group:
             return Reading()
         memory = self._group.facts()
-        return Reading(facts={"memory": memory}, failure=_out_of_memory(memory, done.failure))
+        is_external = is_command(self.context.run.spec["workload"])
+        return Reading(facts={"memory": memory}, failure=_out_of_memory(memory, done.failure, is_external=is_external))
 
     def close(self) -> None:
         """Remove the group."""
@@ -42,13 +44,17 @@ class MemoryLimit(Instrument):
             self._group.remove()
 
 
-def _out_of_memory(memory: dict[str, Any], failure: Failure | None) -> Failure | None:
-    if not memory["oom_kills"] or failure is None or failure.code != "killed":
+_KILLED = ("killed", "command_failed", "unparsable_output", "background_failed")
+"""Failures that running out of memory explains: a command may outlive the kill of one of its processes."""
+
+
+def _out_of_memory(memory: dict[str, Any], failure: Failure | None, *, is_external: bool) -> Failure | None:
+    if not memory["oom_kills"] or failure is None or failure.code not in _KILLED:
         return None
     return Failure(
         code="out_of_memory",
-        message=f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small for the store: the kernel "
-        "killed the engine",
+        message=f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed "
+        f"{'the command' if is_external else 'the engine'}",
         context=failure.context,
         hint="raise it with `--set memory_limit=...`, or configure smaller caches and write buffers",
     )

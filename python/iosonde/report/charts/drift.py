@@ -9,15 +9,19 @@ from iosonde.report.charts.figure import Figure, Panel
 from iosonde.report.charts.layout import unique
 from iosonde.report.charts.sketch import as_frame
 from iosonde.report.charts.vega import Axis, Frame
-from iosonde.report.material.quantities import metric_text
+from iosonde.report.material.quantities import metric_text, metric_title
 from iosonde.report.material.result_sets import Material
 
 
 def drift(material: Material) -> Figure | None:
     """Draw the control case through the study, each run against the median of all."""
+    from iosonde.metrics.registry import named_among
     from iosonde.metrics.scopes import overall
 
-    table = overall(material.run_metrics.filter(pl.col("control") & (pl.col("metric") == "iops")))
+    controls = material.run_metrics.filter("control")
+    metric = next(iter(named_among(controls["metric"].unique())), "iops")
+    title = metric_title(metric)
+    table = overall(controls.filter(pl.col("metric") == metric))
     table = table.with_columns(relative=100 * pl.col("value") / pl.col("value").median().over("result_set"))
     table = table.sort("result_set", "order")
     sources = unique(table["result_set"])
@@ -35,7 +39,7 @@ def drift(material: Material) -> Figure | None:
             "low": None,
             "high": None,
             "repeats": None,
-            "text": f"{r['relative']:.1f} % ({metric_text('iops', r['value'])} IOPS)",
+            "text": f"{r['relative']:.1f} % ({metric_text(metric, r['value'])}{' IOPS' * (metric == 'iops')})",
             "x_text": r["run_id"],
             "hole": "",
             "verdict": "",
@@ -46,20 +50,21 @@ def drift(material: Material) -> Figure | None:
     frame = Frame(
         x=Axis(title="Position in the study (run)", domain=(0, max(row["x"] for row in rows) + 1)),
         y=Axis(
-            title="IOPS of the control case (% of its median)", domain=(100 - farthest, 100 + farthest), format="~r"
+            title=f"{title} of the control case (% of its median)", domain=(100 - farthest, 100 + farthest), format="~r"
         ),
         series_title="Result set",
         series=sources if several else [],
-        tooltip=[("x_text", "Run"), ("text", "IOPS")],
+        tooltip=[("x_text", "Run"), ("text", title)],
         height=180,
     )
     lowest, highest = min(row["y"] for row in rows), max(row["y"] for row in rows)
     return Figure(
         name="drift",
         title="Drift",
-        caption="IOPS of the control case through the study. Where it changes, the machine or the device changed.",
-        description=f"Line chart: IOPS of {len(rows)} control runs, {lowest:.1f} % to {highest:.1f} % of their median.",
+        caption=f"{title} of the control case through the study. Where it changes, the machine or the device changed.",
+        description=f"Line chart: {title} of {len(rows)} control runs, "
+        f"{lowest:.1f} % to {highest:.1f} % of their median.",
         panels=[Panel(title="", key="", chart=vega.lines(frame))],
         rows=as_frame(rows),
-        heads={"source": "result_set", "x": "order", "x_text": "run_id", "y": "iops_percent_of_median"},
+        heads={"source": "result_set", "x": "order", "x_text": "run_id", "y": f"{metric}_percent_of_median"},
     )

@@ -12,6 +12,7 @@ import polars as pl
 from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Design, compare
 from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
+from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load
 from iosonde.plan import Case
 from iosonde.report.content.table import Cell, Table
@@ -68,7 +69,7 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFr
         baseline_cases=baseline.sources[0].results.cases,
         contender_cases=contender.sources[0].results.cases,
         design=_design(material),
-        metrics=tuple(metrics),
+        metrics=(*metrics, *named_among(material.run_metrics["metric"].unique())),
     )
     if not table.height:
         raise ResultsError(
@@ -127,7 +128,7 @@ def _design(material: Material) -> Design:
         paired=material.paired,
         deterministic=sources[0].simulated,
         incomparable=_of_different_durability(material),
-        unusable=CACHE_INCLUDED if _is_one_target(material) else UNUSABLE,
+        unusable=_unusable_verdicts(material),
         verdicts={
             (source.label, record.run_id): record.verdict.kind
             for source in sources
@@ -142,16 +143,22 @@ CACHE_INCLUDED = ("undetermined",)
 """Verdicts that exclude a case where two settings of one target are compared: a cache belongs to a setting."""
 
 
+def _unusable_verdicts(material: Material) -> Sequence[str]:
+    if material.study.workload == "command":
+        return ()  # The command is compared, whatever limited it.
+    return CACHE_INCLUDED if _is_one_target(material) else UNUSABLE
+
+
 def _is_one_target(material: Material) -> bool:
     return material.paired and len({source.plan.target for source in material.sources}) == 1
 
 
 def _drift(material: Material, source: Source) -> float:
     """Return the change of the control case through a session, as a share; 0 where it is not significant."""
-    from iosonde.findings.drift import drift
+    from iosonde.findings.drift import load_drift
 
     runs = material.run_metrics.filter(pl.col("result_set") == source.label)
-    found = drift(runs, metric="iops") or drift(runs, metric="ops_per_sec")
+    found = load_drift(runs, rates=("iops", "ops_per_sec"))
     if found is None or not (found.change.above(0) or found.change.below(0)):
         return 0.0
     return abs(found.change.value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.metrics.registry import named_among
 from iosonde.plan import PREPARATION, Case
 from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
@@ -124,12 +125,17 @@ def cross_table(view: View, material: Material) -> Table:
     )
 
 
+def _rates(material: Material) -> list[str]:
+    """Return the rates of the table of cases, and whatever a study of commands names."""
+    return [*RATES, *named_among(material.summary["metric"].unique(), directed=False)]
+
+
 _Summary = dict[tuple[str, str], dict[tuple[str, str], dict[str, dict[str, Any]]]]
 
 
 def _summary(material: Material) -> _Summary:
     """Return the analysis' summary by case, stream and operation, and metric."""
-    names = [*RATES, *(f"{kind}_latency_ns_{s}" for kind in ("completion", "response") for s in STATISTICS)]
+    names = [*_rates(material), *(f"{kind}_latency_ns_{s}" for kind in ("completion", "response") for s in STATISTICS)]
     known: _Summary = {}
     for row in material.summary.filter(pl.col("metric").is_in(names)).to_dicts():
         case = known.setdefault((row["result_set"], row["case_id"]), {})
@@ -152,7 +158,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     judged = any(case.case_id in source.verdicts for source, case in cases)
     with_state = has_device_state(case for _, case in cases)
     survival = {(source.label, case.case_id): durability(source, case.case_id) for source, case in cases}
-    rates = [name for name in RATES if any(name in metrics for _, _, _, metrics in lines)] or RATES[:2]
+    rates = [name for name in _rates(material) if any(name in metrics for _, _, _, metrics in lines)] or RATES[:2]
     latencies = [
         name
         for kind in ("completion", "response")

@@ -146,9 +146,9 @@ def is_number(level: Any) -> bool:
 
 def metric_title(metric: str) -> str:
     """Name a metric for a reader, without its unit."""
-    from iosonde.metrics.registry import METRICS
+    from iosonde.metrics.registry import find
 
-    known = METRICS.get(metric)
+    known = find(metric)
     return known.title if known else metric.replace("_", " ")
 
 
@@ -161,9 +161,9 @@ def is_percentile(metric: str) -> bool:
 
 def metric_unit(metric: str) -> str:
     """Return the unit of a metric: `1/s`, `B/s`, `B`, `ns`, `s` or nothing."""
-    from iosonde.metrics.registry import METRICS
+    from iosonde.metrics.registry import find
 
-    known = METRICS.get(metric)
+    known = find(metric)
     if known:
         return known.unit
     if "_ns" in metric:

@@ -12,6 +12,7 @@ import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.plan import Case, Plan, Run, streams_of
+from iosonde.plan.commands import is_command
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.observations import conclusions
 from iosonde.results.schema import Record
@@ -243,10 +244,13 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 
 def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
     """Say whether load waited for completions: `closed loop`, `open loop`, or both."""
+    workloads = [spec["workload"] for spec in specs]
+    if workloads and all(map(is_command, workloads)):
+        return "loop not reported"  # Only the command knows.
     arrivals = {
         "closed" if stream.get("arrival", {}).get("kind", "closed") == "closed" else "open"
-        for spec in specs
-        for stream in streams_of(spec["workload"])
+        for workload in workloads
+        for stream in streams_of(workload)
     }
     return f"{' and '.join(sorted(arrivals)) or 'closed'} loop"
 

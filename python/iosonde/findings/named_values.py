@@ -1,0 +1,160 @@
+"""Values that a study of external commands names: best and worst case, and the effect of each factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from iosonde.findings.cells import cells, groups
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.support import Support
+from iosonde.metrics import wording
+from iosonde.metrics.registry import metric as metric_of
+from iosonde.metrics.registry import named_among
+from iosonde.metrics.statistics import Estimate, Floats, pooled_ratio, repeats_interval
+from iosonde.study.model import Part, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extremes(Finding):
+    """The best and the worst case of a metric."""
+
+    kind: ClassVar[str] = "best and worst"
+    topic: ClassVar[Topic] = "performance"
+    metric: str
+    best: str
+    """The case in words; empty if there is only one."""
+    best_value: Estimate
+    worst: str
+    worst_value: Estimate | None
+    cases: int
+    repeats: int
+
+    def _sentence(self) -> str:
+        title = metric_of(self.metric).title
+        best = wording.estimate_text(self.metric, self.best_value)
+        if self.worst_value is None:
+            return f"{title}: {best}"
+        worst = wording.estimate_text(self.metric, self.worst_value)
+        return f"{title}: best {best} at {self.best}; worst {worst} at {self.worst}"
+
+    def _evidence(self) -> str:
+        return f"medians of {wording.counted(self.cases, 'case')}; {wording.counted(self.repeats, 'run')} each"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect(Finding):
+    """What a factor changes: its best level over its worst, with all other factors the same."""
+
+    kind: ClassVar[str] = "effect of a factor"
+    topic: ClassVar[Topic] = "comparison"
+    metric: str
+    factor: str
+    high: str
+    low: str
+    """The levels with the larger and the smaller value, in words."""
+    ratio: Estimate
+    """Larger over smaller: the geometric mean over the cells that have both."""
+    cells: int
+    repeats: int
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 1."""
+        return self.ratio.low is not None and self.ratio.low > 1
+
+    def _sentence(self) -> str:
+        title = metric_of(self.metric).title
+        ratio = wording.ratio_estimate_text(self.ratio)
+        if not self.is_clear:
+            factor = wording.factor_words(self.factor)
+            return f"No clear effect of {factor} on {title}: {self.high} over {self.low} {ratio}"
+        return f"{title} at {self.high} is {ratio} that at {self.low}"
+
+    def _evidence(self) -> str:
+        others = f"; geometric mean of {self.cells} cells" if self.cells > 1 else ""
+        return f"levels with the largest and the smallest value{others}; {wording.counted(self.repeats, 'run')} each"
+
+
+def find(study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, support: Support) -> Iterator[Finding]:
+    """Return extremes and effects of every named metric that has a direction, part by part."""
+    for part in study.parts:
+        present = metrics.filter(pl.col("part") == part.name)["metric"].unique()
+        for metric in named_among(present):
+            found = cells(metrics, cases, part=part.name, metric=metric, factors=list(part.factors))
+            if not found.is_empty():
+                yield _extremes(part, metric, found, support)
+                yield from (
+                    effect for factor in part.factors for effect in _effects(part, metric, factor, found, support)
+                )
+
+
+def _extremes(part: Part, metric: str, found: pl.DataFrame, support: Support) -> Extremes:
+    medians = found["values"].list.median()
+    downwards = metric_of(metric).better == "lower"
+    best, worst = (medians.arg_min(), medians.arg_max()) if downwards else (medians.arg_max(), medians.arg_min())
+    first, last = (found.row(int(place or 0), named=True) for place in (best, worst))
+    several = len(found) > 1
+    estimates = [repeats_interval(row["values"]) for row in (first, last)]
+    case_ids = tuple(dict.fromkeys((first["case_id"], last["case_id"])))
+    return Extremes(
+        metric=metric,
+        best=_words(part, first),
+        best_value=estimates[0],
+        worst=_words(part, last) if several else "",
+        worst_value=estimates[1] if several else None,
+        cases=len(found),
+        repeats=min(map(len, found["values"])),
+        strength=support.strength(case_ids, *estimates),
+        case_ids=case_ids,
+        part=part.name,
+    )
+
+
+def _effects(part: Part, metric: str, factor: str, found: pl.DataFrame, support: Support) -> Iterator[Effect]:
+    """Compare the level with the largest mean to that with the smallest, over cells that differ in nothing else."""
+    levels = _complete_levels(part, factor, found)
+    if len(levels) < 2:
+        return
+    means = {level: _mean_log(found.filter(pl.col(factor) == level)) for level in levels}
+    high, low = (choose(levels, key=lambda level: means[level]) for choose in (max, min))
+    pairs: list[tuple[Floats, Floats]] = []
+    case_ids: list[str] = []
+    for _, group in groups(found, [name for name in part.factors if name != factor]):
+        rows = {row[factor]: row for row in group.iter_rows(named=True)}
+        pairs.append((rows[high]["values"], rows[low]["values"]))
+        case_ids += [rows[high]["case_id"], rows[low]["case_id"]]
+    estimate = pooled_ratio(pairs)
+    clear = estimate.low is not None and estimate.low > 1
+    yield Effect(
+        metric=metric,
+        factor=factor,
+        high=wording.level_words(factor, high),
+        low=wording.level_words(factor, low),
+        ratio=estimate,
+        cells=len(pairs),
+        repeats=min(len(values) for pair in pairs for values in pair),
+        strength=support.strength(case_ids, estimate) if clear else "weak",
+        case_ids=tuple(case_ids),
+        part=part.name,
+    )
+
+
+def _complete_levels(part: Part, factor: str, found: pl.DataFrame) -> list[Any]:
+    """Return the levels that every combination of the other factors has; a failed case leaves out its level."""
+    others = [name for name in part.factors if name != factor]
+    count = len(list(groups(found, others)))
+    sizes = found.group_by(factor, maintain_order=True).len()
+    return [level for level, size in sizes.iter_rows() if size == count]
+
+
+def _mean_log(rows: pl.DataFrame) -> float:
+    return float(rows["values"].list.eval(pl.element().log()).list.mean().mean() or 0.0)  # type: ignore[arg-type]
+
+
+def _words(part: Part, row: dict[str, Any]) -> str:
+    words = [wording.level_words(name, row[name]) for name in part.factors]
+    return ", ".join(words) if words else part.name

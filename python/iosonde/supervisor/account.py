@@ -1,0 +1,141 @@
+"""What a command used: CPU time, faults and switches of its processes, and the counters of block devices.
+
+CPU time is that of the control group in which iosonde put the supervisor, without the supervisor's own. Without such a
+group, and for everything else, it is that of descendants that have ended (`getrusage(2)`).
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+SECTOR_BYTES = 512
+_GROUP = "iosonde-"
+"""How the names of iosonde's own control groups start."""
+
+_DEVICE = (
+    *("reads", "read_merges", "read_sectors", "read_ms", "writes", "write_merges", "write_sectors", "write_ms"),
+    *("in_flight", "busy_ms", "queue_ms", "discards", "discard_merges", "discard_sectors", "discard_ms", "flushes"),
+)
+"""Fields of `/sys/block/DEVICE/stat` (kernel `Documentation/block/stat.rst`)."""
+
+Usage = dict[str, int]
+
+
+class Account:
+    """Readings at one moment; the difference of two is what happened between them."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._devices = devices
+        self._cpu = group_cpu()
+
+    @property
+    def source(self) -> str:
+        """Where CPU time comes from."""
+        return "control group" if self._cpu else "ended processes"
+
+    def read(self) -> tuple[Usage, dict[str, Usage]]:
+        """Usage of the command's processes, and counters by device."""
+        ended, own = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
+        user_ns, system_ns = round(ended.ru_utime * 1e9), round(ended.ru_stime * 1e9)
+        if self._cpu:
+            user_ns, system_ns = self._cpu()
+            user_ns, system_ns = user_ns - round(own.ru_utime * 1e9), system_ns - round(own.ru_stime * 1e9)
+        process = {
+            "wall_ns": time.monotonic_ns(),
+            "user_ns": user_ns,
+            "system_ns": system_ns,
+            "voluntary_switches": ended.ru_nvcsw,
+            "involuntary_switches": ended.ru_nivcsw,
+            "minor_faults": ended.ru_minflt,
+            "major_faults": ended.ru_majflt,
+            "fs_inputs": ended.ru_inblock,
+            "fs_outputs": ended.ru_oublock,
+        }
+        return process, {device: counters for device in self._devices if (counters := device_counters(device))}
+
+
+def between(before: Usage, after: Usage) -> Usage:
+    """The increase of each counter."""
+    return {name: max(0, value - before[name]) for name, value in after.items()}
+
+
+def devices_between(before: dict[str, Usage], after: dict[str, Usage]) -> list[dict[str, int | str]]:
+    """The increase of each device's counters; `in_flight` is that of the later reading."""
+    return [
+        {"device": device, **between(before[device], now), "in_flight": now["in_flight"]}
+        for device, now in after.items()
+        if device in before
+    ]
+
+
+def device_counters(device: str) -> Usage:
+    """Counters of a block device (`major:minor`); empty where it is gone."""
+    try:
+        values = map(int, Path(f"/sys/dev/block/{device}/stat").read_text().split())
+    except OSError:
+        return {}
+    read = dict.fromkeys(_DEVICE, 0) | dict(zip(_DEVICE, values, strict=False))
+    return {
+        **{name: read[name] for name in ("reads", "read_merges", "writes", "write_merges", "in_flight")},
+        **{name: read[name] for name in ("discards", "flushes")},
+        "read_bytes": read["read_sectors"] * SECTOR_BYTES,
+        "write_bytes": read["write_sectors"] * SECTOR_BYTES,
+        "discard_bytes": read["discard_sectors"] * SECTOR_BYTES,
+        "read_wait_ns": read["read_ms"] * 1_000_000,
+        "write_wait_ns": read["write_ms"] * 1_000_000,
+        "busy_ns": read["busy_ms"] * 1_000_000,
+    }
+
+
+def group_cpu() -> Callable[[], tuple[int, int]] | None:
+    """How to read user and system time of this process's own control group; None where it has none of its own."""
+    for line in _lines("/proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not Path(path).name.startswith(_GROUP):
+            continue
+        if "cpuacct" in controllers.split(",") and (mounted := _mounted("cgroup", "cpuacct")):
+            return _version_1(mounted / path.lstrip("/"))
+        if not controllers and (mounted := _mounted("cgroup2", "")):
+            return _version_2(mounted / path.lstrip("/"))
+    return None
+
+
+def _version_1(group: Path) -> Callable[[], tuple[int, int]] | None:
+    files = [group / "cpuacct.usage_user", group / "cpuacct.usage_sys"]
+    if not all(file.exists() for file in files):
+        return None
+    return lambda: (int(files[0].read_text()), int(files[1].read_text()))
+
+
+def _version_2(group: Path) -> Callable[[], tuple[int, int]] | None:
+    file = group / "cpu.stat"
+
+    def read() -> tuple[int, int]:
+        table = dict(line.split() for line in file.read_text().splitlines())
+        return int(table["user_usec"]) * 1000, int(table["system_usec"]) * 1000
+
+    with suppress(OSError, KeyError, ValueError):
+        read()
+        return read
+    return None
+
+
+def _mounted(kind: str, controller: str) -> Path | None:
+    """Where a hierarchy is mounted."""
+    for line in _lines("/proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        found, _, options = after.split(" ", 2)
+        if found == kind and (not controller or controller in options.split(",")):
+            return Path(before.split()[4])
+    return None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,101 @@
+"""The supervisor's spec of a run (docs/commands.md)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iosonde import protocol, tools
+from iosonde.errors import StudyError, TargetError
+from iosonde.plan import JsonObject
+from iosonde.supervisor.program import identify
+from iosonde.workload.command.footprint import NAME, only
+from iosonde.workload.command.parameters import CommandParameters
+from iosonde.workload.command.template import fill
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+PLACES = tuple(sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True))
+"""Directories that are searched before PATH: on PATH Debian has scripts in the place of PostgreSQL's programs."""
+
+
+def resolve(streams: Mapping[str, CommandParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The spec of a run; the placeholders of `template.AT_START` are still in it."""
+    whole = only(streams)
+    workload: JsonObject = {
+        "kind": "command",
+        "target": {"kind": "directory", "path": str(_own(target) / NAME), "log_path": None},
+        **commands(whole),
+        "timeout_ns": whole.timeout,
+        "interval_ns": whole.interval,
+        "exit_codes": whole.exit_codes,
+        "output": whole.output,
+        "output_limit_bytes": whole.output_limit,
+        "metrics": whole.metrics,
+        **_server(whole, target),
+    }
+    return {
+        "protocol": protocol.VERSION,
+        "run_id": run_id,
+        "seed": seed,
+        "workload": workload,
+        "observe": {"block_devices": target.block_devices()},
+    }
+
+
+def commands(whole: CommandParameters) -> JsonObject:
+    """What is started, with the programs that the names stand for on this machine."""
+    version = [[whole.command[0], *whole.version]] if whole.version else []
+    names = [command[0] for command in [*whole.commands, *version]]
+    return {
+        "programs": {name: dict(program(name)) for name in dict.fromkeys(names)},
+        "versions": {command[0]: command for command in version},
+        "prepare": [_filled(command, whole) for command in whole.prepare],
+        "background": [
+            {"command": _filled(each["command"], whole), "ready": fill(each["ready"], whole.variables)}
+            for each in whole.background
+        ],
+        "command": _filled(whole.command, whole),
+        "environment": {name: fill(value, whole.variables) for name, value in whole.environment.items()},
+    }
+
+
+@functools.cache
+def program(name: str) -> Mapping[str, str]:
+    """Path and checksum of a program by its name or path; `StudyError` if there is none."""
+    searched = os.pathsep.join([*PLACES, tools.path_with_system_directories()])
+    found = shutil.which(name, path=searched) if name else None
+    if found is None or ("/" in name and not name.startswith("/")):
+        packages = tools.TOOLS[name].packages if name in tools.TOOLS else ()
+        raise StudyError(
+            f"the program `{name}` was not found",
+            where="named by the parameter `command`, `prepare` or `background`",
+            hint=f"install the package `{packages[0]}`" if packages else "install it, or write its absolute path",
+        )
+    try:
+        return identify(found)
+    except OSError as error:
+        raise StudyError(f"the program `{found}` cannot be read: {error.strerror}") from error
+
+
+def _filled(command: list[str], whole: CommandParameters) -> list[str]:
+    return [command[0], *(fill(each, whole.variables) for each in command[1:])]
+
+
+def _own(target: Target) -> Path:
+    if target.kind != "directory":
+        raise TargetError(
+            f"a command needs a directory, and `{target.name}` is none",
+            hint="name a directory as the target; a file system on a device is created with "
+            "`--set file_system=ext4` or as the study's `file_system`",
+        )
+    return Path(target.spec_target("per_job", 0)["directory"])
+
+
+def _server(whole: CommandParameters, target: Target) -> dict[str, Any]:
+    return {}
