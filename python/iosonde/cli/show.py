@@ -17,7 +17,7 @@ COLUMNS = 80
 
 def command(study: options.StudyName, as_json: AsJson = False) -> None:
     """Show a study: question, factors, profiles, source."""
-    from iosonde.data import shipped
+    from iosonde.data import adapters, shipped
     from iosonde.planning import load
 
     loaded = load(study)
@@ -25,8 +25,8 @@ def command(study: options.StudyName, as_json: AsJson = False) -> None:
         print_json(loaded.model_dump(mode="json"))
         return
     print("\n".join(_lines(loaded)))
-    if study in shipped():
-        print(f"\nfile: {shipped()[study]}")
+    if study in (known := shipped() | adapters()):
+        print(f"\nfile: {known[study]}")
 
 
 def _lines(study: Study) -> Iterator[str]:

@@ -13,11 +13,16 @@ def shipped() -> dict[str, Path]:
     return {file.stem: file for file in sorted(files, key=lambda file: (file.stem != "quick", file.stem))}
 
 
+def adapters() -> dict[str, Path]:
+    """Studies that run other benchmarks as external commands, by name."""
+    return {file.stem: file for file in sorted(data_folder("adapters").glob("*.toml"))}
+
+
 def reference_file(name: str) -> Path:
     """A CSV file of published values, by its file name."""
     return data_folder("reference") / name
 
 
 def data_folder(name: str) -> Path:
-    """A folder of data: `studies`, `reference`, `models`, `lab`."""
+    """A folder of data: `studies`, `adapters`, `reference`, `models`, `lab`."""
     return _HERE / name

@@ -11,8 +11,8 @@ from iosonde.metrics.registry import METRICS
 from iosonde.procedure import KINDS, kind_of
 from iosonde.results.columns import RESERVED
 from iosonde.study.load import read, read_text, validate
-from iosonde.study.location import StudyFile
-from iosonde.study.model import Study
+from iosonde.study.location import Keys, StudyFile
+from iosonde.study.model import Parameters, Study
 
 
 def load(name_or_path: str | Path) -> Study:
@@ -35,7 +35,7 @@ def _checked(source: StudyFile) -> Study:
 
 def _declare_metrics(study: Study, source: StudyFile) -> None:
     """Declare the metrics that a study of commands names; none may have the name of another metric or column."""
-    layers = [(("measurement",), study.measurement)]
+    layers: list[tuple[Keys, Parameters]] = [(("measurement",), study.measurement)]
     layers += [(("parts", index, "measurement"), part.measurement) for index, part in enumerate(study.parts)]
     for place, layer in layers:
         named = workloads.named(study.workload).read_value("metrics", layer.get("metrics", {}))

@@ -63,6 +63,8 @@ class Admission:
         workload = spec["workload"]
         if is_on_server(workload):
             return self._server_problem(case, workload)
+        if "server" in workload and (problem := self._server_problem(case, workload)):
+            return problem
         named, expected = workload["target"], self._expected(case, workload)
         if named != expected:
             return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"

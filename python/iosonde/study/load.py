@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from iosonde import text_files
-from iosonde.data import shipped
+from iosonde.data import adapters, shipped
 from iosonde.errors import StudyError
 from iosonde.study.check import check
 from iosonde.study.location import StudyFile, in_data
@@ -21,12 +21,13 @@ from iosonde.study.model import Study
 
 def read(name_or_path: str | Path) -> StudyFile:
     """The text of the study of that name that comes with iosonde, or of that file."""
-    file = shipped().get(str(name_or_path)) or Path(name_or_path)
+    known = shipped() | adapters()
+    file = known.get(str(name_or_path)) or Path(name_or_path)
     try:
         text = text_files.read(file)
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(str(name_or_path), error) from None
-    return read_text(text, name=file.name if file.stem in shipped() else str(file))
+    return read_text(text, name=file.name if file.stem in known else str(file))
 
 
 def read_text(text: str, *, name: str = "") -> StudyFile:
@@ -50,7 +51,7 @@ def validate(source: StudyFile) -> Study:
 
 
 def _unreadable(name: str, error: Exception) -> StudyError:
-    known = shipped()
+    known = shipped() | adapters()
     if "/" in name or name.endswith(".toml"):
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         return StudyError(f"cannot read the study `{name}`: {reason}")

@@ -234,7 +234,7 @@ class Control(_Strict):
     measurement: Parameters = Field(default_factory=dict)
 
 
-Topic = Literal["device", "load", "sustained", "arrays", "databases"]
+Topic = Literal["device", "load", "sustained", "arrays", "databases", "commands"]
 
 TOPICS: dict[Topic, str] = {
     "device": "One device",
@@ -242,6 +242,7 @@ TOPICS: dict[Topic, str] = {
     "sustained": "Sustained performance",
     "arrays": "Arrays and file systems",
     "databases": "Databases",
+    "commands": "External commands",
 }
 """Groups of studies, with their headings in `iosonde list`."""
 

@@ -18,11 +18,13 @@ from iosonde.supervisor.events import Events
 from iosonde.supervisor.failure import FailedError, first_lines
 from iosonde.supervisor.parse import values
 from iosonde.supervisor.program import Programs
-from iosonde.supervisor.watch import Finished, check_exit, close, wait_for, watch
+from iosonde.supervisor.watch import Finished, check_exit, close, free_port, wait_for, watch
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 VERSION_NS = 10_000_000_000
 READY_S = 30.0
+SEEDS = 1 << 31
+"""Seeds of commands are smaller than this: many programs read a signed 32-bit number."""
 STREAM = "main"
 OPERATION = "command"
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
@@ -36,7 +38,12 @@ class Run:
         self._events = events
         self._path = Path(self._workload["target"]["path"])
         self._directory = _opened(self._path, identities.get(str(self._path)))
-        self._filled = {"directory": str(self._path), "seed": str(spec["seed"]), **self._workload.get("given", {})}
+        self._filled = {
+            "directory": str(self._path),
+            "seed": str(spec["seed"] % SEEDS),
+            "port": str(free_port()),
+            **_of_server(self._workload.get("server")),
+        }
         self._account = Account(spec["observe"]["block_devices"])
         self._background: list[subprocess.Popen[bytes]] = []
         self._index = 0
@@ -240,6 +247,19 @@ _UNKNOWN = {
     "response_latency": None,
 }
 """What an interval says of the command's own operations, which are not known."""
+
+
+def _of_server(server: Mapping[str, Any] | None) -> dict[str, str]:
+    """Placeholders of the server that iosonde has started."""
+    if server is None:
+        return {}
+    socket = Path(server["address"]["path"])
+    return {
+        "server_directory": str(socket.parent),
+        "server_socket": str(socket),
+        "server_user": server["user"],
+        "server_database": server["database"],
+    }
 
 
 def _opened(path: Path, identity: str | None) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -122,24 +124,33 @@ def _timed_out(name: str, timeout_ns: int, out: Output, err: Output) -> FailedEr
     )
 
 
-def wait_for(path: str, process: subprocess.Popen[bytes], name: str, timeout_s: float) -> None:
-    """Wait until a background command has created the file or accepts connections on the socket."""
-    import socket
-    import stat
-
+def wait_for(ready: str, process: subprocess.Popen[bytes], name: str, timeout_s: float) -> None:
+    """Wait until a background command is ready: a file exists, or a socket or `HOST:PORT` accepts connections."""
     deadline = time.monotonic() + timeout_s
-    while True:
+    while not _is_ready(ready):
         if process.poll() is not None:
             lines = first_lines(process.stderr.read() or b"") if process.stderr else ""
             raise FailedError("background_failed", f"the background command `{name}` ended", context=lines)
-        try:
-            if not stat.S_ISSOCK(Path(path).stat().st_mode):
-                return
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.connect(path)
-                return
-        except OSError:
-            pass
         if time.monotonic() > deadline:
-            raise FailedError("background_failed", f"`{name}` did not create `{path}` within {timeout_s:g} s")
+            raise FailedError("background_failed", f"`{name}` was not ready within {timeout_s:g} s (`{ready}`)")
         time.sleep(0.01)
+
+
+def _is_ready(ready: str) -> bool:
+    host, _, port = ready.rpartition(":")
+    try:
+        if port.isdigit():
+            socket.create_connection((host, int(port)), timeout=1).close()
+        elif stat.S_ISSOCK(Path(ready).stat().st_mode):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(ready)
+    except OSError:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nothing uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

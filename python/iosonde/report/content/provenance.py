@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from iosonde.metrics.wording import counted
-from iosonde.plan import PREPARATION
+from iosonde.plan import PREPARATION, Plan, commands
 from iosonde.report.material.intervals import coverage_of, intervals_of
 from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
 from iosonde.units import format_bytes
@@ -165,7 +165,13 @@ def rerun(source: Source) -> str:
             words += ["--against-set", f"{name}={value}"]
     if plan.keep:
         words.append("--keep")
+    words += allowing(plan)
     return shlex.join(words)
+
+
+def allowing(plan: Plan) -> list[str]:
+    """Return the option that allows the external commands of a plan, if it has any."""
+    return ["--allow-commands", commands.commands_hash(plan)] if commands.has_commands(plan) else []
 
 
 def completion(source: Source) -> tuple[str, str]:
@@ -176,7 +182,7 @@ def completion(source: Source) -> tuple[str, str]:
     retryable = [record for record in source.failed if not record.refused]
     if source.failed and not (retryable or source.stopped or source.missing):
         return "To run the corrected study", rerun(source)
-    retry = ["--retry-failed"] if retryable else []
+    retry = [*(["--retry-failed"] if retryable else []), *allowing(source.results.whole_plan)]
     return "To continue", shlex.join(["iosonde", "resume", str(source.directory), *retry])
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from iosonde.findings.answer import Answer
+from iosonde.metrics.registry import known_names, metric, named_among
 from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled
@@ -116,7 +117,8 @@ def _preferred(table: Table) -> list[str]:
     latencies = [f"{kind} latency, {statistic}" for statistic in ("p99", "p50", "p99.9")]
     rates = ["IOPS", "Bandwidth", "Operations per second"]
     names = [head for head in table.heads[: table.labels] if head not in (SCOPE, VERDICT)]
-    return [*names, VERDICT, *rates, *latencies]
+    named = [metric(name).title for name in named_among(known_names(), directed=False)]
+    return [*names, VERDICT, *rates, *named, *(each for each in latencies if not named or each in table.heads)]
 
 
 def _method(chapter: Chapter, console: Console) -> None:

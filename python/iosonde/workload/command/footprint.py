@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Cost
 from iosonde.workload.command.parameters import CommandParameters
 from iosonde.workload.interface import Layout, Room
+from iosonde.workload.oltp.footprint import EMPTY_BYTES, identity
 
 START_SECONDS = 0.3
 """Start of the supervisor and of the program, as assumed by a plan."""
@@ -49,8 +49,11 @@ def cost(streams: Mapping[str, CommandParameters]) -> Cost:
 
 
 def files(streams: Mapping[str, CommandParameters]) -> dict[str, int]:
-    """The working directory."""
-    return {NAME: only(streams).space}
+    """The working directory, and the directory of a server."""
+    whole = only(streams)
+    if whole.server is None:
+        return {NAME: whole.space}
+    return {NAME: whole.space, f"{whole.server}-{identity(whole)}": 2 * EMPTY_BYTES + whole.space}
 
 
 def room_by(files: int) -> str:
@@ -60,7 +63,7 @@ def room_by(files: int) -> str:
 
 def addressed_bytes(streams: Mapping[str, CommandParameters]) -> int:
     """Room in the working directory."""
-    return only(streams).space
+    return sum(files(streams).values())
 
 
 def buffer_bytes(streams: Mapping[str, CommandParameters]) -> int:
@@ -86,8 +89,3 @@ def prepares(stream: CommandParameters) -> bool:
 def notes(streams: Mapping[str, CommandParameters]) -> list[str]:
     """That time and bytes written depend on the command."""
     return ["runs external commands: their time is the study's estimate, and what they write is not known"]
-
-
-def named(whole: CommandParameters) -> dict[str, Any]:
-    """The definitions of metrics."""
-    return dict(whole.metrics)

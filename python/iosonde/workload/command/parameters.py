@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -106,6 +106,20 @@ class CommandParameters(BaseModel):
     postgresql: dict[str, Scalar] = Field(default_factory=dict, description="Settings of PostgreSQL by its own names.")
     mariadb: dict[str, Scalar] = Field(default_factory=dict, description="Settings of MariaDB by its own names.")
 
+    server_url: ClassVar[None] = None
+    log: ClassVar[str] = "with_data"
+    log_target: ClassVar[None] = None
+    """A server for a command has its log beside its data (`oltp.place`)."""
+
+    def population(self) -> dict[str, Any]:
+        """What the database of a server contains: nothing."""
+        return {"workload": "command"}
+
+    @property
+    def settings(self) -> dict[str, Scalar]:
+        """Settings of the server."""
+        return {"postgresql": self.postgresql, "mariadb": self.mariadb}.get(self.server or "", {})
+
     @property
     def own_variables(self) -> dict[str, Scalar]:
         """Variables that the study sets."""
@@ -115,7 +129,7 @@ class CommandParameters(BaseModel):
     def variables(self) -> dict[str, Scalar]:
         """Everything that a placeholder can name before a run starts."""
         sizes = {"space": self.space, **({"memory_limit": self.memory_limit} if self.memory_limit else {})}
-        return {"duration": self.duration / 10**9, **sizes, **self.own_variables}
+        return {"duration": f"{self.duration}ns", **sizes, **self.own_variables}
 
     @property
     def commands(self) -> list[list[str]]:

@@ -98,4 +98,9 @@ def _own(target: Target) -> Path:
 
 
 def _server(whole: CommandParameters, target: Target) -> dict[str, Any]:
-    return {}
+    """The server as a spec has it; empty without one."""
+    if whole.server is None:
+        return {}
+    from iosonde.workload.oltp import place
+
+    return {"server": place.engine_server(whole, target)}

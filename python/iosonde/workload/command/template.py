@@ -16,7 +16,8 @@ from iosonde.units import parse_duration, parse_size
 
 AT_START = {
     "directory": "the working directory of the run",
-    "seed": "the seed of the run",
+    "seed": "the seed of the run, a number below 2^31",
+    "port": "a TCP port of the loopback interface that nothing else uses",
     "server_directory": "the directory of the server's Unix socket",
     "server_socket": "the server's Unix socket",
     "server_user": "the user to connect as",
@@ -57,6 +58,7 @@ def _value(placeholder: str, text: str, variables: Mapping[str, Any]) -> str:
             hint=f"did you mean `{near[0]}`?" if near else f"placeholders are {known}; `{{{{` stands for a brace",
         )
     value = variables[name]
+    unit = unit or ("s" if name == "duration" else "")
     written = converted(value, unit, text) if unit else plain(value)
     return written.replace("{", "{{").replace("}", "}}")
 

@@ -58,7 +58,7 @@ def fit(streams: Mapping[str, Any], target: Room, *, room_bytes: int) -> dict[st
     return {name: stream.model_copy(update=changes) for name, stream in streams.items()}
 
 
-def identity(whole: OltpFields) -> str:
+def identity(whole: Any) -> str:
     """Eight digits that differ between databases whose loaded data differ."""
     at_creation = {name: value for name, value in whole.settings.items() if name in DECIDED_AT_CREATION}
     facts = json.dumps([whole.server, at_creation, whole.population()], sort_keys=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from iosonde import servers
 from iosonde.errors import StudyError, TargetError
@@ -20,7 +20,7 @@ CONNECT_S = 30
 """How long the engine tries to connect while the server is starting."""
 
 
-def check_place(whole: OltpFields, target: Target) -> None:
+def check_place(whole: Any, target: Target) -> None:
     """Raise unless a server can be started on the target with these settings. Nothing is written."""
     if target.kind != "directory":
         raise TargetError(
@@ -43,7 +43,7 @@ def check_place(whole: OltpFields, target: Target) -> None:
         )
 
 
-def engine_server(whole: OltpFields, target: Target) -> spec.SqlServer:
+def engine_server(whole: Any, target: Target) -> spec.SqlServer:
     """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
     name = footprint.identity(whole)
     if whole.server_url:
