@@ -160,9 +160,10 @@ def interval_metrics(
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
-    rows = _long(counted, keys=keys, metrics=metrics)
+    rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS])
     lines = named.interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
-    return pl.concat([rows, _of_runs(lines, facts).select(rows.columns)], how="vertical_relaxed")
+    columns = [*keys, "metric", "value"]
+    return pl.concat([rows.select(columns), _of_runs(lines, facts).select(columns)], how="vertical_relaxed")
 
 
 def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None) -> pl.DataFrame:
@@ -230,6 +231,9 @@ def percentile_curves(results: Results) -> pl.DataFrame:
 
 def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -> pl.DataFrame:
     """Turn one column per metric into one row per metric; a metric without a value has no row."""
+    metrics = list(metrics)
+    if not metrics:
+        return table.select(*keys, metric=pl.lit(""), value=pl.lit(0.0)).clear()
     return (
         table.select(*keys, *(pl.col(name).cast(pl.Float64) for name in metrics))
         .unpivot(index=keys, variable_name="metric", value_name="value")

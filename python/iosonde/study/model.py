@@ -2,7 +2,8 @@
 
 A study asks one question. It has a measurement (parameters of a workload), factors (parameters that take several
 levels), profiles that scale sizes, times and repeats but never the question, and says which views and which analysis
-answer it. It holds no commands and no paths, so a stranger's study does nothing but what `iosonde plan` shows.
+answer it. It contains no paths, and no commands except those of the workload `command`, which need consent,
+so a stranger's study does nothing but what `iosonde plan` shows.
 
 `docs/studies.md` explains the format with examples; this module is the truth.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from iosonde.errors import StudyError
 from iosonde.plan import commands
@@ -77,4 +77,10 @@ def read_value(name: str, value: Any) -> Any:
 
 def build(parameters: Mapping[str, Any]) -> CommandParameters:
     """A command's parameters and variables as written, with defaults, checked each by itself and together."""
-    return reading.build(CommandParameters, TITLE, parameters)
+    try:
+        return CommandParameters.model_validate(dict(parameters))
+    except ValidationError as error:
+        for name, given in parameters.items():
+            read_value(name, given)
+        what, _, hint = error.errors()[0]["msg"].removeprefix("Value error, ").partition("; ")
+        raise StudyError(what, hint=hint) from None

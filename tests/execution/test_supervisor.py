@@ -1,0 +1,229 @@
+"""The supervisor of external commands, run as iosonde runs it: one spec in, events out, and nothing left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CHECKOUT
+
+from iosonde.storage.loop_status import identity_of
+from iosonde.supervisor import command_line
+from iosonde.supervisor.program import identify
+
+SECOND = 10**9
+METRIC = {"pattern": r"x=(\S+)", "scale": 1.0, "unit": "", "better": "higher", "title": "X", "aggregate": "mean"}
+
+
+def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
+    """A spec whose command is a script for `sh`."""
+    workload = {
+        "kind": "command",
+        "target": {"kind": "directory", "path": str(directory)},
+        "programs": {name: identify(f"/bin/{name}") for name in ("sh", "sleep")},
+        "versions": {},
+        "prepare": [],
+        "background": [],
+        "command": ["sh", "-c", script],
+        "environment": {},
+        "timeout_ns": 30 * SECOND,
+        "interval_ns": SECOND // 10,
+        "exit_codes": [0],
+        "output": "stdout",
+        "output_limit_bytes": 1 << 16,
+        "metrics": {"x": METRIC},
+    }
+    return {"run_id": "r", "seed": 2**40 + 5, "workload": workload | changes, "observe": {"block_devices": []}}
+
+
+class Supervisor:
+    """A running supervisor; its standard input stays open until the end."""
+
+    def __init__(self, spec: dict[str, Any], *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*command_line(), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python")},
+        )
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(spec).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events until it exits."""
+        assert self.process.stdout and self.process.stderr and self.process.stdin
+        lines = self.process.stdout.read().splitlines()
+        errors = self.process.stderr.read()
+        self.process.stdin.close()
+        self.process.wait()
+        assert b"Traceback" not in errors, errors.decode()
+        return [json.loads(line) for line in lines]
+
+    def wait_for(self, file: Path) -> str:
+        """The text of a file that the command writes."""
+        while not file.exists() or not file.read_text().endswith("\n"):
+            assert self.process.poll() is None
+            time.sleep(0.01)
+        return file.read_text()
+
+
+def run(directory: Path, script: str, **changes: Any) -> dict[str, dict[str, Any]]:
+    """The last event of each kind."""
+    return {event["event"]: event for event in Supervisor(spec_of(directory, script, **changes)).events()}
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def assert_ends(process: int) -> None:
+    deadline = time.monotonic() + 20
+    while is_running(process):
+        assert time.monotonic() < deadline, f"process {process} still runs"
+        time.sleep(0.01)
+
+
+def test_values_placeholders_and_a_minimal_environment_in_an_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / "file").touch()
+    done = run(tmp_path, "ls; pwd; env; echo {seed} {directory}/a ${{HOME}}; echo x=1,234.5", environment={"A": "b"})
+    assert done["values"]["values"][0]["value"] == 1234.5
+    shown = done["result"]["command"]["first_lines"].splitlines()
+    assert shown[0] == str(tmp_path), "ls has printed nothing"
+    assert "A=b" in shown and not any(line.startswith(("USER=", "PYTHONPATH=")) for line in shown)
+    assert f"5 {tmp_path}/a {tmp_path}" in shown
+    assert done["result"]["outcome"] == "complete" and not list(tmp_path.iterdir())
+
+
+def test_preparation_background_commands_and_a_file_as_output(tmp_path: Path) -> None:
+    done = run(
+        tmp_path,
+        "cat prepared ready > out",
+        prepare=[["sh", "-c", "echo x=3 > prepared"]],
+        background=[{"command": ["sh", "-c", "echo up > ready; exec sleep 1000"], "ready": "{directory}/ready"}],
+        output="out",
+    )
+    assert done["values"]["values"][0]["value"] == 3
+    assert "warning" not in done, "a background command is no process that the command has left"
+
+
+def test_lines_over_time_have_their_own_intervals(tmp_path: Path) -> None:
+    lines = METRIC | {"pattern": "", "lines": r"\[ (?P<seconds>\S+)s \] tps: (?P<value>\S+)"}
+    done = run(tmp_path, "echo '[ 1s ] tps: 10'; echo other; echo '[ 2s ] tps: 30'", metrics={"x": lines})
+    first, second = done["values"]["values"]
+    begin_ns = done["result"]["begin_ns"]
+    assert (first["value"], second["value"]) == (10, 30)
+    assert (first["end_ns"] - begin_ns, second["begin_ns"] - begin_ns) == (SECOND, SECOND)
+    assert second["end_ns"] - begin_ns == 2 * SECOND
+
+
+FAILURES = [
+    ("sleep 1000", {"timeout_ns": SECOND // 5}, "timeout", "did not end within 0.2 s"),
+    ("while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyy; done", {}, "output_limit", "wrote more than 65536 bytes"),
+    ("echo bad >&2; exit 3", {}, "command_failed", "exit status 3"),
+    ("kill -KILL $$", {}, "killed", "killed by SIGKILL"),
+    ("kill -SEGV $$", {}, "crashed", "killed by SIGSEGV"),
+    ("echo hello", {}, "unparsable_output", "matches 0 times"),
+    ("echo x=1; echo x=2", {}, "unparsable_output", "matches 2 times"),
+    ("echo x=nan", {}, "unparsable_output", "`nan` is not a number"),
+    ("head -c 300 /dev/urandom", {}, "unparsable_output", "matches 0 times"),
+    ("echo x=1", {"output": "missing"}, "unparsable_output", "cannot read `missing`"),
+    ("ln -s /etc/passwd out", {"output": "out"}, "unparsable_output", "cannot read `out`"),
+    ("echo x=1", {"background": [{"command": ["sh", "-c", "exit 1"], "ready": "x"}]}, "background_failed", "ended"),
+    ("echo x=1", {"prepare": [["sh", "-c", "exit 9"]]}, "command_failed", "exit status 9"),
+]
+
+
+@pytest.mark.parametrize(("script", "changes", "code", "message"), FAILURES)
+def test_failures_have_a_code_and_say_why(
+    tmp_path: Path, script: str, changes: dict[str, Any], code: str, message: str
+) -> None:
+    done = run(tmp_path, script, **changes)
+    assert done["error"]["code"] == code and message in done["error"]["message"]
+    assert "result" not in done
+
+
+def test_a_failure_has_the_first_lines_of_the_output(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo bad >&2; exit 3")["error"]["context"] == "bad"
+    assert run(tmp_path, "echo hello; echo world")["error"]["context"] == "hello\nworld"
+
+
+def test_a_daemon_in_a_session_of_its_own_is_killed_and_warned_of(tmp_path: Path) -> None:
+    script = (
+        "(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' &) > {directory}/pid; sleep 0.2; cat pid; echo x=1"
+    )
+    done = run(tmp_path, script)
+    assert done["warning"]["code"] == "processes_left"
+    assert_ends(int(done["result"]["command"]["first_lines"].split()[0]))
+
+
+def test_a_command_that_keeps_forking_is_killed_at_its_time_limit(tmp_path: Path) -> None:
+    marker = "77.125"
+    script = f"while :; do sleep {marker} & sleep 0.01; done"
+    assert run(tmp_path, script, timeout_ns=SECOND // 2)["error"]["code"] == "timeout"
+    running = [each for each in Path("/proc").iterdir() if each.name.isdigit() and marker in command_of(each)]
+    assert not running
+
+
+def command_of(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize("ending", ["stop", "end of input", "SIGTERM", "SIGKILL"])
+def test_the_command_ends_with_the_supervisor(tmp_path: Path, ending: str) -> None:
+    supervisor = Supervisor(spec_of(tmp_path, "echo $$ > {directory}/pid; exec sleep 1000"))
+    process = int(supervisor.wait_for(tmp_path / "pid"))
+    assert supervisor.process.stdin
+    match ending:
+        case "stop":
+            supervisor.process.stdin.write(b'"stop"\n')
+            supervisor.process.stdin.flush()
+        case "end of input":
+            supervisor.process.stdin.close()
+        case _:
+            supervisor.process.send_signal(signal.Signals[ending])
+    assert_ends(process)
+    supervisor.process.wait()
+    for pipe in (supervisor.process.stdin, supervisor.process.stdout, supervisor.process.stderr):
+        assert pipe
+        pipe.close()
+
+
+def test_a_program_that_was_replaced_is_not_started(tmp_path: Path) -> None:
+    program, directory = tmp_path / "tool", tmp_path / "work"
+    directory.mkdir()
+    program.write_text("#!/bin/sh\necho x=1\n")
+    program.chmod(0o755)
+    programs = {"tool": identify(str(program))}
+    assert "result" in run(directory, "", programs=programs, command=["tool"])
+    program.write_text("#!/bin/sh\necho x=2\n")
+    error = run(directory, "", programs=programs, command=["tool"])["error"]
+    assert error["code"] == "program_changed"
+    program.unlink()
+    assert run(directory, "", programs=programs, command=["tool"])["error"]["code"] == "program_missing"
+
+
+def test_a_working_directory_that_is_another_is_refused(tmp_path: Path) -> None:
+    right = identity_of(tmp_path.stat())
+    assert Supervisor(spec_of(tmp_path, "echo x=1"), f"--identity={tmp_path}={right}").events()[-1]["event"] == "result"
+    [*_, last] = Supervisor(spec_of(tmp_path, "echo x=1"), f"--identity={tmp_path}=1:2:3").events()
+    assert last["code"] == "wrong_target"
+
+
+def test_the_version_of_a_program_is_recorded(tmp_path: Path) -> None:
+    done = run(tmp_path, "echo x=1", versions={"sh": ["sh", "-c", "echo tool 1.2; echo more"]})
+    assert done["result"]["command"]["programs"]["sh"]["version"] == "tool 1.2"
