@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from vocabulary import pages
 
 from iosonde.cli import COMMANDS, app, manual
-from iosonde.data import shipped
+from iosonde.data import adapters, shipped
 
 OPTIONS = {
     entry.name: {name for names, _ in entry.parameters for name in re.findall(r"--?[a-z-]+", names)}
@@ -47,7 +47,7 @@ def test_every_subcommand_option_and_study_exists(page: str, words: list[str]) -
     name = " ".join(words[:2]) if words[0] == "lab" else words[0]
     assert set(own_options(words)) <= OPTIONS[name] | {"--help"}
     if words[0] in ("run", "plan", "show") and not words[1].endswith(".toml") and words[1] != "STUDY":
-        assert words[1] in shipped()
+        assert words[1] in shipped() | adapters()
 
 
 def test_measurements_of_the_concepts_page_run(iosonde: Iosonde, tmp_path: Path) -> None:

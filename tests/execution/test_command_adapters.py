@@ -1,0 +1,67 @@
+"""Shipped studies of other benchmarks, each with the real program, as short as it goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from engines import real_engine
+
+from iosonde.data import adapters
+from iosonde.execution import execute
+from iosonde.metrics.metrics import run_metrics
+from iosonde.plan import commands
+from iosonde.planning import expand, load
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.storage.consent import Consent
+
+SHORT: dict[str, dict[str, str]] = {
+    "command-fio": {"queue_depth": "4", "duration": "200ms", "size": "4M", "space": "16MiB"},
+    "command-db-bench": {"threads": "2", "cache": "8MiB", "records": "2000", "reads": "1000", "space": "64MiB"},
+    "command-pgbench": {"clients": "2", "duration": "1s"},
+    "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "2s", "size": "4M", "space": "16MiB"},
+    "command-sysbench-oltp": {"threads": "1", "duration": "2s", "rows": "100"},
+    "command-memcaslap": {"tier": "extstore", "clients": "4", "duration": "1s"},
+}
+"""Settings by study; each leaves one case and its control."""
+
+NEEDS = {
+    "command-fio": ("fio",),
+    "command-db-bench": ("db_bench",),
+    "command-pgbench": ("pgbench", "postgres"),
+    "command-sysbench-fileio": ("sysbench",),
+    "command-sysbench-oltp": ("sysbench", "mariadbd"),
+    "command-memcaslap": ("memcaslap", "memcached", "root"),
+}
+
+CASES = [pytest.param(name, marks=pytest.mark.needs(*NEEDS[name])) for name in SHORT]
+
+
+def measured(name: str, directory: Path) -> ResultSet:
+    (directory / "target").mkdir()
+    plan = expand(load(name), open_target(str(directory / "target")), profile="quick", repeats=1, settings=SHORT[name])
+    return execute(plan, directory / "set", consent=Consent(commands=commands.commands_hash(plan)))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", CASES)
+def test_an_adapter_reads_every_metric_of_the_real_program(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    result_set = measured(name, tmp_path)
+    assert [record.failure for record in result_set.records() if record.failure] == []
+    named = load(name).measurement["metrics"]
+    values = run_metrics(result_set).filter(pl.col("metric").is_in(list(named)), ~pl.col("control"))
+    assert set(values["metric"]) == set(named) and values["value"].min() > 0  # type: ignore[operator]
+    programs = [(record.result or {})["command"]["programs"] for record in result_set.records()]
+    assert all(any(each["version"] for each in found.values()) for found in programs)
+    assert not list((tmp_path / "target").iterdir())
+    if NEEDS[name][-1] in ("postgres", "mariadbd"):
+        assert all((record.server or {})["shutdown"]["orderly"] for record in result_set.records())
+
+
+def test_every_adapter_but_that_of_a_cluster_is_tested_here() -> None:
+    assert set(adapters()) - set(SHORT) == {"command-rados-bench"}, "its parsers have a test of their own"
