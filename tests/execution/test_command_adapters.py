@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -39,26 +41,33 @@ NEEDS = {
 CASES = [pytest.param(name, marks=pytest.mark.needs(*NEEDS[name])) for name in SHORT]
 
 
-def measured(name: str, directory: Path) -> ResultSet:
-    (directory / "target").mkdir()
-    plan = expand(load(name), open_target(str(directory / "target")), profile="quick", repeats=1, settings=SHORT[name])
+@pytest.fixture
+def target() -> Iterator[Path]:
+    """A directory that the users of servers can enter, unlike those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="iosonde-test-") as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
+
+
+def measured(name: str, target: Path, directory: Path) -> ResultSet:
+    plan = expand(load(name), open_target(str(target)), profile="quick", repeats=1, settings=SHORT[name])
     return execute(plan, directory / "set", consent=Consent(commands=commands.commands_hash(plan)))
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("name", CASES)
 def test_an_adapter_reads_every_metric_of_the_real_program(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    result_set = measured(name, tmp_path)
+    result_set = measured(name, target, tmp_path)
     assert [record.failure for record in result_set.records() if record.failure] == []
     named = load(name).measurement["metrics"]
     values = run_metrics(result_set).filter(pl.col("metric").is_in(list(named)), ~pl.col("control"))
     assert set(values["metric"]) == set(named) and values["value"].min() > 0  # type: ignore[operator]
     programs = [(record.result or {})["command"]["programs"] for record in result_set.records()]
     assert all(any(each["version"] for each in found.values()) for found in programs)
-    assert not list((tmp_path / "target").iterdir())
+    assert not list(target.iterdir())
     if NEEDS[name][-1] in ("postgres", "mariadbd"):
         assert all((record.server or {})["shutdown"]["orderly"] for record in result_set.records())
 
