@@ -320,7 +320,7 @@ def test_a_wrong_query_is_answered_with_what_is_wrong(result_set: ResultSet) -> 
 the query failed: Catalog Error: Table with name rnus does not exist!
 Did you mean "runs"?
 
-hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `warnings`, `evidence`, `faults`, `metrics`, `case_metrics`\
+hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `named_values`, `warnings`, `evidence`, `faults`, `metrics`, `case_metrics`\
 """)
 
 

@@ -31,10 +31,10 @@ def command(
 
 
 def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
-    from iosonde.data import shipped
+    from iosonde.data import adapters, shipped
     from iosonde.planning import load, study_size
 
-    for name in shipped():
+    for name in [*shipped(), *adapters()]:
         study = load(name)
         profiles = study.profiles if every_profile else ["standard"]
         sizes = {profile: study_size(study, profile=profile) for profile in profiles}

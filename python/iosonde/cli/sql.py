@@ -26,10 +26,10 @@ def command(
 ) -> None:
     """Query a result set with SQL.
 
-    Tables: cases, runs, metrics, case_metrics, jobs, intervals, histograms, usage, store_statistics, warnings,
-    evidence, faults. `DESCRIBE runs` lists the columns. A metric of the whole load is also a column of runs and cases:
-    `SELECT case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns convert a
-    histogram bucket to nanoseconds.
+    Tables: cases, runs, metrics, case_metrics, jobs, intervals, histograms, usage, store_statistics, named_values,
+    warnings, evidence, faults. `DESCRIBE runs` lists the columns. A metric of the whole load is also a column of runs
+    and cases: `SELECT case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns
+    convert a histogram bucket to nanoseconds.
     """
     from iosonde.results.query_process import answer as answer_of
 

@@ -55,7 +55,7 @@ def _value(placeholder: str, text: str, variables: Mapping[str, Any]) -> str:
         raise StudyError(
             f"there is no parameter or variable `{name}`",
             where=f"in the argument `{text}`",
-            hint=f"did you mean `{near[0]}`?" if near else f"placeholders are {known}; `{{{{` stands for a brace",
+            hint=f"did you mean `{near[0]}`?" if near else f"placeholders are {known}; `{{{{` is a brace",
         )
     value = variables[name]
     unit = unit or ("s" if name == "duration" else "")
