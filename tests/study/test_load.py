@@ -222,7 +222,7 @@ hint: did you mean `random`? it is one of `sequential`, `random`, `strided`, `ag
     )
 
 
-def test_a_name_that_refers_to_nothing_is_named_with_what_there_is() -> None:
+def test_a_wrong_name_in_a_view_or_reference_is_reported_with_the_known_ones() -> None:
     assert [
         refusal('x = "queue_depth"', 'x = "depth"'),
         refusal('part = "grid"', 'part = "gird"'),
@@ -230,12 +230,6 @@ def test_a_name_that_refers_to_nothing_is_named_with_what_there_is() -> None:
         refusal("davidovic2019_raid0.csv", "davidovic2019.csv"),
         refusal("davidovic2019_raid0.csv", "../secrets.csv"),
         refusal('op = "operation"', 'op = "direction"'),
-        refusal('over = "queue_depth"', 'over = "jobs"'),
-        refusal("[profiles.standard]", "[profiles.standard.parts.gird]"),
-        refusal("[profiles.standard]", "[profiles.standard.factors]\njobs = [1, 2]"),
-        refusal('name = "together"', 'name = "grid"'),
-        refusal('{ name = "reader" }', '{ name = "writer" }'),
-        refusal('{ name = "reader" }', '{ name = "../reader" }'),
     ] == snapshot(
         [
             """\
@@ -274,6 +268,20 @@ there is no factor `direction`
 
 hint: there are `queue_depth`, `operation`, `writer.queue_depth`, `stream`\
 """,
+        ]
+    )
+
+
+def test_a_wrong_name_elsewhere_is_reported_with_the_known_ones() -> None:
+    assert [
+        refusal('over = "queue_depth"', 'over = "jobs"'),
+        refusal("[profiles.standard]", "[profiles.standard.parts.gird]"),
+        refusal("[profiles.standard]", "[profiles.standard.factors]\njobs = [1, 2]"),
+        refusal('name = "together"', 'name = "grid"'),
+        refusal('{ name = "reader" }', '{ name = "writer" }'),
+        refusal('{ name = "reader" }', '{ name = "../reader" }'),
+    ] == snapshot(
+        [
             """\
 there is no factor `jobs`
   at `analysis[1].over`, line 57 of `mine.toml`
