@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -98,13 +99,16 @@ def test_the_plan_of_a_directory_passes(target: Path, tmp_path: Path) -> None:
 @pytest.mark.engine
 def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, target: Path, tmp_path: Path) -> None:
     text = json.dumps(elsewhere).replace("TARGET", str(target))
-    directory = received(with_target(plan_on(target), json.loads(text)), tmp_path)
+    plan = with_target(plan_on(target), json.loads(text))
+    directory = received(plan, tmp_path)
     before = tree(tmp_path / "target")
-    with pytest.raises(TargetError) as error:
+    with pytest.raises(TargetError, match="the plan of this result set names another target than its own"):
+        Admission.of(plan, directory).check_plan()
+    # Where it is no target of the protocol, the plan is not even read.
+    with pytest.raises(IosondeError, match=r"names another target than its own|plan.json` is damaged"):
         resume(directory)
-    assert error.value.what.startswith("the plan of this result set names another target than its own")
     assert tree(tmp_path / "target") == before
-    assert ResultSet.open(directory).records() == []
+    assert list((directory / "records").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -394,3 +398,42 @@ def test_the_configuration_of_a_connection_is_locked(statement: str, tmp_path: P
 
     with measured(tmp_path).connect() as connection, pytest.raises(duckdb.Error):
         connection.execute(statement)
+
+
+def _edited_plan(directory: Path, edit_spec: Callable[[dict[str, Any]], object]) -> None:
+    """Edit the spec of each run in a plan, and sign it."""
+    path = directory / "plan.json"
+    content = json.loads(path.read_bytes())
+    for run in content["runs"]:
+        edit_spec(run["spec"])
+    path.write_text(json.dumps(content))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    edit(directory / "format.json", plan_sha256=digest)
+
+
+SPECS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "size as text": lambda spec: spec["workload"]["target"].update(size_bytes="x"),
+    "arrival as number": lambda spec: spec["workload"]["streams"][0].update(arrival=1.5),
+    "streams missing": lambda spec: spec["workload"].pop("streams"),
+    "no devices to observe": lambda spec: spec.pop("observe"),
+    "unknown kind": lambda spec: spec["workload"].update(kind="x"),
+    "lone surrogate": lambda spec: spec["workload"]["streams"][0].update(name="\ud800"),
+    "infinite number": lambda spec: spec["workload"].update(duration_ns=float("inf")),
+}
+
+
+@pytest.mark.parametrize("change", SPECS)
+def test_a_plan_whose_specs_are_not_of_the_protocol_is_damaged(change: str, tmp_path: Path) -> None:
+    """Each of these was a traceback later, in `resume` or `report`."""
+    directory = measured(tmp_path).directory
+    _edited_plan(directory, SPECS[change])
+    with pytest.raises(ResultsError, match=r"plan.json` is damaged"):
+        ResultSet.open(directory)
+
+
+def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    record = directory / "records/c0001-r1"
+    edit(record / "record.json", case_state={"\ud800": 1})
+    sign(record)
+    assert any("surrogates not allowed" in each for each in ResultSet.open(directory).problems)

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from iosonde.errors import ResultsError
 from iosonde.plan import PREPARATION, Plan
+from iosonde.protocol.checking import mismatch
 from iosonde.results import former_names, frames
 from iosonde.results.files import Directory
 from iosonde.results.schema import (
@@ -139,7 +140,13 @@ def read_plan(path: Path) -> Plan:
             content = directory.read("plan.json")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise _DamagedError("its SHA-256 is not the one in `format.json`")
-        return Plan.model_validate(former_names.plan(json.loads(content)))
+        plan = Plan.model_validate(former_names.plan(_parse(content)))
+        for spec in plan.specs():
+            if problem := mismatch(spec):
+                raise ValueError(problem)
+            if "block_devices" not in spec.get("observe", {}):  # Optional in the protocol; plans always have it.
+                raise ValueError("`observe` of a spec has no `block_devices`")
+        return plan
     except Exception as error:
         is_modified = isinstance(error, _DamagedError)
         raise ResultsError(
@@ -153,7 +160,7 @@ def _read_format(path: Path) -> dict[str, Any]:
     file = path / "format.json"
     try:
         with Directory.open(path) as directory:
-            facts = json.loads(directory.read("format.json"))
+            facts = _parse(directory.read("format.json"))
         found = facts["format"]
     except (FileNotFoundError, NotADirectoryError):
         raise ResultsError(
@@ -173,6 +180,14 @@ def _read_format(path: Path) -> dict[str, Any]:
             hint="use the iosonde that wrote it, or a newer one",
         )
     return dict(facts)
+
+
+def _parse(content: bytes) -> Any:
+    """Parse JSON; `ValueError` also for a lone surrogate, which no text can contain."""
+    found = json.loads(content)
+    if b"\\u" in content:
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    return found
 
 
 def _why_none(path: Path) -> str:
@@ -227,7 +242,7 @@ def _read_environment(environments: Directory, name: str, contents: Contents) ->
     stem = name.removesuffix(".json")
     if hashlib.sha256(content).hexdigest()[: len(stem)] != stem or not stem:
         raise _DamagedError(f"`{file}` was modified after it was written: its name is not its checksum")
-    facts = json.loads(content)
+    facts = _parse(content)
     if not isinstance(facts, dict):
         raise _DamagedError(f"`{file}` is damaged: it is not a JSON object")
     contents.environments[stem] = facts
@@ -277,7 +292,7 @@ def _record_of(directory: Directory, sums: Mapping[str, str] | None, run_id: str
         content = directory.read("record.json")
         if sums is not None and hashlib.sha256(content).hexdigest() != sums.get("record.json"):
             raise _DamagedError(f"`{file}` was modified after it was written: its SHA-256 differs from the manifest")
-        record = Record.model_validate(former_names.record(json.loads(content)))
+        record = Record.model_validate(former_names.record(_parse(content)))
     if (record.run_id, record.attempt) != (run_id, attempt):
         raise _DamagedError(f"`{file}` is of another run: `{record.run_id}`, attempt {record.attempt}")
     if sums is None and record.format >= WITH_MANIFEST:
