@@ -49,6 +49,7 @@ def test_the_gain_of_a_separate_log_has_an_interval_and_names_the_next_limit() -
         "Moving the write-ahead log of PostgreSQL to a separate device raises tpmC by 38 % (95 % CI 3"
     )
     assert found.sentence.endswith("; PostgreSQL is then limited by lock waits")
+    assert "published: up to 1.4 times (Jo et al. 2024" in found.evidence
 
 
 def test_a_difference_within_the_noise_is_no_gain() -> None:

@@ -42,6 +42,9 @@ class LogGain(Finding):
     about: str
     cells: int
     repeats: int
+    published: float | None = None
+    """Published ratio of the same comparison."""
+    source: str = ""
 
     def _sentence(self) -> str:
         subject = f"Moving the write-ahead log of {self.server} to a separate device"
@@ -60,6 +63,7 @@ class LogGain(Finding):
         return (
             f"{wording.metric_words(self.metric)} with a separate log over log on the data device: "
             f"{wording.ratio_estimate_text(self.gain)}{cells}; {wording.counted(self.repeats, 'run')} each"
+            + (f"; published: up to {self.published:g} times ({self.source})" if self.published else "")
         )
 
 
@@ -144,6 +148,8 @@ def log_gain(question: Question) -> Iterator[Finding]:
             gain=pooled,
             decision=verdict(pooled, better="higher"),
             limit=limit,
+            published=question.analysis.published,
+            source=question.study.source,
             about=_about(question, key),
             cells=len(rows),
             repeats=min(len(row[values]) for row in rows for values in ("first_values", "second_values")),

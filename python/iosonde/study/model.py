@@ -345,6 +345,8 @@ class Analysis(_Strict):
     by: list[str] = Field(default_factory=list)
     """Answer apart for each combination of these factors."""
     where: dict[str, Scalar] = Field(default_factory=dict)
+    published: float | None = Field(default=None, gt=0)
+    """`log_gain`: the published ratio, stated beside the measured one."""
 
 
 class Study(_Repeated):
