@@ -20,7 +20,8 @@ PUBLISHED_TO_OVERLAY = 6
 def published_rows(view: View, material: Material, layout: Layout, scale: Scale, x: Axis) -> list[Row]:
     """Return rows of the published values that a view names, in the panels of one's own.
 
-    Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
+    Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts. All
+    of them beside a single level, as a profile has that measures a target as it is.
     """
     from iosonde.findings.reference import published
 
@@ -31,7 +32,7 @@ def published_rows(view: View, material: Material, layout: Layout, scale: Scale,
     named = [level.label for level in part.factors.get(view.x, ()) if isinstance(level, Level)]
     table = [r for r in published(reference).to_dicts() if r["metric"] == view.y and r.get(view.x) is not None]
     table = [r for r in table if all(name not in r or same_level(name, r[name], w) for name, w in view.where.items())]
-    table = [r for r in table if not named or str(r[view.x]) in named]
+    table = [r for r in table if len(named) < 2 or str(r[view.x]) in named]
     several = len({r["label"] for r in table}) > 1
     rows = []
     for r in table:

@@ -38,7 +38,7 @@ NINES_LABEL = (
 COUNT_LABEL = "format(datum.value, '.3~s')"
 """Vega expression for labels of counts: unlike a format, it leaves 0 alone."""
 
-THOUSANDS = 10_000
+THOUSANDS = 1_000
 """Values without a unit from which an axis is labelled in thousands."""
 
 WIDE_CELL = "CI over 100×"
