@@ -20,8 +20,8 @@ PUBLISHED_TO_OVERLAY = 6
 def published_rows(view: View, material: Material, layout: Layout, scale: Scale, x: Axis) -> list[Row]:
     """Return rows of the published values that a view names, in the panels of one's own.
 
-    Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts. All
-    of them beside a single level, as a profile has that measures a target as it is.
+    Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
+    All of them beside a single level, as a profile has that measures a target as it is.
     """
     from iosonde.findings.reference import published
 

@@ -261,7 +261,10 @@ def bars(frame: Frame) -> Chart:
         layers.append(
             symbol.encode(x=x, xOffset=offset, y=y, shape=symbols, tooltip=_tooltip(frame)).transform_filter(cited)
         )
-    return _panel(frame, layers)
+    panel = _panel(frame, layers)
+    if frame.verdicts and frame.published:  # Two legends: shapes of verdicts are not shapes of publications.
+        panel["resolve"] = {"scale": {"shape": "independent"}}
+    return panel
 
 
 def timeseries(frame: Frame) -> Chart:
