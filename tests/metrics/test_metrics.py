@@ -180,6 +180,7 @@ def test_the_short_interval_at_the_end_of_a_load_has_no_rate(tmp_path: Path) -> 
     samples = [Samples(interval=i, completion_ns=lognormal(count)) for i, count in enumerate((100, 100, 10))]
     results = result_set(tmp_path / "r", [samples], intervals=3, last_ns=20_000_000)
     series = interval_metrics(results).filter(pl.col("operation") == "all").sort("interval")
+    assert (series.schema["begin_ns"], series.schema["end_ns"]) == (pl.Int64, pl.Int64)
     by_metric = {name: series.filter(pl.col("metric") == name)["value"].to_list() for name in ("iops", "operations")}
     assert by_metric == {"iops": [100, 100], "operations": [100, 100, 10]}
 

@@ -162,8 +162,9 @@ def interval_metrics(
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
     rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS])
     lines = named.interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
-    columns = [*keys, "metric", "value"]
-    return pl.concat([rows.select(columns), _of_runs(lines, facts).select(columns)], how="vertical_relaxed")
+    rows = rows.select(*keys, "metric", "value")
+    # Without a cast, unsigned times beside signed ones become 128 bits wide, which reports cannot compute with.
+    return pl.concat([rows, _of_runs(lines, facts).select(rows.columns).cast(dict(rows.schema))])
 
 
 def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None) -> pl.DataFrame:
