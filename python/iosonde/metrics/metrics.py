@@ -164,7 +164,7 @@ def interval_metrics(
     lines = named.interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
     rows = rows.select(*keys, "metric", "value")
     # Without a cast, unsigned times beside signed ones become 128 bits wide, which reports cannot compute with.
-    return pl.concat([rows, _of_runs(lines, facts).select(rows.columns).cast(dict(rows.schema))])
+    return pl.concat([rows, _of_runs(lines, facts).select(rows.columns).cast(rows.schema)])
 
 
 def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None) -> pl.DataFrame:
