@@ -48,7 +48,7 @@ fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the
 wheel: setup ## Build a wheel for any Linux with glibc 2.31 or newer, and the source distribution, in dist/
 	pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'
 	maturin build --release --zig --compatibility manylinux_2_31 --out dist
-	maturin sdist --out dist
+	python scripts/build-sdist dist
 
 format: setup-dev ## Format the code
 	cargo fmt

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "maturin", "sdist", "--out", str(directory)]
+    command = [sys.executable, str(CHECKOUT / "scripts/build-sdist"), str(directory)]
     subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
     [archive] = directory.iterdir()
     return archive
@@ -34,6 +34,13 @@ def test_it_contains_what_building_and_redistribution_need(source: Path) -> None
     assert len(data) > 40
     assert (required | data) - names == set()
     assert {name.partition("/")[0] for name in names if "/" in name} == {"crates", "packaging", "python"}
+
+
+def test_the_command_of_an_installation_can_be_executed(source: Path) -> None:
+    """maturin drops the permission, and `iosonde` could not be started after `pip install`."""
+    with tarfile.open(source) as archive:
+        [script] = [each for each in archive.getmembers() if each.name.endswith("packaging/wheel/scripts/iosonde")]
+    assert script.mode & 0o111
 
 
 @pytest.mark.fresh
