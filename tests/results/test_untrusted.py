@@ -20,7 +20,7 @@ from iosonde import report
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import resume
 from iosonde.plan import Plan
-from iosonde.results import ResultSet
+from iosonde.results import ResultSet, reading
 from iosonde.results.schema import MANIFEST
 from iosonde.storage.admission import Admission
 
@@ -262,6 +262,22 @@ def test_a_file_of_impossible_size_is_damaged_and_not_read(name: str, tmp_path: 
     except ResultsError as error:
         problems = [f"{error.what}: {error.where}"]
     assert problems == [f"`{directory / name}` is damaged: it is longer than 1 GiB"]
+
+
+def test_a_table_of_millions_of_equal_rows_in_a_few_bytes_is_damaged(tmp_path: Path) -> None:
+    """Parquet stores a repeated row once, so a small file could fill the memory of whoever reads it."""
+    result_set = measured(tmp_path)
+    [victim, *_] = [each.run_id for each in result_set.records()]
+    directory = result_set.directory / "records" / victim
+    row = pl.read_parquet(directory / "histograms.parquet").head(1)
+    row.select(pl.all().repeat_by(3_000_000).explode()).write_parquet(directory / "histograms.parquet")
+    sign(directory)
+    again = ResultSet.open(result_set.directory)
+    [problem] = again.problems
+    assert "histograms.parquet` is damaged: 3000000 rows in" in problem
+    assert victim not in [each.run_id for each in again.records()]
+    with pytest.raises(ResultsError, match="3000000 rows in"):
+        reading.read_tables(result_set.directory, [victim], {"histograms": ["bucket"]})
 
 
 @pytest.mark.parametrize("name", ["a[1]", "st*r", "q?", "it's", "a b", "%s", "{x}", "é\\"])

@@ -46,6 +46,9 @@ OWN_NAMES = {
     "against",
 }
 
+_FEW_ROWS, _ROWS_PER_BYTE = 1_000_000, 10
+"""A table of a run has fewer rows than this: its times and counts take at least about a byte a row."""
+
 _ATTEMPT = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9_-]*)(?:\.a(?P<attempt>[0-9]{1,6}))?")
 
 
@@ -106,13 +109,16 @@ def read_tables(
                 raise _damaged_table(path, path / "records" / record, error) from error
     try:
         return {name: _joined(name, files, wanted[name]) for name, files in contents.items()}
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except (ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise _damaged_table(path, path / "records", error) from error
 
 
 def _joined(name: str, files: list[bytes], columns: Sequence[str]) -> pl.DataFrame:
     empty = pl.DataFrame(schema={each: RECORD_TABLES[name][each] for each in columns})
-    return empty.vstack(pl.read_parquet(files, columns=list(columns))) if files else empty
+    if not files:
+        return empty
+    _check_rows(pl.scan_parquet(files), sum(map(len, files)))
+    return empty.vstack(pl.read_parquet(files, columns=list(columns)))
 
 
 def _damaged_table(path: Path, place: Path, error: BaseException) -> ResultsError:
@@ -333,6 +339,15 @@ def _check_table(directory: Directory, name: str, schema: pl.Schema, sums: Mappi
         missing = [each for each, kind in schema.items() if found.get(each, kind if each in ADDED else None) != kind]
         if missing:
             raise _DamagedError(f"`{path}` has another schema: column `{missing[0]}` is missing or of another type")
+        file.seek(0)
+        _check_rows(pl.scan_parquet(file), os.fstat(file.fileno()).st_size)
         if sums is None:
             file.seek(0)
             pl.read_parquet(file)
+
+
+def _check_rows(table: pl.LazyFrame, size_bytes: int) -> None:
+    """Refuse a table with more rows than any run writes in so many bytes: it would fill the memory."""
+    rows = table.select(pl.len()).collect().item()
+    if rows > _FEW_ROWS + _ROWS_PER_BYTE * size_bytes:
+        raise ValueError(f"{rows} rows in {size_bytes} bytes")
