@@ -142,6 +142,10 @@ fn check_times(workload: &BlockWorkload) -> Result<(), BlockError> {
             .flat_map(|active| [Some(active.begin_ns), active.end_ns, active.every_ns]);
         let field = format!("stream `{}`, `active`", stream.name);
         times_ns.extend(active_ns.flatten().map(|time_ns| (time_ns, field.clone())));
+        if let Arrival::Steps { steps, .. } = &stream.arrival {
+            let field = format!("stream `{}`, `arrival`", stream.name);
+            times_ns.extend(steps.iter().map(|step| (step.duration_ns, field.clone())));
+        }
     }
     for (time_ns, field) in times_ns {
         require(

@@ -193,7 +193,7 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
     let directory = tempfile::tempdir().unwrap();
     let sound = || workload(file(&directory, MIB), uring(), MIB);
     type Change = fn(&mut BlockWorkload);
-    let cases: [(Change, &str); 14] = [
+    let cases: [(Change, &str); 15] = [
         (|w| w.streams.clear(), "without streams"),
         (|w| w.interval_ns = 1, "an interval of 1 ns"),
         (|w| w.streams[0].jobs = 0, "`jobs` is 0"),
@@ -205,6 +205,10 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
         (|w| w.duration_ns = None, "never ends"),
         (|w| w.streams[0].limit_bytes = Some(100), "less than one block"),
         (|w| w.streams[0].arrival = Arrival::Poisson { rate: 0.0 }, "`rate` is 0"),
+        (
+            |w| w.streams[0].arrival = steps(&[(0.0, u64::MAX), (10.0, 1_000_000)]),
+            "a time of 18446744073709551615 ns",
+        ),
         (
             |w| w.streams[0].payload = reducible(0.9, 0.0),
             "a compression ratio of 0.9",
@@ -225,7 +229,7 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
         assert_eq!(failure.code, "invalid_spec");
         assert!(
             failure.message.contains(message),
-            "`{}` should tell of `{message}`",
+            "`{}` lacks `{message}`",
             failure.message
         );
         assert!(!failure.hint.is_empty() && !failure.context.is_empty());
@@ -235,6 +239,16 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
         0,
         "nothing was created"
     );
+}
+
+fn steps(steps: &[(f64, u64)]) -> Arrival {
+    Arrival::Steps {
+        steps: steps
+            .iter()
+            .map(|&(rate, duration_ns)| RateStep { rate, duration_ns })
+            .collect(),
+        spacing: Spacing::Constant,
+    }
 }
 
 fn reducible(compression_ratio: f64, duplicate_fraction: f64) -> Payload {
