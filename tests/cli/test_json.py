@@ -94,8 +94,6 @@ def test_a_run_prints_its_outcome_and_findings(tmp_path: Path, monkeypatch: pyte
         "--set",
         "span=1MiB",
         "--set",
-        "ramp=0",
-        "--set",
         "duration=100ms",
         "--set",
         "queue_depth=1",

@@ -54,7 +54,7 @@ def test_a_busy_machine_gives_lower_bounds_and_no_strong_claim(tmp_path: Path) -
     disturbed = sum(record.verdict.kind == "undetermined" for record in results.records() if record.verdict)
     total = len(results.records())
     assert 2 * disturbed > total
-    assert answer.trust.line.startswith(f"{disturbed} of {total} runs were disturbed: lower bounds only")
+    assert answer.trust.line.startswith(f"{disturbed} of {total} runs were undetermined: lower bounds only")
     claims = [each for each in answer.findings if each.topic != "quality"]
     assert claims and {each.strength for each in claims} <= {"weak", "moderate"}, claims
     assert {each.strength for each in answer.summary} == {"weak"}

@@ -112,7 +112,8 @@ def test_a_metric_cannot_take_the_name_of_another(name: str) -> None:
 
 def test_reading_a_study_declares_its_metrics() -> None:
     parse(STUDY)
-    known = find("printed")
+    name = "printed"
+    known = find(name)
     assert known and (known.unit, known.better, known.title) == ("1/s", "higher", "Printed")
 
 

@@ -95,9 +95,13 @@ class Messages:
 
 def _open_log(path: Path) -> TextIO:
     """Open it to append; with O_NONBLOCK, so that a FIFO without a reader is an error and does not block."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    os.set_blocking(descriptor, True)
-    return os.fdopen(descriptor, "a", encoding="utf-8")
+
+    def opener(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags | os.O_NONBLOCK, 0o666)
+        os.set_blocking(descriptor, True)
+        return descriptor
+
+    return open(path, "a", buffering=1, encoding="utf-8", opener=opener)
 
 
 messages = Messages()

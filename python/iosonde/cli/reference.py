@@ -21,7 +21,7 @@ ENVIRONMENT = {
     "IOSONDE_ENGINE": "Engine to use instead of the installed one.",
     "IOSONDE_LAB_DEVICES": "Set by `lab` for its command: device paths.",
     "XDG_STATE_HOME": "Parent of the journal (default `~/.local/state`).",
-    "XDG_CACHE_HOME": "Parent of the cache: lab image, cost of the harness, chart library (default `~/.cache`).",
+    "XDG_CACHE_HOME": "Parent of the cache (default `~/.cache`).",
     "NO_COLOR": "Any value but the empty one disables colour.",
     "COLUMNS": "Output width (default: the terminal's, else 80).",
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from iosonde.protocol import command
 from iosonde.protocol import spec as types_of_specs
 from iosonde.protocol.version import VERSION
 
@@ -22,7 +23,9 @@ _LARGEST = 1 << 64
 def mismatch(spec: Mapping[str, Any]) -> str:
     """Return the first part of a spec that is not as the protocol defines it; empty if there is none."""
     is_current = spec.get("protocol") == VERSION
-    for field in _fields(types_of_specs.Spec, is_current):
+    workload = spec.get("workload")
+    is_command = isinstance(workload, dict) and workload.get("kind") == "command"
+    for field in _fields(command.Spec if is_command else types_of_specs.Spec, is_current):
         if not field.is_right(spec):
             return f"`{field.name}` of a spec is not as the protocol defines it"
     return ""

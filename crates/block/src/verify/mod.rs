@@ -264,7 +264,7 @@ pub(crate) fn unverifiable(path: &Path, offset_bytes: u64) -> BlockError {
             path.display()
         ),
         "`verify`",
-        "write it anew with `layout = \"always\"`, or measure without verification",
+        "write it again with `layout = \"always\"`, or measure without verification",
     )
 }
 

@@ -28,7 +28,7 @@ class CommandGroup(Instrument):
                 self._group = ProcessGroup.for_cpu_time(pid)
 
     def stop(self, done: EngineRun) -> Reading:
-        """Kill what is left, before the other instruments remove their groups."""
+        """Kill the remaining processes before the other instruments remove their groups."""
         self.close()
         return Reading()
 

@@ -117,7 +117,9 @@ def _preferred(table: Table) -> list[str]:
     latencies = [f"{kind} latency, {statistic}" for statistic in ("p99", "p50", "p99.9")]
     rates = ["IOPS", "Bandwidth", "Operations per second"]
     names = [head for head in table.heads[: table.labels] if head not in (SCOPE, VERDICT)]
-    named = [metric(name).title for name in named_among(known_names(), directed=False)]
+    named = [
+        title for name in named_among(known_names(), directed=False) if (title := metric(name).title) in table.heads
+    ]
     return [*names, VERDICT, *rates, *named, *(each for each in latencies if not named or each in table.heads)]
 
 
@@ -171,7 +173,7 @@ def _chosen(table: Table, rows: Sequence[Sequence[Cell]], preferred: Sequence[st
     if not preferred:
         caption = ""
     else:
-        kind = next((head.partition(" latency")[0] for head in preferred if " latency" in head), "")
+        kind = next((head.partition(" latency, ")[0] for head in preferred if " latency, " in head), "")
         caption = f"{kind} latency." if kind else ""
     return Table(
         title=table.title,

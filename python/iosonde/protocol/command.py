@@ -1,0 +1,59 @@
+"""Types of specs of external commands, which the supervisor carries out and not the engine (docs/commands.md)."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+from iosonde.protocol.spec import Observe
+
+
+class Target(TypedDict):
+    """The working directory, new for each run."""
+
+    kind: str
+    path: str
+    log_path: str | None
+
+
+class Program(TypedDict):
+    """A program as it was when the study was planned."""
+
+    path: str
+    sha256: str
+
+
+class Background(TypedDict):
+    """A command that runs beside the measured one, and the line of its output that says it is ready."""
+
+    command: list[str]
+    ready: str
+
+
+class Workload(TypedDict):
+    """What a run starts, and where its values are."""
+
+    kind: str
+    target: Target
+    programs: dict[str, Program]
+    versions: dict[str, list[str]]
+    prepare: list[list[str]]
+    background: list[Background]
+    command: list[str]
+    environment: dict[str, str]
+    timeout_ns: int
+    interval_ns: int
+    exit_codes: list[int]
+    output: str
+    output_limit_bytes: int
+    metrics: dict[str, dict[str, Any]]
+    server: NotRequired[dict[str, Any]]
+
+
+class Spec(TypedDict):
+    """One run of an external command."""
+
+    protocol: int
+    run_id: str
+    seed: int
+    workload: Workload
+    observe: Observe
