@@ -116,10 +116,12 @@ def result_set(
     performance: Performance | None = None,
     array: Callable[[dict[str, Any]], Array | None] = lambda parameters: None,
     seed: int = 1,
+    calm: float = 1.0,
 ) -> ResultSet:
     """Write a result set of the device: of a plan, or of a study expanded by hand.
 
-    `performance` takes the place of `device`; `array` says what stands under a case.
+    `performance` takes the place of `device`; `array` describes the array under a case. Rates vary by 1.2 %
+    from run to run and by 2 % from second to second, times `calm`.
     """
     random = np.random.default_rng(seed)
     results = ResultSet.create(
@@ -133,7 +135,7 @@ def result_set(
                 continue
             case = case_of[run.case_id]
             rate = performance or device
-            tables = _tables(run, case, seconds, speed * random.normal(1, 0.012), random, rate)
+            tables = _tables(run, case, seconds, speed * random.normal(1, 0.012 * calm), random, rate, calm)
             under = array(case.parameters)
             tables = (*tables[:2], pl.concat([tables[2], _members(run, seconds, under, tables[0])]))
             common = {
@@ -259,7 +261,7 @@ def _members(run: Run, seconds: int, array: Array | None, intervals: pl.DataFram
 
 
 def _tables(
-    run: Run, case: Case, seconds: int, speed: float, random: np.random.Generator, performance: Performance
+    run: Run, case: Case, seconds: int, speed: float, random: np.random.Generator, performance: Performance, calm: float
 ) -> tuple[pl.DataFrame, ...]:
     iops, mean = performance(case.parameters, speed=speed)
     reads = case.parameters["read_fraction"]
@@ -268,7 +270,7 @@ def _tables(
     slower = {operation: (1.0 if operation == "read" else 1.3) / (1.3 - 0.3 * reads) for operation in shares}
     rows, buckets = [], []
     for second in range(seconds):
-        wobble = float(random.normal(1, 0.02)) * (
+        wobble = float(random.normal(1, 0.02 * calm)) * (
             0.6 if seconds > 2 and second == seconds // 2 and run.repeat == 2 else 1.0
         )
         place = {"run_id": run.run_id, "phase": "measure", "interval": second}

@@ -33,14 +33,14 @@ def busy(run: Run) -> RecordVerdict:
     return RecordVerdict(kind=kind, because=["a job was ready to run and had no CPU 52 % of the time"], evidence={})
 
 
-def demo(directory: Path, verdict: Callable[[Run], RecordVerdict]) -> ResultSet:
+def demo(directory: Path, verdict: Callable[[Run], RecordVerdict], *, calm: float = 1.0) -> ResultSet:
     (directory / "disk").mkdir()
     planned = expand(load("quick"), open_target(str(directory / "disk")), profile="quick")
-    return result_set(directory / "set", planned, seconds=1, verdict=verdict)
+    return result_set(directory / "set", planned, seconds=1, verdict=verdict, calm=calm)
 
 
 def test_a_quiet_machine_gives_strong_claims(tmp_path: Path) -> None:
-    results = demo(tmp_path, quiet)
+    results = demo(tmp_path, quiet, calm=0.2)
     [chapter] = collect([results]).chapters
     [(_, answer)] = chapter.answers
     assert "device-limited" in answer.trust.line and "lower bounds" not in answer.trust.line
