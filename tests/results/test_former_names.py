@@ -101,6 +101,18 @@ def test_verdicts_of_former_records_are_renamed(recorded: str, kind: str) -> Non
     assert RecordVerdict.model_validate(verdict).kind == kind
 
 
+def test_codes_of_former_warnings_are_renamed() -> None:
+    former = [{"code": "places_free", "message": ""}, {"code": "short_run", "message": ""}]
+    codes = [each["code"] for each in former_names.record({"warnings": former})["warnings"]]
+    assert codes == ["queue_underutilized", "short_run"]
+
+
+def test_statistics_of_servers_in_former_records_are_renamed() -> None:
+    former = {"server": {"statistics_at_begin": {"commits": 1}, "statistics_at_end": {"commits": 3}}}
+    current = {"statistics_at_start": {"commits": 1}, "statistics_at_end": {"commits": 3}}
+    assert former_names.record(former) == {"server": current}
+
+
 def test_other_keys_of_former_records_are_renamed() -> None:
     drive = {"name": "sda", "begin": {"untold": "no NVMe drive"}, "end": {"media": {}}}
     assert former_names.record({"ended": "it was steady", "drives": [drive]}) == {

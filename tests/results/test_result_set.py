@@ -201,7 +201,7 @@ hint: name another directory with `--output DIR`\
 
 def test_what_is_not_a_result_set_is_said_to_be_none(tmp_path: Path, result_set: ResultSet) -> None:
     texts = [refusal(lambda: ResultSet.open(tmp_path)), refusal(lambda: ResultSet.open(tmp_path / "none"))]
-    (result_set.directory / "format.json").write_text('{"format": 4}')
+    (result_set.directory / "format.json").write_text('{"format": 5}')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
     (result_set.directory / "format.json").write_text('{"for')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
@@ -223,7 +223,7 @@ hint: name the directory that `iosonde run` printed\
 hint: name the directory that `iosonde run` printed\
 """,
             """\
-`DIR/set` has format 4, this iosonde reads formats 1 to 3
+`DIR/set` has format 5, this iosonde reads formats 1 to 4
 
 hint: use the iosonde that wrote it, or a newer one\
 """,
@@ -231,7 +231,7 @@ hint: use the iosonde that wrote it, or a newer one\
 `DIR/set/format.json` is damaged
   Unterminated string starting at: line 1 column 2 (char 1)
 
-hint: if the other files are intact, restore it by writing `{"format": 3}`\
+hint: if the other files are intact, restore it by writing `{"format": 4}`\
 """,
             """\
 `DIR/set/plan.json` is damaged

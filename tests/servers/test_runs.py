@@ -99,7 +99,7 @@ def test_commits_are_measured_with_server_client_and_statistics(kind: str, place
     assert record.server["restored"]["files"] > 50
     assert record.server["shutdown"]["orderly"]
     assert record.server["managed"]
-    assert record.server["statistics_at_end"]["wal_bytes"] > record.server["statistics_at_begin"]["wal_bytes"]
+    assert record.server["statistics_at_end"]["wal_bytes"] > record.server["statistics_at_start"]["wal_bytes"]
     found = metrics_of(tmp_path / "r")
     assert found["transactions_per_sec"] > 0
     assert found["wal_bytes_per_transaction"] > 50

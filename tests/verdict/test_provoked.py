@@ -309,7 +309,7 @@ def test_a_run_with_too_few_ios_for_the_tail_that_is_asked_is_noted(measure: Mea
 def test_a_limit_that_ends_a_run_is_not_the_tools_fault(measure: Measure, disk: Path) -> None:
     """What Little's law alone called the tool's: a short run that a limit in bytes ends, with a deep queue."""
     record = measure(disk, span="128MiB", queue_depth=64, limit_bytes="8MiB", duration="10s")
-    assert "places_free" not in codes(record)
+    assert "queue_underutilized" not in codes(record)
     assert number(record, "unexplained_share") < 0.1 + number(record, "mean_latency_share")
 
 

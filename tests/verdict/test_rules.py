@@ -273,7 +273,7 @@ def brief(facts: RunFacts) -> RunFacts:
         ("span_fits_device_cache", small_span, "undetermined"),
         ("no_block_device", over_the_network, "undetermined"),
         ("short_run", over_before_it_began, "undetermined"),
-        ("places_free", nobody_knows, "undetermined"),
+        ("queue_underutilized", nobody_knows, "undetermined"),
         ("span_fits_memory", buffered, "device-limited"),
         ("late_counters", counted_late, "undetermined"),
         ("array_thread_saturated", held_back_by_md, "device-limited"),

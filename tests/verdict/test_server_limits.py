@@ -26,7 +26,7 @@ def record(
         "spec": {"workload": {"kind": "tpcc", "measurement": {"terminals": 4, "arrival": arrival}}},
         "result": {"begin_ns": 0, "end_ns": 10 * SECOND, "jobs": jobs, "devices": [{"busy_ns": int(busy_s * SECOND)}]},
         "server": {
-            "statistics_at_begin": {"server_cpu_ns": 5 * SECOND, **{name: 0 for name in statistics or {}}},
+            "statistics_at_start": {"server_cpu_ns": 5 * SECOND, **{name: 0 for name in statistics or {}}},
             "statistics_at_end": {"server_cpu_ns": int((5 + server_s) * SECOND), **(statistics or {})},
             "statistics_mean": means or IDLE,
         },

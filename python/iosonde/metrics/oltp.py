@@ -184,7 +184,7 @@ LIST = (
         name="recovery_seconds",
         title="Recovery time",
         unit="s",
-        formula="restart of the killed server - first accepted connection",
+        formula="first accepted connection - restart of the killed server",
         better="lower",
         kind="time",
     ),

@@ -61,7 +61,7 @@ def _metric(
 
 LIST = (
     _metric(
-        "wall_seconds", "Wall time", "real time of the account", unit="s", expression=pl.col("account_wall_ns") / 1e9
+        "wall_seconds", "Wall time", "wall-clock time of the account", unit="s", expression=pl.col("account_wall_ns") / 1e9
     ),
     _metric(
         "user_seconds",
@@ -98,13 +98,13 @@ LIST = (
     _metric(
         "fs_inputs",
         "File-system inputs",
-        "file-system inputs of the account, in 512 bytes",
+        "file-system inputs of the account, in units of 512 bytes",
         expression=pl.col("account_fs_inputs"),
     ),
     _metric(
         "fs_outputs",
         "File-system outputs",
-        "file-system outputs of the account, in 512 bytes",
+        "file-system outputs of the account, in units of 512 bytes",
         expression=pl.col("account_fs_outputs"),
     ),
     _metric(
@@ -145,7 +145,7 @@ LIST = (
     _metric(
         "stalled_seconds",
         "Write stalls",
-        "time for which the store says that it held writes back, summed over threads, at most until the end",
+        "time of write stalls reported by the store, summed over threads, at most until the end",
         unit="s",
         expression=pl.col("stalled_ns") / 1e9,
     ),
@@ -157,10 +157,10 @@ LIST = (
         expression=over(100 * pl.col("cached_bytes_at_start"), "database_bytes"),
     ),
     _metric(
-        "values_checked", "Values checked", "values read and compared with what their keys demand", better="neither"
+        "values_checked", "Values checked", "values read and compared with the expected ones", better="neither"
     ),
-    _metric("values_missing", "Records missing", "records that were asked for and not found"),
-    _metric("values_corrupted", "Values corrupted", "values that are not what their keys demand"),
+    _metric("values_missing", "Records missing", "records requested and not found"),
+    _metric("values_corrupted", "Values corrupted", "values that differ from the expected ones"),
 )
 """Metrics of key-value runs, in the order of docs/metrics.md."""
 

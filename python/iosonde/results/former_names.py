@@ -18,7 +18,9 @@ _VERDICTS = {
     "cache": "cache-served",
     "unclear": "undetermined",
 }
+_WARNINGS = {"places_free": "queue_underutilized"}
 _END_REASONS = {"it was steady": "steady", "the time given was over": "time_limit"}
+_SERVER = {"statistics_at_begin": "statistics_at_start"}
 _PLAN = {"own": "created_name"}
 _PROCEDURE = {"most_runs": "max_runs"}
 _PROCEDURES = {"found": "derived"}
@@ -48,6 +50,10 @@ def record(content: Any) -> Any:
     _translate(current, "end_reason", _END_REASONS)
     if isinstance(current.get("verdict"), dict):
         _translate(current["verdict"], "kind", _VERDICTS)
+    for warning in _objects(current.get("warnings")):
+        _translate(warning, "code", _WARNINGS)
+    if isinstance(current.get("server"), dict):
+        current["server"] = _renamed(current["server"], _SERVER)
     for drive in _objects(current.get("drives")):
         for moment in ("begin", "end"):
             if isinstance(drive.get(moment), dict):

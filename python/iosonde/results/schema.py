@@ -1,7 +1,7 @@
 """The layout of a result set on disk.
 
     DIR/
-      format.json                     {"format": 3, "plan_sha256": ...}
+      format.json                     {"format": 4, "plan_sha256": ...}
       plan.json                       the Plan, written before the first run
       environments/HASH.json          machine and software, once per state; HASH is of the content
       records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
@@ -16,7 +16,7 @@
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
 afterwards. Names that begin with `.tmp-` are not part of the set.
 
-Format 1 has no `SHA256SUMS` and no `plan_sha256`; formats 1 and 2 have other names for some keys and values
+Format 1 has no `SHA256SUMS` and no `plan_sha256`; formats 1 to 3 have other names for some keys and values
 (`former_names.py`). A set may contain records of several formats: `resume` upgrades `format.json`, and leaves plan and
 records as they are.
 """
@@ -30,12 +30,12 @@ from pydantic import BaseModel, ConfigDict
 from iosonde.plan import ArmName, DeviceState
 from iosonde.results import columns
 
-FORMAT: Literal[3] = 3
+FORMAT: Literal[4] = 4
 
 WITH_MANIFEST = 2
 """Records from this format on have a manifest."""
 
-READABLE = (1, 2, 3)
+READABLE = (1, 2, 3, 4)
 """Formats that this version reads."""
 
 MANIFEST = "SHA256SUMS"
@@ -102,7 +102,7 @@ class Record(BaseModel):
     """One run: what was asked, what happened, on what. Facts only."""
 
     model_config = ConfigDict(frozen=True)
-    format: Literal[1, 2, 3] = FORMAT
+    format: Literal[1, 2, 3, 4] = FORMAT
     run_id: str
     attempt: int
     case_id: str

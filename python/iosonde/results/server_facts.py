@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a server."""
     server: Json = record.server or {}
-    begin = counters(server.get("statistics_at_begin") or {})
+    begin = counters(server.get("statistics_at_start") or {})
     end = counters(server.get("statistics_at_end") or {})
     means: Json = server.get("statistics_mean") or {}
     durability: Json = server.get("durability") or {}

@@ -55,7 +55,7 @@ def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
     result: Json = record.result or {}
     wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
     server: Json = record.server or {}
-    begin, end = server.get("statistics_at_begin") or {}, server.get("statistics_at_end") or {}
+    begin, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
     means: Json = server.get("statistics_mean") or {}
     connections = sum(stream["jobs"] for stream in streams_of(record.spec["workload"]))
     client_ns = [job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"]]

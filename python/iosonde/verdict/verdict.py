@@ -423,7 +423,7 @@ def _queue_underutilized(evidence: Evidence) -> RunWarning | None:
     share = evidence.unexplained_share
     if share is None or share < limits.HARNESS_SHARE + (evidence.mean_latency_share or 0.0):
         return None
-    return _warning("places_free", f"queue slots were free {_percent(share)} of the time for no known reason")
+    return _warning("queue_underutilized", f"queue slots were free {_percent(share)} of the time for no known reason")
 
 
 def _short_for_tail(evidence: Evidence) -> RunWarning | None:

@@ -57,8 +57,8 @@ _LIST = (
     WarningKind(
         code="core_saturated",
         title="A job used all CPU time of its core: CPU-limited",
-        when="a job's thread used and waited for its CPU 95 % of the time or more; in open loop only if it fell behind "
-        "its schedule, and never with polling, which is always busy",
+        when="CPU time and waiting for CPU of a job's thread were 95 % of the time or more; in open loop only if "
+        "it fell behind its schedule; never with polling, which is always busy",
         hint="use more `jobs`, larger blocks or a faster core; see `cpu_ns_per_operation`",
         points_to="harness-limited",
     ),
@@ -73,7 +73,8 @@ _LIST = (
     WarningKind(
         code="harness_cost",
         title="Harness overhead is a noticeable part of each I/O",
-        when="with one I/O in flight in each job, its cost on the null backend is 10 % of the job's time or more",
+        when="with one I/O in flight per job, the cost of an I/O on the null backend is 10 % of the job's time or "
+        "more",
         hint="compare with the null backend: `iosonde io --target null:`",
         points_to="harness-limited",
     ),
@@ -102,8 +103,8 @@ _LIST = (
     WarningKind(
         code="writes_to_memory",
         title="Writes were still in the page cache when the measurement ended",
-        when="the load writes through the page cache, and the device received less than 90 % of these bytes "
-        "during the measurement; from half missing on the run is cache-served",
+        when="the load writes through the page cache, and the device received less than 90 % of these bytes during "
+        "the measurement; below half the run is cache-served",
         hint='use `io_mode = "direct"` or `durability`, or run until write-back keeps up',
         points_to="cache-served",
     ),
@@ -117,8 +118,8 @@ _LIST = (
     WarningKind(
         code="unwritten_extents",
         title="Reads of extents that were never written",
-        when="1 % or more of the bytes under reads are in holes or unwritten extents (FIEMAP), before or after"
-        " the run; from half on the run is cache-served",
+        when="1 % or more of the bytes that reads address are in holes or unwritten extents (FIEMAP), before or "
+        "after the run; from half on the run is cache-served",
         hint='write them first with `layout = "missing"`; with trims in the mix, trim another span',
         points_to="cache-served",
     ),
@@ -163,7 +164,7 @@ _LIST = (
     ),
     WarningKind(
         code="late_counters",
-        title="Counters of the kernel were read late: page-cache hits are not known",
+        title="Kernel counters were read late: page-cache hits are unknown",
         when="less than 90 % of the measurement lies between the two readings of the counters of process and devices",
         hint="leave a core to the supervising thread: fewer `jobs`, or `cpus` for them",
         points_to="undetermined",
@@ -171,7 +172,7 @@ _LIST = (
     WarningKind(
         code="steal_time",
         title="CPU time stolen by the hypervisor",
-        when="2 % of all CPUs' time or more was stolen, and at least 30 ms",
+        when="2 % or more of the time of all CPUs was stolen, and at least 30 ms",
         hint="measure when the host is idle, or on one whose CPUs are not shared",
         points_to="undetermined",
     ),
@@ -185,9 +186,9 @@ _LIST = (
     WarningKind(
         code="other_io",
         title="Concurrent I/O from other processes",
-        when="5 % or more of the bytes that the device read or wrote, and at least 1 MiB, were not this run's, by the "
-        "control group of the engine; writes that the kernel does not attribute count up to what other processes with "
-        "files on the device wrote",
+        when="5 % or more of the bytes that the device read or wrote, and at least 1 MiB, were not from this run, "
+        "by the control group of the engine; writes that the kernel does not attribute count as foreign up to "
+        "the bytes written by other processes with files on the device",
         hint="stop other users of the device; `iotop` and `fatrace` show them",
         points_to="undetermined",
     ),
@@ -201,7 +202,7 @@ _LIST = (
     WarningKind(
         code="hot_device",
         title="Device temperature may cause throttling",
-        when="before or after the run it had its own critical temperature, or 70 °C if it reports none",
+        when="before or after the run the device was at its critical temperature, or at 70 °C if it reports none",
         hint="cool the device, or let it rest between runs",
         points_to="undetermined",
     ),
@@ -216,7 +217,7 @@ _LIST = (
         code="span_fits_device_cache",
         title="The span fits in the device's own cache",
         when="direct I/O on no more than 64 MiB, covered twice or more",
-        hint="make the `span` larger than any cache: gigabytes",
+        hint="use a `span` of several GiB, larger than any device cache",
         points_to="undetermined",
     ),
     WarningKind(
@@ -234,10 +235,10 @@ _LIST = (
         points_to="undetermined",
     ),
     WarningKind(
-        code="places_free",
+        code="queue_underutilized",
         title="Unexplained queue underutilization",
-        when="10 % of the time and one mean latency or more remain after I/Os in flight, turnaround, and start"
-        " and end of the load",
+        when="queue slots were free for 10 % of the time and one mean latency or more, besides turnaround and the "
+        "start and end of the load",
         hint="look at the run over time",
         points_to="undetermined",
     ),
@@ -252,22 +253,22 @@ _LIST = (
         code="array_thread_saturated",
         title="The array's kernel thread used all CPU time of a core",
         when="a kernel thread of the array (`md127_raid5`) used 95 % of a core or more",
-        hint="the figure is the array's, not its members'; for RAID 4, 5 and 6 `group_thread_cnt` in "
-        "`/sys/block/MD/md` gives the thread helpers, and several arrays have a thread each",
+        hint="the result describes the array's thread, not its members; for RAID 4, 5 and 6 raise "
+        "`group_thread_cnt` in `/sys/block/MD/md`, or use several arrays, which have one thread each",
         points_to="note",
     ),
     WarningKind(
         code="one_hardware_queue",
         title="All jobs share one hardware queue",
-        when="two or more jobs with 50,000 IOPS or more, on a device that does not rotate and has one hardware queue",
+        when="two or more jobs with 50,000 IOPS or more, on a non-rotating device with one hardware queue",
         hint="the driver or the virtual machine sets the number of queues",
         points_to="note",
     ),
     WarningKind(
         code="io_scheduler",
         title="A fast device has an I/O scheduler",
-        when="50,000 IOPS or more, on a device that does not rotate and has a scheduler other than `none`",
-        hint="compare with `echo none > /sys/block/DEVICE/queue/scheduler`",
+        when="50,000 IOPS or more, on a non-rotating device with a scheduler other than `none`",
+        hint='compare with `io_scheduler = "none"` (`--set io_scheduler=none`)',
         points_to="note",
     ),
     WarningKind(
@@ -290,13 +291,14 @@ _LIST = (
         title="The measurement includes the warm-up of the page cache",
         when="reads through the page cache, which was dropped before a measurement without a ramp; not with "
         '`start = "cold"`',
-        hint='use `ramp` with `ramp_until = "steady"`, or name the cold start: `start = "cold"`',
+        hint='use `ramp` with `ramp_until = "steady"`, or request the cold start: `start = "cold"`',
         points_to="note",
     ),
     WarningKind(
         code="compressing_file_system",
         title="The file system compresses data",
-        when="a mount option says so (`compress`, `compress_algorithm`), or extents under the reads are stored encoded",
+        when="a mount option enables it (`compress`, `compress_algorithm`), or extents that reads address are "
+        "stored encoded",
         hint="mount it without compression; the default payload cannot be compressed",
         points_to="note",
     ),

@@ -35,7 +35,7 @@ class DatabaseServer(Instrument):
         self._facts: dict[str, Any] = {}
         self._latest: dict[str, int] = {}
         """At the end of the last interval; before the load, at the start."""
-        self._at_begin: dict[str, int] = {}
+        self._at_start: dict[str, int] = {}
         self._at_end: dict[str, int] = {}
         self._timer: Timer | None = None
         self._killed = False
@@ -58,7 +58,7 @@ class DatabaseServer(Instrument):
         if event["event"] == "interval":
             found = self._statistics()
             if event["phase"] == "measure":
-                self._at_begin = self._at_begin or self._latest
+                self._at_start = self._at_start or self._latest
                 self._schedule_kill(event["end_ns"] - event["begin_ns"])
             self._latest = found or self._latest
             place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
@@ -79,7 +79,7 @@ class DatabaseServer(Instrument):
         failure = self._cause(done.failure)
         facts = dict(self._facts)
         facts["statistics_mean"] = self._means()
-        facts |= {"statistics_at_begin": self._at_begin, "statistics_at_end": self._at_end}
+        facts |= {"statistics_at_start": self._at_start, "statistics_at_end": self._at_end}
         if self._killed and done.failure is None:
             durability = self._verify()
             facts["durability"] = durability

@@ -46,13 +46,13 @@ ENGINES: dict[str, Engine] = {
     **_each(
         "rados rbd gfapi gfapi_async http libhdfs nbd nfs libiscsi dfs ime_psync ime_psyncv ime_aio",
         None,
-        "it does I/O over a network by a protocol of its own, and iosonde does it on files and devices",
+        "it uses a network protocol; iosonde measures files and devices",
     ),
     **_each("cpuio exec page_fault", None, "it does no I/O"),
     **_each(
         "filecreate filestat filedelete filexattr dircreate dirstat dirdelete ftruncate falloc e4defrag fileoperations",
         None,
-        "it measures operations on files and directories, not reads and writes",
+        "it measures file and directory operations, not reads and writes",
     ),
-    **_each("external", None, "it is a program of its own"),
+    **_each("external", None, "it is a separate program"),
 }

@@ -130,16 +130,16 @@ OPTIONS: tuple[Option, ...] = (
     _carried("description", "the title of the part"),
     _carried("name", "the name of the part or stream"),
     Option(name="kb_base", fate=Fate.SETTLED, why="sizes are read as it says"),
-    *_needless("thread/threads", "jobs are threads always"),
-    *_needless("group_reporting new_group", "every stream is reported by itself and all of them together"),
-    *_needless("refill_buffers scramble_buffers", "what is written differs from write to write always"),
+    *_needless("thread/threads", "jobs are always threads"),
+    *_needless("group_reporting new_group", "each stream and their total are always reported"),
+    *_needless("refill_buffers scramble_buffers", "written data always differs between writes"),
     *_needless(
         "randrepeat allrandrepeat randseed random_generator",
-        "choices are seeded by the study; `--seed` changes them",
+        "random numbers are seeded by the study; `--seed` changes the seed",
     ),
     *_needless(
         "percentile_list clat_percentiles lat_percentiles slat_percentiles significant_figures",
-        "the whole distribution is recorded; any percentile can be read from it",
+        "the full latency distribution is recorded; any percentile can be derived",
     ),
     *_needless(
         "write_bw_log write_lat_log write_iops_log write_hist_log per_job_logs bwavgtime iopsavgtime log_hist_msec "
@@ -150,27 +150,27 @@ OPTIONS: tuple[Option, ...] = (
     *_needless(
         "disk_util stats unified_rw_reporting unit_base error_dump disable_lat disable_clat disable_slat "
         "disable_bw_measurement/disable_bw gtod_reduce gtod_cpu clocksource",
-        "what is recorded is the same always, and its cost is known",
+        "records always have the same contents, and their cost is measured",
     ),
     *_needless(
         "create_serialize create_fsync create_on_open unlink unlink_each_loop allow_file_create unique_filename "
         "allow_mounted_write",
         "test files are made before the measurement and removed after the study",
     ),
-    *_needless("rate_cycle/ratecycle rate_ignore_thinktime", "the schedule is kept from one I/O to the next"),
+    *_needless("rate_cycle/ratecycle rate_ignore_thinktime", "every single I/O is scheduled"),
     *_needless("openfiles file_service_type filetype", "a job has one file"),
     *_needless("comm", "threads have names of iosonde's own"),
     *_needless("softrandommap", "the map of covered blocks needs no allocation that can fail"),
-    *_needless("rwmixcycle", "the direction of each I/O is drawn by itself"),
+    *_needless("rwmixcycle", "each I/O chooses its direction independently"),
     *_needless(
         "mem/iomem hugepage-size lockmem iomem_align/mem_align", "buffers are aligned and in memory before the start"
     ),
     *_needless(
         "verify_interval verify_offset verify_fatal verify_dump verify_async verify_async_cpus experimental_verify "
         "verify_policy verifysort verifysort_nr",
-        "every sector is sealed, every difference is reported with its position, and all are counted",
+        "every sector has a checksum, and every difference is counted and reported with its position",
     ),
-    *_needless("nonvectored userspace_reap", "it concerns the calls of fio alone"),
+    *_needless("nonvectored userspace_reap", "it concerns system calls of fio only"),
     *_dropped(
         "thinktime thinktime_spin thinktime_blocks thinktime_blocks_type thinktime_iotime thinkcycles",
         "a stream has no pauses",
@@ -178,156 +178,158 @@ OPTIONS: tuple[Option, ...] = (
     ),
     *_dropped(
         "rate_min/ratemin rate_iops_min max_latency",
-        "a run does not end for being slow",
-        "it continues, and the report shows what was reached",
+        "a slow run is not stopped",
+        "the run continues, and the report shows the achieved rate",
     ),
     *_dropped(
         "latency_target latency_window latency_percentile latency_run",
-        "the queue depth stays as it is in a run",
+        "the queue depth is constant within a run",
         "the load runs at the full `queue_depth`; a study can vary it as a factor",
     ),
     *_dropped(
         "steadystate/ss steadystate_duration/ss_dur steadystate_ramp_time/ss_ramp steadystate_check_interval",
-        "the length of a run is fixed in this study",
+        "the imported study has runs of fixed length",
         "it is measured for the whole `duration`",
     ),
     *_dropped(
         "exitall exit_what exitall_on_error",
-        "streams that run together end each by itself",
-        "every stream continues to its own end",
+        "concurrent streams end independently",
+        "each stream runs to its own end",
     ),
-    *_dropped("flow flow_id flow_sleep flow_watermark", "streams are not held to a ratio", "each runs as it can"),
+    *_dropped("flow flow_id flow_sleep flow_watermark", "the ratio of streams is not controlled", "each stream runs at "
+    "its own speed"),
     *_dropped(
         "verify_pattern verify_pattern_interval verify_header_seed",
-        "iosonde decides what is written, so that it can distinguish lost, torn, misdirected and stale data",
-        "every sector carries its position, its generation and a CRC-32C",
+        "iosonde's own pattern distinguishes lost, torn, misdirected and stale data",
+        "every sector contains its position, its generation and a CRC-32C",
     ),
     *_dropped(
         "verify_only verify_backlog verify_backlog_batch verify_state_load verify_state_save verify_write_sequence",
-        "what was written is checked after the load, or as it is read",
-        "a journal beside the file knows what must be there; `iosonde verify` checks a kept file again, at any time",
+        "data is verified after the load, or on each read",
+        "a journal beside the file records the expected contents; `iosonde verify` checks a kept file at any time",
         off=("0", ""),
     ),
     *_dropped(
         "trim_percentage trim_verify_zero trim_backlog trim_backlog_batch",
-        "what was trimmed is not checked",
-        "the load is the same without the check",
+        "trimmed blocks are not verified",
+        "the load runs without this check",
     ),
     *_dropped(
         "end_fsync end_syncfs fsync_on_close",
         "nothing is flushed at the end of a measurement",
-        "what was written last may be in the cache when the time ends; `durability` flushes within the measurement",
+        "the last writes may still be cached at the end; `durability` flushes within the measurement",
     ),
     *_dropped(
         "write_barrier sync_file_range",
-        "`durability` has no such kind",
-        "writes become durable as `durability` says",
+        "not supported by `durability`",
+        "`durability` decides when writes are durable",
     ),
     *_dropped(
         "buffer_pattern buffer_compress_chunk dedupe_mode dedupe_working_set_percentage dedupe_global",
-        "of its data a study says how far they can be compressed and how many are duplicates, not how they are made",
-        "they are random, and differ from write to write but for the duplicates",
+        "a study sets the compression ratio and the share of duplicates, not how data is generated",
+        "data is random and differs between writes, except for duplicates",
     ),
     *_dropped(
         "zonemode zonesize zonecapacity write_zone_remainder zonerange zoneskip read_beyond_wp max_open_zones "
         "job_max_open_zones "
         "ignore_zone_limits zone_reset_threshold zone_reset_frequency recover_zbd_write_error",
-        "zones are not known",
+        "zoned devices are not supported",
         "the whole `span` is addressed",
         off=("0", "none", "", "not_specified"),
     ),
     *_dropped(
         "percentage_random percentage_sequential bs_is_seq_rand rw_sequencer",
         "a stream is either random or sequential",
-        "every I/O is as `rw` says",
+        "every I/O follows `rw`",
         off=("100", "0", "sequential"),
     ),
     *_dropped(
         "ba/blockalign bs_unaligned/blocksize_unaligned offset_align",
         "offsets are multiples of the block size",
-        "they stay so",
+        "offsets are aligned to the block size",
     ),
     *_dropped(
         "iodepth_batch/iodepth_batch_submit iodepth_batch_complete_min/iodepth_batch_complete iodepth_low "
         "iodepth_batch_complete_max",
-        "the engine decides how many I/Os it submits and reaps at once",
+        "the engine chooses the batch size of submissions and completions",
         "up to `queue_depth` are in flight",
         off=("0", "1"),
     ),
     *_dropped(
         "serialize_overlap",
         "I/Os in flight may overlap",
-        "they are not delayed",
+        "overlapping I/Os are not delayed",
     ),
     *_dropped(
         "io_submit_mode",
-        "the thread that decides on an I/O also submits it",
+        "the same thread generates and submits I/Os",
         "with a `rate`, response latency counts from the intended start in any case",
         off=("inline",),
     ),
     *_dropped(
         "fill_device/fill_fs file_append opendir create_only lockfile",
-        "a run works in a file of known size that is its own",
-        "it does its I/O within `span`",
+        "a run uses its own file of known size",
+        "all I/O is within `span`",
     ),
     *_dropped(
         "read_iolog read_iolog_chunked replay_no_stall replay_redirect replay_scale replay_align replay_time_scale "
         "replay_skip merge_blktrace_file merge_blktrace_scalars merge_blktrace_iters write_iolog",
         "traces are neither replayed nor written",
-        "the load is the one that the other options describe",
+        "the other options define the load",
     ),
     *_dropped(
         "exec_prerun exec_postrun",
-        "a study contains no commands",
+        "an imported study contains no commands",
         "nothing is executed",
     ),
     *_dropped(
         "ioscheduler fallocate fadvise_hint write_hint write_lifetime_hint",
-        "the device and the file are taken as they are",
-        "nothing is set; the record says what was found",
+        "settings of device and file are not changed",
+        "the record contains the settings found",
         off=("native", "0"),
     ),
     *_dropped(
         "nice prio prioclass prio_hint/priohint cmdprio cmdprio_percentage cmdprio_class cmdprio_bssplit "
         "cmdprio_hint log_prio",
         "I/Os have no priorities",
-        "all are alike",
+        "all I/Os have the same priority",
         off=("0",),
     ),
-    *_dropped("log_offset log_issue_time", "single I/Os are not recorded", "their distribution is", off=("0",)),
-    *_dropped("block_error_percentiles", "errors are counted, not drawn", "`errors` says how many"),
+    *_dropped("log_offset log_issue_time", "single I/Os are not recorded", "the latency distribution is recorded", off=("0",)),
+    *_dropped("block_error_percentiles", "errors are counted without percentiles", "the metric `errors` has the number"),
     *_dropped(
         "numa_cpu_nodes numa_mem_policy sqthread_poll_cpu",
-        "the only placement is `cpus`",
-        "memory and kernel threads are where the kernel puts them",
+        "`cpus` is the only placement option",
+        "the kernel places memory and kernel threads",
         off=(),
     ),
     *_dropped(
         "ignore_error continue_on_error",
-        "an I/O that fails is counted, and one that the target cannot do fails the run",
-        "`errors` says how many there were",
+        "failed I/Os are counted, and unsupported ones fail the run",
+        "the metric `errors` has the number of failed I/Os",
     ),
     *_dropped(
         "cgroup cgroup_weight cgroup_nodelete uid gid",
-        "a run has the user and the group that start it",
-        "it runs as you",
+        "a run has the user and group of iosonde",
+        "the run has your user and group",
     ),
     *_dropped(
         "sprandom spr_op spr_num_regions spr_cs",
-        "preconditioning in one pass (`sprandom`) is not implemented",
-        "the device is measured as it is; `fill` and `precondition` prepare it",
+        "an imported study does not precondition",
+        'the device is measured as it is; in a study with rounds, `precondition_access = "aging"` preconditions in '
+        "one pass",
     ),
     *_dropped("ramp_size", "the ramp is limited by `ramp_time`", "set `ramp_bytes` in the study"),
     *_dropped("random_sequence_stride", "random offsets have no stride", "offsets follow `random_distribution`"),
-    *_dropped("profile", "the study is made from options alone", "the profile is not applied"),
+    *_dropped("profile", "only options are imported", "the profile is not applied"),
     *_dropped(
         "uncached nowait force_async hipri_percentage readfua writefua sg_write_mode stream_id cmd_type fdp fdp_pli "
         "fdp_pli_select plids plid_select dataplacement/data_placement dp_scheme md_per_io_size pi_act pi_chk "
         "apptag apptag_mask "
         "num_range write_mode deac thp cdb_len read_mode verify_mode verify_bytchk "
         "libaio_vectored no_completion_thread",
-        "reads and writes are plain ones",
-        "they carry no such flag",
+        "I/Os carry no such flag",
+        "plain reads and writes",
         off=("0", "write"),
     ),
     *_dropped(
@@ -342,8 +344,8 @@ OPTIONS: tuple[Option, ...] = (
         "xnvme_sync xnvme_admin xnvme_dev_nsid xnvme_dev_subnqn xnvme_mem xnvme_iovec libblkio_driver libblkio_path "
         "libblkio_pre_connect_props libblkio_num_entries libblkio_queue_size libblkio_pre_start_props "
         "libblkio_vectored libblkio_write_zeroes_on_trim libblkio_wait_mode libblkio_force_enable_completion_eventfd",
-        "it configures an engine of fio",
-        "the load goes to `--target`",
+        "it configures an I/O engine of fio",
+        "`--target` names the target",
         off=(),
     ),
 )

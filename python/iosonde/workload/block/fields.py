@@ -33,12 +33,11 @@ class BlockFields(BaseModel):
 
     access: Literal["sequential", "random", "strided", "aging"] = Field(
         "random",
-        description="In which order blocks are visited; `aging` is what preconditioning in one pass does "
-        "(`docs/sustained.md`).",
+        description="Order of the blocks; `aging` is the order of preconditioning in one pass (`docs/sustained.md`).",
     )
     coverage: Literal["with_replacement", "each_once"] = Field(
         "with_replacement",
-        description="Random access: every choice independent, or each block once before any comes again.",
+        description="Random access: independent choices, or each block once before any repeats.",
     )
     distribution: Annotated[str, BeforeValidator(notation.parse_distribution)] = Field(
         "uniform",
@@ -62,16 +61,16 @@ class BlockFields(BaseModel):
     trim_fraction: float = Field(0.0, ge=0, le=1, description="Share of trims (discard).")
     span: Annotated[int | str, BeforeValidator(notation.parse_span)] = Field(
         1 << 30,
-        description="The range addressed: a size, or a share of the room such as `80%`; of each job's file with "
-        '`files = "per_job"` (a share is then divided among the jobs).',
+        description='Addressed range: a size, or a share of the available space such as `80%`; with `files = "per_job"` of '
+        "each job's file (a share is then divided among the jobs).",
     )
-    offset: SizeOrZero = Field(0, description="Where the span begins in the file.")
+    offset: SizeOrZero = Field(0, description="Start of the span in the file.")
     span_sharing: Literal["shared", "split"] = Field(
-        "shared", description="Every job addresses the whole span, or each its own equal part."
+        "shared", description="All jobs address the whole span, or each an equal part of it."
     )
-    files: Literal["shared", "per_job"] = Field("shared", description="One file for all jobs, or each its own.")
+    files: Literal["shared", "per_job"] = Field("shared", description="One file for all jobs, or one for each job.")
     io_mode: Literal["direct", "buffered"] = Field(
-        "direct", description="Past the page cache (`O_DIRECT`), or through it."
+        "direct", description="`direct` bypasses the page cache (`O_DIRECT`)."
     )
     durability: Annotated[str, BeforeValidator(notation.parse_durability)] = Field(
         "none",
@@ -79,91 +78,91 @@ class BlockFields(BaseModel):
     )
     backend: Literal["uring", "sync", "null", "simulated", "ssd"] = Field(
         "uring",
-        description="How I/O is done: `io_uring`; `pread`/`pwrite`, one at a time in each job; not at all; on a "
-        "simulated device; on a simulated drive. The targets `null:`, `simulated:` and `sim:` decide this themselves.",
+        description="I/O interface: `io_uring`; `pread`/`pwrite`, one at a time in each job; none; a simulated device; a "
+        "simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
     )
     registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
     registered_buffers: bool = Field(True, description="`uring`: register the buffers with the ring.")
     submission_polling: bool = Field(False, description="`uring`: a kernel thread polls the submission queue.")
-    completion_polling: bool = Field(False, description="`uring`, direct I/O: completions are polled for.")
+    completion_polling: bool = Field(False, description="`uring`, direct I/O: poll for completions.")
     arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed",
-        description="Closed loop (the next I/O starts when one completes), or open loop at equal or exponential gaps.",
+        description="Closed loop (the next I/O starts when one completes), or open loop with constant or exponential gaps.",
     )
     rate: Rate | None = Field(
         None,
-        description="Open loop: I/Os per second of all jobs together; in steps as `1000/10s:5000/10s`, the "
-        "last of which lasts.",
+        description="Open loop: I/Os per second of all jobs together; steps as `1000/10s:5000/10s`, of which the last "
+        "continues to the end.",
     )
-    load: float = Field(1.0, gt=0, le=10**6, description="Open loop: multiple of `rate`; 2 offers twice as much.")
+    load: float = Field(1.0, gt=0, le=10**6, description="Open loop: multiple of `rate`; 2 offers twice the rate.")
     spin: DurationOrZero = Field(
         100_000,
-        description="Open loop: how long before an I/O is due its thread watches the clock instead of sleeping.",
+        description="Open loop: how long before an I/O is due its thread polls the clock instead of sleeping.",
     )
     active: Annotated[str | None, BeforeValidator(notation.parse_active)] = Field(
         None,
-        description="When in the measurement the stream loads the target, as `10s-20s`, `10s-`, or with pauses between "
-        "as `0s-5s every 15s`; empty: always.",
+        description="When during the measurement the stream is active: `10s-20s`, `10s-`, or periodically, as `0s-5s every "
+        "15s`; empty: always.",
     )
     payload: Literal["random", "zeros"] = Field(
         "random",
-        description="Data of writes: incompressible and different in every write, or zeros. `compression_ratio` and "
+        description="Written data: incompressible and different in every write, or zeros. `compression_ratio` and "
         "`duplicate_fraction` make random data reducible.",
     )
     compression_ratio: float = Field(
-        1.0, ge=1, le=32, description="Compression ratio of the written data with zstd, duplicates left out; 1 to 32."
+        1.0, ge=1, le=32, description="Compression ratio of written data with zstd, without duplicates; 1 to 32."
     )
     duplicate_fraction: float = Field(
-        0.0, ge=0, le=0.99, description="Share of the 4 KiB blocks written that are copies of others; 0 to 0.99."
+        0.0, ge=0, le=0.99, description="Share of the written 4 KiB blocks that are copies of others; 0 to 0.99."
     )
     page_cache: Literal["drop", "keep", "warm"] = Field(
-        "drop", description="The target's pages before the first I/O: dropped, left, or all read once."
+        "drop", description="Pages of the target before the first I/O: dropped, kept, or all read once."
     )
     layout: Literal["missing", "always", "never"] = Field(
-        "missing", description="Before measuring, write what was never written, everything, or nothing."
+        "missing", description="Before the measurement, write the blocks that were never written, all blocks, or none."
     )
     verify: Literal["none", "during", "after"] = Field(
         "none",
-        description="Data verification: off, each read as it completes, or everything once the measurement has ended.",
+        description="Data verification: off, of each read when it completes, or of everything after the measurement.",
     )
     purge: Literal["none", "strongest", "format", "sanitize", "trim", "overwrite", "unneeded"] = Field(
         "none",
-        description="Rounds: how what the target holds is given up before: by the strongest means it offers, or by "
-        "that one (`docs/sustained.md`).",
+        description="Rounds: how all data of the target is discarded first; `strongest` is the strongest method that it "
+        "supports (`docs/sustained.md`).",
     )
     fill: float = Field(
         0.0,
         ge=0,
         le=100,
-        description="Rounds: percentage of the capacity filled with incompressible data first; it is the `span`.",
+        description="Rounds: percentage of the capacity filled with incompressible data first; the filled part is the `span`.",
     )
     capacity: Size | None = Field(
-        None, description="`fill`: what counts as the capacity; empty: the whole file system or simulated device."
+        None, description="`fill`: the capacity; empty: the whole file system or simulated device."
     )
     precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none)] = Field(
-        None, description="Rounds: block size in which the span is preconditioned, as `precondition_access` says."
+        None, description="Rounds: block size of the writes that precondition the span, in the order of `precondition_access`."
     )
     precondition_access: Literal["sequential", "aging"] = Field(
         "sequential",
-        description="`precondition`: twice over in order, or once at random so that the drive is as stale as endless "
-        "uniform random writes leave it.",
+        description="`precondition`: twice sequentially, or once in an order that leaves the drive as long uniform random "
+        "writes would.",
     )
     over_provisioning: float | None = Field(
         None,
         gt=0,
         le=10,
-        description="`aging`: spare room of the drive as a fraction of its capacity; simulated drives know their own.",
+        description="`aging`: spare capacity of the drive as a fraction of its capacity; known for simulated drives.",
     )
     ramp: DurationOrZero = Field(
         2 * 10**9, description="Load before the measurement, so that it starts in a stable state; an upper bound."
     )
     ramp_until: Literal["time", "steady"] = Field(
         "time",
-        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the most).",
+        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the maximum).",
     )
     start: Literal["warm", "cold"] = Field(
         "warm",
-        description="`cold`: start to measure with an empty page cache and without a ramp, on purpose.",
+        description="`cold`: start the measurement with an empty page cache and without a ramp, on purpose.",
     )
     ramp_bytes: Size | None = Field(None, description="Bytes each stream issues at most during the ramp.")
     duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
@@ -172,25 +171,25 @@ class BlockFields(BaseModel):
     limit_bytes: Size | None = Field(None, description="Bytes each stream issues at most in the measurement.")
     limit_spans: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(none_as_empty)] = Field(
         None,
-        description="The same as a multiple of what the stream addresses (of a whole drive its capacity); `none`: no "
-        "such limit.",
+        description="The same as a multiple of the bytes that the stream addresses (of a whole drive: its capacity); `none`: "
+        "no such limit.",
     )
     limit_operations: int | None = Field(None, ge=1, description="I/Os each stream issues at most in the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
     round_length: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
-        None, description="Length of the rounds by which a run is judged to be in steady state; empty: it is not."
+        None, description="Length of the rounds by which the steady-state rule judges a run; empty: it is not judged."
     )
     tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"] = Field(
-        "iops", description="What is tracked through those rounds."
+        "iops", description="Tracking variable of these rounds."
     )
     cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
         default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
     )
-    servers: int | None = Field(None, ge=1, description="Simulated device: I/Os served at the same time (1).")
+    servers: int | None = Field(None, ge=1, description="Simulated device: I/Os served concurrently (1).")
     read_service: Duration | None = Field(None, description="Simulated device: time to serve a read (100us).")
     write_service: Duration | None = Field(None, description="Simulated device: time to serve a write (100us).")
     service: Literal["constant", "exponential"] | None = Field(
-        None, description="Simulated device: service times all alike (`constant`), or exponential with that mean."
+        None, description="Simulated device: constant service times, or exponential ones with that mean."
     )
 
     @property

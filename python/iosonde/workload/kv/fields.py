@@ -85,8 +85,7 @@ class KvFields(BaseModel):
     batch: int = Field(1, ge=1, le=10**6, description="Records in one transaction or write batch.")
     sync: bool = Field(
         False,
-        description="Whether each write survives a power failure once it completes; otherwise it survives a crash of "
-        "the process.",
+        description="Whether a completed write survives a power failure; otherwise it survives a crash of the process.",
     )
     freshness: bool = Field(
         False,
@@ -97,7 +96,7 @@ class KvFields(BaseModel):
         "closed", description="Closed loop (the next operation when one completes), or open loop."
     )
     rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
-        None, description="Open loop: operations per second of all jobs together; closed loop: at most so many."
+        None, description="Open loop: operations per second of all jobs together; closed loop: an upper limit."
     )
     background: bool = Field(
         False, description="The stream ends when all streams that are not in the background have ended."
@@ -134,12 +133,12 @@ class KvFields(BaseModel):
     database: Literal["empty", "loaded", "existing"] | None = Field(
         None,
         description="Before the measurement: no record, every record (a database that has them is kept), or "
-        "whatever is there; empty: from the phase.",
+        "the existing ones; empty: from the phase.",
     )
     reload: bool = Field(False, description="`loaded`: load again even if every record is there.")
     carry_over: bool = Field(
         False,
-        description="RocksDB and fjall: measure on the database as an earlier run's writes left it, with a warning, "
+        description="RocksDB and fjall: measure on the database with the writes of earlier runs, with a warning, "
         "instead of restoring it.",
     )
     load_order: Literal["sequential", "random"] = Field("sequential", description="Key order of the load.")
@@ -148,7 +147,7 @@ class KvFields(BaseModel):
     settle: bool = Field(False, description="After loading, wait until the store has done its background work.")
     reopen: bool = Field(False, description="Before the measurement, close the store and open it again.")
     page_cache: Literal["drop", "keep", "warm"] = Field(
-        "drop", description="The database's pages before the measurement: dropped, left, or all read once."
+        "drop", description="The database's pages before the measurement: dropped, kept, or all read once."
     )
     settle_at_end: bool = Field(False, description="After the measurement, wait until background work is done.")
     memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
@@ -165,11 +164,11 @@ class KvFields(BaseModel):
     ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it starts in a stable state.")
     ramp_until: Literal["time", "steady"] = Field(
         "time",
-        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the most).",
+        description="End the ramp after its time, or once rate and hit ratio are steady (`ramp` is then the maximum).",
     )
     start: Literal["warm", "cold"] = Field(
         "warm",
-        description="`cold`: start to measure with an empty page cache and without a ramp, on purpose.",
+        description="`cold`: start the measurement with an empty page cache and without a ramp, on purpose.",
     )
     duration: Annotated[
         int | Literal["phase"] | None,
@@ -178,10 +177,10 @@ class KvFields(BaseModel):
         "phase", description="Length of the measurement at most; `phase`: until a load is done, else 10 s; `none`."
     )
     limit_operations: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = Field(
-        None, description="Operations each stream does at most in the measurement; empty: a load does all records."
+        None, description="Maximum operations of each stream in the measurement; empty: a load writes all records."
     )
     limit_bytes: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
-        None, description="Bytes each stream moves at most in the measurement."
+        None, description="Maximum bytes of each stream in the measurement."
     )
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
     cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
