@@ -62,7 +62,7 @@ def test_a_study_holds_nothing_of_the_paths_and_commands_but_in_its_comments() -
 
 def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement() -> None:
     assert head(import_job_file(JOBS / "everything.fio", environment={})) == snapshot("""\
-# Made from the fio job file `everything.fio` by `iosonde import fio`.
+# Converted from the fio job file `everything.fio` by `iosonde import fio`.
 #
 # Not carried over unchanged (place, option: reason; replacement):
 # - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths; `--target` names the file
@@ -71,24 +71,24 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 # - everything.fio:6 [global] `iodepth=16`: `ioengine=sync` does one I/O at a time, in fio too; `queue_depth` is 1
 # - everything.fio:10 [global] `thinktime=200`: a stream has no pauses; each I/O follows the one before; for a lower
 #   rate give `arrival` and `rate`
-# - everything.fio:11 [global] `verify=crc32c`: jobs that run together agree on `verify`, and another wants `after`;
-#   `verify` is `after` for all of them
+# - everything.fio:11 [global] `verify=crc32c`: jobs that run together need the same `verify`, and another has
+#   `after`; `verify` is `after` for all of them
 # - everything.fio:13 [global] `cpus_allowed=0-1`: fio lets every job run on any of these CPUs; job `i` is pinned to
 #   the `i`-th of them
-# - everything.fio:14 [global] `exec_prerun=/bin/true`: a study contains no commands; nothing is executed
-# - everything.fio:17 [backwards] `rw=read:-4k`: a stream cannot go backwards; it goes forwards, block after block
+# - everything.fio:14 [global] `exec_prerun=/bin/true`: an imported study contains no commands; nothing is executed
+# - everything.fio:17 [backwards] `rw=read:-4k`: a stream cannot run backwards; it runs forwards, block after block
 # - everything.fio:21 [zones] `random_distribution=zoned:60/10:30/20:10/70`: `distribution` knows `uniform`, `zipfian`
 #   and two zones (`hot_cold`); offsets are uniform
-# - everything.fio:22 [zones] `rate_iops=1k`: fio lets what is in flight come back before it waits for the next, and
-#   measures from the submission; the rate is kept in open loop, and response latency counts from the intended start
+# - everything.fio:22 [zones] `rate_iops=1k`: fio waits for the I/Os in flight before it pauses, and measures latency
+#   from submission; the rate is kept in open loop, and response latency counts from the intended start
 # - everything.fio:25 [delayed] visiting each block once needs a single block size; offsets are drawn independently,
 #   as with `norandommap`
-# - everything.fio:29 [delayed] `bs=4k,16k`: reads and writes of one stream have the same block sizes; each I/O is of
-#   one of all these sizes, in their proportion
+# - everything.fio:29 [delayed] `bs=4k,16k`: reads and writes of one stream have the same block sizes; each I/O has
+#   one of these sizes, in their proportion
 # - everything.fio:30 [delayed] `rate=,4m`: only one of reads and writes has a rate, and a stream has one rate for
 #   all; the stream runs in a closed loop, as fast as it can
-# - everything.fio:32 [delayed] `ioengine=sync`: jobs that run together agree on `backend`, and another wants `uring`;
-#   `backend` is `uring` for all of them
+# - everything.fio:32 [delayed] `ioengine=sync`: jobs that run together need the same `backend`, and another has
+#   `uring`; `backend` is `uring` for all of them
 # - everything.fio:34 [network] `ioengine=net` is no block I/O: it sends data over a network; it is left out
 """)
 
@@ -98,7 +98,7 @@ def test_tuning_is_carried_over_whole() -> None:
     assert notes(result) == []
     assert (
         head(result)
-        == "# Made from the fio job file `tuned.fio` by `iosonde import fio`.\n# Everything in it is carried over.\n"
+        == "# Converted from the fio job file `tuned.fio` by `iosonde import fio`.\n# Everything in it is carried over.\n"
     )
     assert result.text.partition("[parts.measurement]\n")[2].partition("\n[profiles")[0] == snapshot("""\
 access = "random"
@@ -163,13 +163,13 @@ def test_a_job_that_ends_with_its_target_is_given_a_length_and_that_is_said(tmp_
     assert (first["span"], first["duration"]) == ("1GiB", "10s")
     assert (second["span"], second["duration"]) == ("20%", "2s")
     assert head(result) == snapshot("""\
-# Made from the fio job file `job.fio` by `iosonde import fio`.
+# Converted from the fio job file `job.fio` by `iosonde import fio`.
 #
 # Not carried over unchanged (place, option: reason; replacement):
 # - job.fio:1 [a] it ends with the target, whose size the study does not know; it is measured for 10s, or as `--set
 #   duration=...` says
-# - job.fio:1 [a] it goes to the end of the target, whose size the study does not know; it addresses 1GiB; change it
-#   with `--set span=...`
+# - job.fio:1 [a] it extends to the end of the target, whose size is unknown to the study; it addresses 1GiB; change
+#   it with `--set span=...`
 # - job.fio:2 [a] `filename=/dev/x`: a study contains no paths; `--target` names the file or directory when it is run
 # - job.fio:5 [b] `filename=y`: a study contains no paths; `--target` names the file or directory when it is run
 """)
@@ -248,7 +248,7 @@ def test_what_is_verified(tmp_path: Path) -> None:
 def test_jobs_that_run_together_are_verified_all_or_none(tmp_path: Path) -> None:
     result = imported(tmp_path, "[global]\nsize=64m\n[sealed]\nrw=write\nverify=md5\n[zeros]\nrw=write\nzero_buffers\n")
     assert "verify" not in parts(result)[0]["measurement"]
-    assert [note for note in notes(result) if "`verify=md5`: a job that runs beside it cannot be verified" in note]
+    assert [note for note in notes(result) if "`verify=md5`: a concurrent job cannot be verified" in note]
     both = "[global]\nsize=64m\nverify=md5\n[writer]\nrw=write\n[reader]\nrw=randread\n"
     assert parts(imported(tmp_path, both))[0]["measurement"]["verify"] == "after"
 
@@ -282,7 +282,7 @@ def test_several_names_become_ranges_of_one_file(tmp_path: Path) -> None:
         "d": ("0", "8MiB"),
     }
     assert ranges["c"]["span_sharing"] == "split"
-    assert any("are ranges of one file" in note for note in notes(result))
+    assert any("are consecutive ranges of one file" in note for note in notes(result))
 
 
 def test_jobs_that_start_late_or_end_early_are_active_in_their_time(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
             "read_iolog=trace.log",
             snapshot("""\
 the job file `DIR/job.fio` has no load that iosonde measures
-  job.fio:3 [job] `read_iolog=trace.log`: the load is in the trace, and traces are not replayed; the section is left out
+  job.fio:3 [job] `read_iolog=trace.log`: the load is in a trace, and traces are not replayed; the section is left out
 
 hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
 """),

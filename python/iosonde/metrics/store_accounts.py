@@ -61,7 +61,11 @@ def _metric(
 
 LIST = (
     _metric(
-        "wall_seconds", "Wall time", "wall-clock time of the account", unit="s", expression=pl.col("account_wall_ns") / 1e9
+        "wall_seconds",
+        "Wall time",
+        "wall-clock time of the account",
+        unit="s",
+        expression=pl.col("account_wall_ns") / 1e9,
     ),
     _metric(
         "user_seconds",
@@ -156,9 +160,7 @@ LIST = (
         better="neither",
         expression=over(100 * pl.col("cached_bytes_at_start"), "database_bytes"),
     ),
-    _metric(
-        "values_checked", "Values checked", "values read and compared with the expected ones", better="neither"
-    ),
+    _metric("values_checked", "Values checked", "values read and compared with the expected ones", better="neither"),
     _metric("values_missing", "Records missing", "records requested and not found"),
     _metric("values_corrupted", "Values corrupted", "values that differ from the expected ones"),
 )

@@ -73,8 +73,7 @@ _LIST = (
     WarningKind(
         code="harness_cost",
         title="Harness overhead is a noticeable part of each I/O",
-        when="with one I/O in flight per job, the cost of an I/O on the null backend is 10 % of the job's time or "
-        "more",
+        when="with one I/O in flight per job, the cost of an I/O on the null backend is 10 % of the job's time or more",
         hint="compare with the null backend: `iosonde io --target null:`",
         points_to="harness-limited",
     ),

@@ -104,7 +104,7 @@ def _verify_all_or_none(group: Sequence[Job], agreed: dict[str, Any]) -> None:
         if "verify" in job.run:
             job.given.note(
                 "verify",
-                why=f"a job that runs beside it cannot be verified: {reason}",
+                why=f"a concurrent job cannot be verified: {reason}",
                 instead="the load is the same without the check",
             )
 
@@ -123,7 +123,7 @@ def _one_of(name: str, wanted: Sequence[Any]) -> Any:
 
 def _note_other(job: Job, name: str, agreed: Any) -> None:
     option = next((each for each in _WRITTEN_AS[name] if each in job.given), None)
-    why = f"jobs that run together agree on `{name}`, and another wants `{agreed}`"
+    why = f"jobs that run together need the same `{name}`, and another has `{agreed}`"
     instead = f"`{name}` is `{agreed}` for all of them"
     if option:
         job.given.note(option, why=why, instead=instead)
@@ -151,7 +151,7 @@ def _duration(group: Sequence[Job]) -> dict[str, str]:
         return {"duration": "none"}
     for job in (job for job in group if not job.duration_ns):
         job.given.note_section(
-            why=f"it has no `runtime`, and jobs that run beside it end after {compact_duration(max(ends_ns))}",
+            why=f"it has no `runtime`, and concurrent jobs end after {compact_duration(max(ends_ns))}",
             instead="it ends then at the latest",
         )
     return {"duration": compact_duration(max(ends_ns))}
@@ -209,8 +209,8 @@ def _starts(group: Sequence[Job]) -> dict[tuple[str, ...], int]:
         length = job.place.offset + span * (job.jobs if not job.place.files else 1)
         lengths[_key(job)] = max(length, lengths.get(_key(job), 0))
     group[0].given.note_section(
-        why="jobs that run together have one file, or one each",
-        instead=f"the files of the {len(group)} jobs are ranges of one file, one behind the other",
+        why="concurrent jobs share one file, or have one file each",
+        instead=f"the files of the {len(group)} jobs are consecutive ranges of one file",
     )
     aligned = [-(-length // _ALIGNMENT) * _ALIGNMENT for length in lengths.values()]
     return dict(zip(lengths, itertools.accumulate([0, *aligned[:-1]]), strict=True))
@@ -242,7 +242,7 @@ def _span(job: Job) -> str:
         return span
     if span is None:
         job.given.note_section(
-            why="it goes to the end of the target, whose size the study does not know",
+            why="it extends to the end of the target, whose size is unknown to the study",
             instead=f"it addresses {compact_size(UNKNOWN_SPAN_BYTES)}; change it with `--set span=...`",
         )
         span = UNKNOWN_SPAN_BYTES

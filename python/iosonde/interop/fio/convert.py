@@ -64,7 +64,7 @@ def convert(given: Given) -> Job | None:
         return None
     if "read_iolog" in given:
         given.note(
-            "read_iolog", why="the load is in the trace, and traces are not replayed", instead="the section is left out"
+            "read_iolog", why="the load is in a trace, and traces are not replayed", instead="the section is left out"
         )
         return None
     _note_dropped(given)
@@ -119,7 +119,7 @@ def _names_itself(given: Given) -> bool:
 def _waits(given: Given) -> bool:
     if "wait_for" in given:
         given.note(
-            "wait_for", why="a job cannot wait for a single other one", instead="it waits for all before it: a new part"
+            "wait_for", why="a job cannot wait for a single other job", instead="it waits for all earlier jobs: a new part"
         )
     return "wait_for" in given
 

@@ -196,8 +196,11 @@ OPTIONS: tuple[Option, ...] = (
         "concurrent streams end independently",
         "each stream runs to its own end",
     ),
-    *_dropped("flow flow_id flow_sleep flow_watermark", "the ratio of streams is not controlled", "each stream runs at "
-    "its own speed"),
+    *_dropped(
+        "flow flow_id flow_sleep flow_watermark",
+        "the ratio of streams is not controlled",
+        "each stream runs at its own speed",
+    ),
     *_dropped(
         "verify_pattern verify_pattern_interval verify_header_seed",
         "iosonde's own pattern distinguishes lost, torn, misdirected and stale data",
@@ -295,8 +298,12 @@ OPTIONS: tuple[Option, ...] = (
         "all I/Os have the same priority",
         off=("0",),
     ),
-    *_dropped("log_offset log_issue_time", "single I/Os are not recorded", "the latency distribution is recorded", off=("0",)),
-    *_dropped("block_error_percentiles", "errors are counted without percentiles", "the metric `errors` has the number"),
+    *_dropped(
+        "log_offset log_issue_time", "single I/Os are not recorded", "the latency distribution is recorded", off=("0",)
+    ),
+    *_dropped(
+        "block_error_percentiles", "errors are counted without percentiles", "the metric `errors` has the number"
+    ),
     *_dropped(
         "numa_cpu_nodes numa_mem_policy sqthread_poll_cpu",
         "`cpus` is the only placement option",

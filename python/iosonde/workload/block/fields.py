@@ -61,8 +61,8 @@ class BlockFields(BaseModel):
     trim_fraction: float = Field(0.0, ge=0, le=1, description="Share of trims (discard).")
     span: Annotated[int | str, BeforeValidator(notation.parse_span)] = Field(
         1 << 30,
-        description='Addressed range: a size, or a share of the available space such as `80%`; with `files = "per_job"` of '
-        "each job's file (a share is then divided among the jobs).",
+        description="Addressed range: a size, or a share of the available space such as `80%`; with "
+        '`files = "per_job"` of each job\'s file (a share is then divided among the jobs).',
     )
     offset: SizeOrZero = Field(0, description="Start of the span in the file.")
     span_sharing: Literal["shared", "split"] = Field(
@@ -78,8 +78,8 @@ class BlockFields(BaseModel):
     )
     backend: Literal["uring", "sync", "null", "simulated", "ssd"] = Field(
         "uring",
-        description="I/O interface: `io_uring`; `pread`/`pwrite`, one at a time in each job; none; a simulated device; a "
-        "simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
+        description="I/O interface: `io_uring`; `pread`/`pwrite`, one at a time in each job; none; a simulated "
+        "device; a simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
     )
     registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
     registered_buffers: bool = Field(True, description="`uring`: register the buffers with the ring.")
@@ -87,12 +87,13 @@ class BlockFields(BaseModel):
     completion_polling: bool = Field(False, description="`uring`, direct I/O: poll for completions.")
     arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed",
-        description="Closed loop (the next I/O starts when one completes), or open loop with constant or exponential gaps.",
+        description="Closed loop (the next I/O starts when one completes), or open loop with constant or exponential "
+        "gaps.",
     )
     rate: Rate | None = Field(
         None,
-        description="Open loop: I/Os per second of all jobs together; steps as `1000/10s:5000/10s`, of which the last "
-        "continues to the end.",
+        description="Open loop: I/Os per second of all jobs together; steps as `1000/10s:5000/10s`, of which the "
+        "last continues to the end.",
     )
     load: float = Field(1.0, gt=0, le=10**6, description="Open loop: multiple of `rate`; 2 offers twice the rate.")
     spin: DurationOrZero = Field(
@@ -101,8 +102,8 @@ class BlockFields(BaseModel):
     )
     active: Annotated[str | None, BeforeValidator(notation.parse_active)] = Field(
         None,
-        description="When during the measurement the stream is active: `10s-20s`, `10s-`, or periodically, as `0s-5s every "
-        "15s`; empty: always.",
+        description="When during the measurement the stream is active: `10s-20s`, `10s-`, or periodically, as `0s-5s "
+        "every 15s`; empty: always.",
     )
     payload: Literal["random", "zeros"] = Field(
         "random",
@@ -127,25 +128,28 @@ class BlockFields(BaseModel):
     )
     purge: Literal["none", "strongest", "format", "sanitize", "trim", "overwrite", "unneeded"] = Field(
         "none",
-        description="Rounds: how all data of the target is discarded first; `strongest` is the strongest method that it "
-        "supports (`docs/sustained.md`).",
+        description="Rounds: how all data of the target is discarded first; `strongest` is the strongest method that "
+        "it supports (`docs/sustained.md`).",
     )
     fill: float = Field(
         0.0,
         ge=0,
         le=100,
-        description="Rounds: percentage of the capacity filled with incompressible data first; the filled part is the `span`.",
+        description="Rounds: percentage of the capacity filled with incompressible data first; the filled part is "
+        "the `span`.",
     )
     capacity: Size | None = Field(
         None, description="`fill`: the capacity; empty: the whole file system or simulated device."
     )
     precondition: Annotated[int | None, BeforeValidator(notation.parse_block_size_or_none)] = Field(
-        None, description="Rounds: block size of the writes that precondition the span, in the order of `precondition_access`."
+        None,
+        description="Rounds: block size of the writes that precondition the span, in the order of "
+        "`precondition_access`.",
     )
     precondition_access: Literal["sequential", "aging"] = Field(
         "sequential",
-        description="`precondition`: twice sequentially, or once in an order that leaves the drive as long uniform random "
-        "writes would.",
+        description="`precondition`: twice sequentially, or once in an order that leaves the drive as long uniform "
+        "random writes would.",
     )
     over_provisioning: float | None = Field(
         None,
@@ -171,8 +175,8 @@ class BlockFields(BaseModel):
     limit_bytes: Size | None = Field(None, description="Bytes each stream issues at most in the measurement.")
     limit_spans: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(none_as_empty)] = Field(
         None,
-        description="The same as a multiple of the bytes that the stream addresses (of a whole drive: its capacity); `none`: "
-        "no such limit.",
+        description="The same as a multiple of the bytes that the stream addresses (of a whole drive: its capacity); "
+        "`none`: no such limit.",
     )
     limit_operations: int | None = Field(None, ge=1, description="I/Os each stream issues at most in the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")

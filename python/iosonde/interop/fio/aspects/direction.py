@@ -52,7 +52,7 @@ def _hop(given: Given, modifier: str, *, is_random: bool) -> int:
             given.note("rw", why="every I/O has a random offset of its own", instead="the number after `:` is ignored")
         return 0
     if modifier.startswith("-"):
-        given.note("rw", why="a stream cannot go backwards", instead="it goes forwards, block after block")
+        given.note("rw", why="a stream cannot run backwards", instead="it runs forwards, block after block")
         return 0
     hop = given.read("rw", lambda _: units.size(modifier, kb_base=given.kb_base))
     if hop:

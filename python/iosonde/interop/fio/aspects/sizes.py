@@ -31,7 +31,7 @@ def sizes_together(given: Given, direction: Direction) -> list[tuple[int, float]
     given.note(
         name,
         why="reads and writes of one stream have the same block sizes",
-        instead="each I/O is of one of all these sizes, in their proportion",
+        instead="each I/O has one of these sizes, in their proportion",
     )
     return _mixed(each, _shares_of(given, direction))
 

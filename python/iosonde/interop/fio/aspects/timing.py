@@ -30,7 +30,7 @@ def arrival(given: Given, direction: Direction, stream: dict[str, Any], jobs: in
         return {}
     given.note(
         name,
-        why="fio lets what is in flight come back before it waits for the next, and measures from the submission",
+        why="fio waits for the I/Os in flight before it pauses, and measures latency from submission",
         instead="the rate is kept in open loop, and response latency counts from the intended start",
     )
     process = given.text("rate_process", "linear")
