@@ -119,7 +119,9 @@ def _names_itself(given: Given) -> bool:
 def _waits(given: Given) -> bool:
     if "wait_for" in given:
         given.note(
-            "wait_for", why="a job cannot wait for a single other job", instead="it waits for all earlier jobs: a new part"
+            "wait_for",
+            why="a job cannot wait for a single other job",
+            instead="it waits for all earlier jobs: a new part",
         )
     return "wait_for" in given
 
