@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ def write(
     intervals: int = 1,
     last_ns: int = SECOND,
     device_bytes: tuple[int, int] | None = None,
+    further_devices: Mapping[str, tuple[int, int]] | None = None,
     **changes: Any,
 ) -> None:
     """Write a run of one-second intervals that holds these samples; the last interval may be shorter."""
@@ -52,6 +53,8 @@ def write(
         read, written = device_bytes
         usage.append({**_usage(run.run_id, "259:0", 0), "read_bytes": read, "write_bytes": written})
         usage.append({**_usage(run.run_id, "259:1", 0), "read_bytes": read // 2, "write_bytes": written // 2})
+    for device, (read, written) in (further_devices or {}).items():
+        usage.append({**_usage(run.run_id, device, 0), "read_bytes": read, "write_bytes": written})
     record = a_record(results.plan, run)
     assert record.result is not None
     result = record.result | {"begin_ns": 0, "end_ns": end_ns} | changes

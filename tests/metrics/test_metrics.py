@@ -12,13 +12,14 @@ from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
 from iosonde.metrics import oltp
+from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import T_LOG
 from iosonde.metrics.sustained import METRICS as COURSE_METRICS
-from iosonde.results import ResultSet, connect
+from iosonde.results import ResultSet
 
 RANDOM = np.random.default_rng(7)
 
@@ -241,15 +242,23 @@ def test_a_result_set_without_any_run_gives_empty_tables(tmp_path: Path) -> None
     assert percentile_curves(results).is_empty()
 
 
+def test_of_devices_that_moved_equally_much_the_first_by_name_counts(tmp_path: Path) -> None:
+    """The drives of a RAID 5 may read and write together exactly what the array was handed: each run the same choice."""
+    devices = {"drive1": (30, 70), "array": (0, 100), "drive0": (60, 40), "drive2": (0, 99)}
+    results = result_set(tmp_path / "r", [[Samples(completion_ns=lognormal(10))]] * 8, further_devices=devices)
+    moved = Facts(results).devices()
+    assert moved.select("device_read_bytes", "device_write_bytes").unique().rows() == [(0, 100)]
+    assert len(moved) == 8
+
+
 def test_several_result_sets_are_distinguished_by_name(tmp_path: Path) -> None:
     sets = [
         result_set(tmp_path / name, [[Samples(completion_ns=lognormal(count))]])
         for name, count in (("a", 10), ("b", 20))
     ]
-    for source in (sets, connect(sets)):
-        metrics = run_metrics(source)
-        assert value(metrics, "operations", result_set="a", operation="all") == 10
-        assert value(metrics, "operations", result_set="b", operation="all") == 20
+    metrics = run_metrics(sets)
+    assert value(metrics, "operations", result_set="a", operation="all") == 10
+    assert value(metrics, "operations", result_set="b", operation="all") == 20
 
 
 def test_a_case_is_summed_up_by_its_median_and_an_interval_from_three_repeats_on(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from inline_snapshot import snapshot
 from plans import a_failure, a_record, hand_plan, sign, tables
 
 from iosonde.errors import ResultsError
-from iosonde.results import ResultSet, connect
+from iosonde.results import ResultSet
 from iosonde.results.columns import COLUMNS, TABLES
-from iosonde.results.query import metric_tables
+from iosonde.results.query import connect, metric_tables
 
 
 @pytest.fixture

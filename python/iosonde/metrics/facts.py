@@ -1,135 +1,154 @@
 """The facts of a result set as frames that metrics can be computed from: sums and buckets, nothing divided yet.
 
-The large tables stay in DuckDB until they are summed up. A *member* is one row of `counts`: one operation of one stream
-in one run, interval or case; its buckets carry its number.
+The large tables are scanned and summed up without being taken into memory. A *member* is one row of `counts`: one
+operation of one stream in one run, interval or case; its buckets carry its number.
+
+Without SQL: procedures need the metrics of a single run after each run, and starting DuckDB costs more than they do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-import duckdb
 import polars as pl
 
-from iosonde.results import ResultSet, connect, frame
+from iosonde.results import ResultSet, frames
 from iosonde.results.columns import RUNS, U64
+from iosonde.results.combine import labelled, labels, stack
+from iosonde.results.schema import Record
 from iosonde.study.model import STAGE, Rounds
 
-Results = ResultSet | Sequence[ResultSet] | duckdb.DuckDBPyConnection
+Results = ResultSet | Sequence[ResultSet]
 Per = Literal["run", "interval", "case"]
 
+_RUN_KEYS = ("result_set", "run_id")
+_SCOPE = ("stream", "operation")
+_PLACE = (*_RUN_KEYS, "phase", "interval")
+
 _KEYS: dict[Per, tuple[str, ...]] = {
-    "run": ("result_set", "run_id"),
-    "interval": ("result_set", "run_id", "phase", "interval", "begin_ns", "end_ns"),
+    "run": _RUN_KEYS,
+    "interval": (*_PLACE, "begin_ns", "end_ns"),
     "case": ("result_set", "case_id", "part", "control"),
 }
 
 _RUNS_A_BATCH = 150
 """Runs whose intervals' buckets are taken into memory at a time."""
 
-_SUMS = """
-    coalesce(sum(count), 0)::BIGINT AS count,
-    coalesce(sum(bytes), 0)::BIGINT AS bytes,
-    coalesce(sum(errors), 0)::BIGINT AS errors,
-    coalesce(sum(completion_latency_ns_sum), 0)::BIGINT AS completion_sum_ns,
-    min(completion_latency_ns_min)::BIGINT AS completion_min_ns,
-    max(completion_latency_ns_max)::BIGINT AS completion_max_ns,
-    sum(response_latency_ns_sum)::BIGINT AS response_sum_ns,
-    min(response_latency_ns_min)::BIGINT AS response_min_ns,
-    max(response_latency_ns_max)::BIGINT AS response_max_ns,
-    max(backlog_max)::BIGINT AS backlog_max,
-    max(engine_stalled_ns)::BIGINT AS interval_stalled_ns
-"""
+_COUNTED = ("count", "bytes", "errors", "completion_sum_ns")
+"""Zero where nothing was counted; sums and extremes of `_SUMS` that are not among these are null there."""
 
 
-_RUN = ", ".join(
-    ["result_set"]
-    + [
-        f'"{column.name}"::BIGINT AS "{column.name}"' if column.dtype is U64 else f'"{column.name}"'
-        for column in RUNS.columns
-    ]
+def _total(column: pl.Expr) -> pl.Expr:
+    """Sum, null where no value is known."""
+    return pl.when(column.count() > 0).then(column.sum())
+
+
+_SUMS: dict[str, tuple[str, Callable[[pl.Expr], pl.Expr]]] = {
+    "count": ("count", pl.Expr.sum),
+    "bytes": ("bytes", pl.Expr.sum),
+    "errors": ("errors", pl.Expr.sum),
+    "completion_sum_ns": ("completion_latency_ns_sum", pl.Expr.sum),
+    "completion_min_ns": ("completion_latency_ns_min", pl.Expr.min),
+    "completion_max_ns": ("completion_latency_ns_max", pl.Expr.max),
+    "response_sum_ns": ("response_latency_ns_sum", _total),
+    "response_min_ns": ("response_latency_ns_min", pl.Expr.min),
+    "response_max_ns": ("response_latency_ns_max", pl.Expr.max),
+    "backlog_max": ("backlog_max", pl.Expr.max),
+    "interval_stalled_ns": ("engine_stalled_ns", pl.Expr.max),
+}
+"""Column of a member: the column of `intervals`, and how its values are put together."""
+
+_NAMES = tuple(_SUMS)
+
+_OF_MEMBERS = (
+    pl.col("member"),
+    (pl.col("latency") == "response").alias("response"),
+    pl.col("bucket"),
+    pl.col("count").cast(pl.Int64),
 )
-"""Every fact of a run. Not its factors: one of them may be called `operation`, as columns elsewhere are."""
+"""Buckets of members."""
 
 
 class Facts:
     """The completed runs of one or several result sets."""
 
     def __init__(self, results: Results, *, run_ids: Sequence[str] | None = None) -> None:
-        """Open a connection, or work beside one that is given; take only some runs if so asked."""
-        if isinstance(results, ResultSet):
-            results = [results]
-        connection = results if isinstance(results, duckdb.DuckDBPyConnection) else connect(list(results))
-        # A cursor has temporary tables of its own, so the caller's connection stays as it was.
-        self._connection = connection.cursor()
-        self._owner = connection  # whose end closes what it reads
-        self._labelled = "result_set" in self._columns("runs")
-        chosen = "true" if run_ids is None else f"run_id IN ({', '.join(map(_quoted, run_ids)) or 'NULL'})"
-        self._keep("complete", f"SELECT {_RUN} FROM {self._view('runs')} WHERE outcome = 'complete' AND {chosen}")
+        """Take only some runs if so asked."""
+        sets = [results] if isinstance(results, ResultSet) else list(results)
+        self._sets = list(zip(labels(sets), sets, strict=True))
+        chosen = None if run_ids is None else frozenset(run_ids)
+        self._records = [
+            [each for each in one.records() if each.outcome == "complete" and (chosen is None or each.run_id in chosen)]
+            for one in sets
+        ]
+        self._runs = self._small(frames.runs).select(
+            "result_set",
+            *(pl.col(each.name).cast(pl.Int64) if each.dtype is U64 else each.name for each in RUNS.columns),
+        )
+        self._cases = stack([labelled(frames.cases(one.known_cases()), name) for name, one in self._sets])
+        self._counts: dict[Per, pl.DataFrame] = {}
 
     def runs(self) -> pl.DataFrame:
         """One row a run: identity, measured time, concurrency, loop, and the resources that its process used."""
-        return self._frame("SELECT * FROM complete")
+        return self._runs
 
     def counts(self, *, per: Per) -> pl.DataFrame:
         """One row a member: its keys, `stream, operation, member` and the sums of what was counted.
 
         Per run and case the measurement alone; per interval warm-up too, and also those in which nothing completed.
         """
-        member = ", ".join((*_KEYS[per], "stream", "operation"))
-        source = self._every_interval() if per == "interval" else self._measured()
-        self._keep(
-            f"members_per_{per}",
-            f"""
-            SELECT {member}, row_number() OVER (ORDER BY {member}) AS member, {_SUMS}
-            FROM ({source}) GROUP BY {member}
-            """,
-        )
-        return self._frame(f"SELECT * FROM members_per_{per} ORDER BY member")
+        if per not in self._counts:
+            keys = [*_KEYS[per], *_SCOPE]
+            rows = self._every_interval() if per == "interval" else self._measured(keys)
+            numbered = rows.sort(keys, nulls_last=True).with_row_index("member", offset=1)
+            self._counts[per] = numbered.select(*keys, pl.col("member").cast(pl.Int64), *_NAMES)
+        return self._counts[per]
 
     def histograms(self, *, per: Per) -> Iterator[pl.DataFrame]:
         """Yield `member, response, bucket, count`, all buckets of a member in the same frame; after `counts`."""
         if per != "interval":
             yield self._merged_buckets(per)
             return
-        run_ids = self._frame("SELECT DISTINCT run_id FROM complete ORDER BY run_id")["run_id"].to_list()
+        run_ids = sorted(set(self._runs["run_id"]))
         for start in range(0, len(run_ids) or 1, _RUNS_A_BATCH):
-            batch = run_ids[start : start + _RUNS_A_BATCH] or [""]
-            yield self._interval_buckets(first=batch[0], last=batch[-1])
+            yield self._interval_buckets(frozenset(run_ids[start : start + _RUNS_A_BATCH]))
 
     def streams(self) -> pl.DataFrame:
         """One row a run and stream: its jobs, their busiest thread, and I/Os due and started (null in closed loop)."""
-        return self._frame(
-            f"""
-            SELECT result_set, run_id, stream, count(*) AS stream_jobs,
-                   max((user_ns + system_ns) / nullif(wall_ns, 0)) AS core_utilisation,
-                   sum(due)::BIGINT AS due, sum(started)::BIGINT AS started
-            FROM {self._view("jobs")} SEMI JOIN complete USING (result_set, run_id) GROUP BY ALL
-            """
+        busy, wall = pl.col("user_ns") + pl.col("system_ns"), pl.col("wall_ns")
+        return (
+            self._small(frames.jobs)
+            .group_by(*_RUN_KEYS, "stream", maintain_order=True)
+            .agg(
+                stream_jobs=pl.len().cast(pl.Int64),
+                core_utilisation=pl.when(wall > 0).then(busy / wall).max(),
+                due=_total(pl.col("due").cast(pl.Int64)),
+                started=_total(pl.col("started").cast(pl.Int64)),
+            )
         )
 
     def named_values(self) -> pl.DataFrame:
         """One row a value of an external command."""
-        return self._frame(
-            f"SELECT * FROM {self._view('named_values')} SEMI JOIN complete USING (result_set, run_id)"
-            " ORDER BY result_set, run_id, metric, point"
-        )
+        return self._read("named_values", lambda rows: rows).sort("result_set", "run_id", "metric", "point")
 
     def queue_depths(self) -> pl.DataFrame:
         """One row a case and stream with its queue depth; stream null where all streams have the same.
 
         Null where levels of that name have labels that are no numbers.
         """
-        columns = [name for name in self._columns("cases") if name.split(".")[-1] == "queue_depth"]
-        empty = "SELECT '' AS result_set, '' AS case_id, '' AS stream, 0::BIGINT AS queue_depth LIMIT 0"
-        selects = [
-            f"SELECT result_set, case_id, {_stream_literal(name)} AS stream,"
-            f" TRY_CAST({_identifier(name)} AS BIGINT) AS queue_depth FROM {self._view('cases')}"
-            f" WHERE {_identifier(name)} IS NOT NULL"
-            for name in columns
+        schema = {"result_set": pl.String, "case_id": pl.String, "stream": pl.String, "queue_depth": pl.Int64}
+        names = [name for name in self._cases.columns if name.split(".")[-1] == "queue_depth"]
+        parts = [
+            self._cases.filter(pl.col(name).is_not_null()).select(
+                "result_set",
+                "case_id",
+                pl.lit(name.rpartition(".")[0] or None, dtype=pl.String).alias("stream"),
+                pl.col(name).cast(pl.Int64, strict=False).alias("queue_depth"),
+            )
+            for name in names
         ]
-        return self._frame(" UNION ALL ".join([f"({empty})", *selects]))
+        return pl.concat([pl.DataFrame(schema=schema), *parts])
 
     def rounds(self) -> pl.DataFrame:
         """One row a case whose runs are to be judged for steady state.
@@ -137,62 +156,57 @@ class Facts:
         `case_id, round_length, tracking`; where cases say so what they address (`span, files, jobs`), `active` and the
         criteria (`Rounds.criteria`).
         """
-        known = set(self._columns("cases"))
+        known = set(self._cases.columns)
         if not {"round_length", "tracking"} <= known:
-            return self._frame("SELECT '' AS result_set, '' AS case_id LIMIT 0")
-        said = [_identifier(name) for name in ("active", "span", "files", "jobs", *Rounds().criteria) if name in known]
-        return self._frame(
-            f"SELECT {', '.join(['result_set', 'case_id', 'round_length', 'tracking', *said])} "
-            f"FROM {self._view('cases')} WHERE round_length IS NOT NULL AND NOT control"
+            return self._cases.select("result_set", "case_id").clear()
+        said = [name for name in ("active", "span", "files", "jobs", *Rounds().criteria) if name in known]
+        return self._cases.filter(pl.col("round_length").is_not_null() & ~pl.col("control")).select(
+            "result_set", "case_id", "round_length", "tracking", *said
         )
 
     def alternating(self) -> pl.DataFrame:
         """One row a case some of whose streams load the target for a part of the time: `result_set, case_id`."""
-        names = [name for name in self._columns("cases") if name.rpartition(".")[2] == "active"]
-        some = " OR ".join(f"{_identifier(name)} IS NOT NULL" for name in names) or "false"
-        return self._frame(f"SELECT result_set, case_id FROM {self._view('cases')} WHERE {some}")
+        return self._cases_with([name for name in self._cases.columns if name.rpartition(".")[2] == "active"])
 
     def staged(self) -> pl.DataFrame:
         """One row a case that is a stage of a pass: `result_set, case_id`. Its results are reported for the pass."""
-        some = f"{_identifier(STAGE)} IS NOT NULL" if STAGE in self._columns("cases") else "false"
-        return self._frame(f"SELECT result_set, case_id FROM {self._view('cases')} WHERE {some}")
+        return self._cases_with([name for name in self._cases.columns if name == STAGE])
 
     def devices(self) -> pl.DataFrame:
         """One row a run: bytes read and written by the block device under the target that moved most.
 
         Of stacked devices (partition and disk) each counts the same bytes, so they are not added up.
         """
-        return self._frame(
-            f"""
-            SELECT result_set, run_id, arg_max(read_bytes, read_bytes + write_bytes)::BIGINT AS device_read_bytes,
-                   arg_max(write_bytes, read_bytes + write_bytes)::BIGINT AS device_write_bytes
-            FROM (
-              SELECT result_set, run_id, device, sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes
-              FROM {self._view("usage")} SEMI JOIN complete USING (result_set, run_id)
-              WHERE phase = 'measure' AND device <> 'process' GROUP BY ALL
-            ) GROUP BY ALL
-            """
+        moved = self._of_devices(pl.col("device") != "process", "read_bytes", "write_bytes")
+        return (
+            moved.with_columns(moved=pl.col("read_bytes") + pl.col("write_bytes"))
+            .sort("moved", "device", descending=[True, False], nulls_last=True)
+            .group_by(_RUN_KEYS, maintain_order=True)
+            .agg(
+                device_read_bytes=pl.col("read_bytes").filter(pl.col("moved").is_not_null()).first(),
+                device_write_bytes=pl.col("write_bytes").filter(pl.col("moved").is_not_null()).first(),
+            )
         )
 
     def server_statistics(self) -> pl.DataFrame:
         """One row a statistic of a database server at the end of an interval; empty if no run was on a server."""
-        return self._frame(
-            f"""
-            SELECT result_set, run_id, phase, interval, end_ns::BIGINT AS end_ns, statistic, value::BIGINT AS value
-            FROM {self._view("store_statistics")}
-            SEMI JOIN (SELECT * FROM complete WHERE server_title IS NOT NULL) USING (result_set, run_id)
-            """
-        )
+        on_server = self._runs.filter(pl.col("server_title").is_not_null()).select(_RUN_KEYS)
+        rows = self._read("store_statistics", lambda rows: rows)
+        return rows.join(on_server, on=_RUN_KEYS, how="semi").with_columns(pl.col("end_ns", "value").cast(pl.Int64))
 
     def simulated_media(self) -> pl.DataFrame:
         """One row a run on simulated drives: what they were handed in the measurement, and wrote to their media."""
-        return self._frame(
-            f"""
-            SELECT result_set, run_id, sum(write_bytes)::BIGINT AS simulated_write_bytes,
-                   sum(media_write_bytes)::BIGINT AS simulated_media_write_bytes
-            FROM {self._view("usage")} SEMI JOIN complete USING (result_set, run_id)
-            WHERE phase = 'measure' AND media_write_bytes IS NOT NULL GROUP BY ALL
-            """
+        written = pl.col("media_write_bytes")
+        return self._read(
+            "usage",
+            lambda rows: (
+                rows.filter(pl.col("phase") == "measure", written.is_not_null())
+                .group_by(_RUN_KEYS)
+                .agg(
+                    simulated_write_bytes=_total(pl.col("write_bytes").cast(pl.Int64)),
+                    simulated_media_write_bytes=written.cast(pl.Int64).sum(),
+                )
+            ),
         )
 
     def members(self) -> pl.DataFrame:
@@ -201,94 +215,116 @@ class Facts:
         `member_count, member_reads, member_writes, member_read_bytes, member_write_bytes` (sums), `member_busy_ns`
         (mean of the members), `member_most_bytes` (of the one that moved most).
         """
-        return self._frame(
-            f"""
-            SELECT result_set, run_id, count(*)::BIGINT AS member_count, sum(reads)::BIGINT AS member_reads,
-                   sum(writes)::BIGINT AS member_writes, sum(read_bytes)::BIGINT AS member_read_bytes,
-                   sum(write_bytes)::BIGINT AS member_write_bytes, avg(busy_ns) AS member_busy_ns,
-                   max(read_bytes + write_bytes)::BIGINT AS member_most_bytes
-            FROM (
-              SELECT result_set, run_id, device, sum(reads) AS reads, sum(writes) AS writes,
-                     sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes, sum(busy_ns) AS busy_ns
-              FROM {self._view("usage")} JOIN (
-                SELECT result_set, run_id, members FROM {self._view("runs")} WHERE members IS NOT NULL
-              ) USING (result_set, run_id) SEMI JOIN complete USING (result_set, run_id)
-              WHERE phase = 'measure' AND list_contains(string_split(members, ' '), device) GROUP BY ALL
-            ) GROUP BY ALL
-            """
+        sums = ("reads", "writes", "read_bytes", "write_bytes")
+        named = self._runs.filter(pl.col("members").is_not_null()).select(
+            *_RUN_KEYS, pl.col("members").str.split(" ").alias("device")
         )
+        moved = self._of_devices(pl.lit(True), *sums, "busy_ns").join(
+            named.explode("device").unique(), on=[*_RUN_KEYS, "device"], how="semi"
+        )
+        busy = pl.col("busy_ns")
+        return moved.group_by(_RUN_KEYS).agg(
+            pl.len().cast(pl.Int64).alias("member_count"),
+            *(_total(pl.col(name)).alias(f"member_{name}") for name in sums),
+            member_busy_ns=busy.sum() / busy.count(),
+            member_most_bytes=(pl.col("read_bytes") + pl.col("write_bytes")).max(),
+        )
+
+    def _of_devices(self, which: pl.Expr, *names: str) -> pl.DataFrame:
+        """Sums of a measurement, one row a run and device."""
+        return self._read(
+            "usage",
+            lambda rows: (
+                rows.filter(pl.col("phase") == "measure", which)
+                .group_by(*_RUN_KEYS, "device")
+                .agg(_total(pl.col(name).cast(pl.Int64)).alias(name) for name in names)
+            ),
+        )
+
+    def _cases_with(self, names: Sequence[str]) -> pl.DataFrame:
+        """`result_set, case_id` of the cases that have any of these parameters."""
+        is_any = pl.any_horizontal(pl.lit(False), *(pl.col(name).is_not_null() for name in names))
+        return self._cases.filter(is_any).select("result_set", "case_id")
 
     def _merged_buckets(self, per: Per) -> pl.DataFrame:
-        return self._frame(
-            f"""
-            SELECT member, latency = 'response' AS response, bucket, merged.count
-            FROM (
-              SELECT result_set, run_id, stream, operation, latency, bucket, sum(count)::BIGINT AS count
-              FROM {self._view("histograms")} WHERE phase = 'measure' GROUP BY ALL
-            ) merged
-            JOIN complete USING (result_set, run_id)
-            JOIN members_per_{per} USING (result_set, {"case_id" if per == "case" else "run_id"}, stream, operation)
-            """
+        buckets = self._read(
+            "histograms",
+            lambda rows: (
+                rows.filter(pl.col("phase") == "measure")
+                .group_by(*_RUN_KEYS, *_SCOPE, "latency", "bucket")
+                .agg(pl.col("count").cast(pl.Int64).sum())
+            ),
+        )
+        if per == "case":
+            buckets = buckets.join(self._runs.select(*_RUN_KEYS, "case_id"), on=_RUN_KEYS)
+        keys = ["result_set", "case_id" if per == "case" else "run_id", *_SCOPE]
+        return buckets.join(self.counts(per=per).select(*keys, "member"), on=keys).select(_OF_MEMBERS)
+
+    def _interval_buckets(self, run_ids: frozenset[str]) -> pl.DataFrame:
+        keys = [*_PLACE, *_SCOPE]
+        members = self.counts(per="interval").filter(pl.col("run_id").is_in(run_ids)).select(*keys, "member").lazy()
+        return self._read(
+            "histograms",
+            lambda rows: rows.join(members, on=keys).select(_OF_MEMBERS),
+            run_ids=run_ids,
         )
 
-    def _interval_buckets(self, *, first: str, last: str) -> pl.DataFrame:
-        """Return the buckets of a range of runs: a range, because Parquet statistics can skip files by it."""
-        among = f"run_id BETWEEN {_quoted(first)} AND {_quoted(last)}"
-        return self._frame(
-            f"""
-            SELECT member, latency = 'response' AS response, bucket, histograms.count::BIGINT AS count
-            FROM (SELECT * FROM {self._view("histograms")} WHERE {among}) histograms
-            JOIN (SELECT * FROM members_per_interval WHERE {among})
-            USING (result_set, run_id, phase, interval, stream, operation)
-            """
+    def _measured(self, keys: Sequence[str]) -> pl.DataFrame:
+        """Sums over the measurement of each run, or of all runs of a case."""
+        sums = self._read(
+            "intervals",
+            lambda rows: (
+                rows.filter(pl.col("phase") == "measure").group_by(*_RUN_KEYS, *_SCOPE).agg(_summed(from_table=True))
+            ),
         )
+        if "run_id" in keys:
+            return sums
+        known = self._runs.select(*_RUN_KEYS, "case_id", "part", "control")
+        return sums.join(known, on=_RUN_KEYS).group_by(keys).agg(_summed(from_table=False))
 
-    def _measured(self) -> str:
-        return f"""
-            SELECT intervals.*, case_id, part, control
-            FROM {self._view("intervals")} intervals JOIN complete USING (result_set, run_id) WHERE phase = 'measure'
-        """
-
-    def _every_interval(self) -> str:
+    def _every_interval(self) -> pl.DataFrame:
         """An operation that did not complete in an interval has no row there; a stall must not vanish for that."""
-        return f"""
-            SELECT * FROM (
-              SELECT result_set, run_id, phase, interval, min(begin_ns)::BIGINT AS begin_ns,
-                     max(end_ns)::BIGINT AS end_ns
-              FROM (
-                SELECT result_set, run_id, phase, interval, begin_ns, end_ns FROM {self._view("intervals")}
-                UNION ALL
-                SELECT result_set, run_id, phase, interval, begin_ns, end_ns FROM {self._view("usage")}
-              ) SEMI JOIN complete USING (result_set, run_id) GROUP BY ALL
-            )
-            JOIN (SELECT DISTINCT result_set, run_id, stream, operation FROM {self._view("intervals")})
-            USING (result_set, run_id)
-            LEFT JOIN (SELECT * EXCLUDE (begin_ns, end_ns) FROM {self._view("intervals")})
-            USING (result_set, run_id, phase, interval, stream, operation)
-        """
+        times = (pl.col("begin_ns").cast(pl.Int64), pl.col("end_ns").cast(pl.Int64))
+        counted = self._read(
+            "intervals", lambda rows: rows.group_by(*_PLACE, *_SCOPE).agg(*_extent(), *_summed(from_table=True))
+        )
+        used = self._read("usage", lambda rows: rows.select(*_PLACE, *times))
+        places = pl.concat([counted.select(*_PLACE, "begin_ns", "end_ns"), used]).group_by(_PLACE).agg(_extent())
+        return (
+            places.join(counted.select(*_RUN_KEYS, *_SCOPE).unique(), on=_RUN_KEYS)
+            .join(counted.drop("begin_ns", "end_ns"), on=[*_PLACE, *_SCOPE], how="left")
+            .with_columns(pl.col(_COUNTED).fill_null(0))
+        )
 
-    def _view(self, name: str) -> str:
-        """A view that has a column `result_set`, also when the connection is to a single result set."""
-        return name if self._labelled else f"(SELECT '' AS result_set, * FROM {name})"
+    def _read(
+        self,
+        table: str,
+        rows: Callable[[pl.LazyFrame], pl.LazyFrame],
+        *,
+        run_ids: frozenset[str] | None = None,
+    ) -> pl.DataFrame:
+        """Collect rows of a table of each result set, with a column `result_set`: of all runs, or of some."""
+        parts = []
+        for (name, one), records in zip(self._sets, self._records, strict=True):
+            chosen = [each for each in records if run_ids is None or each.run_id in run_ids]
+            with one.scan(table, chosen) as scanned:
+                labelled_rows = scanned.select(pl.lit(name).alias("result_set"), pl.all())
+                parts.append(rows(labelled_rows).collect(engine="streaming"))
+        return pl.concat(parts)
 
-    def _frame(self, query: str) -> pl.DataFrame:
-        return frame(self._connection, query)
-
-    def _keep(self, table: str, query: str) -> None:
-        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {query}")
-
-    def _columns(self, view: str) -> list[str]:
-        return self._connection.sql(f"SELECT * FROM {view} LIMIT 0").columns
-
-
-def _stream_literal(column: str) -> str:
-    stream, _, _ = column.rpartition(".")
-    return _quoted(stream) if stream else "NULL::VARCHAR"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    def _small(self, table: Callable[[Sequence[Record]], pl.DataFrame]) -> pl.DataFrame:
+        """A table that is made from records."""
+        named = zip(self._sets, self._records, strict=True)
+        return stack([labelled(table(records), name) for (name, _), records in named])
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _summed(*, from_table: bool) -> list[pl.Expr]:
+    """The sums of members: from rows of `intervals`, or from sums."""
+    return [
+        together(pl.col(source if from_table else name).cast(pl.Int64)).alias(name)
+        for name, (source, together) in _SUMS.items()
+    ]
+
+
+def _extent() -> list[pl.Expr]:
+    return [pl.col("begin_ns").cast(pl.Int64).min(), pl.col("end_ns").cast(pl.Int64).max()]

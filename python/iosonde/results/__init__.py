@@ -1,6 +1,5 @@
 """The result set on disk, its schema, tables and SQL out of it."""
 
-from iosonde.results.query import connect, frame
 from iosonde.results.result_set import ResultSet
 
-__all__ = ["ResultSet", "connect", "frame"]
+__all__ = ["ResultSet"]

@@ -11,7 +11,8 @@ import duckdb
 from iosonde.errors import ResultsError
 from iosonde.results import files
 from iosonde.results.columns import TABLES
-from iosonde.results.query import Source, add_metrics, connect, metric_tables
+from iosonde.results.combine import Source
+from iosonde.results.query import add_metrics, connect, metric_tables
 from iosonde.results.reading import first_line
 from iosonde.text_files import is_utf8
 

@@ -21,20 +21,19 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import duckdb
 import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
-from iosonde.plan import Case, Plan
 from iosonde.results import frames, histogram
 from iosonde.results.columns import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, TABLES, USAGE, Column, Table
+from iosonde.results.combine import Source, labelled, labels, stack
 from iosonde.results.files import Directory
 from iosonde.results.former_names import RAMP
 from iosonde.results.reading import first_line
-from iosonde.results.schema import Record
 from iosonde.units import format_bytes
 
 _VIEWS = {
@@ -48,31 +47,6 @@ _WIDE = {"HUGEINT", "UHUGEINT"}
 _MOST_MEMORY_BYTES = 4 << 30
 _MOST_TEMPORARY_BYTES = 8 << 30
 _WATCH_S = 0.1
-
-
-class Source(Protocol):
-    """What the tables of a result set are made from."""
-
-    @property
-    def directory(self) -> Path:
-        """Directory of the result set."""
-
-    @property
-    def label(self) -> str:
-        """Name of the arm, where it is one of two."""
-
-    @property
-    def plan(self) -> Plan:
-        """Its plan."""
-
-    def known_cases(self) -> list[Case]:
-        """Its cases, those that procedures decided on included."""
-
-    def records(self) -> list[Record]:
-        """The latest attempt of each run that has a record."""
-
-    def table_files(self, name: str) -> list[str]:
-        """Parquet files of one table, relative to `records`."""
 
 
 def connect(result_sets: Source | Sequence[Source], *, writable: Path | None = None) -> duckdb.DuckDBPyConnection:
@@ -267,20 +241,6 @@ def _failed(error: Exception) -> ResultsError:
     return ResultsError(f"the query failed: {text}", hint=f"the tables are {_listing()}")
 
 
-def labels(result_sets: Sequence[Source]) -> list[str]:
-    """Return a name for each: its directory's, with as many parents as needed to make them distinct."""
-    paths = [result_set.directory for result_set in result_sets]
-    for depth in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["/".join(path.parts[-depth:]) for path in paths]
-        if len(set(names)) == len(set(paths)):
-            break
-    alone = len(set(paths)) == 1
-    return [
-        name if not each.label else each.label if alone else f"{name} {each.label}"
-        for name, each in zip(names, result_sets, strict=True)
-    ]
-
-
 def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], names: Sequence[str]) -> None:
     """The tables go through Parquet files, because DuckDB reads Polars frames only with pyarrow."""
     makers: dict[str, Callable[[Source], pl.DataFrame]] = {
@@ -292,23 +252,8 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], 
         "faults": lambda result_set: frames.faults(result_set.records()),
     }
     for table, make in makers.items():
-        parts = [_labelled(make(result_set), name) for result_set, name in zip(sets, names, strict=True)]
-        _add_table(connection, table, _stack(parts))
-
-
-def _labelled(frame: pl.DataFrame, name: str) -> pl.DataFrame:
-    return frame.select(pl.lit(name).alias("result_set"), pl.all()) if name else frame
-
-
-def _stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One below the other; a factor that is a number here and text there becomes text."""
-    kinds: dict[str, set[pl.DataType]] = {}
-    for part in parts:
-        for name, kind in part.schema.items():
-            kinds.setdefault(name, set()).add(kind)
-    mixed = {name for name, found in kinds.items() if len(found) > 1 and not all(kind.is_numeric() for kind in found)}
-    cast = [part.cast({name: pl.String for name in mixed & set(part.columns)}) for part in parts]
-    return pl.concat(cast, how="diagonal_relaxed")
+        parts = [labelled(make(result_set), name) for result_set, name in zip(sets, names, strict=True)]
+        _add_table(connection, table, stack(parts))
 
 
 def _select(name: str, table: Table, result_set: Source, label: str, records: int | None) -> str:

@@ -113,6 +113,34 @@ def read_tables(
         raise _damaged_table(path, path / "records", error) from error
 
 
+@contextmanager
+def scan_table(path: Path, name: str, files: Sequence[str]) -> Iterator[pl.LazyFrame]:
+    """Scan Parquet files of one table, relative to `records`, without SQL; read in the block, in which they are open.
+
+    Columns that older files lack are null, and phases have their current name. Through a descriptor, and without
+    patterns, so that a directory named `a[1]` is none.
+    """
+    schema = (RECORD_TABLES | WORKLOAD_TABLES)[name]
+    if not files:
+        yield pl.LazyFrame(schema=schema)
+        return
+    with Directory.open(path) as directory, directory.subdirectory("records") as records:
+        rows = pl.scan_parquet(
+            [f"/proc/self/fd/{records.descriptor}/{file}" for file in files],
+            schema=schema,
+            missing_columns="insert",
+            extra_columns="ignore",
+            glob=False,
+            hive_partitioning=False,
+        )
+        if "phase" in schema:
+            rows = rows.with_columns(pl.col("phase").replace(former_names.RAMP, "ramp"))
+        try:
+            yield rows
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+            raise _damaged_table(path, path / "records", error) from error
+
+
 def _joined(name: str, files: list[bytes], columns: Sequence[str]) -> pl.DataFrame:
     empty = pl.DataFrame(schema={each: RECORD_TABLES[name][each] for each in columns})
     if not files:

@@ -23,7 +23,7 @@ import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
-from iosonde.results import files, frames, known
+from iosonde.results import files, frames, histogram, known
 from iosonde.results.files import Directory
 from iosonde.results.reading import (
     Contents,
@@ -33,6 +33,7 @@ from iosonde.results.reading import (
     read_plan,
     read_tables,
     record_name,
+    scan_table,
 )
 from iosonde.results.schema import FORMAT, MANIFEST, RECORD_TABLES, WORKLOAD_TABLES, Record
 from iosonde.text_files import is_utf8
@@ -264,7 +265,10 @@ class ResultSet:
 
     def table_files(self, name: str) -> list[str]:
         """Return the Parquet files of one table, of the latest attempts only, relative to `records`."""
-        paths = [f"{record_name(each.run_id, each.attempt)}/{name}.parquet" for each in self.records()]
+        return self._files(name, self.records())
+
+    def _files(self, name: str, records: Sequence[Record]) -> list[str]:
+        paths = [f"{record_name(each.run_id, each.attempt)}/{name}.parquet" for each in records]
         if name in WORKLOAD_TABLES:
             return [path for path in paths if (self.directory / "records" / path).is_file()]
         return paths
@@ -273,6 +277,12 @@ class ResultSet:
         """Return columns of tables of all completed runs, checked against the manifests, without SQL."""
         names = [record_name(each.run_id, each.attempt) for each in self.records() if each.outcome == "complete"]
         return read_tables(self.directory, names, wanted)
+
+    @contextmanager
+    def scan(self, name: str, records: Sequence[Record]) -> Iterator[pl.LazyFrame]:
+        """Scan a table of some runs, without SQL; collect what is needed of it within the block."""
+        with scan_table(self.directory, name, self._files(name, records)) as rows:
+            yield rows
 
     def known_runs(self) -> list[Run]:
         """The runs of the plan, and those that procedures have decided on, in the order of execution."""
@@ -316,17 +326,26 @@ class ResultSet:
     @property
     def intervals(self) -> pl.DataFrame:
         """One row per run, phase, interval, stream and operation."""
-        return self.sql("SELECT * FROM intervals")
+        return self._all_of("intervals")
 
     @property
     def histograms(self) -> pl.DataFrame:
         """One row per occupied bucket. A large result set has tens of millions: aggregate with `sql` instead."""
-        return self.sql("SELECT * FROM histograms")
+        rows = self._all_of("histograms")
+        buckets = rows["bucket"].to_numpy()
+        return rows.with_columns(
+            pl.Series("lower_ns", histogram.lower_ns(buckets), dtype=pl.UInt64),
+            pl.Series("midpoint_ns", histogram.midpoint_ns(buckets), dtype=pl.UInt64),
+        )
 
     @property
     def usage(self) -> pl.DataFrame:
         """One row per interval for the engine process and for each block device."""
-        return self.sql("SELECT * FROM usage")
+        return self._all_of("usage")
+
+    def _all_of(self, name: str) -> pl.DataFrame:
+        with self.scan(name, self.records()) as rows:
+            return rows.collect()
 
     @property
     def metrics(self) -> pl.DataFrame:
