@@ -1,11 +1,80 @@
-"""The command line as tests call it; the fixture `iosonde` is one of these."""
+"""The command line as tests call it: in a process of its own, or in this one, which saves starting Python."""
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 CHECKOUT = Path(__file__).parents[1]
 
 Iosonde = Callable[..., "subprocess.CompletedProcess[str]"]
+"""Arguments in, exit code and text out."""
+
+
+def in_own_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "iosonde", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,  # For one that hangs: reports take a minute where other work has the CPU.
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "COLUMNS": "120", **environment},
+        check=False,
+    )
+
+
+def in_this_process(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Call the entry point of the command line with standard streams of its own."""
+    from iosonde.cli import main
+
+    command = ["iosonde", *map(str, arguments)]
+    streams = [_Bytes(), _Bytes()]
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": "120", **environment}),
+        mock.patch.multiple(
+            sys,
+            argv=command,
+            stdin=io.StringIO(),
+            stdout=io.TextIOWrapper(streams[0], encoding="utf-8"),
+            stderr=io.TextIOWrapper(streams[1], encoding="utf-8"),
+        ),
+        _same_signal_handlers(),
+    ):
+        code = _exit_code(main)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    texts = [stream.getvalue().decode() for stream in streams]
+    return subprocess.CompletedProcess(command, code, *texts)
+
+
+def _exit_code(main: Callable[[], None]) -> int:
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+class _Bytes(io.BytesIO):
+    """What is written stays readable when the streams around it are closed."""
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def _same_signal_handlers() -> Iterator[None]:
+    numbers: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

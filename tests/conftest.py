@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import CHECKOUT, Iosonde
+from command_line import Iosonde, in_own_process, in_this_process
 from mounted import LoopFileSystem
 
 from iosonde.tools import path_with_system_directories
@@ -33,20 +32,14 @@ def _own_state(_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypat
 
 @pytest.fixture
 def iosonde() -> Iosonde:
-    """Run the command line as a user does: arguments in, exit code and text out."""
+    """Run the command line in this process: arguments in, exit code and text out."""
+    return in_this_process
 
-    def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "iosonde", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=300,  # For one that hangs: reports take a minute where other work has the CPU.
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "COLUMNS": "120", **environment},
-            check=False,
-        )
 
-    return run
+@pytest.fixture
+def iosonde_process() -> Iosonde:
+    """Run the command line in a process of its own, where that is what is tested."""
+    return in_own_process
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ ON_REQUEST = {
 
 FIXTURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "iosonde": ("engine", ()),
+    "iosonde_process": ("engine", ()),
     "loop_file_system": ("system", ("loop devices",)),
     "disks": ("system", ("loop devices",)),
     "browser": ("system", ("chromium", "chromedriver")),
