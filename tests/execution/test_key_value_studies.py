@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import control_groups
 import polars as pl
 import pytest
 from command_line import CHECKOUT, Iosonde
@@ -367,14 +368,14 @@ class TestMemoryLimit:
         [chapter] = collect([done]).chapters
         titles = [finding.sentence for finding in chapter.findings[0][1]]
         assert any(title.startswith("The databases were 1.") for title in titles)
-        assert groups() == []
+        assert_memory_groups_are_removed()
 
     @pytest.mark.needs("root", "memory limits")
     def test_a_limit_too_small_is_out_of_memory(self, place: Path, tmp_path: Path) -> None:
         found = failure(place, tmp_path, ONE % "readrandom", 'memory_limit = "1MiB"')
         assert found["code"] == "out_of_memory"
         assert "the memory limit of 1 MiB is too small" in found["message"] and "memory_limit" in found["hint"]
-        assert groups() == []
+        assert_memory_groups_are_removed()
 
     @pytest.mark.needs("root", "memory limits")
     def test_a_kill_in_the_middle_of_a_load_leaves_nothing_after_cleanup(self, place: Path, tmp_path: Path) -> None:
@@ -389,18 +390,16 @@ class TestMemoryLimit:
             time.sleep(0.05)
         session.send_signal(signal.SIGKILL)
         session.wait()
-        left = groups()
-        assert len(left) == 1
         # One control group limits memory; another counts the engine's own I/O where the system has that controller.
         recorded = [(entry.what, Path(entry.path)) for entry in entries()]
         assert {what for what, _ in recorded} == {"directory", CONTROL_GROUP}
-        assert (CONTROL_GROUP, left[0]) in recorded
+        [limiting] = [path for _, path in recorded if path.parent == control_group.hierarchy().directory]
         # The engine ends with its standard input.
-        while (left[0] / "cgroup.procs").read_text().split() and time.monotonic() < deadline:
+        while (limiting / "cgroup.procs").read_text().split() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert [cleaned.reason for cleaned in cleanup()] == ["removed"] * len(recorded)
         assert not any(path.exists() for _, path in recorded)
-        assert groups() == [] and list(place.iterdir()) == []
+        assert list(place.iterdir()) == []
         again = execute(plan(place, ONE % "load"), tmp_path / "again")
         assert the_record(again).outcome == "complete"
 
@@ -441,9 +440,10 @@ class TestMemoryLimit:
             plan(place, ONE % "readrandom", 'memory_limit = "64MiB"')
 
 
-def groups() -> list[Path]:
-    """Control groups of iosonde's that are there."""
-    return list(control_group.hierarchy().directory.glob("iosonde-*"))
+def assert_memory_groups_are_removed() -> None:
+    directory = control_group.hierarchy().directory
+    assert control_groups.created(directory)
+    assert control_groups.remaining(directory) == []
 
 
 @pytest.mark.needs("rocksdb")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import control_groups
 import polars as pl
 import pytest
 from engines import real_engine
@@ -176,11 +177,6 @@ def amplifications(done: ResultSet) -> dict[str, float]:
     return dict(rows.select("metric", "value").iter_rows())
 
 
-def control_groups() -> set[str]:
-    """Names of the control groups that iosonde has for I/O at this moment."""
-    return {path.name for path in io_group.hierarchy()[0].glob("iosonde-*")}
-
-
 @pytest.mark.system
 @pytest.mark.parametrize(("workload", "parameters"), [("block", BLOCK), ("kv", KV)])
 def test_a_quiet_device_s_bytes_are_the_engine_s(
@@ -189,14 +185,15 @@ def test_a_quiet_device_s_bytes_are_the_engine_s(
     workload: str,
     parameters: dict[str, Any],
 ) -> None:
-    before = control_groups()
     done = measure(loop_file_system(size="400M").directory, workload, **parameters)
     [record] = done.records()
     assert record.failure is None
     assert record.own_io and record.own_io["version"] in (1, 2), record.own_io
     assert "device_write_amplification" in amplifications(done)
     assert "other_io" not in {warning.code for warning in record.warnings}
-    assert control_groups() <= before, "the control group is removed"
+    directory, _ = io_group.hierarchy()
+    assert control_groups.created(directory)
+    assert control_groups.remaining(directory) == []
 
 
 @pytest.mark.system
