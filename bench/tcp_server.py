@@ -58,7 +58,7 @@ def tcp_server(kind: str, directory: Path) -> Iterator[tuple[Instance, int]]:
             connection = instance.connect()
             for statement in ACCOUNTS[kind]:
                 connection.rows(statement)
-            instance.server.create_database(connection, "tpcc")
+            instance.database_server.create_database(connection, "tpcc")
             connection.close()
             yield instance, port
         finally:

@@ -141,8 +141,8 @@ _DEV = (
         places=tuple(sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))),
     ),
     _tool("sysbench", "sysbench", "dev", "the tests of sysbench as a command", "--version"),
-    _tool("memcached", "memcached", "dev", "the test of memcaslap as a command", "--version"),
-    _tool("memcaslap", "libmemcached-tools", "dev", "the test of memcaslap as a command", "--version"),
+    _tool("memcached", "memcached", "dev", "the store `memcached`, and its tests", "--version"),
+    _tool("memcaslap", "libmemcached-tools", "dev", "comparison with memcaslap, in tests and in `bench/`", "--version"),
     Tool(
         name="postgres",
         packages=("postgresql",),

@@ -57,7 +57,7 @@ class _Templates(dict[str, Path]):
             instance.provision()
             instance.start()
             connection = instance.connect()
-            instance.server.create_database(connection, "iosonde")
+            instance.database_server.create_database(connection, "iosonde")
             connection.close()
             assert instance.stop()
             instance.keep_as_template({})

@@ -354,7 +354,7 @@ def test_a_database_of_that_name_is_not_touched(foreign: Foreign, tmp_path: Path
     plan = foreign.plan()
     name = database_of(plan)
     connection = foreign.instance.connect()
-    foreign.instance.server.create_database(connection, name)
+    foreign.instance.database_server.create_database(connection, name)
     connection.close()
     execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)))
     record = alone(list(ResultSet.open(tmp_path / "r").records()))

@@ -6,6 +6,7 @@ use iosonde_harness::Control;
 use iosonde_kv::{Contents, KvError, NullOpener, Opener, Run};
 use iosonde_kv_fjall::FjallOpener;
 use iosonde_kv_lmdb::LmdbOpener;
+use iosonde_kv_memcached::MemcachedOpener;
 use iosonde_kv_redb::RedbOpener;
 use iosonde_kv_rocksdb::RocksdbOpener;
 use iosonde_metrics::clock::Clock;
@@ -43,6 +44,7 @@ pub(crate) fn option_names() -> serde_json::Value {
         "rocksdb": iosonde_kv_rocksdb::option_names(),
         "redb": iosonde_kv_redb::option_names(),
         "fjall": iosonde_kv_fjall::option_names(),
+        "memcached": iosonde_kv_memcached::option_names(),
     })
 }
 
@@ -60,6 +62,7 @@ fn opener(workload: &KvWorkload, contents: &Arc<Contents>) -> Result<Box<dyn Ope
         )?)),
         StoreKind::Rocksdb => Ok(Box::new(RocksdbOpener::new(store.library.as_deref(), &store.options)?)),
         StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
+        StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
         StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),
     }
 }

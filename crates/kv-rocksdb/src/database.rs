@@ -46,7 +46,7 @@ impl Database {
         let (path, log, is_read_only) = match place {
             Place::Directory { path, log } => (path, log.as_ref(), false),
             Place::ReadOnly { path } => (path, None, true),
-            Place::Device { .. } | Place::Virtual => {
+            Place::Device { .. } | Place::Virtual | Place::Socket { .. } => {
                 let message = "RocksDB was opened without a directory";
                 return Err(KvError::new(Code::Internal, message, ""));
             }

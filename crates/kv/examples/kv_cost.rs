@@ -103,6 +103,7 @@ fn workload(operation: KvOperation, value_bytes: u64) -> KvWorkload {
             batch: 1,
             sync: false,
             freshness: false,
+            read_through: None,
             arrival: Arrival::Closed,
             rate_limit: None,
             background: false,

@@ -14,6 +14,8 @@ const JOBS_MAX: u32 = 4_096;
 const INTERVAL_NS_MIN: u64 = 100_000_000;
 const BATCH_MAX: u32 = 1_000_000;
 const BYTES_MAX: u64 = 64 << 20;
+/// Smallest key of a cache: the hexadecimal digits of the eight bytes that identify the record.
+const CACHE_KEY_BYTES: u64 = 2 * NUMBER_BYTES as u64;
 
 /// Checks everything that follows from the spec alone.
 pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
@@ -31,6 +33,7 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
         "only `rocksdb` and `lmdb` can be loaded from a library",
     )?;
     check_read_only(workload)?;
+    check_cache(workload)?;
     check_freshness(workload)?;
     if let Database::Loaded { batch, .. } = workload.database {
         check_batch(batch, "`database.batch`")?;
@@ -78,6 +81,44 @@ fn check_read_only(workload: &KvWorkload) -> Result<(), KvError> {
         || "settling of a read-only database".into(),
         "`transition.settle`",
         "a read-only database has no background work",
+    )
+}
+
+/// A cache orders nothing, keeps nothing, and has keys that a line of its protocol can contain.
+fn check_cache(workload: &KvWorkload) -> Result<(), KvError> {
+    let reads_through = workload.streams.iter().any(|stream| stream.read_through.is_some());
+    if !workload.store.kind.is_cache() {
+        return require(
+            !reads_through,
+            || format!("reads through the store `{}`", workload.store.kind.name()),
+            "`streams`",
+            "only a cache misses: use `memcached`, or leave out `read_through`",
+        );
+    }
+    let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
+    require(
+        operations.all(|share| !matches!(share.operation, KvOperation::Scan | KvOperation::Iterate)),
+        || format!("scans of the cache `{}`", workload.store.kind.name()),
+        "`streams`",
+        "a cache has no order: use `read`, `update`, `insert` and `delete`",
+    )?;
+    require(
+        workload.streams.iter().all(|stream| !stream.sync),
+        || format!("durable writes to the cache `{}`", workload.store.kind.name()),
+        "`streams`",
+        "a cache keeps nothing across a restart: leave out `sync`",
+    )?;
+    require(
+        !(reads_through && workload.streams.iter().any(|stream| stream.freshness)),
+        || "a freshness check of a cache that is read through".into(),
+        "`streams`",
+        "the modelled backend does not know what was written: leave out `freshness` or `read_through`",
+    )?;
+    check_size(
+        &workload.records.key_bytes,
+        CACHE_KEY_BYTES,
+        "`records.key_bytes`",
+        "keys of a cache",
     )
 }
 
@@ -154,6 +195,20 @@ fn check_size(size: &KvSize, least: u64, context: &str, what: &str) -> Result<()
             )?;
             vec![*min_bytes, *max_bytes]
         }
+        KvSize::Pareto {
+            scale,
+            shape,
+            min_bytes,
+            max_bytes,
+        } => {
+            require(
+                *scale > 0.0 && scale.is_finite() && *shape > 0.0 && *shape < 1.0 && min_bytes <= max_bytes,
+                || format!("{what} with scale {scale}, shape {shape}, {min_bytes} to {max_bytes} bytes"),
+                context,
+                "use a scale above 0, a shape between 0 and 1, and the smaller limit first",
+            )?;
+            vec![*min_bytes, *max_bytes]
+        }
         KvSize::Weighted { sizes } => {
             require(
                 !sizes.is_empty() && sizes.iter().all(|size| size.weight > 0.0 && size.weight.is_finite()),
@@ -183,7 +238,7 @@ fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), KvError>
         at("jobs"),
         format!("use 1 to {JOBS_MAX}"),
     )?;
-    check_operations(stream, &at)?;
+    check_operations(workload, stream, &at)?;
     check_choice(workload, stream, &at)?;
     require(
         stream.scan_records_min >= 1 && stream.scan_records_min <= stream.scan_records_max,
@@ -201,7 +256,7 @@ fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), KvError>
     check_ends(workload, stream, &at)
 }
 
-fn check_operations(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+fn check_operations(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
     let operations = || stream.operations.iter().map(|share| share.operation);
     require(
         !stream.operations.is_empty()
@@ -219,17 +274,16 @@ fn check_operations(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<()
         at("operations"),
         "an iterator stays open: use a separate stream for it",
     )?;
-    let only_writes = operations().all(|operation| {
-        matches!(
-            operation,
-            KvOperation::Update | KvOperation::Insert | KvOperation::Delete
-        )
+    let can_be_batched = operations().all(|operation| match operation {
+        KvOperation::Update | KvOperation::Insert | KvOperation::Delete => true,
+        KvOperation::Read => workload.store.kind.is_cache(),
+        _ => false,
     });
     require(
-        stream.batch <= 1 || only_writes,
+        stream.batch <= 1 || can_be_batched,
         || format!("a batch of {} with operations that read", stream.batch),
         at("batch"),
-        "batches can only contain `update`, `insert` and `delete`; use 1 otherwise",
+        "batches can only contain `update`, `insert` and `delete`, on a cache also `read`; use 1 otherwise",
     )
 }
 
@@ -249,7 +303,15 @@ fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> S
                 "use at least the number of records",
             )?;
         }
-        if let KvDistribution::Zipfian { theta }
+        if let KvDistribution::Zipfian { churn: Some(churn), .. } = distribution {
+            require(
+                churn > 0.0 && churn <= RATE_MAX,
+                || format!("a churn of {churn} records per second"),
+                at("choice"),
+                "use a rate above 0 and up to ten millions, or none",
+            )?;
+        }
+        if let KvDistribution::Zipfian { theta, .. }
         | KvDistribution::Latest { theta }
         | KvDistribution::ScrambledZipfian { theta, .. } = distribution
         {

@@ -76,6 +76,10 @@ enum Visit {
     Zipfian {
         ranks: Zipf,
         places: Permutation,
+        /// Ranks by which popularity moves in a nanosecond.
+        churn: f64,
+        /// Ranks by which it has moved.
+        moved: u64,
     },
     Scrambled {
         ranks: Zipf,
@@ -131,7 +135,9 @@ impl Chooser {
                 end,
             } => order.apply(step(*begin, next, *end)),
             Visit::Uniform => self.rng.below(inserts.known()),
-            Visit::Zipfian { ranks, places } => places.apply(ranks.next(&mut self.rng) - 1),
+            Visit::Zipfian {
+                ranks, places, moved, ..
+            } => places.apply(after_churn(ranks.next(&mut self.rng) - 1, *moved, inserts.first())),
             Visit::Scrambled { ranks, key_space } => {
                 let known = inserts.known();
                 loop {
@@ -148,6 +154,16 @@ impl Chooser {
                 }
                 known - ranks.next(&mut self.rng).min(known)
             }
+        }
+    }
+
+    /// Lets popularity change until an instant, which the clock of all jobs gives: they agree on it.
+    #[inline]
+    pub(crate) fn age(&mut self, now_ns: u64) {
+        if let Visit::Zipfian { churn, moved, .. } = &mut self.visit
+            && *churn > 0.0
+        {
+            *moved = (now_ns as f64 * *churn) as u64;
         }
     }
 
@@ -171,6 +187,20 @@ fn scattered(rank: u64) -> u64 {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     (hash as i64).unsigned_abs()
+}
+
+/// The rank before any change of popularity that now has this one, both from 0: after one move the last rank is the first.
+#[inline]
+fn after_churn(rank: u64, moved: u64, records: u64) -> u64 {
+    if moved == 0 {
+        return rank;
+    }
+    let moved = moved % records;
+    if rank >= moved {
+        rank - moved
+    } else {
+        rank + records - moved
+    }
 }
 
 #[inline]
@@ -211,9 +241,11 @@ fn visit(stream: &KvStream, stream_index: u64, job: u32, records: u64, seed: u64
         },
         KvChoice::Random { distribution, .. } => match distribution {
             KvDistribution::Uniform => Visit::Uniform,
-            KvDistribution::Zipfian { theta } => Visit::Zipfian {
+            KvDistribution::Zipfian { theta, churn } => Visit::Zipfian {
                 ranks: Zipf::new(records, theta),
                 places: Permutation::new(records, &mut scatter),
+                churn: churn.unwrap_or(0.0) / 1e9,
+                moved: 0,
             },
             KvDistribution::ScrambledZipfian { theta, key_space } => Visit::Scrambled {
                 ranks: Zipf::new(SCRAMBLED_RANKS, theta),
@@ -284,7 +316,10 @@ mod tests {
     fn random_choices_stay_among_the_records_and_reach_both_ends() {
         for distribution in [
             KvDistribution::Uniform,
-            KvDistribution::Zipfian { theta: 0.99 },
+            KvDistribution::Zipfian {
+                theta: 0.99,
+                churn: None,
+            },
             KvDistribution::Latest { theta: 0.99 },
             KvDistribution::ScrambledZipfian {
                 theta: 0.99,
@@ -295,6 +330,36 @@ mod tests {
             assert!(visited.iter().all(|number| *number < RECORDS));
             assert!(visited.contains(&0) && visited.contains(&999), "{distribution:?}");
         }
+    }
+
+    #[test]
+    fn churn_makes_one_record_after_the_other_the_most_popular_and_moves_the_others_down() {
+        let zipfian = random(
+            Coverage::WithReplacement,
+            KvDistribution::Zipfian {
+                theta: 2.0,
+                churn: Some(10.0),
+            },
+        );
+        let stream = KvStream {
+            choice: zipfian,
+            ..stream("test", KvOperation::Read)
+        };
+        let (inserts, mut chooser) = (Inserts::new(RECORDS, 0), Chooser::new(&stream, 0, 0, RECORDS, 1));
+        let mut top_two = |now_ns| {
+            chooser.age(now_ns);
+            let mut counts = vec![0_u32; RECORDS as usize];
+            (0..20_000).for_each(|_| counts[chooser.record(&inserts) as usize] += 1);
+            let mut order: Vec<usize> = (0..counts.len()).collect();
+            order.sort_unstable_by_key(|number| std::cmp::Reverse(counts[*number]));
+            (order[0], order[1])
+        };
+        let (at_first, _) = top_two(0);
+        assert_eq!(top_two(99_000_000).0, at_first, "less than a tenth of a second");
+        let (newest, second) = top_two(100_000_000);
+        assert_ne!(newest, at_first);
+        assert_eq!(second, at_first, "it is the second now");
+        assert_eq!(top_two(100_000_000_000).0, at_first, "every record had its turn");
     }
 
     /// YCSB's workload D reads what was written last most often.

@@ -72,6 +72,8 @@ pub(crate) struct Location {
 /// Descriptors of a target, from its check to the end of the run.
 enum Held {
     Virtual,
+    /// A server, which keeps its own data.
+    Socket(PathBuf),
     Directories(Vec<HeldDirectory>),
     /// A database of the user's.
     ReadOnly(Directory),
@@ -183,6 +185,7 @@ impl Location {
     pub(crate) fn survey(targets: &Targets, workload: &KvWorkload, opener: &dyn Opener) -> Result<Location, KvError> {
         let (held, found, occupied) = match &workload.target {
             StoreTarget::Virtual => (Held::Virtual, None, false),
+            StoreTarget::Socket { path } => (Held::Socket(path.into()), None, false),
             StoreTarget::ReadOnly { path } => {
                 let opened = targets.open_directory(Path::new(path));
                 let directory = opened.map_err(|error| KvError::io("open", Path::new(path), &error))?;
@@ -267,6 +270,7 @@ impl Location {
     pub(crate) fn held_place(&mut self) -> Result<Place, KvError> {
         match &mut self.held {
             Held::Virtual => Ok(Place::Virtual),
+            Held::Socket(path) => Ok(Place::Socket { path: path.clone() }),
             Held::Directories(directories) => {
                 let mut paths = directories.iter_mut().map(HeldDirectory::enter);
                 let path = paths.next().expect("the database has a directory")?;
@@ -297,7 +301,7 @@ impl Location {
     fn directories(&self) -> &[HeldDirectory] {
         match &self.held {
             Held::Directories(directories) => directories,
-            Held::Virtual | Held::ReadOnly(_) | Held::Device { .. } => &[],
+            Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) | Held::Device { .. } => &[],
         }
     }
 
@@ -307,7 +311,7 @@ impl Location {
             self.write_mark(State::Incomplete, false)?;
         }
         match &mut self.held {
-            Held::Virtual => {}
+            Held::Virtual | Held::Socket(_) => {}
             Held::ReadOnly(directory) => {
                 let message = format!("`{}` was to be cleared, but is read-only", directory.path().display());
                 return Err(KvError::new(Code::Internal, message, ""));
@@ -326,7 +330,7 @@ impl Location {
         self.write_mark(State::Incomplete, false)?;
         match &mut self.held {
             Held::Directories(directories) => directories.iter_mut().try_for_each(HeldDirectory::create),
-            Held::Virtual | Held::ReadOnly(_) | Held::Device { .. } => Ok(()),
+            Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) | Held::Device { .. } => Ok(()),
         }
     }
 
@@ -343,7 +347,7 @@ impl Location {
         };
         let text = serde_json::to_vec(&mark).expect("a marker consists of plain values");
         match &self.held {
-            Held::Virtual | Held::ReadOnly(_) => {}
+            Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) => {}
             Held::Directories(directories) => {
                 for HeldDirectory { parent, .. } in directories {
                     parent
@@ -420,7 +424,7 @@ impl Location {
                     directory.path().display().to_string(),
                 ));
             }
-            Held::Virtual | Held::Directories(_) => {}
+            Held::Virtual | Held::Socket(_) | Held::Directories(_) => {}
         }
         // `/proc/self/fd/12` starts with `/proc/self/fd/1`.
         names.sort_by_key(|(held, _)| std::cmp::Reverse(held.len()));
@@ -488,6 +492,7 @@ fn made_of(workload: &KvWorkload) -> serde_json::Value {
 pub(crate) fn place(target: &StoreTarget) -> Place {
     match target {
         StoreTarget::Virtual => Place::Virtual,
+        StoreTarget::Socket { path } => Place::Socket { path: path.into() },
         StoreTarget::ReadOnly { path } => Place::ReadOnly { path: path.into() },
         StoreTarget::Directory { path, log_path } => Place::Directory {
             path: Path::new(path).join(DATABASE),

@@ -31,6 +31,10 @@ pub enum Code {
     Library,
     /// LMDB's map is full.
     MapFull,
+    /// The store's server does not accept connections.
+    ConnectionRefused,
+    /// The store's server closed a connection.
+    ServerVanished,
     /// The store failed.
     Store,
     /// A mistake of ours.
@@ -50,6 +54,8 @@ impl Code {
             Code::ForeignData => "foreign_data",
             Code::Library => "library",
             Code::MapFull => "map_full",
+            Code::ConnectionRefused => "connection_refused",
+            Code::ServerVanished => "server_vanished",
             Code::Store => "store_error",
             Code::Internal => "internal",
         }

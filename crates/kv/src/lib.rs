@@ -40,7 +40,7 @@ pub use database::free_bytes;
 pub use error::{Code, KvError};
 pub use null::NullOpener;
 pub use records::Contents;
-pub use store::{About, Demands, Lent, Opener, Place, Session, Store};
+pub use store::{About, Demands, Keys, Lent, Opener, Place, Session, Store};
 
 use crate::checkpoint::Copied;
 use crate::database::{Location, State};
@@ -75,7 +75,7 @@ pub struct Run<'a> {
 /// Every path that a run of this workload opens.
 pub fn paths(workload: &KvWorkload) -> Vec<PathBuf> {
     match &workload.target {
-        StoreTarget::Virtual => Vec::new(),
+        StoreTarget::Virtual | StoreTarget::Socket { .. } => Vec::new(),
         StoreTarget::Directory { path, log_path } => std::iter::once(path).chain(log_path).map(PathBuf::from).collect(),
         StoreTarget::Device { path, .. } | StoreTarget::ReadOnly { path } => vec![path.into()],
     }
@@ -515,6 +515,7 @@ impl Stage<'_, '_> {
 fn must_be_complete(workload: &KvWorkload) -> bool {
     let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
     matches!(workload.database, Database::Loaded { .. })
+        && !workload.store.kind.is_cache()
         && operations.all(|share| share.operation != KvOperation::Delete)
 }
 

@@ -269,6 +269,7 @@ fn text(seed: u64, ratio: f64) -> Box<[u8]> {
 enum Sizes {
     Fixed(usize),
     Uniform { min: usize, span: u64 },
+    Pareto(Pareto),
     Weighted { sizes: Vec<(u64, usize)>, mean: f64 },
 }
 
@@ -280,6 +281,17 @@ impl Sizes {
                 min: *min_bytes as usize,
                 span: max_bytes - min_bytes + 1,
             },
+            KvSize::Pareto {
+                scale,
+                shape,
+                min_bytes,
+                max_bytes,
+            } => Sizes::Pareto(Pareto {
+                scale: *scale,
+                shape: *shape,
+                min: *min_bytes as usize,
+                max: *max_bytes as usize,
+            }),
             KvSize::Weighted { sizes } => {
                 let total: f64 = sizes.iter().map(|size| size.weight).sum();
                 let mean = sizes.iter().map(|size| size.bytes as f64 * size.weight).sum::<f64>() / total;
@@ -309,6 +321,7 @@ impl Sizes {
             Sizes::Uniform { min, span } => {
                 min + ((u128::from(folded(number ^ seed, 1)) * u128::from(*span)) >> 64) as usize
             }
+            Sizes::Pareto(pareto) => pareto.of(folded(number ^ seed, 1)),
             Sizes::Weighted { sizes, .. } => {
                 let draw = folded(number ^ seed, 1);
                 sizes[sizes.partition_point(|(limit, _)| *limit < draw)].1
@@ -320,6 +333,7 @@ impl Sizes {
         match self {
             Sizes::Fixed(bytes) => *bytes as f64,
             Sizes::Uniform { min, span } => *min as f64 + (*span - 1) as f64 / 2.0,
+            Sizes::Pareto(pareto) => pareto.mean(),
             Sizes::Weighted { mean, .. } => *mean,
         }
     }
@@ -328,8 +342,34 @@ impl Sizes {
         match self {
             Sizes::Fixed(bytes) => *bytes,
             Sizes::Uniform { min, span } => min + (*span - 1) as usize,
+            Sizes::Pareto(pareto) => pareto.max,
             Sizes::Weighted { sizes, .. } => sizes.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
         }
+    }
+}
+
+/// Generalized Pareto distribution with location 0, limited to `min` and `max`.
+struct Pareto {
+    scale: f64,
+    shape: f64,
+    min: usize,
+    max: usize,
+}
+
+impl Pareto {
+    /// The quantile of a draw from all 64-bit numbers.
+    #[inline]
+    fn of(&self, draw: u64) -> usize {
+        // The upper 53 bits, as a number above 0 and up to 1: the probability of a larger value.
+        let survival = ((draw >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        let quantile = self.scale / self.shape * (survival.powf(-self.shape) - 1.0);
+        (quantile as usize).clamp(self.min, self.max)
+    }
+
+    /// The integral of the survival function between the limits, which are above and below all sizes.
+    fn mean(&self) -> f64 {
+        let upper = |bytes: usize| (1.0 + self.shape * bytes as f64 / self.scale).powf(1.0 - 1.0 / self.shape);
+        self.min as f64 + self.scale / (1.0 - self.shape) * (upper(self.min) - upper(self.max))
     }
 }
 
@@ -525,6 +565,25 @@ mod tests {
         assert!((9_700..10_300).contains(&large), "{large} of 40000");
         assert_eq!(sizes.mean(), 325.0);
         assert_eq!(sizes.max(), 1000);
+    }
+
+    /// Quantiles of the distribution that Atikoglu et al. (SIGMETRICS 2012) fit to the values of the pool ETC, by hand:
+    /// 214.476 / 0.348238 * (0.5^-0.348238 - 1) = 168.1, and 214.476 / 0.348238 * (0.1^-0.348238 - 1) = 757.3.
+    #[test]
+    fn pareto_sizes_have_the_quantiles_and_the_mean_of_their_distribution() {
+        let sizes = Sizes::new(&KvSize::Pareto {
+            scale: 214.476,
+            shape: 0.348_238,
+            min_bytes: 16,
+            max_bytes: 4096,
+        });
+        let mut drawn: Vec<usize> = (0..100_000).map(|number| sizes.of(number, 1)).collect();
+        drawn.sort_unstable();
+        assert!((165..172).contains(&drawn[50_000]), "median {}", drawn[50_000]);
+        assert!((740..775).contains(&drawn[90_000]), "90 % {}", drawn[90_000]);
+        assert_eq!((drawn[0], drawn[99_999], sizes.max()), (16, 4096, 4096));
+        let mean = drawn.iter().sum::<usize>() as f64 / 100_000.0;
+        assert!((sizes.mean() / mean - 1.0).abs() < 0.01, "{} and {mean}", sizes.mean());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! [`Session::release`], writes are collected until [`Session::commit`]. Load, time and records are not visible here.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use iosonde_protocol::{Direction, StoreDurability};
@@ -31,6 +32,11 @@ pub enum Place {
     /// The directory of a user's database, which must not be written.
     ReadOnly {
         /// The directory.
+        path: PathBuf,
+    },
+    /// A server's Unix socket.
+    Socket {
+        /// The socket.
         path: PathBuf,
     },
     /// No storage.
@@ -144,6 +150,45 @@ pub trait Store: Send + Sync {
     }
 }
 
+/// Keys one after the other in one memory, which is used again.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    memory: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// Removes all keys.
+    pub fn clear(&mut self) {
+        self.memory.clear();
+        self.ends.clear();
+    }
+
+    /// Adds a key.
+    #[inline]
+    pub fn add(&mut self, key: &[u8]) {
+        self.memory.extend_from_slice(key);
+        self.ends.push(self.memory.len());
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// A key by its place.
+    #[inline]
+    pub fn get(&self, place: usize) -> &[u8] {
+        let begin = if place == 0 { 0 } else { self.ends[place - 1] };
+        &self.memory[begin..self.ends[place]]
+    }
+}
+
 /// A record that a store lends: key and value.
 pub type Lent<'a> = (&'a [u8], &'a [u8]);
 
@@ -188,6 +233,23 @@ pub trait Session {
 
     /// Declares that every key put from now on is larger than all keys in the database.
     fn expect_ascending_keys(&mut self) {}
+
+    /// Gets several records at once, for stores that support it. `arrived` is called with the places of keys whose answers
+    /// have arrived, as soon as they have. [`Session::answer`] returns them until the session is used again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn get_many(&mut self, _keys: &Keys, _arrived: &mut dyn FnMut(Range<usize>)) -> Result<(), KvError> {
+        Err(KvError::unsupported(
+            "this store gets one record at a time",
+            "leave out `batch` and `read_through`",
+        ))
+    }
+
+    /// The value of the key at a place of the last [`Session::get_many`]; `None` if the store does not have it.
+    fn answer(&self, _place: usize) -> Option<&[u8]> {
+        None
+    }
 
     /// Returns lent values and closes the iterator.
     fn release(&mut self);

@@ -18,6 +18,7 @@ pub(crate) fn stream(name: &str, operation: KvOperation) -> KvStream {
         batch: 1,
         sync: false,
         freshness: false,
+        read_through: None,
         arrival: Arrival::Closed,
         rate_limit: None,
         background: false,

@@ -306,6 +306,7 @@ impl<'a> Workers<'a> {
             schedule: Arrivals::new(&stream.arrival, stream.jobs, job, 0, seed, number),
             inserter: planned.inserter,
             generations: Rng::new(seed, &[0x6e6, number, u64::from(job)]),
+            latencies: Rng::new(seed, &[0xbac, number, u64::from(job)]),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Arrival, Coverage, Operation, PageCache, Ramp};
+use crate::{Arrival, Coverage, Operation, PageCache, Ramp, Service};
 
 /// Key-value operations on a store: one or more streams that run together on one database.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +60,8 @@ pub enum StoreKind {
     Redb,
     /// fjall: a log-structured merge tree in Rust.
     Fjall,
+    /// memcached: a cache, with which the engine speaks the meta protocol over a Unix socket.
+    Memcached,
     /// Returns immediately and stores nothing: the cost of the harness.
     Null,
 }
@@ -72,8 +74,14 @@ impl StoreKind {
             StoreKind::Rocksdb => "rocksdb",
             StoreKind::Redb => "redb",
             StoreKind::Fjall => "fjall",
+            StoreKind::Memcached => "memcached",
             StoreKind::Null => "null",
         }
+    }
+
+    /// Whether the store may drop any record at any time, so that a read that finds nothing is a miss and no error.
+    pub fn is_cache(self) -> bool {
+        self == StoreKind::Memcached
     }
 }
 
@@ -105,6 +113,11 @@ pub enum StoreTarget {
     /// Keys are sampled from it: `records.count` at most, each as likely. Values are not verified.
     ReadOnly {
         /// Path of the database's directory.
+        path: String,
+    },
+    /// A server that somebody else started: for the store `memcached`.
+    Socket {
+        /// Path of its Unix socket.
         path: String,
     },
     /// No storage: for the `null` store.
@@ -166,6 +179,17 @@ pub enum KvSize {
         /// Smallest size in bytes.
         min_bytes: u64,
         /// Largest size in bytes.
+        max_bytes: u64,
+    },
+    /// Generalized Pareto distribution with location 0, limited to `min_bytes` and `max_bytes`.
+    Pareto {
+        /// Scale in bytes, above 0.
+        scale: f64,
+        /// Shape, above 0 and below 1: the larger, the more large sizes.
+        shape: f64,
+        /// Smallest size in bytes; smaller draws have this size.
+        min_bytes: u64,
+        /// Largest size in bytes; larger draws have this size.
         max_bytes: u64,
     },
     /// Several sizes with weights.
@@ -253,7 +277,8 @@ pub struct KvStream {
     pub scan_records_min: u32,
     /// Most records of a scan; uniformly distributed.
     pub scan_records_max: u32,
-    /// Records in one transaction or write batch; above 1 only with `update`, `insert` and `delete`, in closed loop.
+    /// Records in one transaction or write batch; above 1 only with `update`, `insert` and `delete`, in closed loop. On
+    /// `memcached` also with `read`: so many operations of one kind are sent together, and each has its own latency.
     pub batch: u32,
     /// Whether each write survives a power failure once it is acknowledged. Without it, an acknowledged write survives a
     /// crash of the process but not of the machine; options of a store may weaken both (`StoreResult::durability`).
@@ -261,6 +286,9 @@ pub struct KvStream {
     /// Check that values read are at least as new as the last write acknowledged before the read began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub freshness: bool,
+    /// `memcached`: what a `read` does that finds nothing; absent: it is a miss, and that is all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_through: Option<ReadThrough>,
     /// When operations start.
     pub arrival: Arrival,
     /// Closed loop: maximum records per second of all jobs of the stream; missed operations are not caught up.
@@ -274,6 +302,18 @@ pub struct KvStream {
     /// CPUs to run on: job `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
     pub cpus: Vec<u32>,
+}
+
+/// Where the application gets a value that the cache does not have: a modelled backend. The latency of the `read` includes
+/// that of the backend; the value is then put into the cache, which is reported as `write`. Misses of one batch are
+/// requested from the backend together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadThrough {
+    /// Mean latency of the backend, in nanoseconds.
+    pub latency_ns: u64,
+    /// Whether latencies are constant or exponentially distributed with that mean.
+    pub distribution: Service,
 }
 
 /// An operation and its weight.
@@ -346,6 +386,9 @@ pub enum KvDistribution {
     Zipfian {
         /// Skew, above 0; YCSB uses 0.99.
         theta: f64,
+        /// Records per second that become the most popular one, each in turn; all others move down by one rank.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        churn: Option<f64>,
     },
     /// YCSB's `scrambled zipfian` over a growing key space: rank `r` of 10^10 with weight `r^-theta`, hashed to one of
     /// `key_space` places; a place whose record does not exist yet is drawn again.

@@ -10,12 +10,13 @@ from typing import Any
 
 from iosonde.errors import ServerError, TargetError
 from iosonde.execution import record
-from iosonde.execution.database_servers import DatabaseServers, RunningServer
+from iosonde.execution.database_servers import DatabaseServers
 from iosonde.execution.databases import Databases
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
+from iosonde.execution.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
 from iosonde.execution.target_facts import describe, describe_log

@@ -1,4 +1,4 @@
-"""Database servers of a session: loaded once as a template, then restored, started and removed for each run.
+"""Servers of a session: databases loaded once as a template, then restored, started and removed for each run.
 
 A server that the user runs is not started or stopped: iosonde creates a database of its own on it, which the engine
 loads again before each run that would find a used one, and drops it at the end of the session.
@@ -9,20 +9,20 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from iosonde import servers
 from iosonde.errors import ServerError
+from iosonde.execution import cache_server
 from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.running_server import RunningServer
 from iosonde.execution.stop import Stop
-from iosonde.plan import Case, JsonObject, Plan, Run
+from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache
 from iosonde.servers import foreign_database
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
-from iosonde.servers.server import Server
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import open_target
 from iosonde.workload.tpcc import load_spec
@@ -33,28 +33,6 @@ LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
     "mariadb": {"innodb_flush_log_at_trx_commit": 0, "innodb_buffer_pool_size": "256M", "innodb_doublewrite": 0},
 }  # fmt: skip
 """Settings while a template is loaded: durable only at its end, when the template is synced."""
-
-
-@dataclass(kw_only=True)
-class RunningServer:
-    """The server of one run."""
-
-    spec: JsonObject
-    """The engine's spec with the socket or address that is in use."""
-    server: Server
-    facts: dict[str, Any]
-    """For the record: where the database comes from."""
-    connect: Callable[[], Connection]
-    """Connects a client to the measured database."""
-    instance: Instance | None = None
-    """None for a server that the user runs."""
-    measure: Callable[[JsonObject], EngineRun] = field(repr=False)
-    """Carries out a further spec on the server, such as one that looks up acknowledged commits."""
-
-    def close(self) -> None:
-        """Kill the server if it still runs, and remove its data."""
-        if self.instance:
-            self.instance.remove()
 
 
 class DatabaseServers:
@@ -68,6 +46,8 @@ class DatabaseServers:
 
     def prepare(self, run: Run, case: Case) -> RunningServer | None:
         """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
+        if is_on_cache(run.spec["workload"]):
+            return cache_server.start(run, case, self._drive)
         if "server" not in run.spec["workload"]:
             return None
         url = case.parameters.get("server_url")
@@ -120,7 +100,7 @@ class DatabaseServers:
                 done = self._drive(_with_socket(load_spec(run.spec, jobs=jobs), instance))
                 _require_loaded(done, instance)
             with _connected(instance) as connection:
-                instance.server.finish_load(connection)
+                instance.database_server.finish_load(connection)
             if not instance.stop():
                 raise instance.failure("did not shut down after loading")
             facts = {"seconds": round(time.monotonic() - started, 3), "result": _oltp(done)}
@@ -132,7 +112,7 @@ class DatabaseServers:
     def _create_database(self, instance: Instance) -> None:
         connection = instance.connect()
         try:
-            instance.server.create_database(connection, DATABASE)
+            instance.database_server.create_database(connection, DATABASE)
         finally:
             connection.close()
 

@@ -14,7 +14,7 @@ import polars as pl
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Reading, RunContext
 from iosonde.execution.stop import Stop
-from iosonde.plan import is_on_server, streams_of
+from iosonde.plan import is_on_cache, is_on_server, streams_of
 from iosonde.plan.commands import is_command
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 
@@ -74,7 +74,8 @@ def judged(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
-    if record.result is not None and (is_on_server(record.spec["workload"]) or is_command(record.spec["workload"])):
+    workload = record.spec["workload"]
+    if record.result is not None and (is_on_server(workload) or is_on_cache(workload) or is_command(workload)):
         return _judged_by_shares(record, environment)
     from iosonde.verdict.evidence import RunFacts
     from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge

@@ -11,6 +11,7 @@ import polars as pl
 from iosonde.findings import (
     array_efficiency,
     asymmetry,
+    cache_tiers,
     device_state,
     disturbance,
     doubling,
@@ -63,6 +64,7 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "log_gain": transactions.log_gain,
     "durability": transactions.durability,
     "server_limit": transactions.server_limit,
+    "cache_tiers": cache_tiers.find,
 }
 
 ROUNDING = 0.005
@@ -158,7 +160,8 @@ def findings(
 
 
 _FIRST_KINDS = (
-    *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "store load"),
+    *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
+    "store load",
     *("throughput", "best and worst", "peak"),
 )
 """Kinds that come before the others of their topic."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import media, oltp, store_accounts
+from iosonde.metrics import cache, media, oltp, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
@@ -423,6 +423,7 @@ _LIST = (
     ),
     *store_accounts.LIST,
     *oltp.LIST,
+    *cache.LIST,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}

@@ -192,6 +192,8 @@ def over_the_run(table: pl.DataFrame) -> pl.DataFrame:
         device_read_bytes=pl.when(whole).then("run_device_read_bytes").otherwise("device_read_bytes"),
         device_write_bytes=pl.when(whole)
         .then("run_device_write_bytes")
+        .when(pl.col("store_kind") == "memcached")  # Its server writes, and does not do so for the run's end.
+        .then("device_write_bytes")
         .when(reported)
         .then(of_measurement)
         .otherwise("device_write_bytes"),

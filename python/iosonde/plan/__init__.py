@@ -7,7 +7,7 @@ so a run can be repeated by hand: `iosonde-engine < spec.json`.
 from iosonde.plan.base import ArmName, JsonObject, Scalar
 from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.plan.load import is_on_server, streams_of, target_of
+from iosonde.plan.load import is_on_cache, is_on_server, streams_of, target_of
 from iosonde.plan.plan import Arm, Plan
 from iosonde.plan.setup import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
 from iosonde.plan.target import OF_WHOLE_DEVICE, Capacity, Destroys, DeviceState, Purge
@@ -36,6 +36,7 @@ __all__ = [
     "Run",
     "Scalar",
     "Setup",
+    "is_on_cache",
     "is_on_server",
     "streams_of",
     "target_of",

@@ -159,6 +159,7 @@ class UniformKvDistribution(TypedDict):
 
 
 class ZipfianKvDistribution(TypedDict):
+    churn: NotRequired[float | None]
     kind: Literal["zipfian"]
     theta: float
 
@@ -205,6 +206,14 @@ class UniformKvSize(TypedDict):
     kind: Literal["uniform"]
     max_bytes: int
     min_bytes: int
+
+
+class ParetoKvSize(TypedDict):
+    kind: Literal["pareto"]
+    max_bytes: int
+    min_bytes: int
+    scale: float
+    shape: float
 
 
 Layout: TypeAlias = Literal["missing", "always", "never"]
@@ -317,7 +326,7 @@ class SteadyRamp(TypedDict):
     tolerance: float
 
 
-StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "redb", "fjall", "null"]
+StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "redb", "fjall", "memcached", "null"]
 
 
 class DirectoryStoreTarget(TypedDict):
@@ -338,11 +347,18 @@ class ReadOnlyStoreTarget(TypedDict):
     path: str
 
 
+class SocketStoreTarget(TypedDict):
+    kind: Literal["socket"]
+    path: str
+
+
 class VirtualStoreTarget(TypedDict):
     kind: Literal["virtual"]
 
 
-StoreTarget: TypeAlias = DirectoryStoreTarget | DeviceStoreTarget | ReadOnlyStoreTarget | VirtualStoreTarget
+StoreTarget: TypeAlias = (
+    DirectoryStoreTarget | DeviceStoreTarget | ReadOnlyStoreTarget | SocketStoreTarget | VirtualStoreTarget
+)
 
 
 class FileTarget(TypedDict):
@@ -515,32 +531,18 @@ class WeightedKvSize(TypedDict):
     sizes: list[WeightedSize]
 
 
-KvSize: TypeAlias = FixedKvSize | UniformKvSize | WeightedKvSize
-
-
-class KvStream(TypedDict):
-    arrival: Arrival
-    background: bool
-    batch: int
-    choice: KvChoice
-    cpus: NotRequired[list[int]]
-    direction: Direction
-    freshness: NotRequired[bool]
-    jobs: int
-    limit_bytes: NotRequired[int | None]
-    limit_operations: NotRequired[int | None]
-    name: str
-    operations: list[KvShare]
-    rate_limit: NotRequired[float | None]
-    scan_records_max: int
-    scan_records_min: int
-    sync: bool
+KvSize: TypeAlias = FixedKvSize | UniformKvSize | ParetoKvSize | WeightedKvSize
 
 
 class Ramp(TypedDict):
     bytes: NotRequired[int | None]
     duration_ns: int
     until_steady: NotRequired[SteadyRamp | None]
+
+
+class ReadThrough(TypedDict):
+    distribution: Service
+    latency_ns: int
 
 
 class Records(TypedDict):
@@ -610,20 +612,6 @@ class Verification(TypedDict):
     when: VerifyWhen
 
 
-class KvWorkload(TypedDict):
-    database: Database
-    duration_ns: NotRequired[int | None]
-    interval_ns: int
-    kind: Literal["kv"]
-    ramp: Ramp
-    records: Records
-    settle_at_end: bool
-    store: Store
-    streams: list[KvStream]
-    target: StoreTarget
-    transition: Transition
-
-
 class TpccWorkload(TypedDict):
     check: TpccCheck
     database: TpccDatabase
@@ -654,6 +642,26 @@ class SsdBackend(TypedDict):
 Backend: TypeAlias = UringBackend | SyncBackend | NullBackend | SimulatedBackend | SsdBackend
 
 
+class KvStream(TypedDict):
+    arrival: Arrival
+    background: bool
+    batch: int
+    choice: KvChoice
+    cpus: NotRequired[list[int]]
+    direction: Direction
+    freshness: NotRequired[bool]
+    jobs: int
+    limit_bytes: NotRequired[int | None]
+    limit_operations: NotRequired[int | None]
+    name: str
+    operations: list[KvShare]
+    rate_limit: NotRequired[float | None]
+    read_through: NotRequired[ReadThrough | None]
+    scan_records_max: int
+    scan_records_min: int
+    sync: bool
+
+
 class BlockWorkload(TypedDict):
     backend: Backend
     duration_ns: NotRequired[int | None]
@@ -665,6 +673,20 @@ class BlockWorkload(TypedDict):
     streams: list[Stream]
     target: Target
     verify: NotRequired[Verification | None]
+
+
+class KvWorkload(TypedDict):
+    database: Database
+    duration_ns: NotRequired[int | None]
+    interval_ns: int
+    kind: Literal["kv"]
+    ramp: Ramp
+    records: Records
+    settle_at_end: bool
+    store: Store
+    streams: list[KvStream]
+    target: StoreTarget
+    transition: Transition
 
 
 Workload: TypeAlias = BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload

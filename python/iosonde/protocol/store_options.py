@@ -23,6 +23,10 @@ STORE_OPTIONS: dict[str, tuple[str, ...]] = {
         "maxreaders",
         "pagesize",
     ),
+    "memcached": (
+        "connections",
+        "ttl_s",
+    ),
     "redb": (
         "cache_size",
         "durability",

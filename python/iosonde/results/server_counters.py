@@ -1,4 +1,4 @@
-"""Statistics of database servers that become facts of a run, by the names that `servers/*.py` give them."""
+"""Statistics of servers that become facts of a run, by the names that `servers/*.py` give them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ COUNTERS: Mapping[str, str] = {
     "lock_waits": "Waits for row locks",
     "lock_wait_ms": "Time that transactions waited for row locks, ms",
     "deadlocks": "Deadlocks",
+    "cmd_get": "Gets that a cache answered",
+    "get_hits": "Gets that found an item in memory, or its place in extstore",
+    "get_extstore": "Gets that read a value from extstore",
+    "miss_from_extstore": "Of these, gets whose value was no longer there",
+    "evictions": "Items that a cache removed from memory before they expired",
+    "extstore_objects_read": "Values read from extstore",
+    "extstore_bytes_read": "Bytes read from extstore",
+    "extstore_objects_written": "Values written to extstore",
+    "extstore_bytes_written": "Bytes written to extstore",
+    "extstore_compact_rescues": "Values that a compaction of extstore has written again",
+    "extstore_page_reclaims": "Pages of extstore that were freed",
+    "extstore_page_evictions": "Of these, pages that still had values",
+    "extstore_objects_evicted": "Values in these pages",
     "group_read_bytes": "Bytes that its control group read from block devices",
     "group_write_bytes": "Bytes that its control group wrote to block devices",
 }

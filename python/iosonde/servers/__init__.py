@@ -1,7 +1,8 @@
 """Servers that iosonde starts privately for a measurement: one file per server, all with the interface `server.Server`.
 
-`named` returns a server by the name that studies use. What servers share is beside them: the account they run under,
-their process and control groups, their directories, their template, and what a session does with one (`instance.py`).
+`named` returns a database server by the name that studies use; `memcached.py` has the cache. What servers share is
+beside them: the account they run under, their process and control groups, their directories, their template, and what
+a session does with one (`instance.py`).
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
-    from iosonde.servers.server import Server
+    from iosonde.servers.server import DatabaseServer
 
 Name = Literal["postgresql", "mariadb"]
 
 NAMES: tuple[Name, ...] = get_args(Name)
 
 
-def named(name: Name) -> Server:
-    """The server of that name."""
+def named(name: Name) -> DatabaseServer:
+    """The database server of that name."""
     from iosonde.servers.mariadb import MariaDb
     from iosonde.servers.postgresql import PostgreSql
 
-    known: dict[Name, type[Server]] = {"postgresql": PostgreSql, "mariadb": MariaDb}
+    known: dict[Name, type[DatabaseServer]] = {"postgresql": PostgreSql, "mariadb": MariaDb}
     return known[name]()

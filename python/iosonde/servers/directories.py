@@ -3,7 +3,7 @@
 <target>/iosonde-XXXXXXXX/
   postgresql-<hash>/data          data directory of the run
   postgresql-<hash>/socket        Unix socket, if that path is short enough
-  template-<hash>/data            the loaded database, stopped
+  template-<hash>/data            the loaded database, stopped; a cache has none
 <log target>/iosonde-XXXXXXXX/
   postgresql-<hash>-log/wal       write-ahead log
 """
@@ -35,7 +35,8 @@ class Directories:
     """The target's own directory, `iosonde-XXXXXXXX`."""
     name: str
     """`postgresql-1a2b3c4d`."""
-    template_name: str
+    template_name: str = ""
+    """Empty for a server that starts empty."""
     log_own: Path | None = None
     """The own directory on the target of the log."""
 
@@ -67,8 +68,9 @@ class Directories:
         for own, name in self._all():
             check_traversable(own, account)
             create_directory(own, name, account)
-        for each in (self.run, self.template):
-            account.own(each)
+        for each in (self.run, self.template if self.template_name else None):
+            if each:
+                account.own(each)
 
     def empty(self) -> None:
         """Remove the contents of the run's directories, which are created again for the next run."""
@@ -87,7 +89,7 @@ class Directories:
             journal.remove(outside)
 
     def _all(self) -> list[tuple[Path, str]]:
-        found = [(self.own, self.name), (self.own, self.template_name)]
+        found = [(self.own, name) for name in (self.name, self.template_name) if name]
         if self.log_own:
             found.append((self.log_own, f"{self.name}-log"))
         if self.socket.parent != self.run:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iosonde import servers
 from iosonde.errors import ServerError
 from iosonde.servers.connection import Connection
-from iosonde.servers.server import Server
+from iosonde.servers.server import DatabaseServer
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import journal
 from iosonde.storage.journal_entry import DATABASE_ON_SERVER, Entry
@@ -69,7 +69,7 @@ def _specs_of(plan: Plan, case: Case) -> Iterator[JsonObject]:
         yield case.procedure.spec
 
 
-def create(server: Server, url: ServerUrl, database: str, *, own: str) -> None:
+def create(server: DatabaseServer, url: ServerUrl, database: str, *, own: str) -> None:
     """Create it unless this session has; `ServerError` (`foreign_data`) if somebody else did."""
     entry = journal.find(JOURNAL / database)
     if entry and entry.is_mine:
@@ -96,7 +96,7 @@ def drop_all(own: str) -> None:
                 journal.undo(Path(entry.path))
 
 
-def _connect(server: Server, url: ServerUrl) -> Connection:
+def _connect(server: DatabaseServer, url: ServerUrl) -> Connection:
     """Connect, and wait for a server that its user has just restarted."""
     deadline = time.monotonic() + RESTART_S
     while True:

@@ -14,7 +14,7 @@ from iosonde.servers.account import Account, account_for
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
-from iosonde.servers.server import Installation, Place, Server, Settings
+from iosonde.servers.server import DatabaseServer, Installation, Place, Server, Settings
 from iosonde.servers.template import Restored, Template
 from iosonde.storage.process_group import ProcessGroup
 from iosonde.units import format_bytes
@@ -54,6 +54,12 @@ class Instance:
             limit_bytes=limit_bytes,
             account=account_for(server.accounts),
         )
+
+    @property
+    def database_server(self) -> DatabaseServer:
+        """The server, which has databases."""
+        assert isinstance(self.server, DatabaseServer)
+        return self.server
 
     @property
     def place(self) -> Place:
@@ -117,7 +123,7 @@ class Instance:
                 self.template.discard()
             raise
         if self.place.log:
-            self.server.move_log(self.place)
+            self.database_server.move_log(self.place)
         return restored
 
     def start(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import Description, Installation, Place, Server, Settings, SettingValue
+from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue
 
 if TYPE_CHECKING:
     import pymysql
@@ -66,7 +66,7 @@ SELECT count(*) FROM information_schema.processlist WHERE state IN ('Commit', 'w
 """Sessions that wait until their log record is durable: MariaDB's name of the state, and MySQL's."""
 
 
-class MariaDb(Server):
+class MariaDb(DatabaseServer):
     """MariaDB 10.4 and newer; MySQL 8.0 and newer if that is what is installed."""
 
     name: ClassVar[str] = "mariadb"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import Description, Installation, Place, Server, Settings, SettingValue
+from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue
 
 if TYPE_CHECKING:
     import psycopg
@@ -77,7 +77,7 @@ SELECT coalesce(sum(autovacuum_count + vacuum_count), 0)::bigint,
 _VACUUM_NAMES = ("vacuums", "analyzes", "dead_rows")
 
 
-class PostgreSql(Server):
+class PostgreSql(DatabaseServer):
     """PostgreSQL 11 and newer."""
 
     name: ClassVar[str] = "postgresql"

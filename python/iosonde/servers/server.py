@@ -64,7 +64,10 @@ class Description:
 
 
 class Server(ABC):
-    """One kind of server. The object has no state: an instance is described by an installation and a place."""
+    """One kind of server. The object has no state: an instance is described by an installation and a place.
+
+    This is what every server has; `DatabaseServer` has what a session needs beyond it.
+    """
 
     name: ClassVar[str]
     """What studies and records call it."""
@@ -72,8 +75,6 @@ class Server(ABC):
     """What reports call it."""
     accounts: ClassVar[Sequence[str]]
     """System users that it may run under when iosonde is root, the preferred one first."""
-    user: ClassVar[str]
-    """Database user with all rights in a server that iosonde started."""
     stop_signal: ClassVar[signal.Signals]
     """Requests an orderly shutdown that does not wait for clients."""
     data_setting: ClassVar[str]
@@ -104,24 +105,8 @@ class Server(ABC):
         """Path of the socket itself in its directory."""
 
     @abstractmethod
-    def move_log(self, place: Place) -> None:
-        """Move the write-ahead log of a stopped server from its data directory to `place.log`."""
-
-    @abstractmethod
-    def drop_database(self, connection: Connection, name: str) -> None:
-        """Remove a database that iosonde created."""
-
-    @abstractmethod
     def connect(self, address: Address) -> Connection:
         """Connect a client; `ServerError` says why that failed."""
-
-    @abstractmethod
-    def create_database(self, connection: Connection, name: str) -> None:
-        """Create a database with the encoding and collation that workloads need; `ServerError` if it exists."""
-
-    @abstractmethod
-    def finish_load(self, connection: Connection) -> None:
-        """Do what the server would otherwise do later in the background, after a bulk load."""
 
     @abstractmethod
     def describe(self, connection: Connection) -> Description:
@@ -130,3 +115,26 @@ class Server(ABC):
     @abstractmethod
     def statistics(self, connection: Connection) -> dict[str, int]:
         """Counters and states of the server by name, at this moment."""
+
+
+class DatabaseServer(Server):
+    """A server with databases, which are loaded once and kept as a template."""
+
+    user: ClassVar[str]
+    """Database user with all rights in a server that iosonde started."""
+
+    @abstractmethod
+    def move_log(self, place: Place) -> None:
+        """Move the write-ahead log of a stopped server from its data directory to `place.log`."""
+
+    @abstractmethod
+    def create_database(self, connection: Connection, name: str) -> None:
+        """Create a database with the encoding and collation that workloads need; `ServerError` if it exists."""
+
+    @abstractmethod
+    def drop_database(self, connection: Connection, name: str) -> None:
+        """Remove a database that iosonde created."""
+
+    @abstractmethod
+    def finish_load(self, connection: Connection) -> None:
+        """Do what the server would otherwise do later in the background, after a bulk load."""

@@ -93,6 +93,8 @@ class Admission:
             return target.spec_target("shared", size)
         if kind == "directory":
             return self._database(case, named, target)
+        if kind == "socket":
+            return _socket(Path(target.spec_target("per_job", 0)["directory"]), Path(named["path"]))
         return target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
 
     def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
@@ -139,6 +141,12 @@ class Admission:
         if library and "/" in library and not _is_trusted(Path(library), self.directory):
             return f"the library `{library}` is in the result set, or somebody else can change it"
         return ""
+
+
+def _socket(own: Path, named: Path) -> JsonObject:
+    """Return the socket of a server of ours: in a directory of its own, in the target's."""
+    pattern = rf"{re.escape(str(own))}/memcached-[0-9a-f]{{8}}/socket/memcached\.sock"
+    return {"kind": "socket", "path": str(named)} if re.fullmatch(pattern, str(named)) else {}
 
 
 def _is_trusted(library: Path, directory: Path) -> bool:

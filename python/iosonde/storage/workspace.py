@@ -190,6 +190,8 @@ def _directories(workload: JsonObject) -> list[Path]:
     match target["kind"]:
         case "server":
             return server_directories(workload)
+        case "socket":  # `OWN/memcached-XXXXXXXX/socket/memcached.sock`
+            return [each for each in Path(target["path"]).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)]
         case "file" if OWN_DIRECTORY.fullmatch(Path(target["path"]).parent.name):
             return [Path(target["path"]).parent]
         case "file_per_job":

@@ -331,6 +331,7 @@ AnalysisKind = Literal[
     "log_gain",
     "server_limit",
     "durability",
+    "cache_tiers",
 ]
 
 
@@ -346,7 +347,7 @@ class Analysis(_Strict):
     """Answer apart for each combination of these factors."""
     where: dict[str, Scalar] = Field(default_factory=dict)
     published: float | None = Field(default=None, gt=0)
-    """`log_gain`: the published ratio, stated beside the measured one."""
+    """`log_gain`, `cache_tiers`: the published ratio, stated beside the measured one."""
 
 
 class Study(_Repeated):

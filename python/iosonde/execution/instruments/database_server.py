@@ -14,9 +14,10 @@ from typing import Any
 import polars as pl
 
 from iosonde.errors import ServerError
-from iosonde.execution.database_servers import RunningServer, verification_spec
+from iosonde.execution.database_servers import verification_spec
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.running_server import RunningServer
 from iosonde.protocol.event import Event
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.results.server_counters import STATES
@@ -55,6 +56,8 @@ class DatabaseServer(Instrument):
         """Read the statistics at the end of each interval; the last one of the ramp starts the measurement."""
         if self._connection is None or self._server is None:
             return
+        if event["event"] == "phase" and event["edge"] == "end":  # A cache is loaded by the engine.
+            self._latest = self._statistics() or self._latest
         if event["event"] == "interval":
             found = self._statistics()
             if event["phase"] == "measure":

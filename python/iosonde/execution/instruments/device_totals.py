@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from iosonde.execution.database_servers import RunningServer
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.running_server import RunningServer
 
 SECTOR_BYTES = 512
 

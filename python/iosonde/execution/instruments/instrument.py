@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.errors import TargetError
-from iosonde.execution.database_servers import RunningServer
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.harness import Harness
+from iosonde.execution.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event

@@ -12,9 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from iosonde.workload.kv import notation, store_options
+from iosonde.units import parse_size
+from iosonde.workload.kv import cache, notation, store_options
 from iosonde.workload.kv.phases import Phase
 from iosonde.workload.reading import (
+    Duration,
     DurationOrZero,
     Interval,
     parse_cpus,
@@ -22,7 +24,9 @@ from iosonde.workload.reading import (
     parse_size_or_none,
 )
 
-STORES = ("lmdb", "rocksdb", "redb", "fjall", "null")
+STORES = ("lmdb", "rocksdb", "redb", "fjall", "memcached", "null")
+EMBEDDED = ("lmdb", "rocksdb", "redb", "fjall")
+"""Stores that are libraries in the engine, with options of their own."""
 
 
 Count = Annotated[int, BeforeValidator(notation.parse_count)]
@@ -34,8 +38,10 @@ class KvFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: Literal["lmdb", "rocksdb", "redb", "fjall", "null"] = Field(
-        "lmdb", description="Store; `null` stores nothing and shows the cost of the harness."
+    store: Literal["lmdb", "rocksdb", "redb", "fjall", "memcached", "null"] = Field(
+        "lmdb",
+        description="Store; `memcached` is a cache server that iosonde starts for each run; `null` stores nothing and "
+        "shows the cost of the harness.",
     )
     library: str | None = Field(
         None,
@@ -58,6 +64,32 @@ class KvFields(BaseModel):
     )
     redb: Options = Field(default_factory=dict, description="Options of redb by its own names, such as `cache_size`.")
     fjall: Options = Field(default_factory=dict, description="Options of fjall by its own names, such as `cache_size`.")
+    memcached: Options = Field(
+        default_factory=dict,
+        description="Settings of memcached by its own long names, such as `threads` or `ext_page_size`, in its own "
+        "units.",
+    )
+    tier: Literal["memory", "extstore"] = Field(
+        "memory",
+        description="memcached: where items are: `memory` only, or `extstore` with values in a file on the target too.",
+    )
+    cache_memory: Annotated[int, BeforeValidator(parse_size)] = Field(
+        64 << 20, gt=0, description="memcached: memory for items (its `memory-limit`)."
+    )
+    extstore_size: Annotated[int, BeforeValidator(parse_size)] = Field(
+        1 << 30, gt=0, description='memcached, `tier = "extstore"`: size of the file on the target.'
+    )
+    connections: int = Field(1, ge=1, le=1024, description="memcached: connections of each job.")
+    ttl: DurationOrZero = Field(0, description="memcached: time after which a record expires; 0: never.")
+    miss: Literal["miss", "read_through"] = Field(
+        "miss",
+        description="memcached: a read that finds nothing is a `miss`, and that is all; or `read_through`: it waits "
+        "for a modelled backend, and puts the value into the cache.",
+    )
+    backend_latency: Duration = Field(5 * 10**6, description="`read_through`: mean latency of the modelled backend.")
+    backend_distribution: Literal["constant", "exponential"] = Field(
+        "exponential", description="`read_through`: distribution of the latency of the modelled backend."
+    )
     phase: Phase = Field("readrandom", description="Load by name (table below); other parameters override it.")
     operations: Annotated[str | None, BeforeValidator(notation.parse_operations)] = Field(
         None,
@@ -67,6 +99,7 @@ class KvFields(BaseModel):
     choice: Annotated[str | None, BeforeValidator(notation.parse_choice)] = Field(
         None,
         description="Choice of records: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`, "
+        "`zipfian:THETA:CHURN` (so many records per second become the most popular one, each in turn), "
         "`scrambled_zipfian:THETA` (YCSB's, over a growing key space), `latest:THETA`; empty: from the phase.",
     )
     direction: Literal["forward", "reverse"] | None = Field(
@@ -82,7 +115,12 @@ class KvFields(BaseModel):
     write_arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed", description="`readwhilewriting`: `write_rate` as a limit (closed loop), or as an open loop."
     )
-    batch: int = Field(1, ge=1, le=10**6, description="Records in one transaction or write batch.")
+    batch: int = Field(
+        1,
+        ge=1,
+        le=10**6,
+        description="Records in one transaction or write batch; memcached: also reads that are sent together.",
+    )
     sync: bool = Field(
         False,
         description="Whether a completed write survives a power failure; otherwise it survives a crash of the process.",
@@ -106,7 +144,9 @@ class KvFields(BaseModel):
         16, description="Size of a key: fixed, `16..32`, or a mix as `16/90:64/10`; at least 8 B."
     )
     value_size: Annotated[int | str, BeforeValidator(notation.parse_size_mix(16))] = Field(
-        100, description="Size of a value: fixed, `16..4000`, or a mix as `100/70:4000/30`; at least 16 B."
+        100,
+        description="Size of a value: fixed, `16..4000`, a mix as `100/70:4000/30`, or `pareto:SCALE:SHAPE:MAX` "
+        "(generalized Pareto distribution); at least 16 B.",
     )
     value_compression_ratio: float = Field(
         0.5,
@@ -152,8 +192,8 @@ class KvFields(BaseModel):
     settle_at_end: bool = Field(False, description="After the measurement, wait until background work is done.")
     memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
         None,
-        description="Memory of the engine, store and page cache together (a memory cgroup; needs root); empty: the "
-        "machine's.",
+        description="Memory of the engine, store and page cache together (a memory cgroup; needs root), of memcached "
+        "that of the server and of the page cache of its file; empty: the machine's.",
     )
     log: Literal["with_data", "apart"] = Field(
         "with_data", description="RocksDB: where the write-ahead log is; `apart` is in `log_target`."
@@ -189,9 +229,11 @@ class KvFields(BaseModel):
 
     @property
     def options(self) -> dict[str, notation.OptionValue]:
-        """Options of the store that is measured, those of an OPTIONS file included."""
+        """Options of the store that is measured, those of an OPTIONS file included; those of a cache's client."""
         if self.store == "null":
             return {}
+        if self.store == "memcached":
+            return cache.client_options(self)
         of_file = store_options.of_file(self.options_file) if self.store == "rocksdb" and self.options_file else {}
         return {**of_file, **getattr(self, self.store)}
 
@@ -203,7 +245,8 @@ class KvFields(BaseModel):
 
 WHOLE_WORKLOAD = (
     *("store", "library", "options_file", "user_database"),
-    *(*STORES[:-1], "records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
+    *(*STORES[:-1], "tier", "cache_memory", "extstore_size", "connections", "ttl"),
+    *("records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
     *("fields", "key_order"),
     *("database", "reload", "carry_over", "load_order", "load_batch", "load_sync"),
     *("settle", "reopen", "page_cache", "settle_at_end"),
@@ -211,8 +254,8 @@ WHOLE_WORKLOAD = (
 )
 """Parameters of the run: streams that run together must agree on them."""
 
-SIZES: Sequence[str] = ("key_size", "value_size", "memory_limit", "limit_bytes")
+SIZES: Sequence[str] = ("key_size", "value_size", "memory_limit", "limit_bytes", "cache_memory", "extstore_size")
 
-DURATIONS: Sequence[str] = ("ramp", "duration", "interval")
+DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "ttl", "backend_latency")
 
 SHOWN: Sequence[str] = ("store", "phase", "jobs", "records", "key_size", "value_size", "memory_limit", "duration")

@@ -7,6 +7,7 @@ from typing import Any
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.workload.interface import Room
+from iosonde.workload.kv.cache import CACHES
 from iosonde.workload.kv.fields import WHOLE_WORKLOAD
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOADS, PHASES
@@ -50,9 +51,12 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
         changes["duration"] = None if ends or stream.background else DEFAULT_DURATION_NS
     if stream.start == "cold":
         changes |= {"page_cache": "drop", "ramp": 0, "ramp_until": "time"}
+    if stream.store in CACHES:
+        changes["page_cache"] = "keep"  # The server has just started, and its file is empty.
     if is_virtual:
         changes |= {"store": "null", "library": None, "page_cache": "keep", "memory_limit": None}
         changes |= {"log": "with_data", "log_target": None, "options_file": None, "user_database": None}
+        changes |= {"miss": "miss", "ttl": 0}
     return stream.model_copy(update=changes)
 
 

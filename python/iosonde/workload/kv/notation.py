@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ def parse_size_mix(smallest: int) -> Any:
         sizes = sizes_of(value)
         if min(size for size, _ in sizes) < smallest:
             raise ValueError(f"`{value}` is too small; it has at least {smallest} B")
+        pareto = pareto_of(value)
+        if pareto:
+            if smallest < SMALLEST_VALUE:
+                raise ValueError("a Pareto distribution is for values")
+            return f"pareto:{pareto.scale:g}:{pareto.shape:g}:{compact_size(pareto.max_bytes)}"
         if isinstance(value, str) and ".." in value:
             return "..".join(compact_size(size) for size, _ in sizes)
         return (
@@ -60,8 +66,49 @@ def parse_size_mix(smallest: int) -> Any:
     return parse
 
 
+SMALLEST_VALUE = 16
+"""Bytes that identify the contents of a value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pareto:
+    """A generalized Pareto distribution of value sizes with location 0, between `SMALLEST_VALUE` and `max_bytes`."""
+
+    scale: float
+    shape: float
+    max_bytes: int
+
+    @property
+    def mean(self) -> float:
+        """Mean size, the integral of the survival function between the limits."""
+
+        def upper(size: int) -> float:
+            return float((1 + self.shape * size / self.scale) ** (1 - 1 / self.shape))
+
+        return SMALLEST_VALUE + self.scale / (1 - self.shape) * (upper(SMALLEST_VALUE) - upper(self.max_bytes))
+
+
+def pareto_of(value: Any) -> Pareto | None:
+    """`pareto:SCALE:SHAPE` or `pareto:SCALE:SHAPE:MAX`; None for sizes that are written otherwise."""
+    kind, _, numbers = str(value).partition(":")
+    if kind != "pareto":
+        return None
+    scale, _, rest = numbers.partition(":")
+    shape, _, largest = rest.partition(":")
+    try:
+        found = Pareto(scale=float(scale), shape=float(shape), max_bytes=parse_size(largest or "1MiB"))
+    except ValueError:
+        raise ValueError(f"`{value}` is no distribution; write it like `pareto:214.476:0.348238:1MiB`") from None
+    if not (found.scale > 0 and 0 < found.shape < 1 and found.max_bytes >= SMALLEST_VALUE):
+        raise ValueError(f"`{value}` needs a scale above 0, a shape between 0 and 1, and a size of at least 16 B")
+    return found
+
+
 def sizes_of(value: int | str) -> list[tuple[int, float]]:
-    """Sizes with weights; of a range its ends, alike."""
+    """Sizes with weights; of a range or a distribution its ends, alike."""
+    pareto = pareto_of(value)
+    if pareto:
+        return [(SMALLEST_VALUE, 1.0), (pareto.max_bytes, 1.0)]
     if isinstance(value, str) and ".." in value:
         low, _, high = value.partition("..")
         ends = [(not_zero(parse_size(end)), 1.0) for end in (low, high)]
@@ -78,7 +125,10 @@ def sizes_of(value: int | str) -> list[tuple[int, float]]:
 
 
 def mean_size(value: int | str) -> float:
-    """The average of sizes with weights, or of a range."""
+    """The average of sizes with weights, of a range, or of a distribution."""
+    pareto = pareto_of(value)
+    if pareto:
+        return pareto.mean
     sizes = sizes_of(value)
     return sum(size * weight for size, weight in sizes) / sum(weight for _, weight in sizes)
 
@@ -102,10 +152,14 @@ def parse_positive_rate(value: Any) -> float | None:
 
 
 def parse_choice(value: Any) -> str | None:
-    """`sequential`, `each_once`, `uniform`, or `zipfian`, `scrambled_zipfian` or `latest` with `:THETA`."""
+    """`sequential`, `each_once`, `uniform`, or `zipfian`, `scrambled_zipfian` or `latest` with `:THETA`.
+
+    `zipfian:THETA:CHURN` has a rate too.
+    """
     if value is None:
         return None
     kind, _, number = str(value).partition(":")
+    number, _, churn = number.partition(":") if kind == "zipfian" else (number, "", "")
     if kind in ("zipfian", "scrambled_zipfian", "latest"):
         try:
             theta = float(number or 0.99)
@@ -113,7 +167,7 @@ def parse_choice(value: Any) -> str | None:
             theta = 0.0
         if not theta > 0:
             raise ValueError(f"`{value}` has no skew above 0; write it like `{kind}:0.99`")
-        return f"{kind}:{theta:g}"
+        return f"{kind}:{theta:g}" + (f":{not_zero(parse_rate(churn)):g}" if churn else "")
     if kind not in ("sequential", "each_once", "uniform") or number:
         raise ValueError(
             f"`{value}` is not known; it is one of `sequential`, `each_once`, `uniform`, `zipfian:THETA`, "

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.workload.interface import Layout
+from iosonde.workload.kv import cache
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOG_STRUCTURED, WRITES
@@ -44,6 +45,8 @@ def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
     whole = next(iter(streams.values()))
     if whole.store == "null" or whole.user_database:
         return 0
+    if whole.store in cache.CACHES:
+        return cache.file_bytes(whole)
     factor = SPACE_FACTOR + (CHECKPOINT_FACTOR if keeps_checkpoint(streams) else 0)
     return whole.records * whole.record_bytes * factor + SPACE_BYTES
 
@@ -61,6 +64,8 @@ def identity(stream: KvParameters) -> str:
     facts += [stream.value_compression_ratio, stream.records_seed, stream.log]
     if (stream.fields, stream.key_order) != (1, "number"):
         facts += [stream.fields, stream.key_order]
+    if stream.store in cache.CACHES:
+        facts += [stream.memcached, stream.tier, stream.cache_memory, stream.extstore_size]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{stream.store}-{digest[:8]}"
 
@@ -80,7 +85,7 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
     whole = next(iter(streams.values()))
     if whole.database != "loaded" or whole.store == "null":
         return "never"
-    return "always" if whole.reload else "missing"
+    return "always" if whole.reload or whole.store in cache.CACHES else "missing"
 
 
 def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:

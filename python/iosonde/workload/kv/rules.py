@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
-from iosonde.workload.kv.fields import STORES, KvFields
+from iosonde.workload.kv import cache
+from iosonde.workload.kv.fields import EMBEDDED, KvFields
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.phases import PHASES, WRITES
 from iosonde.workload.kv.store_options import misspelt
@@ -17,8 +18,8 @@ Rule = tuple[bool, str]
 
 def problem(stream: KvFields) -> str | None:
     """The first rule that a stream breaks, if any."""
-    broken = next((text for wrong, text in _rules(stream) if wrong), None)
-    return broken or next(filter(None, (misspelt(store, getattr(stream, store)) for store in STORES[:-1])), None)
+    broken = next((text for wrong, text in [*cache.rules(stream), *_rules(stream)] if wrong), None)
+    return broken or next(filter(None, (misspelt(store, getattr(stream, store)) for store in EMBEDDED)), None)
 
 
 def _rules(stream: KvFields) -> list[Rule]:
@@ -45,8 +46,8 @@ def _rules(stream: KvFields) -> list[Rule]:
         (stream.arrival != "closed" and stream.rate is None, f"`arrival = \"{stream.arrival}\"` needs a `rate`"),
         (rate > HIGHEST_RATE, f"a rate of {rate:g} per second is beyond what can be timed, {HIGHEST_RATE:,}"),
         (stream.arrival != "closed" and stream.batch > 1, "an open loop is one operation at a time: leave out `batch`"),
-        (stream.batch > 1 and not both and not kinds <= {"update", "insert", "delete"},
-         "`batch` is for operations that write"),
+        (stream.batch > 1 and not both and not kinds <= _batched(stream.store),
+         "`batch` is for operations that write; on `memcached` for `read` too"),
         (stream.fields > 1 and not _has_room(stream),
          f"`fields = {stream.fields}` needs a fixed `value_size` that it divides, with at least 16 B for each"),
         (stream.limit_operations is not None and stream.limit_operations < stream.jobs,
@@ -55,6 +56,11 @@ def _rules(stream: KvFields) -> list[Rule]:
         (stream.duration is None and stream.limit_operations is None and stream.limit_bytes is None
          and not stream.background, "it would never end: set `duration`, `limit_operations` or `limit_bytes`"),
     ]  # fmt: skip
+
+
+def _batched(store: str) -> set[str]:
+    """Operations of which several can be sent together."""
+    return {"update", "insert", "delete", *(["read"] if store in cache.CACHES else [])}
 
 
 def _has_room(stream: KvFields) -> bool:

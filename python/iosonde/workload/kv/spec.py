@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, cast
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.kv import cache
 from iosonde.workload.kv.fitting import fit
-from iosonde.workload.kv.notation import OptionValue, operations_of, sizes_of
+from iosonde.workload.kv.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.requirements import addressed_bytes, identity, keeps_checkpoint
 from iosonde.workload.log_directory import open_log_directory
@@ -84,6 +85,8 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
     whole = next(iter(streams.values()))
     if whole.store == "null":
         return {"kind": "virtual"}, []
+    if whole.store in cache.CACHES:
+        return _server(whole, target), target.block_devices()
     if target.kind == "file":
         raise TargetError(
             f"`{target.name}` is a file, and a store needs a directory", hint="name a directory as the target"
@@ -102,6 +105,13 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
         place["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
         devices = list(dict.fromkeys([*devices, *second.block_devices()]))
     return place, devices
+
+
+def _server(whole: KvParameters, target: Target) -> JsonObject:
+    """The socket of the server that is started for each run."""
+    cache.check_place(whole, target)
+    own = Path(target.spec_target("per_job", 0)["directory"])
+    return {"kind": "socket", "path": str(own / identity(whole) / "socket" / "memcached.sock")}
 
 
 def _records(whole: KvParameters) -> JsonObject:
@@ -168,7 +178,15 @@ def _database(whole: KvParameters, keeps_checkpoint: bool) -> spec.Database:
 
 
 def _sizes(value: int | str) -> spec.KvSize:
-    sizes = sizes_of(value)
+    pareto, sizes = pareto_of(value), sizes_of(value)
+    if pareto:
+        return {
+            "kind": "pareto",
+            "scale": pareto.scale,
+            "shape": pareto.shape,
+            "min_bytes": SMALLEST_VALUE,
+            "max_bytes": pareto.max_bytes,
+        }
     if len(sizes) == 1:
         return {"kind": "fixed", "bytes": sizes[0][0]}
     if ".." in str(value):
@@ -221,6 +239,8 @@ def _stream(name: str, stream: KvParameters) -> spec.KvStream:
     }
     if stream.freshness:
         found["freshness"] = True
+    if stream.miss == "read_through" and any(each["operation"] == "read" for each in found["operations"]):
+        found["read_through"] = {"latency_ns": stream.backend_latency, "distribution": stream.backend_distribution}
     return found
 
 
@@ -236,7 +256,8 @@ def _arrival(stream: KvParameters) -> spec.Arrival:
 
 
 def _choice(stream: KvParameters) -> spec.KvChoice:
-    kind, _, theta = (stream.choice or "uniform").partition(":")
+    kind, _, number = (stream.choice or "uniform").partition(":")
+    theta, _, churn = number.partition(":")
     match kind:
         case "sequential":
             return {"kind": "sequential"}
@@ -244,6 +265,8 @@ def _choice(stream: KvParameters) -> spec.KvChoice:
             return {"kind": "random", "coverage": "each_once", "distribution": {"kind": "uniform"}}
         case "zipfian":
             zipfian: spec.ZipfianKvDistribution = {"kind": "zipfian", "theta": float(theta)}
+            if churn:
+                zipfian["churn"] = float(churn)
             return {"kind": "random", "coverage": "with_replacement", "distribution": zipfian}
         case "scrambled_zipfian":
             scrambled: spec.ScrambledZipfianKvDistribution = {

@@ -1,0 +1,365 @@
+//! memcached as a store: a client of its meta protocol over a Unix socket.
+//!
+//! Somebody else starts the server. A session has one or more connections. Gets that are sent together are divided among
+//! them, all requests are sent, and each connection is read as soon as it has answers, so every get has its own latency.
+//! Writes are sent in quiet mode and end with `mn`, whose answer acknowledges them; errors arrive before it.
+//!
+//! A record is a miss when the server has evicted it, or its time to live is over. `connection` has the sockets, `protocol`
+//! requests and answers.
+
+mod connection;
+mod protocol;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use iosonde_kv::{About, Code, Demands, Keys, KvError, Lent, Opener, Place, Session, Store, options};
+use iosonde_protocol::{Direction, StoreDurability};
+use rustix::event::epoll;
+use serde_json::Value;
+
+use crate::connection::Connection;
+use crate::protocol::{KEY_BYTES_MAX, Requests};
+
+const NAME: &str = "memcached";
+/// Connections of a session.
+const CONNECTIONS_MAX: u64 = 1024;
+/// Gets in flight on a connection: their requests fit into a socket's buffer, so that sending them never waits for a server
+/// that waits for its answers to be read.
+const GETS_MAX: usize = 256;
+/// Writes in flight on a connection: if each fails, the answers fit into a socket's buffer, for the same reason.
+const WRITES_MAX: usize = 128;
+/// memcached takes larger numbers of seconds for points in time.
+const TTL_MAX_S: u64 = 30 * 24 * 3600;
+
+/// Options of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Settings {
+    /// Connections of each session.
+    connections: usize,
+    /// Seconds after which the server drops a record; 0: never.
+    ttl_s: u64,
+}
+
+impl Settings {
+    const NAMES: [&str; 2] = ["connections", "ttl_s"];
+
+    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+        let mut settings = Settings {
+            connections: 1,
+            ttl_s: 0,
+        };
+        for (name, value) in given {
+            match name.as_str() {
+                "connections" => match options::integer(NAME, name, value)? {
+                    number @ 1..=CONNECTIONS_MAX => settings.connections = number as usize,
+                    _ => return Err(options::wrong(NAME, name, value, "1 to 1024")),
+                },
+                "ttl_s" => match options::integer(NAME, name, value)? {
+                    seconds @ 0..=TTL_MAX_S => settings.ttl_s = seconds,
+                    _ => return Err(options::wrong(NAME, name, value, "at most 30 days, in seconds")),
+                },
+                _ => return Err(options::unknown(NAME, name, Settings::NAMES.into_iter())),
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// Names of all options.
+pub fn option_names() -> Vec<&'static str> {
+    Settings::NAMES.to_vec()
+}
+
+/// Connects to memcached.
+pub struct MemcachedOpener {
+    settings: Settings,
+}
+
+impl MemcachedOpener {
+    /// With the client's options.
+    ///
+    /// # Errors
+    /// When an option is unknown or its value invalid.
+    pub fn new(options: &BTreeMap<String, Value>) -> Result<MemcachedOpener, KvError> {
+        Ok(MemcachedOpener {
+            settings: Settings::read(options)?,
+        })
+    }
+}
+
+impl Opener for MemcachedOpener {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+        if demands.key_bytes_max > KEY_BYTES_MAX {
+            return Err(KvError::unsupported(
+                format!(
+                    "keys of {} bytes: those of {NAME} have {KEY_BYTES_MAX} at most",
+                    demands.key_bytes_max
+                ),
+                "use smaller keys",
+            )
+            .at("`records.key_bytes`"));
+        }
+        match place {
+            Place::Socket { .. } => Ok(()),
+            _ => Err(KvError::unsupported(
+                format!("{NAME} is a server, and needs a socket"),
+                "use the target `socket`",
+            )
+            .at("`target`")),
+        }
+    }
+
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+        let Place::Socket { path } = place else {
+            return Err(KvError::new(
+                Code::Internal,
+                "memcached was opened without a socket",
+                "",
+            ));
+        };
+        let store = MemcachedStore {
+            socket: path.clone(),
+            settings: self.settings,
+        };
+        store.version()?;
+        Ok(Box::new(store))
+    }
+}
+
+struct MemcachedStore {
+    socket: PathBuf,
+    settings: Settings,
+}
+
+impl MemcachedStore {
+    fn version(&self) -> Result<String, KvError> {
+        Connection::open(&self.socket)?.version()
+    }
+}
+
+impl Store for MemcachedStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+        Ok(Box::new(MemcachedSession::open(self)?))
+    }
+
+    fn about(&self) -> Result<About, KvError> {
+        Ok(About {
+            version: self.version()?,
+            build: BTreeMap::from([("library".into(), "own client, meta protocol".into())]),
+            options: BTreeMap::from([
+                ("connections".into(), self.settings.connections.to_string()),
+                ("ttl_s".into(), self.settings.ttl_s.to_string()),
+            ]),
+        })
+    }
+
+    /// None: the server's are read by the program that started it, together with its control group.
+    fn statistics(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
+    fn durability(&self, _sync: bool) -> StoreDurability {
+        StoreDurability::Nothing
+    }
+
+    fn flush(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    /// Bytes of items in memory and in external storage.
+    fn used_bytes(&self) -> Option<u64> {
+        let statistics = Connection::open(&self.socket).and_then(|mut connection| connection.statistics());
+        let known = statistics.ok()?;
+        let bytes = |name: &str| known.get(name).copied().unwrap_or_default();
+        Some(bytes("bytes") + bytes("extstore_bytes_used"))
+    }
+}
+
+/// The connections of one thread.
+struct MemcachedSession<'a> {
+    store: &'a MemcachedStore,
+    connections: Vec<Connection>,
+    /// Reports which connections have answers; absent with one connection, which is then read without asking.
+    epoll: Option<OwnedFd>,
+    ready: Vec<epoll::Event>,
+    /// The connection for the next single operation.
+    next: usize,
+    /// The part of the last gets that each connection has.
+    shares: Vec<Range<usize>>,
+    writes: Requests,
+}
+
+impl MemcachedSession<'_> {
+    fn open(store: &MemcachedStore) -> Result<MemcachedSession<'_>, KvError> {
+        let number = store.settings.connections;
+        let connections: Vec<Connection> = (0..number)
+            .map(|_| Connection::open(&store.socket))
+            .collect::<Result<_, _>>()?;
+        let epoll = match number {
+            1 => None,
+            _ => Some(watch(&connections)?),
+        };
+        Ok(MemcachedSession {
+            store,
+            shares: vec![0..0; connections.len()],
+            connections,
+            epoll,
+            ready: Vec::with_capacity(number),
+            next: 0,
+            writes: Requests::default(),
+        })
+    }
+
+    fn turn(&mut self) -> usize {
+        let turn = self.next;
+        self.next = (turn + 1) % self.connections.len();
+        turn
+    }
+
+    /// Sends the gets of each connection; returns the number of connections with gets.
+    fn send(&mut self, keys: &Keys) -> Result<usize, KvError> {
+        let (number, of) = (keys.len(), self.connections.len());
+        let mut busy = 0;
+        for (index, connection) in self.connections.iter_mut().enumerate() {
+            let share = number * index / of..number * (index + 1) / of;
+            if share.len() > GETS_MAX {
+                return Err(too_many(number, of));
+            }
+            busy += usize::from(!share.is_empty());
+            self.shares[index] = share.clone();
+            connection.send_gets(share.map(|place| keys.get(place)))?;
+        }
+        Ok(busy)
+    }
+
+    /// Sends writes before the commit when there are too many of them.
+    fn send_full_batch(&mut self) -> Result<(), KvError> {
+        match self.writes.writes() {
+            WRITES_MAX => self.commit(false),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads what one connection has; returns whether all its answers have arrived.
+    fn receive(&mut self, index: usize, arrived: &mut dyn FnMut(Range<usize>)) -> Result<bool, KvError> {
+        let connection = &mut self.connections[index];
+        let share = &self.shares[index];
+        let places = connection.receive_answers()?;
+        if !places.is_empty() {
+            arrived(share.start + places.start..share.start + places.end);
+        }
+        Ok(share.start + places.end == share.end)
+    }
+}
+
+impl Session for MemcachedSession<'_> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        let turn = self.turn();
+        let connection = &mut self.connections[turn];
+        connection.send_gets(std::iter::once(key))?;
+        while connection.receive_answers()?.end == 0 {}
+        Ok(connection.answer(0))
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.writes.set(key, value, self.store.settings.ttl_s);
+        self.send_full_batch()
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+        self.writes.delete(key);
+        self.send_full_batch()
+    }
+
+    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+        if self.writes.writes() == 0 {
+            return Ok(());
+        }
+        let turn = self.turn();
+        let written = self.connections[turn].write(&mut self.writes);
+        self.writes.clear();
+        written
+    }
+
+    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), KvError> {
+        Err(unordered())
+    }
+
+    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+        Err(unordered())
+    }
+
+    fn get_many(&mut self, keys: &Keys, arrived: &mut dyn FnMut(Range<usize>)) -> Result<(), KvError> {
+        let mut busy = self.send(keys)?;
+        let Some(epoll) = self.epoll.take() else {
+            while busy > 0 {
+                busy -= usize::from(self.receive(0, arrived)?);
+            }
+            return Ok(());
+        };
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut received = Ok(());
+        while busy > 0 && received.is_ok() {
+            ready.clear();
+            received = wait(&epoll, &mut ready).and_then(|()| {
+                for event in &ready {
+                    busy -= usize::from(self.receive(event.data.u64() as usize, arrived)?);
+                }
+                Ok(())
+            });
+        }
+        (self.ready, self.epoll) = (ready, Some(epoll));
+        received
+    }
+
+    fn answer(&self, place: usize) -> Option<&[u8]> {
+        let index = self.shares.partition_point(|share| share.end <= place);
+        self.connections[index].answer(place - self.shares[index].start)
+    }
+
+    fn release(&mut self) {}
+}
+
+/// Watches connections for answers; an event has the place of its connection.
+fn watch(connections: &[Connection]) -> Result<OwnedFd, KvError> {
+    let watching = |error: rustix::io::Errno| KvError::store(NAME, "watch its connections", error);
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
+    for (place, connection) in connections.iter().enumerate() {
+        let data = epoll::EventData::new_u64(place as u64);
+        epoll::add(&epoll, connection, data, epoll::EventFlags::IN).map_err(watching)?;
+    }
+    Ok(epoll)
+}
+
+/// Waits until at least one connection has answers.
+fn wait(epoll: &OwnedFd, ready: &mut Vec<epoll::Event>) -> Result<(), KvError> {
+    loop {
+        match epoll::wait(epoll, rustix::buffer::spare_capacity(ready), None) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(KvError::store(NAME, "wait for answers", error)),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn too_many(gets: usize, connections: usize) -> KvError {
+    KvError::unsupported(
+        format!("{gets} gets in flight on {connections} connections"),
+        format!("use more `connections`, or a `batch` of at most {GETS_MAX} for each"),
+    )
+}
+
+#[cold]
+fn unordered() -> KvError {
+    KvError::unsupported(
+        format!("{NAME} has no order, so it cannot be scanned"),
+        "use `read`, `update`, `insert` and `delete`",
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! The client against a server in a thread that answers as memcached does, in pieces that cut answers anywhere.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+type Records = Arc<Mutex<HashMap<String, Vec<u8>>>>;
+
+struct Server {
+    directory: tempfile::TempDir,
+    records: Records,
+}
+
+impl Server {
+    /// Serves connections until the process ends; sends answers in pieces of that many bytes.
+    fn start(piece: usize) -> Server {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let records = Records::default();
+        let shared = records.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let records = shared.clone();
+                std::thread::spawn(move || serve(stream.unwrap(), &records, piece));
+            }
+        });
+        Server { directory, records }
+    }
+
+    fn place(&self) -> Place {
+        Place::Socket {
+            path: self.directory.path().join("socket"),
+        }
+    }
+
+    fn open(&self, connections: u64) -> Box<dyn Store> {
+        let options = BTreeMap::from([("connections".to_owned(), connections.into())]);
+        let opener = MemcachedOpener::new(&options).unwrap();
+        opener.check(&self.place(), &DEMANDS).unwrap();
+        opener.open(&self.place(), &DEMANDS).unwrap()
+    }
+}
+
+const DEMANDS: Demands = Demands {
+    key_bytes_max: 20,
+    value_bytes_max: 1_000_000,
+    sessions: 1,
+};
+
+fn serve(stream: UnixStream, records: &Records, piece: usize) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        let answer = respond(&line, &mut reader, records);
+        line.clear();
+        match answer {
+            None => return,
+            Some(answer) => {
+                let mut stream = &stream;
+                answer.chunks(piece).for_each(|part| stream.write_all(part).unwrap());
+            }
+        }
+    }
+}
+
+/// The answer to one request; `None` closes the connection.
+fn respond(line: &str, reader: &mut impl Read, records: &Records) -> Option<Vec<u8>> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut records = records.lock().unwrap();
+    Some(match words[..] {
+        ["version"] => b"VERSION 1.6.18\r\n".to_vec(),
+        ["mn"] => b"MN\r\n".to_vec(),
+        ["stats"] => {
+            b"STAT pid 1\r\nSTAT version 1.6.18\r\nSTAT bytes 1000\r\nSTAT extstore_bytes_used 234\r\nEND\r\n".to_vec()
+        }
+        ["mg", key, "v"] => match records.get(key) {
+            Some(value) => [format!("VA {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat(),
+            None => b"EN\r\n".to_vec(),
+        },
+        ["md", key, "q"] => {
+            records.remove(key);
+            Vec::new()
+        }
+        ["ms", key, size, ..] => {
+            let mut value = vec![0; size.parse::<usize>().unwrap() + 2];
+            reader.read_exact(&mut value).unwrap();
+            value.truncate(value.len() - 2);
+            match &value[..] {
+                b"vanish" => return None,
+                b"too large" => b"SERVER_ERROR object too large for cache\r\n".to_vec(),
+                _ => {
+                    records.insert(key.to_owned(), value);
+                    Vec::new()
+                }
+            }
+        }
+        _ => b"ERROR\r\n".to_vec(),
+    })
+}
+
+fn key(number: u64) -> Vec<u8> {
+    [&number.to_be_bytes()[..], &[b'0'; 12]].concat()
+}
+
+fn value(number: u64) -> Vec<u8> {
+    vec![number as u8; (number * number) as usize]
+}
+
+#[test]
+fn records_are_set_read_back_and_deleted() {
+    let server = Server::start(3);
+    let store = server.open(1);
+    let mut session = store.session().unwrap();
+    assert_eq!(session.get(&key(1)).unwrap(), None);
+    session.put(&key(1), b"one").unwrap();
+    session.put(&key(2), &value(200)).unwrap();
+    session.commit(false).unwrap();
+    assert_eq!(session.get(&key(1)).unwrap(), Some(&b"one"[..]));
+    assert_eq!(session.get(&key(2)).unwrap(), Some(&value(200)[..]));
+    session.delete(&key(1)).unwrap();
+    session.commit(false).unwrap();
+    assert_eq!(session.get(&key(1)).unwrap(), None);
+    session.commit(false).expect("an empty write is no error");
+    assert!(server.records.lock().unwrap().contains_key("00000000000000020000"));
+}
+
+#[test]
+fn gets_on_several_connections_return_each_key_its_own_value() {
+    for (connections, piece, gets) in [(1, 7, 100), (3, 5, 100), (8, 1 << 20, 3), (4, 1 << 20, 64)] {
+        let server = Server::start(piece);
+        let store = server.open(connections);
+        let mut session = store.session().unwrap();
+        (0..gets)
+            .filter(|number| number % 3 > 0)
+            .for_each(|number| session.put(&key(number), &value(number)).unwrap());
+        session.commit(false).unwrap();
+        for _ in 0..2 {
+            let mut keys = Keys::default();
+            (0..gets).for_each(|number| keys.add(&key(number)));
+            let mut arrived = vec![0; gets as usize];
+            session
+                .get_many(&keys, &mut |places| {
+                    arrived[places].iter_mut().for_each(|count| *count += 1)
+                })
+                .unwrap();
+            assert_eq!(arrived, vec![1; gets as usize], "each answer arrives once");
+            for number in 0..gets {
+                let expected = (number % 3 > 0).then(|| value(number));
+                assert_eq!(
+                    session.answer(number as usize),
+                    expected.as_deref(),
+                    "{connections} {number}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn more_writes_than_fit_into_a_socket_are_sent_in_parts() {
+    let server = Server::start(1 << 20);
+    let store = server.open(2);
+    let mut session = store.session().unwrap();
+    (0..1000).for_each(|number| session.put(&key(number), b"x").unwrap());
+    session.commit(false).unwrap();
+    assert_eq!(server.records.lock().unwrap().len(), 1000);
+}
+
+#[test]
+fn refused_values_are_errors_with_the_words_of_the_server() {
+    let server = Server::start(1 << 20);
+    let store = server.open(1);
+    let mut session = store.session().unwrap();
+    session.put(&key(1), b"too large").unwrap();
+    let error = session.commit(false).unwrap_err();
+    assert_eq!(error.code, Code::Store);
+    assert!(
+        error.message.ends_with("SERVER_ERROR object too large for cache"),
+        "{error}"
+    );
+    assert!(error.hint.contains("max-item-size"), "{}", error.hint);
+}
+
+#[test]
+fn a_server_that_goes_away_or_was_never_there_is_an_error() {
+    let server = Server::start(1 << 20);
+    let store = server.open(1);
+    let mut session = store.session().unwrap();
+    session.put(&key(1), b"vanish").unwrap();
+    assert_eq!(session.commit(false).unwrap_err().code, Code::ServerVanished);
+    let nowhere = Place::Socket {
+        path: server.directory.path().join("nowhere"),
+    };
+    let opener = MemcachedOpener::new(&BTreeMap::new()).unwrap();
+    let Err(error) = opener.open(&nowhere, &DEMANDS) else {
+        panic!("there is no server");
+    };
+    assert_eq!(error.code, Code::ConnectionRefused);
+}
+
+#[test]
+fn what_the_server_uses_is_in_memory_and_in_external_storage() {
+    let server = Server::start(10);
+    let store = server.open(1);
+    assert_eq!(store.used_bytes(), Some(1234));
+    assert_eq!(store.about().unwrap().version, "1.6.18");
+    assert_eq!(store.durability(true), StoreDurability::Nothing);
+}
+
+#[test]
+fn directories_scans_and_large_keys_are_unsupported() {
+    let opener = MemcachedOpener::new(&BTreeMap::new()).unwrap();
+    assert_eq!(
+        opener.check(&Place::Virtual, &DEMANDS).unwrap_err().code,
+        Code::Unsupported
+    );
+    let large = Demands {
+        key_bytes_max: 251,
+        ..DEMANDS
+    };
+    let server = Server::start(10);
+    assert_eq!(
+        opener.check(&server.place(), &large).unwrap_err().code,
+        Code::Unsupported
+    );
+    let store = server.open(1);
+    let mut session = store.session().unwrap();
+    assert_eq!(
+        session.seek(None, Direction::Forward).unwrap_err().code,
+        Code::Unsupported
+    );
+    assert_eq!(session.next().unwrap_err().code, Code::Unsupported);
+    let mut keys = Keys::default();
+    (0..=GETS_MAX as u64).for_each(|number| keys.add(&key(number)));
+    assert_eq!(
+        session.get_many(&keys, &mut |_| {}).unwrap_err().code,
+        Code::Unsupported
+    );
+}
+
+#[test]
+fn options_are_read_by_their_names() {
+    let read = |name: &str, value: Value| Settings::read(&BTreeMap::from([(name.to_owned(), value)]));
+    assert_eq!(read("connections", 16.into()).unwrap().connections, 16);
+    assert_eq!(read("ttl_s", 60.into()).unwrap().ttl_s, 60);
+    assert!(read("connections", 0.into()).is_err());
+    assert!(read("ttl_s", (TTL_MAX_S + 1).into()).is_err());
+    assert!(read("connection", 1.into()).unwrap_err().hint.contains("`connections`"));
+}

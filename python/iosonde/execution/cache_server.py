@@ -1,0 +1,53 @@
+"""The cache server of a run: started empty before it, filled by the engine, removed after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.running_server import RunningServer
+from iosonde.plan import Case, JsonObject, Run
+from iosonde.servers.directories import Directories
+from iosonde.servers.instance import Instance
+from iosonde.servers.memcached import Memcached
+from iosonde.workload.kv.cache import server_settings
+
+
+def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
+    """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
+    instance = _instance(run, case)
+    try:
+        instance.provision()
+        started = time.monotonic()
+        instance.start()
+        ready_s = time.monotonic() - started
+    except BaseException:
+        instance.remove()
+        raise
+    return RunningServer(
+        spec=_with_socket(run.spec, instance),
+        server=instance.server,
+        facts={"start_seconds": round(ready_s, 3)},
+        connect=instance.connect,
+        instance=instance,
+        measure=measure,
+    )
+
+
+def _instance(run: Run, case: Case) -> Instance:
+    directory = Path(run.spec["workload"]["target"]["path"]).parent.parent
+    return Instance.locate(
+        Memcached(),
+        Directories(own=directory.parent, name=directory.name),
+        server_settings(case.parameters),
+        case.parameters.get("memory_limit"),
+    )
+
+
+def _with_socket(spec: JsonObject, instance: Instance) -> JsonObject:
+    """The spec with the socket that the server has: its path differs where that in the target is too long."""
+    path = str(instance.server.socket_path(instance.directories.socket))
+    workload = spec["workload"]
+    return {**spec, "workload": {**workload, "target": {**workload["target"], "path": path}}}

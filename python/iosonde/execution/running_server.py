@@ -1,0 +1,35 @@
+"""A server during a run, whatever started it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from iosonde.execution.engine import EngineRun
+from iosonde.plan import JsonObject
+from iosonde.servers.connection import Connection
+from iosonde.servers.instance import Instance
+from iosonde.servers.server import Server
+
+
+@dataclass(kw_only=True)
+class RunningServer:
+    """The server of one run."""
+
+    spec: JsonObject
+    """The engine's spec with the socket or address that is in use."""
+    server: Server
+    facts: dict[str, Any]
+    """For the record: where the database comes from."""
+    connect: Callable[[], Connection]
+    """Connects a client to the measured database."""
+    instance: Instance | None = None
+    """None for a server that the user runs."""
+    measure: Callable[[JsonObject], EngineRun] = field(repr=False)
+    """Carries out a further spec on the server, such as one that looks up acknowledged commits."""
+
+    def close(self) -> None:
+        """Kill the server if it still runs, and remove its data."""
+        if self.instance:
+            self.instance.remove()

@@ -1,0 +1,303 @@
+"""memcached as a store on the real server: the server by itself, runs with their metrics, and provoked faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers.test_runs import alone, metrics_of
+from servers.test_servers import listening_on_tcp
+
+from iosonde.errors import IosondeError, ServerError, StudyError
+from iosonde.execution import execute
+from iosonde.metrics.metrics import interval_metrics
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.servers.directories import Directories
+from iosonde.servers.instance import Instance
+from iosonde.servers.memcached import EXTSTORE_BYTES, Memcached
+from iosonde.servers.server import Settings
+from iosonde.storage import journal, open_target
+from iosonde.storage.journal_entry import owner_of
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "memcached")]
+
+EXTSTORE: Settings = {
+    "memory-limit": 16,
+    "threads": 1,
+    "ext_page_size": 8,
+    "ext_wbuf_size": 2,
+    EXTSTORE_BYTES: 64 << 20,
+}
+
+STUDY = """
+name = "caches"
+title = "Caches"
+question = "?"
+workload = "kv"
+repeats = 1
+shuffle = false
+
+[measurement]
+store = "memcached"
+interval = "100ms"
+duration = "{duration}"
+memcached = {{ threads = 1{settings} }}
+{measurement}
+
+[[parts]]
+
+[profiles.standard]
+"""
+
+FLASH = """
+tier = "extstore"
+cache_memory = "16MiB"
+extstore_size = "128MiB"
+records = 20000
+value_size = 2000
+value_compression_ratio = 1.0
+batch = 16
+connections = 2
+"""
+
+
+def run(place: Path, output: Path, measurement: str = "", *, duration: str = "400ms", settings: str = "") -> Record:
+    text = STUDY.format(measurement=measurement, duration=duration, settings=settings)
+    execute(expand(parse(text, name="caches.toml"), open_target(str(place))), output)
+    return alone(list(ResultSet.open(output).records()))
+
+
+def instance_in(base: Path, settings: Settings) -> Instance:
+    directories = Directories(own=base / "iosonde-01234567", name="memcached-00000003")
+    return Instance.locate(Memcached(), directories, settings, None)
+
+
+@pytest.fixture
+def running(place: Path) -> Iterator[Instance]:
+    instance = instance_in(place, EXTSTORE)
+    try:
+        instance.provision()
+        instance.start()
+        yield instance
+    finally:
+        instance.remove()
+
+
+def test_it_runs_unprivileged_on_a_socket_describes_itself_and_stops_in_order(running: Instance, place: Path) -> None:
+    status = Path(f"/proc/{running.pid}/status").read_text()
+    uid = int(next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:")))
+    assert uid == running.account.uid
+    assert not listening_on_tcp(running.pid)
+    found = running.describe()
+    assert found["version"].startswith("memcached 1.")
+    assert found["settings"]["maxbytes"] == str(16 << 20)
+    assert found["settings"]["ext_wbuf_size"] == str(2 << 20)
+    assert found["io_modes"] == {"data": "buffered"}
+    leader = running.pid
+    assert running.stop()
+    assert owner_of(leader) == ""
+    running.remove()
+    assert [each.what for each in journal.entries() if each.what == "server"] == []
+    assert list(running.directories.run.iterdir()) == []
+
+
+def test_a_killed_iosonde_takes_it_along_and_cleanup_removes_the_rest(place: Path) -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            instance = instance_in(place, EXTSTORE)
+            instance.provision()
+            instance.start()
+            os.write(writing, str(instance.pid).encode())
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    leader = int(os.read(reading, 20))
+    os.close(reading)
+    identity = owner_of(leader)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert [each.reason for each in journal.cleanup() if each.failed] == []
+    assert owner_of(leader) != identity or Path(f"/proc/{leader}/stat").read_text().split()[2] == "Z"
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threds": 2}, "Illegal suboption"),
+        ({"threads": "many"}, "Number of threads"),
+        ({"ext_page_size": 8, "ext_treads": 1, EXTSTORE_BYTES: 64 << 20}, "Illegal suboption"),
+        ({"port": 11211}, "is chosen by iosonde"),
+        ({"ext_path": "x"}, "is chosen by iosonde"),
+        ({"hash_algorithm": "murmur3,ext_path=x:1g"}, "comma"),
+        ({"hash_algorithm": "/etc/passwd"}, "names a path"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_written(settings: Settings, message: str, place: Path) -> None:
+    with pytest.raises(StudyError) as raised:
+        instance_in(place, settings)
+    assert message in str(raised.value)
+    assert list(place.iterdir()) == []
+
+
+def test_a_missing_program_is_an_error_that_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iosonde.servers.programs.find", lambda name, places=(): None)
+    with pytest.raises(ServerError, match="no program `memcached`") as raised:
+        Memcached().locate()
+    assert "package `memcached`" in raised.value.hint
+
+
+# Runs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("engine")
+def test_gets_from_memory_all_hit_and_every_value_is_verified(place: Path, tmp_path: Path) -> None:
+    record = run(place, tmp_path / "r", "records = 5000\nbatch = 32\nconnections = 4\nramp = '100ms'")
+    assert record.outcome == "complete", record.failure
+    assert record.result and record.server and record.verdict
+    [check] = record.result["store"]["checks"]
+    assert check["missing"] == check["corrupted"] == 0
+    assert check["values"] > 1000
+    found = metrics_of(tmp_path / "r")
+    assert found["cache_hit_ratio"] == found["memory_hit_ratio"] == 1
+    assert found["gets_per_sec"] > 1000
+    assert found["server_cpu_ns_per_get"] > 0
+    assert record.server["shutdown"]["orderly"]
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.needs("engine")
+def test_gets_of_evicted_records_are_read_from_extstore(place: Path, tmp_path: Path) -> None:
+    record = run(place, tmp_path / "r", FLASH, settings=", ext_page_size = 8, ext_wbuf_size = 2, ext_item_size = 512")
+    assert record.outcome == "complete", record.failure
+    assert record.result and record.server
+    found = metrics_of(tmp_path / "r")
+    assert found["extstore_hit_ratio"] > 0.2
+    assert found["cache_hit_ratio"] == pytest.approx(found["memory_hit_ratio"] + found["extstore_hit_ratio"])
+    assert found["extstore_reads_per_sec"] > 0
+    assert sum(check["corrupted"] for check in record.result["store"]["checks"]) == 0
+    over_time = interval_metrics(ResultSet.open(tmp_path / "r"), metrics=("extstore_reads_per_sec", "cache_hit_ratio"))
+    assert {"extstore_reads_per_sec", "cache_hit_ratio"} == set(over_time["metric"])
+    assert record.server["io_modes"] == {"data": "buffered"}
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.needs("engine")
+def test_misses_are_counted_alike_by_client_and_server(place: Path, tmp_path: Path) -> None:
+    """Memory for a quarter of the records, and no ramp: what the engine counts is the measurement."""
+    record = run(place, tmp_path / "r", 'cache_memory = "8MiB"\nrecords = 20000\nvalue_size = 1500\nbatch = 8')
+    assert record.outcome == "complete", record.failure
+    assert record.result and record.server
+    [check] = record.result["store"]["checks"]
+    assert check["corrupted"] == 0
+    begin, end = record.server["statistics_at_begin"], record.server["statistics_at_end"]
+    found = metrics_of(tmp_path / "r")
+    share = check["values"] / (check["values"] + check["missing"])
+    assert 0.05 < found["cache_hit_ratio"] < 0.6
+    assert found["cache_hit_ratio"] == pytest.approx(share, abs=0.05)
+    assert end["get_misses"] > begin["get_misses"]
+    assert found["values_missing"] == check["missing"]
+
+
+@pytest.mark.needs("engine")
+def test_reading_through_waits_for_the_backend_and_fills_the_cache(place: Path, tmp_path: Path) -> None:
+    measurement = (
+        'cache_memory = "8MiB"\nrecords = 20000\nvalue_size = "pareto:800:0.35:64KiB"\nchoice = "zipfian:0.99:50"\n'
+        'miss = "read_through"\nbackend_latency = "3ms"\nbackend_distribution = "constant"\nttl = "60s"'
+    )
+    record = run(place, tmp_path / "r", measurement)
+    assert record.outcome == "complete", record.failure
+    assert record.result
+    intervals = ResultSet.open(tmp_path / "r").sql(
+        "SELECT operation, sum(count) AS n, max(completion_latency_ns_max) AS slowest, min(completion_latency_ns_min) "
+        "AS fastest FROM intervals WHERE phase = 'measure' GROUP BY ALL"
+    )
+    counts = {row["operation"]: row for row in intervals.iter_rows(named=True)}
+    checks = {check["operation"]: check for check in record.result["store"]["checks"]}
+    assert checks["read"]["missing"] > 10
+    assert abs(counts["write"]["n"] - checks["read"]["missing"]) <= 1
+    assert counts["read"]["slowest"] >= 3_000_000
+    assert counts["read"]["fastest"] < 3_000_000
+    assert checks["read"]["corrupted"] == 0
+
+
+# Faults ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.needs("engine")
+def test_a_server_that_is_killed_under_load_fails_its_run_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
+    killed = threading.Thread(target=_kill_the_server, args=(place,))
+    killed.start()
+    record = run(place, tmp_path / "r", "records = 1000", duration="20s")
+    killed.join()
+    assert record.outcome == "failed"
+    assert record.failure
+    assert record.failure.code == "server_vanished"
+    assert "memcached closed the connection" in record.failure.message
+    assert list(place.iterdir()) == []
+    assert not [each for each in journal.entries() if str(place) in each.path]
+
+
+def _kill_the_server(place: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for entry in journal.entries():
+            if entry.what == "server" and entry.path.startswith(str(place)):
+                time.sleep(1.0)  # The load has started, or starts on a server that is gone: both fail the run.
+                os.kill(int(str(entry.facts["process"]).split()[1]), signal.SIGKILL)
+                return
+        time.sleep(0.02)
+
+
+@pytest.mark.needs("engine", "root", "memory limits")
+def test_a_memory_limit_below_the_cache_fails_the_run(place: Path, tmp_path: Path) -> None:
+    record = run(place, tmp_path / "r", 'memory_limit = "16MiB"\nrecords = 60000\nvalue_size = 1000')
+    assert record.outcome == "failed"
+    assert record.failure
+    assert record.failure.code == "out_of_memory"
+    assert "memory limit of 16 MiB is too small" in record.failure.context
+    assert list(place.iterdir()) == []
+
+
+def test_an_extstore_that_cannot_be_opened_is_an_error_with_the_words_of_the_server(place: Path) -> None:
+    instance = instance_in(place, EXTSTORE)
+    try:
+        instance.provision()
+        (instance.place.data / "extstore").mkdir()
+        with pytest.raises(ServerError, match="memcached ended while it started") as raised:
+            instance.start()
+    finally:
+        instance.remove()
+    assert "Is a directory" in raised.value.where
+    assert list(instance.directories.run.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("measurement", "message"),
+    [
+        ('phase = "seekrandom"', "has no order"),
+        ("sync = true", "keeps nothing across a restart"),
+        ("settle = true", "is not closed before its run ends"),
+        ("key_size = 8", "have 16 to 250 B"),
+        ("batch = 600", "`batch` is more than 256"),
+        ('miss = "read_through"\nfreshness = true', "knows no writes"),
+        ('operations = "update"\nmiss = "read_through"', "is for `read`"),
+        ('ttl = "100ms"', "1 s to 30 days"),
+        ('tier = "extstore"\nextstore_size = "128MiB"', "less than 4 pages"),
+    ],
+)
+def test_what_a_cache_cannot_do_is_refused_in_the_plan(measurement: str, message: str, tmp_path: Path) -> None:
+    text = STUDY.format(measurement=measurement, duration="1s", settings="")
+    with pytest.raises(IosondeError) as raised:
+        expand(parse(text, name="caches.toml"), open_target(str(tmp_path)))
+    assert message in str(raised.value)
