@@ -69,6 +69,8 @@ def needs(size: StudySize) -> list[str]:
         found.append(f"{size.devices} devices")
     if "rocksdb" in size.stores:
         found.append("RocksDB")
+    if "memcached" in size.stores:
+        found.append("memcached")
     return [*found, *(store_name(server).split()[0] for server in size.servers)]
 
 

@@ -16,7 +16,7 @@ COUNTERS: Mapping[str, str] = {
     "lock_waits": "Waits for row locks",
     "lock_wait_ms": "Time that transactions waited for row locks, ms",
     "deadlocks": "Deadlocks",
-    "cmd_get": "Gets that a cache answered",
+    "cmd_get": "Gets of a cache",
     "get_hits": "Gets that found an item in memory, or its place in extstore",
     "get_extstore": "Gets that read a value from extstore",
     "miss_from_extstore": "Of these, gets whose value was no longer there",

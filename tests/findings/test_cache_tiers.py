@@ -1,0 +1,51 @@
+"""What a second tier of a cache is worth: ratio, hit ratios and device reads, from cells with known values."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from iosonde.findings.cache_tiers import CacheTier, find
+from iosonde.findings.question import Question
+from iosonde.planning import load
+
+
+def question(memory: list[float], extstore: list[float]) -> Question:
+    cases = pl.DataFrame(
+        {
+            "case_id": ["a", "b"], "part": ["tiers"] * 2, "tier": ["memory only", "memory and extstore"], "jobs": [4, 4],
+            "store": ["memcached"] * 2,
+        }
+    )  # fmt: skip
+    values = {
+        "gets_per_sec": (memory, extstore),
+        "cache_hit_ratio": ([0.4] * len(memory), [0.99] * len(extstore)),
+        "extstore_hit_ratio": ([0.0] * len(memory), [0.6] * len(extstore)),
+        "device_read_bytes_per_get": ([0.0] * len(memory), [2500.0] * len(extstore)),
+    }
+    rows = [
+        {"case_id": case, "part": "tiers", "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "main",
+         "operation": "all", "metric": metric, "value": value}
+        for metric, both in values.items() for case, found in zip("ab", both, strict=True)
+        for i, value in enumerate(found)
+    ]  # fmt: skip
+    study = load("jo2024-cache")
+    return Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows))
+
+
+def test_a_tier_that_serves_misses_is_worth_its_ratio_and_its_hits() -> None:
+    [found] = find(question([1000, 1010, 990, 1005], [3000, 3030, 2970, 3015]))
+    assert isinstance(found, CacheTier)
+    assert found.decision == "better"
+    assert 2.99 < found.gain.value < 3.01
+    assert (found.first_hit_ratio, found.second_hit_ratio, found.from_extstore) == (0.4, 0.99, 0.6)
+    assert (found.device_read_bytes, found.device_write_bytes) == (2500, 0)
+    assert found.sentence.startswith("Memory and extstore against memory only: gets per second 3.00 times (95 % CI 2.9")
+    assert found.sentence.endswith("the hit ratio is 99 % instead of 40 %, 60 % of gets from extstore")
+    assert "2.5 kB read from and 0 B written to the device per get" in found.evidence
+
+
+def test_a_difference_within_the_noise_is_not_claimed() -> None:
+    [found] = find(question([1000, 1300, 900, 1100], [1000, 1200, 950, 1050]))
+    assert isinstance(found, CacheTier)
+    assert found.decision == "unclear"
+    assert "no clear difference in gets per second" in found.sentence
