@@ -66,5 +66,10 @@ def test_completion_knows_subcommands_studies_and_profiles(iosonde: Iosonde) -> 
         return shown.stdout.split()
 
     assert complete("iosonde", "do") == ["doctor"]
-    assert complete("iosonde", "show", "jo") == ["jo2024-cache", "jo2024-mixed", "jo2024-postgresql", "jo2024-postgresql-log"]
+    assert complete("iosonde", "show", "jo") == [
+        "jo2024-cache",
+        "jo2024-mixed",
+        "jo2024-postgresql",
+        "jo2024-postgresql-log",
+    ]
     assert complete("iosonde", "plan", "quick", "--profile", "st") == ["standard"]
