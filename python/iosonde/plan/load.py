@@ -27,7 +27,7 @@ def target_of(workload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def is_on_cache(workload: Mapping[str, Any]) -> bool:
     """Whether the load is applied to a cache server, which iosonde starts."""
-    return workload["kind"] == "kv" and target_of(workload)["kind"] == "socket"
+    return bool(workload["kind"] == "kv" and target_of(workload)["kind"] == "socket")
 
 
 def is_on_server(workload: Mapping[str, Any]) -> bool:
