@@ -41,7 +41,7 @@ def test_a_tier_that_serves_misses_is_worth_its_ratio_and_its_hits() -> None:
     assert (found.device_read_bytes, found.device_write_bytes) == (2500, 0)
     assert found.sentence.startswith("Memory and extstore against memory only: gets per second 3.00 times (95 % CI 2.9")
     assert found.sentence.endswith("the hit ratio is 99 % instead of 40 %, 60 % of gets from extstore")
-    assert "2.5 kB read from and 0 B written to the device per get" in found.evidence
+    assert "2.44 KiB read from and 0 B written to the device per get" in found.evidence
 
 
 def test_a_difference_within_the_noise_is_not_claimed() -> None:

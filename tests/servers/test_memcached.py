@@ -200,7 +200,7 @@ def test_misses_are_counted_alike_by_client_and_server(place: Path, tmp_path: Pa
     assert record.result and record.server
     [check] = record.result["store"]["checks"]
     assert check["corrupted"] == 0
-    begin, end = record.server["statistics_at_begin"], record.server["statistics_at_end"]
+    begin, end = record.server["statistics_at_start"], record.server["statistics_at_end"]
     found = metrics_of(tmp_path / "r")
     share = check["values"] / (check["values"] + check["missing"])
     assert 0.05 < found["cache_hit_ratio"] < 0.6

@@ -51,14 +51,6 @@ def check_place(stream: KvFields, target: Target) -> None:
     server.check_settings(server.locate(), server_settings(stream.model_dump()))
 
 
-def client_options(stream: KvFields) -> dict[str, OptionValue]:
-    """Options of the engine's client."""
-    options: dict[str, OptionValue] = {"connections": stream.connections}
-    if stream.ttl:
-        options["ttl_s"] = stream.ttl // 10**9
-    return options
-
-
 def file_bytes(stream: KvFields) -> int:
     """Room that the server takes on the target."""
     return stream.extstore_size if stream.tier == "extstore" else 0

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.units import parse_size
-from iosonde.workload.kv import cache, notation, store_options
+from iosonde.workload.kv import notation, store_options
 from iosonde.workload.kv.phases import Phase
 from iosonde.workload.reading import (
     Duration,
@@ -233,7 +233,7 @@ class KvFields(BaseModel):
         if self.store == "null":
             return {}
         if self.store == "memcached":
-            return cache.client_options(self)
+            return {"connections": self.connections, **({"ttl_s": self.ttl // 10**9} if self.ttl else {})}
         of_file = store_options.of_file(self.options_file) if self.store == "rocksdb" and self.options_file else {}
         return {**of_file, **getattr(self, self.store)}
 
