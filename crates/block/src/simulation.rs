@@ -259,6 +259,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             evidence: None,
             store: None,
             oltp: None,
+            paging: None,
             verification: None,
         }
     }

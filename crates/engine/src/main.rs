@@ -118,6 +118,16 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
             iosonde_oltp::run_commit(workload, &context, &mut control, &mut |event| output.emit(event))
                 .map_err(|error| error.to_failure())
         }
+        Workload::Paging(workload) => {
+            let run = iosonde_paging::Run {
+                workload,
+                seed: spec.seed,
+                observe: &spec.observe,
+                clock,
+                targets: &targets,
+            };
+            iosonde_paging::run(&run, &mut control, &mut |event| output.emit(event)).map_err(|error| error.to_failure())
+        }
     }
 }
 
@@ -126,6 +136,7 @@ fn paths(workload: &Workload) -> Vec<PathBuf> {
     match workload {
         Workload::Block(workload) => iosonde_block::paths(workload),
         Workload::Kv(workload) => iosonde_kv::paths(workload),
+        Workload::Paging(workload) => iosonde_paging::paths(workload),
         Workload::Tpcc(_) | Workload::Commit(_) => Vec::new(),
     }
 }

@@ -62,9 +62,12 @@ static REPORTED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn report_exhaustion() {
     memory::on_exhaustion(end_run);
     let action = SigAction::new(SigHandler::Handler(on_abort), SaFlags::empty(), SigSet::empty());
-    // SAFETY: the handler makes only calls that are safe in one: it writes a constant and ends the process.
-    if let Err(error) = unsafe { sigaction(Signal::SIGABRT, &action) } {
-        eprintln!("cannot handle SIGABRT: {error}");
+    let on_failed_page = SigAction::new(SigHandler::Handler(on_bus_error), SaFlags::empty(), SigSet::empty());
+    for (signal, action) in [(Signal::SIGABRT, action), (Signal::SIGBUS, on_failed_page)] {
+        // SAFETY: the handlers make only calls that are safe in one: they write a constant and end the process.
+        if let Err(error) = unsafe { sigaction(signal, &action) } {
+            eprintln!("cannot handle {signal}: {error}");
+        }
     }
 }
 
@@ -86,6 +89,15 @@ extern "C" fn on_abort(_signal: libc::c_int) {
         b"{\"event\":\"error\",\"code\":\"internal\",\"message\":\"the engine was aborted\",\"context\":\"\",\
           \"hint\":\"its standard error names the cause; if a thread could not get memory, raise the limit on memory or use \
           fewer jobs\"}\n",
+    )
+}
+
+/// The kernel could not read a page of a mapped file or from swap (mmap(2)).
+extern "C" fn on_bus_error(_signal: libc::c_int) {
+    end_with(
+        b"{\"event\":\"error\",\"code\":\"io_error\",\"message\":\"the kernel could not read a page of mapped memory (SIGBUS)\",\
+          \"context\":\"\",\"hint\":\"the device below the swap area or the mapped file failed, or the file was truncated; see \
+          the kernel log (`dmesg`)\"}\n",
     )
 }
 

@@ -72,5 +72,6 @@ pub fn execute<'a, T: Send, E: From<CannotStart>>(
         verification: None,
         store: None,
         oltp: None,
+        paging: None,
     })
 }

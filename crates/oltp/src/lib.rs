@@ -91,6 +91,7 @@ fn unmeasured(server: &SqlServer, clock: Clock, is_stopped: bool) -> RunResult {
         evidence: None,
         store: None,
         oltp: None,
+        paging: None,
         verification: None,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConsistencyResult, DurabilityResult, OltpCounters, OltpResult, StoreResult};
+use crate::{ConsistencyResult, DurabilityResult, OltpCounters, OltpResult, PagingResult, StoreResult};
 
 /// One line on the engine's standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -119,7 +119,8 @@ pub struct Interval {
     /// The longest such time in the interval without a break.
     #[serde(default)]
     pub stall_max_ns: u64,
-    /// Key-value workloads: the store's own statistics at the end of the interval, by its own names.
+    /// Key-value workloads: the store's own statistics at the end of the interval, by its own names. `paging`: counters of
+    /// the machine (`vmstat.NAME`) and of the engine's control group (`group.NAME`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub store: BTreeMap<String, u64>,
     /// `tpcc` and `commit`: what the clients had exchanged with the server since the load began, ramp included, when the
@@ -169,11 +170,17 @@ pub enum Operation {
     StockLevel,
     /// Transaction of the `commit` workload.
     Commit,
+    /// Access to a mapped page without a page fault.
+    Hit,
+    /// Access that caused a page fault without I/O.
+    MinorFault,
+    /// Access that caused a page fault with I/O.
+    MajorFault,
 }
 
 impl Operation {
     /// Every operation, in the order of their discriminants.
-    pub const ALL: [Operation; 13] = [
+    pub const ALL: [Operation; 16] = [
         Operation::Read,
         Operation::Write,
         Operation::Trim,
@@ -187,6 +194,9 @@ impl Operation {
         Operation::Delivery,
         Operation::StockLevel,
         Operation::Commit,
+        Operation::Hit,
+        Operation::MinorFault,
+        Operation::MajorFault,
     ];
 }
 
@@ -346,6 +356,9 @@ pub struct RunResult {
     /// `tpcc` and `commit`: the server, loading, checks and transactions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oltp: Option<OltpResult>,
+    /// `paging`: the mapping, how accesses were classified, and the contents of pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paging: Option<PagingResult>,
     /// Whether what was written came back; absent where it was not asked for.
     #[serde(default)]
     pub verification: Option<VerificationResult>,

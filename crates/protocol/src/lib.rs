@@ -12,12 +12,14 @@ mod drive;
 mod event;
 mod kv;
 mod oltp;
+mod paging;
 mod spec;
 
 pub use drive::*;
 pub use event::*;
 pub use kv::*;
 pub use oltp::*;
+pub use paging::*;
 pub use spec::*;
 
 /// The version of the protocol that this crate describes. An engine refuses any other.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{ArrayModel, DriveModel};
-use crate::{CommitWorkload, KvWorkload, TpccWorkload};
+use crate::{CommitWorkload, KvWorkload, PagingWorkload, TpccWorkload};
 
 /// One run, completely described.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -35,6 +35,8 @@ pub enum Workload {
     Tpcc(TpccWorkload),
     /// Single-row durable commits on a database server.
     Commit(CommitWorkload),
+    /// Accesses to mapped memory.
+    Paging(PagingWorkload),
 }
 
 /// What to watch besides the load itself.

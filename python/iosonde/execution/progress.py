@@ -60,8 +60,9 @@ def _total_text(ahead: Remaining) -> str:
 
 
 TRANSACTIONS = "transactions/s"
+ACCESSES = "accesses/s"
 
-_UNITS = {"kv": "ops/s", "tpcc": TRANSACTIONS, "commit": TRANSACTIONS}
+_UNITS = {"kv": "ops/s", "tpcc": TRANSACTIONS, "commit": TRANSACTIONS, "paging": ACCESSES}
 """What the rate of a workload counts; block I/O otherwise."""
 
 
@@ -112,7 +113,7 @@ class _Sums:
     def text(self, seconds: float) -> str:
         found = percentiles(pl.concat([_frame([]), *self._histograms]), by=["all"], parts={"p99": 990_000})
         p99 = found["p99"].item() if found.height else None
-        bandwidth = [] if self._rate == TRANSACTIONS else [f"{format_bandwidth(self._bytes / seconds):>9}"]
+        bandwidth = [] if self._rate in (TRANSACTIONS, ACCESSES) else [f"{format_bandwidth(self._bytes / seconds):>9}"]
         return "  ".join(
             [
                 f"{format_count(self._count / seconds):>7} {self._rate}",

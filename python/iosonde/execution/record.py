@@ -77,6 +77,8 @@ def judged(
     workload = record.spec["workload"]
     if record.result is not None and (is_on_server(workload) or is_on_cache(workload) or is_command(workload)):
         return _judged_by_shares(record, environment)
+    if record.result is not None and record.spec["workload"]["kind"] == "paging":
+        return _judged_by_faults(record, intervals)
     from iosonde.verdict.evidence import RunFacts
     from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge
 
@@ -112,6 +114,14 @@ def _judged_by_shares(record: Record, environment: Mapping[str, Any]) -> Record:
     judge = judge_command if is_command(record.spec["workload"]) else judge_server
     cpus = (environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1
     verdict = judge(record, cpus=int(cpus))
+    kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
+    return record.model_copy(update={"verdict": kept})
+
+
+def _judged_by_faults(record: Record, intervals: pl.DataFrame) -> Record:
+    from iosonde.verdict.paging import judge_paging
+
+    verdict = judge_paging(record, _totals(intervals))
     kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
     return record.model_copy(update={"verdict": kept})
 

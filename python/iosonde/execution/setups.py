@@ -21,6 +21,7 @@ from iosonde.storage.queue_settings import FILES as QUEUE_FILES
 from iosonde.storage.setup_target import SetupTarget
 from iosonde.storage.simulated import state as drive_state
 from iosonde.storage.workspace import provision
+from iosonde.study.swap import NAMES as SWAP_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +168,7 @@ def _claims_of(target: Target) -> list[int]:
 
 def remove_leftovers(plan: Plan) -> None:
     """Remove the setup of a session that was killed; nothing where a plan has none."""
-    changes_queues = any(name in case.parameters for case in plan.cases for name in QUEUE_FILES)
-    if plan.created_name and (changes_queues or any(case.setup for case in plan.cases)):
+    changes_kernel = any(name in case.parameters for case in plan.cases for name in (*QUEUE_FILES, *SWAP_NAMES))
+    if plan.created_name and (changes_kernel or any(case.setup for case in plan.cases)):
         with journal.undoing(f"remove what was created on `{plan.target}`"):
             journal.clear(plan.created_name)

@@ -16,6 +16,7 @@ from iosonde.findings import (
     disturbance,
     doubling,
     durability,
+    fault_overhead,
     flatness,
     idle_recovery,
     lasting_drop,
@@ -65,6 +66,7 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "durability": transactions.durability,
     "server_limit": transactions.server_limit,
     "cache_tiers": cache_tiers.find,
+    "fault_overhead": fault_overhead.find,
 }
 
 ROUNDING = 0.005

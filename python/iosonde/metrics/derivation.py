@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics import oltp, store_accounts, sustained
+from iosonde.metrics import oltp, paging, store_accounts, sustained
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
@@ -73,6 +73,7 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
             *sustained.METRICS,
             *store_accounts.FACTS,
             *oltp.FACTS,
+            *paging.FACTS,
         ),
     )
     # Half of what is read, modified and written was read.
@@ -85,10 +86,18 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("operation").is_in(("write", "read_modify_write")) & ((pl.col("stream") == ALL) | ~several)
     )
     new_orders = pl.col("count").filter(pl.col("operation") == "new_order").sum().over(RUN_KEYS)
+    faults = {
+        f"{name}_count": pl.col("count")
+        .filter((pl.col("operation") == name) & ((pl.col("stream") == ALL) | ~several))
+        .sum()
+        .over(RUN_KEYS)
+        for name in ("minor_fault", "major_fault")
+    }
     return table.with_columns(
         *(pl.when(whole_stream).then(name).alias(name) for name in of_stream),
         *(pl.when(whole_run).then(name).alias(name) for name in of_run),
         new_order_count=pl.when(whole_run).then(new_orders),
+        **{name: pl.when(whole_run).then(count) for name, count in faults.items()},
         read_bytes=reads.over(RUN_KEYS),
         write_bytes=writes.over(RUN_KEYS),
         write_count=written.sum().over(RUN_KEYS),

@@ -194,6 +194,18 @@ class Facts:
         rows = self._read("store_statistics", lambda rows: rows)
         return rows.join(on_server, on=_RUN_KEYS, how="semi").with_columns(pl.col("end_ns", "value").cast(pl.Int64))
 
+    def paging_statistics(self) -> pl.DataFrame:
+        """One row a counter of the kernel at the end of an interval of a paging run."""
+        return self._frame(
+            f"""
+            SELECT result_set, run_id, phase, interval, end_ns::BIGINT AS end_ns, statistic, value::BIGINT AS value,
+                   page_bytes
+            FROM {self._view("store_statistics")}
+            JOIN (SELECT result_set, run_id, page_bytes FROM complete WHERE workload = 'paging')
+            USING (result_set, run_id)
+            """
+        )
+
     def simulated_media(self) -> pl.DataFrame:
         """One row a run on simulated drives: what they were handed in the measurement, and wrote to their media."""
         written = pl.col("media_write_bytes")

@@ -12,11 +12,11 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import cache, media, oltp, store_accounts
+from iosonde.metrics import cache, media, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
-_IS_STORE = pl.col("workload") == "kv"
+_COUNTS_OPERATIONS = pl.col("workload").is_in(("kv", "paging"))
 _IS_BLOCK = pl.col("workload") == "block"
 _MEMBER_BYTES = pl.col("member_read_bytes") + pl.col("member_write_bytes")
 
@@ -70,10 +70,10 @@ _LIST = (
         name="ops_per_sec",
         title="Operations per second",
         unit="1/s",
-        formula="operations / seconds, of a key-value store",
+        formula="operations / seconds, of a key-value store, or accesses / seconds of paging",
         better="higher",
         kind="rate",
-        expression=pl.when(_IS_STORE).then(over("count", "seconds")),
+        expression=pl.when(_COUNTS_OPERATIONS).then(over("count", "seconds")),
         per_interval=True,
     ),
     Metric(
@@ -424,6 +424,7 @@ _LIST = (
     *store_accounts.LIST,
     *oltp.LIST,
     *cache.LIST,
+    *paging.LIST,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}

@@ -14,10 +14,13 @@ from iosonde.metrics.oltp import TRANSACTIONS
 
 ALL = "all"
 
+CLASSES = ("hit", "minor_fault", "major_fault")
+"""Operations of paging: an access is one of them."""
+
 COMMAND = "command"
 """Operation of an external command, whose operations are not known."""
 
-MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write", *TRANSACTIONS, COMMAND)
+MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write", *TRANSACTIONS, *CLASSES, COMMAND)
 """The operations that make up `all`: those of the mix. A flush follows from writes and is counted apart."""
 
 RUN_KEYS = ("result_set", "run_id")

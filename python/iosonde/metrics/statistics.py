@@ -40,6 +40,7 @@ T_PLAIN = "Student's t"
 ORDER = "order statistics"
 AUTOREGRESSIVE = "Student's t with AR(1) correction"
 WELCH = "Welch's t on logarithms"
+WELCH_PLAIN = "Welch's t"
 PAIRED = "Student's t on logarithms of paired ratios"
 POOLED = "Welch's t on logarithms, pooled over cells"
 SIMULTANEOUS = "simultaneous t over all candidates"
@@ -338,6 +339,24 @@ def ratio(numerator: ArrayLike, denominator: ArrayLike, *, paired: bool = False)
         method = PAIRED if low is not None else ""
         return _around(float(np.median(ratios)), low, high, method, len(ratios))
     return _welch(float(np.median(top) / np.median(bottom)), [(top, bottom)], WELCH)
+
+
+def difference(later: ArrayLike, earlier: ArrayLike) -> Estimate:
+    """Return the difference of the medians of two groups, with its interval by Welch's t on the values."""
+    sides = [np.asarray(side, dtype=np.float64) for side in (later, earlier)]
+    value = float(np.median(sides[0]) - np.median(sides[1]))
+    n = min(map(len, sides))
+    if n < MINIMUM_REPEATS:
+        return Estimate(value, n=n)
+    moments = [mean_moments(len(each), _CORRELATION.get()) for each in sides]
+    parts = [float(each.var(ddof=1)) * factor for each, (factor, _) in zip(sides, moments, strict=True)]
+    variance = sum(parts)
+    if variance == 0:
+        return Estimate(value, value, value, WELCH_PLAIN, n)
+    freedom = variance**2 / sum(part**2 / each for part, (_, each) in zip(parts, moments, strict=True))
+    half = _t_quantile(freedom) * math.sqrt(variance)
+    center = float(sides[0].mean() - sides[1].mean())
+    return _around(value, center - half, center + half, WELCH_PLAIN, n)
 
 
 def pooled_ratio(pairs: Sequence[tuple[ArrayLike, ArrayLike]]) -> Estimate:

@@ -11,6 +11,8 @@ _CONNECTIONS = {"tpcc": "terminals", "commit": "clients"}
 
 def streams_of(workload: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The streams of a load, each with name, jobs and arrival at least."""
+    if workload["kind"] == "paging":
+        return [{**stream, "arrival": {"kind": "closed"}} for stream in workload["streams"]]
     name = _CONNECTIONS.get(workload["kind"])
     if name is None:
         streams: Sequence[Mapping[str, Any]] = workload.get("streams", [])

@@ -17,7 +17,7 @@ from iosonde.study.effective import read_level
 from iosonde.study.layers import streams_of, whole_case
 from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
-from iosonde.study.setup import queue_settings
+from iosonde.study.setup import kernel_settings
 from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size, format_duration
 from iosonde.workload.interface import Room, Workload
@@ -65,7 +65,11 @@ class Draft:
 
 def drafts_of(study: Study, stages: SetupTargets[Any]) -> list[Draft]:
     """Every case, the control first; their numbers are those of the runs."""
-    cases = [(part, levels) for part in study.parts for levels in _combinations(part, workloads.named(study.workload))]
+    cases = [
+        (part, levels)
+        for part in study.parts
+        for levels in _combinations(part, workloads.named(study.workload_of(part)))
+    ]
     if not cases:
         raise StudyError(
             f"the study `{study.name}` has no cases",
@@ -95,12 +99,12 @@ def _draft(
     number: int,
     stages: SetupTargets[Any],
 ) -> Draft:
-    workload = workloads.named(study.workload)
+    workload = workloads.named(study.workload_of(part))
     case_id = "/".join([part.name, *(f"{name}={level_text(workload, name, level)}" for name, level in levels.items())])
     try:
         whole = whole_case(study, part, levels)
         setup = resolve_setup(whole, devices=stages.base.device_count())
-        queues = queue_settings(whole)
+        settings = kernel_settings(whole)
         target: Room = stages.on(setup)
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study, is_control=number == 0)
@@ -128,7 +132,7 @@ def _draft(
             **{name: value for name, value in _parameters(workload, streams).items() if name not in decided},
             **(part.rounds.criteria if part.rounds else {}),
             **(setup.model_dump() if setup else {}),
-            **queues,
+            **settings,
         },
         setup=setup,
         device_state=state.state,

@@ -15,6 +15,7 @@ from iosonde.planning.feasible import check_direct, check_memory, check_room
 from iosonde.planning.files import beside_each_other, destroyed, files_of
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
+from iosonde.planning.swap_areas import check_swap, swap_areas
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
 
@@ -60,7 +61,7 @@ def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profil
     shared = {id(side.stages): side.stages for side in sides}
     groups = [(each, [d for d in drafts if stages_of[d.number] is each]) for each in shared.values()]
     for stages, group in groups:
-        _check_target(group, stages)
+        _check_target(group, stages, whole)
     runs = _runs(whole, order, stages_of)
     cases = [_with_procedure(draft, whole, stages_of[draft.number]) for draft in drafts]
     layout_bytes = sum(
@@ -78,6 +79,7 @@ def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profil
         runs=runs,
         destroys=[
             *(each for stages, group in groups for each in destroyed(group, stages, keep=keep)),
+            *(each for stages, group in groups for each in _swap_areas(group, stages)),
             *_databases(cases, runs),
         ],
         layout_bytes=layout_bytes,
@@ -95,11 +97,17 @@ def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profil
     )
 
 
-def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target]) -> None:
+def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: Study) -> None:
     for group in beside_each_other(drafts):
         place = stages.on(group[0].case.setup)
+        check_swap(group, place, study)
         check_room(group, files_of(group), place)
         check_direct(group, place)
+
+
+def _swap_areas(drafts: Sequence[Draft], stages: SetupTargets[Target]) -> Iterator[Destroys]:
+    for group in beside_each_other(drafts):
+        yield from swap_areas(group, stages.on(group[0].case.setup))
 
 
 @dataclass(frozen=True, kw_only=True)

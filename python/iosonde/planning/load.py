@@ -57,9 +57,10 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
     """Raise `StudyError` for a procedure that cannot be carried out on any target."""
     for index, part in enumerate(study.parts):
         kind = kind_of(part)
-        if kind and study.workload != "block":
+        workload = study.workload_of(part)
+        if kind and workload != "block":
             raise StudyError(
-                f"`{kind}` is for block I/O, and this is a study of {workloads.named(study.workload).TITLE}",
+                f"`{kind}` is for block I/O, and this is a study of {workloads.named(workload).TITLE}",
                 where=source.where("parts", index, kind),
                 hint="name the levels to measure as a factor",
             )

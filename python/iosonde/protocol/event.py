@@ -179,6 +179,9 @@ Operation: TypeAlias = Literal[
     "delivery",
     "stock_level",
     "commit",
+    "hit",
+    "minor_fault",
+    "major_fault",
 ]
 
 
@@ -207,6 +210,28 @@ class PageCacheEvidence(TypedDict):
     before_bytes: int
     dirty_after_bytes: NotRequired[int | None]
     source: str
+
+
+class PagingResult(TypedDict):
+    checked: int
+    classification_cost_ns: float
+    corrupted: int
+    fastest_minor_fault_ns: int
+    first_wrong_page: NotRequired[int | None]
+    is_locked: bool
+    major_faults: int
+    measuring_cost_ns: float
+    minor_faults: int
+    page_bytes: int
+    pages: int
+    stale: int
+    statistics_at_end: dict[str, int]
+    statistics_at_start: dict[str, int]
+    threshold_ns: int
+    unattributed_major_faults: int
+    unattributed_minor_faults: int
+    verified_pages: int
+    wrong_pages: int
 
 
 Phase: TypeAlias = Literal["layout", "precondition", "ramp", "measure", "settle", "verify"]
@@ -420,6 +445,7 @@ class ResultEvent(TypedDict):
     layout: LayoutResult
     oltp: NotRequired[OltpResult | None]
     outcome: Outcome
+    paging: NotRequired[PagingResult | None]
     peak_memory_bytes: int
     process: Usage
     store: NotRequired[StoreResult | None]

@@ -31,6 +31,9 @@ class Active(TypedDict):
     every_ns: NotRequired[int | None]
 
 
+Advice: TypeAlias = Literal["normal", "random", "sequential"]
+
+
 class ClosedArrival(TypedDict):
     kind: Literal["closed"]
 
@@ -249,6 +252,27 @@ class Observe(TypedDict):
 
 
 PageCache: TypeAlias = Literal["drop", "keep", "warm"]
+
+
+class UniformPattern(TypedDict):
+    kind: Literal["uniform"]
+
+
+class ZipfianPattern(TypedDict):
+    kind: Literal["zipfian"]
+    theta: float
+
+
+class NormalPattern(TypedDict):
+    deviation: float
+    kind: Literal["normal"]
+
+
+class SequentialPattern(TypedDict):
+    kind: Literal["sequential"]
+
+
+Pattern: TypeAlias = UniformPattern | ZipfianPattern | NormalPattern | SequentialPattern
 
 
 class RandomPayload(TypedDict):
@@ -534,6 +558,15 @@ class WeightedKvSize(TypedDict):
 KvSize: TypeAlias = FixedKvSize | UniformKvSize | ParetoKvSize | WeightedKvSize
 
 
+class PagingStream(TypedDict):
+    cpus: NotRequired[list[int]]
+    jobs: int
+    limit_operations: NotRequired[int | None]
+    name: str
+    pattern: Pattern
+    read_fraction: float
+
+
 class Ramp(TypedDict):
     bytes: NotRequired[int | None]
     duration_ns: int
@@ -632,6 +665,21 @@ class CommitWorkload(TypedDict):
     verify_acknowledged: NotRequired[str | None]
 
 
+class PagingWorkload(TypedDict):
+    advice: Advice
+    compressible_fraction: float
+    content_seed: int
+    duration_ns: NotRequired[int | None]
+    huge_pages: bool
+    interval_ns: int
+    kind: Literal["paging"]
+    page_cache: PageCache
+    ramp: Ramp
+    streams: list[PagingStream]
+    target: Target
+    verify_after: bool
+
+
 class SsdBackend(TypedDict):
     array: ArrayModel
     kind: Literal["ssd"]
@@ -689,7 +737,7 @@ class KvWorkload(TypedDict):
     transition: Transition
 
 
-Workload: TypeAlias = BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload
+Workload: TypeAlias = BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload | PagingWorkload
 
 
 class Spec(TypedDict):

@@ -460,6 +460,108 @@ RUNS = Table(
             lambda run: run.store["memory_oom_kills"],
         ),
         Column(
+            "page_bytes",
+            U64,
+            "Paging: size of a page, bytes",
+            lambda run: run.paging["page_bytes"],
+        ),
+        Column(
+            "fault_threshold_ns",
+            U64,
+            "Paging: accesses that took at least this long were classified by the kernel's fault counters, ns",
+            lambda run: run.paging["fault_threshold_ns"],
+        ),
+        Column(
+            "measuring_cost_ns",
+            NUMBER,
+            "Paging: cost of measuring an access that hits, ns",
+            lambda run: run.paging["measuring_cost_ns"],
+        ),
+        Column(
+            "classification_cost_ns",
+            NUMBER,
+            "Paging: cost of classifying a slow access, which is not part of its latency, ns",
+            lambda run: run.paging["classification_cost_ns"],
+        ),
+        Column(
+            "thread_minor_faults",
+            U64,
+            "Paging: minor faults of the threads from the start of the load to its end",
+            lambda run: run.paging["thread_minor_faults"],
+        ),
+        Column(
+            "thread_major_faults",
+            U64,
+            "Paging: major faults of the threads from the start of the load to its end",
+            lambda run: run.paging["thread_major_faults"],
+        ),
+        Column(
+            "unattributed_faults",
+            U64,
+            "Paging: faults of these that belong to no measured access",
+            lambda run: run.paging["unattributed_faults"],
+        ),
+        Column(
+            "pages_checked",
+            U64,
+            "Paging: accesses whose page was checked, and pages compared in full",
+            lambda run: run.paging["pages_checked"],
+        ),
+        Column(
+            "pages_wrong",
+            U64,
+            "Paging: pages that did not contain what was written to them",
+            lambda run: run.paging["pages_wrong"],
+        ),
+        Column(
+            "swap_in_bytes",
+            U64,
+            "Paging: bytes that the machine read from swap in the measurement",
+            lambda run: run.paging["swap_in_bytes"],
+        ),
+        Column(
+            "swap_out_bytes",
+            U64,
+            "Paging: bytes that the machine wrote to swap in the measurement",
+            lambda run: run.paging["swap_out_bytes"],
+        ),
+        Column(
+            "swap_kind",
+            TEXT,
+            "Swap area of the run: `file`, `device` or `zram`; null without one",
+            lambda run: run.paging["swap_kind"],
+        ),
+        Column(
+            "swap_bytes",
+            U64,
+            "Size of the swap area, bytes",
+            lambda run: run.paging["swap_bytes"],
+        ),
+        Column(
+            "swap_priority",
+            I64,
+            "Priority of the swap area, above that of all others",
+            lambda run: run.paging["swap_priority"],
+        ),
+        Column(
+            "swap_peak_bytes",
+            U64,
+            "Peak swap of the engine's control group, bytes; with cgroup v1 a lower bound",
+            lambda run: run.paging["swap_peak_bytes"],
+        ),
+        Column(
+            "vm_page_cluster",
+            I64,
+            "`vm.page-cluster` during a run with swap settings of its own",
+            lambda run: run.paging["vm_page_cluster"],
+        ),
+        Column(
+            "zswap_enabled",
+            FLAG,
+            "Whether zswap was on during such a run",
+            lambda run: run.paging["zswap_enabled"],
+        ),
+        Column(
             "run_device_read_bytes",
             U64,
             "Bytes read by the outermost device from before engine start to engine exit",
@@ -634,7 +736,7 @@ USAGE = Table(
 )
 
 STORE_STATISTICS = Table(
-    "One row per statistic of a key-value store at the end of an interval",
+    "One row per statistic of a key-value store, or counter of the kernel while paging, at the end of an interval",
     (
         *_PLACE,
         _END,

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from iosonde.plan import streams_of
-from iosonde.results import array_facts, drive_facts, own_io, server_facts, store_facts
+from iosonde.results import array_facts, drive_facts, own_io, paging_facts, server_facts, store_facts
 from iosonde.results.schema import Record
 
 Json = Mapping[str, Any]
@@ -68,6 +68,11 @@ class RunFacts:
     def server(self) -> dict[str, Any]:
         """Facts about a database server."""
         return server_facts.of(self.record)
+
+    @cached_property
+    def paging(self) -> dict[str, Any]:
+        """Facts about paging and swap."""
+        return paging_facts.of(self.record)
 
     @cached_property
     def foreign(self) -> own_io.Foreign:

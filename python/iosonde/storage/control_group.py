@@ -25,8 +25,11 @@ KILL_S = 5.0
 """How long the processes of a group may take to end after SIGKILL."""
 
 STATISTICS = {
-    1: ("cache", "rss", "mapped_file", "pgpgin", "pgpgout", "pgfault", "pgmajfault"),
-    2: ("file", "anon", "file_mapped", "pgfault", "pgmajfault", "workingset_refault_file", "pgscan", "pgsteal"),
+    1: ("cache", "rss", "mapped_file", "swap", "pgpgin", "pgpgout", "pgfault", "pgmajfault"),
+    2: (
+        *("file", "anon", "file_mapped", "pgfault", "pgmajfault", "workingset_refault_file", "pgscan", "pgsteal"),
+        *("pswpin", "pswpout", "zswpin", "zswpout"),
+    ),
 }
 """Lines of `memory.stat` that are kept, by version."""
 
@@ -67,20 +70,21 @@ def _writable(found: Hierarchy) -> Hierarchy:
 class MemoryGroup:
     """A control group with a limit, from `make` to `remove`."""
 
-    def __init__(self, path: Path, version: int, limit_bytes: int) -> None:
+    def __init__(self, path: Path, version: int, limit_bytes: int, *, swap_bytes: int = 0) -> None:
         self._path = path
         self._version = version
         self._limit_bytes = limit_bytes
+        self._swap_bytes = swap_bytes
         self._notified: int | None = None
         self._notifications = 0
 
     @classmethod
-    def make(cls, limit_bytes: int, *, within: Hierarchy | None = None) -> MemoryGroup:
-        """Make a group with that limit, swap included."""
+    def make(cls, limit_bytes: int, *, within: Hierarchy | None = None, swap_bytes: int = 0) -> MemoryGroup:
+        """Make a group with that limit on memory, and with this limit on swap beyond it."""
         within = within or hierarchy()
         path = within.directory / f"iosonde-{secrets.token_hex(4)}"
         journal.created(path, journal.CONTROL_GROUP)
-        group = cls(path, within.version, limit_bytes)
+        group = cls(path, within.version, limit_bytes, swap_bytes=swap_bytes)
         try:
             if within.version == 2:
                 _enable(within.directory)
@@ -123,9 +127,17 @@ class MemoryGroup:
             "peak_bytes": read_number(self._path / peak),
             "at_limit": at_limit,
             "oom_kills": events.get("oom_kill", 0),
+            "swap_peak_bytes": self._swap_peak(),
             "statistics": {name: statistics[name] for name in STATISTICS[self._version] if name in statistics},
             "devices": io_of_devices(self._path / "io.stat"),
         }
+
+    def _swap_peak(self) -> int | None:
+        """Peak swap of the group; of version 1 a lower bound (peak of memory and swap, less the memory limit)."""
+        if self._version == 2:
+            return read_number(self._path / "memory.swap.peak")
+        together = read_number(self._path / "memory.memsw.max_usage_in_bytes")
+        return None if together is None else max(0, together - self._limit_bytes)
 
     def _reclaims(self) -> int | None:
         """How often memory was reclaimed at the limit, of version 1: charges that failed, where the kernel counts them.
@@ -169,9 +181,10 @@ class MemoryGroup:
         (self._path / names[self._version]).write_text(str(self._limit_bytes))
         with suppress(OSError):  # A kernel without accounting of swap has none of these.
             if self._version == 1:
-                (self._path / "memory.memsw.limit_in_bytes").write_text(str(self._limit_bytes))
+                both = self._limit_bytes + self._swap_bytes
+                (self._path / "memory.memsw.limit_in_bytes").write_text(str(both))
             else:
-                (self._path / "memory.swap.max").write_text("0")
+                (self._path / "memory.swap.max").write_text(str(self._swap_bytes))
 
 
 def kill_members(group: Path) -> int:

@@ -24,8 +24,10 @@ from iosonde.storage import own_directory
 from iosonde.storage.journal_entry import (
     CONTROL_GROUP,
     DATABASE_ON_SERVER,
+    MEMORY_SETTING,
     QUEUE_SETTING,
     SERVER,
+    SWAP,
     Entry,
     EntryError,
     owner_of,
@@ -33,7 +35,7 @@ from iosonde.storage.journal_entry import (
 )
 from iosonde.storage.loop_status import attached_to, identity_of
 
-__all__ = ["CONTROL_GROUP", "Entry"]
+__all__ = ["CONTROL_GROUP", "SWAP", "Entry"]
 
 UNDO = {
     "array": "iosonde.storage.arrays",
@@ -43,6 +45,8 @@ UNDO = {
     "stage": "iosonde.storage.active_setup",
     "device": "iosonde.storage.device_target",
     QUEUE_SETTING: "iosonde.storage.queue_settings",
+    MEMORY_SETTING: "iosonde.storage.memory_settings",
+    SWAP: "iosonde.storage.swap",
     SERVER: "iosonde.servers.process",
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }

@@ -26,6 +26,12 @@ DATABASE_ON_SERVER = "database"
 QUEUE_SETTING = "queue setting"
 """A file of a block queue whose value was changed."""
 
+MEMORY_SETTING = "memory setting"
+"""A file with a setting of the kernel's memory management whose value was changed."""
+
+SWAP = "swap area"
+"""A swap area that iosonde turned on; nothing is at its path, which names the study."""
+
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
 
@@ -44,6 +50,8 @@ _PATHS = {
     DATABASE_ON_SERVER: r"/run/iosonde/databases/iosonde_[0-9a-f]{8}",
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+)?",
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
+    MEMORY_SETTING: r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
+    SWAP: rf"{MOUNTS}/{_OWN}/swap-area",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
 }
 """Which paths an entry of each kind may have."""
@@ -55,6 +63,13 @@ _FACTS: dict[str, dict[str, str]] = {
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
     QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?"},
+    MEMORY_SETTING: {"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
+    SWAP: {
+        "kind": r"file|device|zram",
+        "area": rf"/.+/{_OWN}-setup/swap|/dev/.+",
+        "identity": r"[0-9]+:[0-9]+(:[0-9]+)?",
+        "own": _OWN,
+    },
 }
 """Facts that undoing needs, with their patterns."""
 

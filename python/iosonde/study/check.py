@@ -72,7 +72,7 @@ def _check_parts(study: Study, source: StudyFile) -> None:
                 where=source.where(*at),
                 hint=f"each part has a name of its own, not `{CONTROL}`, without `/`",
             )
-        _check_part(part, source, at, workload)
+        _check_part(part, source, at, workloads.named(study.workload_of(part)))
     if study.control:
         check_parameters(study.control.measurement, source, ("control", "measurement"), workload=workload)
 
@@ -169,11 +169,17 @@ def _check_profiles(study: Study, source: StudyFile) -> None:
         check_parameters(profile.measurement, source, (*at, "measurement"), workload=workload, streams=streams)
         for part, parameters in profile.parts.items():
             _known("part", part, parts, source.where(*at, "parts", part))
-            check_parameters(parameters, source, (*at, "parts", part), workload=workload, streams=streams)
+            own = next(
+                (workloads.named(study.workload_of(each)) for each in study.parts if each.name == part), workload
+            )
+            check_parameters(parameters, source, (*at, "parts", part), workload=own, streams=streams)
         for factor, levels in profile.factors.items():
+            having = [each for each in study.parts if factor in each.all_factors]
             factors = [known for each in study.parts for known in each.all_factors]
             _known("factor", factor, factors, source.where(*at, "factors", factor))
-            check_levels(factor, levels, source, (*at, "factors", factor), workload=workload, streams=streams)
+            for each in having:
+                own = workloads.named(study.workload_of(each))
+                check_levels(factor, levels, source, (*at, "factors", factor), workload=own, streams=streams)
 
 
 def _check_references(study: Study, source: StudyFile) -> None:
@@ -211,6 +217,9 @@ def _check_analysis(study: Study, source: StudyFile) -> None:
     for index, analysis in enumerate(study.analysis):
         at: Keys = ("analysis", index)
         separable = _separable(study, analysis.part, source.where(*at, "part"))
+        if analysis.kind == "fault_overhead":
+            parts = [part.name for part in study.parts]
+            _known("part", analysis.device_part, parts, source.where(*at, "device_part"))
         for key, names in (("over", [analysis.over]), ("by", analysis.by), ("where", list(analysis.where))):
             for name in names:
                 _known("factor", name, separable, source.where(*at, key))

@@ -28,21 +28,22 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     """The study as it will be carried out with that profile and these `--set`s."""
     study = with_until_settings(study, {name: value for name, value in settings.items() if name.startswith(PREFIX)})
     settings = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
-    workload = workloads.named(study.workload)
     chosen = _profile(study, profile)
-    levels = _set_levels(study, chosen, settings, workload)
-    parameters = _set_parameters(study, settings, workload)
-    parts = [_with_bounds(_part(part, chosen, levels, parameters, workload), chosen) for part in study.parts]
+    levels = _set_levels(study, chosen, settings)
+    parameters = _set_parameters(study, settings)
+    parts = [_with_bounds(_part(study, part, chosen, levels, parameters), chosen) for part in study.parts]
     by_name = {part.name: part for part in parts}
+    named = {part.name: workloads.named(study.workload_of(part)) for part in parts}
     changes: dict[str, Any] = {
         **_repeats(study, chosen, profile),
         "parts": parts,
         "profiles": {profile: Profile(title=chosen.title, repeats=chosen.repeats, repeats_until=chosen.repeats_until)},
         "views": [
-            view.model_copy(update={"where": _read(view.where, by_name[view.part], workload)}) for view in study.views
+            view.model_copy(update={"where": _read(view.where, by_name[view.part], named[view.part])})
+            for view in study.views
         ],
         "analysis": [
-            each.model_copy(update={"where": _read(each.where, by_name[each.part], workload)})
+            each.model_copy(update={"where": _read(each.where, by_name[each.part], named[each.part])})
             for each in study.analysis
         ],
     }
@@ -108,10 +109,12 @@ def _profile(study: Study, name: str) -> Profile:
     return study.profiles[name]
 
 
-def _part(
-    part: Part, profile: Profile, levels: Mapping[str, Levels], parameters: Parameters, workload: Workload
-) -> Part:
-    overrides = _over(_over(profile.measurement, profile.parts.get(part.name, {})), parameters)
+def _part(study: Study, part: Part, profile: Profile, levels: Mapping[str, Levels], parameters: Parameters) -> Part:
+    workload = workloads.named(study.workload_of(part))
+    of_profile = profile.measurement if part.workload in (None, study.workload) else {}
+    is_mixed = len({study.workload_of(each) for each in study.parts}) > 1
+    set_here = {name: value for name, value in parameters.items() if not is_mixed or _has(workload, study, part, name)}
+    overrides = _over(_over(of_profile, profile.parts.get(part.name, {})), set_here)
     replaced = {**profile.factors, **levels}
     factors, rounds = _replaced(part.factors, replaced, workload), part.rounds
     if rounds:
@@ -123,6 +126,13 @@ def _part(
     return _overridden(whole, overrides).model_copy(
         update={"exclude": [_read(combination, whole, workload) for combination in part.exclude]}
     )
+
+
+def _has(workload: Workload, study: Study, part: Part, name: str) -> bool:
+    """Whether a setting is of a parameter that the part has."""
+    own = {} if part.workload not in (None, study.workload) else study.measurement
+    known = (*workload.PARAMETERS.model_fields, *setup.NAMES, *own, *part.measurement)
+    return name.rpartition(".")[2] in known
 
 
 def _replaced(factors: Mapping[str, Levels], replaced: Mapping[str, Levels], workload: Workload) -> dict[str, Levels]:
@@ -173,7 +183,7 @@ def _as_in(own: Levels, name: str, level: Scalar, workload: Workload) -> Scalar:
     return read_level(name, level, workload) if is_plain else level
 
 
-def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str], workload: Workload) -> dict[str, Levels]:
+def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str]) -> dict[str, Levels]:
     """Settings of what is a factor somewhere: its levels instead, compound ones by their labels, as the profile has
     them."""
     levels: dict[str, Levels] = {}
@@ -192,21 +202,31 @@ def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str], wor
                     hint=f"it has {', '.join(f'`{label}`' for label in labels)}",
                 )
             check = functools.partial(
-                check_levels, name, chosen, _NO_FILE, (name,), workload=workload, streams=_streams(part)
+                check_levels,
+                name,
+                chosen,
+                _NO_FILE,
+                (name,),
+                workload=workloads.named(study.workload_of(part)),
+                streams=_streams(part),
             )
             _check(check, name, text)
             levels[name] = chosen
     return levels
 
 
-def _set_parameters(study: Study, settings: Mapping[str, str], workload: Workload) -> Parameters:
+def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
     """Settings of what is a factor nowhere: the parameter's value in every part."""
     factors = {name for part in study.parts for name in part.all_factors}
     streams = [stream for part in study.parts for stream in _streams(part)]
     parameters = {name: text for name, text in settings.items() if name not in factors}
     for name, text in parameters.items():
         written = {each for layer in (study.measurement, *(part.measurement for part in study.parts)) for each in layer}
-        known = [*workload.PARAMETERS.model_fields, *setup.NAMES, *sorted(written)]
+        of_parts = {part.name: workloads.named(study.workload_of(part)) for part in study.parts}
+        having = [each for part, each in of_parts.items() if name.rpartition(".")[2] in each.PARAMETERS.model_fields]
+        workload = having[0] if having else workloads.named(study.workload)
+        fields = [field for each in of_parts.values() for field in each.PARAMETERS.model_fields]
+        known = [*dict.fromkeys(fields), *setup.NAMES, *sorted(written)]
         if name.rpartition(".")[2] not in known:
             near = difflib.get_close_matches(name, [*factors, *known], n=1)
             raise StudyError(

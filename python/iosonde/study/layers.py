@@ -14,11 +14,11 @@ def streams_of(
     study: Study, part: Part, levels: Mapping[str, Scalar | Level], decided: Parameters
 ) -> dict[str, Parameters]:
     """Parameters of each stream, as written, in the order in which later ones win; last what a procedure decides."""
-    chosen = {**_chosen(workloads.named(study.workload), levels), **decided}
+    chosen = {**_chosen(workloads.named(study.workload_of(part)), levels), **decided}
     streams = {stream.name: stream.set for stream in part.streams} or {"main": {}}
     layers = {
         stream: {
-            **study.measurement,
+            **_of_study(study, part),
             **_plain(part.measurement),
             **own,
             **_of_stream(part.measurement, stream),
@@ -32,7 +32,13 @@ def streams_of(
 
 def whole_case(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> Parameters:
     """Parameters that belong to no stream, as written, in the order in which later ones win."""
-    return {**study.measurement, **_plain(part.measurement), **_plain(_chosen(workloads.named(study.workload), levels))}
+    chosen = _chosen(workloads.named(study.workload_of(part)), levels)
+    return {**_of_study(study, part), **_plain(part.measurement), **_plain(chosen)}
+
+
+def _of_study(study: Study, part: Part) -> Parameters:
+    """The study's parameters as far as the part has them: none of another workload."""
+    return study.measurement if part.workload in (None, study.workload) else {}
 
 
 def _chosen(workload: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:

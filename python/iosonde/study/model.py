@@ -138,6 +138,8 @@ class Part(_Strict):
 
     name: str = "main"
     title: str = ""
+    workload: Name | None = None
+    """Another workload than the study's. Such a part has none of the study's or a profile's parameters but its own."""
     measurement: Parameters = Field(default_factory=dict)
     """Parameters for this part, on top of the study's."""
     streams: list[Stream] = Field(default_factory=list)
@@ -235,7 +237,7 @@ class Control(_Strict):
     measurement: Parameters = Field(default_factory=dict)
 
 
-Topic = Literal["device", "load", "sustained", "arrays", "databases", "commands"]
+Topic = Literal["device", "load", "sustained", "arrays", "databases", "memory", "commands"]
 
 TOPICS: dict[Topic, str] = {
     "device": "One device",
@@ -243,6 +245,7 @@ TOPICS: dict[Topic, str] = {
     "sustained": "Sustained performance",
     "arrays": "Arrays and file systems",
     "databases": "Databases",
+    "memory": "Memory and swap",
     "commands": "External commands",
 }
 """Groups of studies, with their headings in `iosonde list`."""
@@ -332,6 +335,7 @@ AnalysisKind = Literal[
     "server_limit",
     "durability",
     "cache_tiers",
+    "fault_overhead",
 ]
 
 
@@ -348,6 +352,8 @@ class Analysis(_Strict):
     where: dict[str, Scalar] = Field(default_factory=dict)
     published: float | None = Field(default=None, gt=0)
     """`log_gain`, `cache_tiers`: the published ratio, stated beside the measured one."""
+    device_part: str = ""
+    """`fault_overhead`: the part with the device's own 4 KiB random reads."""
 
 
 class Study(_Repeated):
@@ -384,3 +390,7 @@ class Study(_Repeated):
     references: list[Reference] = Field(default_factory=list)
     views: list[View] = Field(default_factory=list)
     analysis: list[Analysis] = Field(default_factory=list)
+
+    def workload_of(self, part: Part) -> Name:
+        """What the parameters of a part are those of."""
+        return part.workload or self.workload

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 
 from iosonde.errors import StudyError
 from iosonde.plan import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
-from iosonde.study import queue
+from iosonde.study import queue, swap
 from iosonde.units import format_bytes, parse_size
 
 FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}
@@ -34,7 +34,7 @@ SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 
 COMMAS = ("mount_options",)
 """Parameters whose value may hold commas."""
 
-SIZES = ("chunk", "setup_size", *queue.SIZES)
+SIZES = ("chunk", "setup_size", *queue.SIZES, *swap.SIZES)
 """Parameters in bytes."""
 
 
@@ -104,10 +104,14 @@ class SetupParameters(BaseModel):
 
 
 SETUP_NAMES = tuple(SetupParameters.model_fields)
-NAMES = (*SETUP_NAMES, *queue.NAMES)
-"""Parameters of a case as a whole: the setup, and settings of the block queues."""
+NAMES = (*SETUP_NAMES, *queue.NAMES, *swap.NAMES)
+"""Parameters of a case as a whole: the setup, settings of the block queues, and swap."""
 
-_FIELDS = {**SetupParameters.model_fields, **queue.QueueParameters.model_fields}
+_FIELDS = {
+    **SetupParameters.model_fields,
+    **queue.QueueParameters.model_fields,
+    **swap.SwapParameters.model_fields,
+}
 
 
 def is_setup(parameter: str) -> bool:
@@ -128,9 +132,10 @@ def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if not is_setup(name)}
 
 
-def queue_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the block queues among the parameters of a case, checked."""
-    read = {name: read_value(name, value) for name, value in parameters.items() if name in queue.NAMES}
+def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the block queues and of swap among the parameters of a case, checked."""
+    names = (*queue.NAMES, *swap.NAMES)
+    read = {name: read_value(name, value) for name, value in parameters.items() if name in names}
     return {name: value for name, value in read.items() if value is not None}
 
 

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from iosonde.workload.interface import Workload
 
-Name = Literal["block", "kv", "tpcc", "commit", "command"]
+Name = Literal["block", "kv", "tpcc", "commit", "paging", "command"]
 
 
 def named(name: Name) -> Workload:
     """The workload of that name."""
-    from iosonde.workload import block, command, commit, kv, tpcc
+    from iosonde.workload import block, command, commit, kv, paging, tpcc
 
-    known: dict[Name, Workload] = {"block": block, "kv": kv, "tpcc": tpcc, "commit": commit, "command": command}
+    known: dict[Name, Workload] = {
+        "block": block,
+        "kv": kv,
+        "tpcc": tpcc,
+        "commit": commit,
+        "paging": paging,
+        "command": command,
+    }
     return known[name]

@@ -22,6 +22,7 @@ from iosonde.execution.instruments.own_io import OwnIo
 from iosonde.execution.instruments.prepared_files import PreparedFiles
 from iosonde.execution.instruments.purge import Purge
 from iosonde.execution.instruments.shared_log_device import SharedLogDevice
+from iosonde.execution.instruments.swap_area import SwapArea
 from iosonde.execution.instruments.temperatures import Temperatures
 
 INSTRUMENTS: Sequence[type[Instrument]] = (
@@ -36,6 +37,7 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     OwnIo,
     DeviceTotals,
     DriveCounters,
+    SwapArea,
     MemoryLimit,
     DatabaseServer,
     CommandGroup,

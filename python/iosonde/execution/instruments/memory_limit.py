@@ -9,6 +9,7 @@ from iosonde.execution.instruments.instrument import Instrument, Reading, RunCon
 from iosonde.plan.commands import is_command
 from iosonde.results.schema import Failure
 from iosonde.storage.control_group import MemoryGroup
+from iosonde.study.swap import DEFAULT_BYTES
 from iosonde.units import format_bytes
 
 
@@ -23,7 +24,18 @@ class MemoryLimit(Instrument):
         """Create the control group."""
         limit_bytes = self.context.parameters.get("memory_limit")
         if limit_bytes and self.context.server is None:  # Otherwise it limits the server.
-            self._group = MemoryGroup.make(limit_bytes)
+            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self._swap_bytes())
+
+    def _swap_bytes(self) -> int:
+        """How much swap the run may use: as much as the area that the study enables for it has."""
+        parameters = self.context.parameters
+        if parameters.get("swap") not in ("target", "zram"):
+            return 0
+        if size_bytes := parameters.get("swap_size"):
+            return int(size_bytes)
+        target = self.context.ready.target
+        is_device = parameters["swap"] == "target" and target.kind == "device"
+        return target.free_bytes() if is_device else DEFAULT_BYTES
 
     def engine_started(self, pid: int) -> None:
         """Move the engine into the group while it waits for its spec and has allocated hardly anything."""
@@ -56,5 +68,6 @@ def _out_of_memory(memory: dict[str, Any], failure: Failure | None, *, is_extern
         message=f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed "
         f"{'the command' if is_external else 'the engine'}",
         context=failure.context,
-        hint="raise it with `--set memory_limit=...`, or configure smaller caches and write buffers",
+        hint="raise it with `--set memory_limit=...`, or configure smaller caches and write buffers; with swap, raise "
+        "`swap_size`",
     )

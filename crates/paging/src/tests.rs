@@ -1,0 +1,137 @@
+//! Whole runs: of anonymous memory that fits, and of a file.
+
+use iosonde_protocol::{Advice, Operation, Outcome, PageCache, Pattern, Ramp};
+
+use super::*;
+
+const PAGES: u64 = 256;
+
+fn workload(target: Target, accesses: u64) -> PagingWorkload {
+    PagingWorkload {
+        target,
+        advice: Advice::Normal,
+        huge_pages: false,
+        compressible_fraction: 0.0,
+        content_seed: 1,
+        page_cache: PageCache::Drop,
+        streams: vec![PagingStream {
+            name: "main".into(),
+            jobs: 2,
+            pattern: Pattern::Uniform,
+            read_fraction: 0.5,
+            limit_operations: Some(accesses),
+            cpus: Vec::new(),
+        }],
+        ramp: Ramp::default(),
+        duration_ns: None,
+        interval_ns: 100_000_000,
+        verify_after: true,
+    }
+}
+
+fn memory() -> Target {
+    Target::Virtual {
+        size_bytes: PAGES * rustix::param::page_size() as u64,
+    }
+}
+
+fn carry_out(workload: &PagingWorkload) -> Result<(RunResult, Vec<Event>), PagingError> {
+    let inputs = Run {
+        workload,
+        seed: 5,
+        observe: &Observe::default(),
+        clock: Clock::start(),
+        targets: &Targets::default(),
+    };
+    let (mut control, _stopper) = Control::new();
+    let mut events = Vec::new();
+    let result = run(&inputs, &mut control, &mut |event| events.push(event))?;
+    Ok((result, events))
+}
+
+fn counted(events: &[Event], operation: Operation) -> u64 {
+    let intervals = events.iter().filter_map(|event| match event {
+        Event::Interval(interval) => Some(interval),
+        _ => None,
+    });
+    let operations = intervals
+        .flat_map(|interval| &interval.streams)
+        .flat_map(|stream| &stream.operations);
+    operations
+        .filter(|found| found.operation == operation)
+        .map(|found| found.count)
+        .sum()
+}
+
+#[test]
+fn every_access_to_memory_is_counted_checked_and_verified_afterwards() {
+    let (result, events) = carry_out(&workload(memory(), 10_000)).unwrap();
+    assert_eq!(result.outcome, Outcome::Complete);
+    let facts = result.paging.unwrap();
+    let classes = [Operation::Hit, Operation::MinorFault, Operation::MajorFault];
+    assert_eq!(
+        classes.iter().map(|class| counted(&events, *class)).sum::<u64>(),
+        10_000
+    );
+    assert_eq!(
+        (facts.pages, facts.checked, facts.verified_pages),
+        (PAGES, 10_000, PAGES)
+    );
+    assert_eq!((facts.corrupted, facts.stale, facts.wrong_pages), (0, 0, 0));
+    assert_eq!(result.layout.written_bytes, PAGES * facts.page_bytes);
+    assert!(
+        counted(&events, Operation::Hit) > 9_900,
+        "resident memory does not fault"
+    );
+}
+
+#[test]
+fn a_dropped_file_is_read_by_faults_that_are_counted_apart() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = directory.path().join("pages");
+    let Target::Virtual { size_bytes } = memory() else {
+        unreachable!()
+    };
+    let target = Target::File {
+        path: path.display().to_string(),
+        size_bytes,
+    };
+    let mut mapped = workload(target, 2_000);
+    mapped.streams[0].read_fraction = 1.0;
+    mapped.advice = Advice::Random;
+    let (result, events) = carry_out(&mapped).unwrap();
+    let facts = result.paging.unwrap();
+    assert_eq!(
+        (facts.corrupted, facts.wrong_pages, facts.verified_pages),
+        (0, 0, PAGES)
+    );
+    let faults = counted(&events, Operation::MinorFault) + counted(&events, Operation::MajorFault);
+    assert!(faults >= PAGES / 2, "{faults} faults: {facts:?}");
+    assert!(facts.minor_faults + facts.major_faults >= faults);
+}
+
+#[test]
+fn writes_to_a_mapped_file_are_refused() {
+    let target = Target::File {
+        path: "/nowhere".into(),
+        size_bytes: 1 << 20,
+    };
+    let refused = carry_out(&workload(target, 1)).unwrap_err().to_failure();
+    assert_eq!(
+        (refused.code.as_str(), refused.context.as_str()),
+        ("invalid_spec", "stream `main`")
+    );
+}
+
+#[test]
+fn specs_without_an_end_or_with_other_targets_are_refused() {
+    let mut endless = workload(memory(), 1);
+    endless.streams[0].limit_operations = None;
+    let directory = Target::FilePerJob {
+        directory: "/tmp".into(),
+        size_bytes: 1 << 20,
+    };
+    for wrong in [endless, workload(directory, 1)] {
+        assert_eq!(carry_out(&wrong).unwrap_err().to_failure().code, "invalid_spec");
+    }
+}

@@ -1,0 +1,108 @@
+"""Metrics of paging: page faults and what went through swap."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from iosonde.metrics.metric import Metric, over
+
+FACTS = (
+    *("swap_in_bytes", "swap_out_bytes", "measuring_cost_ns", "unattributed_faults"),
+    *("pages_checked", "pages_wrong"),
+)
+"""Columns that belong to a run as a whole."""
+
+IS_PAGING = pl.col("workload") == "paging"
+
+
+LIST = (
+    Metric(
+        name="major_fault_fraction",
+        title="Share of major faults",
+        unit="",
+        formula="accesses that caused a page fault with I/O / accesses",
+        better="lower",
+        kind="store",
+        expression=pl.when(IS_PAGING).then(over("major_fault_count", "count")),
+    ),
+    Metric(
+        name="minor_fault_fraction",
+        title="Share of minor faults",
+        unit="",
+        formula="accesses that caused a page fault without I/O / accesses",
+        better="lower",
+        kind="store",
+        expression=pl.when(IS_PAGING).then(over("minor_fault_count", "count")),
+    ),
+    Metric(
+        name="major_faults_per_sec",
+        title="Major faults per second",
+        unit="1/s",
+        formula="accesses that caused a page fault with I/O / seconds",
+        better="neither",
+        kind="store",
+        expression=pl.when(IS_PAGING).then(over("major_fault_count", "seconds")),
+    ),
+    Metric(
+        name="swap_in_bandwidth",
+        title="Swap-in bandwidth",
+        unit="B/s",
+        formula="pages that the machine read from swap x page size / seconds",
+        better="neither",
+        kind="store",
+        expression=over("swap_in_bytes", "seconds"),
+        per_interval=True,
+    ),
+    Metric(
+        name="swap_out_bandwidth",
+        title="Swap-out bandwidth",
+        unit="B/s",
+        formula="pages that the machine wrote to swap x page size / seconds",
+        better="neither",
+        kind="store",
+        expression=over("swap_out_bytes", "seconds"),
+        per_interval=True,
+    ),
+    Metric(
+        name="swap_in_pages_per_fault",
+        title="Pages read per major fault",
+        unit="",
+        formula="pages that the machine read from swap / major faults of measured accesses",
+        better="neither",
+        kind="store",
+        expression=pl.when(IS_PAGING).then(over(pl.col("swap_in_bytes") / pl.col("page_bytes"), "major_fault_count")),
+    ),
+    Metric(
+        name="measuring_cost_ns",
+        title="Cost of measuring an access",
+        unit="ns",
+        formula="loop of resident pages with clock, check and histogram - the same accesses without, per access",
+        better="lower",
+        kind="cpu",
+    ),
+    Metric(
+        name="unattributed_faults",
+        title="Faults without an access",
+        unit="",
+        formula="page faults of the threads, by the kernel's count, that belong to no measured access",
+        better="lower",
+        kind="count",
+    ),
+    Metric(
+        name="pages_checked",
+        title="Pages checked",
+        unit="",
+        formula="accesses whose page was compared with what it must contain, and pages compared in full",
+        better="neither",
+        kind="count",
+    ),
+    Metric(
+        name="pages_wrong",
+        title="Wrong pages",
+        unit="",
+        formula="pages that did not contain what was written to them",
+        better="lower",
+        kind="count",
+    ),
+)
+"""Metrics of paging runs, in the order of docs/metrics.md."""

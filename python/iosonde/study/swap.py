@@ -1,0 +1,59 @@
+"""Swap of a case, as a study may set it: an area on the target, and the kernel's settings for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from iosonde.units import MIB, parse_size
+
+SMALLEST_BYTES = MIB
+
+
+def _read_swap(value: Any) -> Any:
+    # TOML has no bare `off`, and who writes `false` means it.
+    return {True: "target", False: "off", "on": "target", "none": "off"}.get(value, value)
+
+
+def _read_size(value: Any) -> int:
+    size = parse_size(value)
+    if size < SMALLEST_BYTES:
+        raise ValueError(f"a swap area of {value} is too small; it has at least 1 MiB")
+    return size
+
+
+def _read_flag(value: Any) -> Any:
+    return {"true": True, "on": True, "false": False, "off": False}.get(value, value)
+
+
+def _read_number(value: Any) -> Any:
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+class SwapParameters(BaseModel):
+    """What a study may say of swap; left out: as the system has it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    swap: Annotated[Literal["off", "target", "zram"] | None, BeforeValidator(_read_swap)] = Field(
+        None,
+        description="Swap for the run: `target` (a file in a directory, or the block device itself), `zram` "
+        "(compressed memory), or `off`. It has the highest priority and is removed after the run. Needs root.",
+    )
+    swap_size: Annotated[int | None, BeforeValidator(_read_size)] = Field(
+        None, description="Size of the swap area (1 GiB; a block device is used as a whole unless this is set)."
+    )
+    page_cluster: Annotated[int | None, BeforeValidator(_read_number), Field(ge=0, le=10)] = Field(
+        None,
+        description="`vm.page-cluster`: the kernel reads up to 2 to this power pages from swap at once. Needs root.",
+    )
+    zswap: Annotated[bool | None, BeforeValidator(_read_flag)] = Field(
+        None, description="zswap, a compressed cache in memory before the swap area: on or off. Needs root."
+    )
+
+
+NAMES = tuple(SwapParameters.model_fields)
+SIZES = ("swap_size",)
+DEFAULT_BYTES = 1 << 30
+"""Size of a swap file or zram device where none is set."""

@@ -1,0 +1,222 @@
+"""Paging against the real kernel: swap on a file and on a device, memory limits, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from engines import real_engine
+
+from iosonde.execution import execute
+from iosonde.metrics.metrics import interval_metrics, run_metrics
+from iosonde.planning import expand, load, parse
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage import journal, open_target, swap
+from iosonde.storage.consent import Consent
+from iosonde.storage.loop_devices import LoopDevice
+
+MIB = 1 << 20
+
+STUDY = """
+name = "page-faults"
+title = "Page faults"
+question = "How long do they take?"
+workload = "paging"
+repeats = 1
+
+[measurement]
+size = "96MiB"
+memory_limit = "64MiB"
+swap = "target"
+swap_size = "128MiB"
+read_fraction = 0.5
+ramp = "100ms"
+duration = "400ms"
+interval = "100ms"
+
+[[parts]]
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    before = swap.active()
+    yield
+    assert [each.path for each in swap.active()] == [each.path for each in before], "no swap stays active"
+
+
+def carried_out(tmp_path: Path, *, target: str = "", consent: Consent | None = None, **settings: str) -> Record:
+    data = tmp_path / "data"
+    data.mkdir(exist_ok=True)
+    plan = expand(parse(STUDY), open_target(target or str(data)), settings=settings)
+    results = execute(plan, tmp_path / "results", consent=consent or Consent())
+    [record] = results.records()
+    assert journal.entries() == []
+    assert list(data.iterdir()) == []
+    return record
+
+
+def paging(record: Record) -> dict[str, Any]:
+    assert record.result is not None, record.failure
+    found: dict[str, Any] = record.result["paging"]
+    return found
+
+
+@pytest.mark.system
+def test_pages_go_to_a_swap_file_and_come_back_as_they_were(tmp_path: Path) -> None:
+    record = carried_out(tmp_path, verify_after="true")
+    facts = paging(record)
+    assert facts["major_faults"] > 0
+    assert (facts["corrupted"], facts["stale"], facts["wrong_pages"]) == (0, 0, 0)
+    assert facts["verified_pages"] == facts["pages"] == 96 * MIB // 4096
+    assert facts["is_locked"]
+    assert record.memory is not None
+    assert record.memory["oom_kills"] == 0
+    assert record.swap is not None
+    assert (record.swap["area"]["kind"], record.swap["area"]["size_bytes"]) == ("file", 128 * MIB)
+    assert record.verdict is not None
+    assert record.verdict.evidence["major_faults"] == pytest.approx(faults_measured(tmp_path), rel=1e-3)
+
+
+def faults_measured(tmp_path: Path) -> float:
+    results = ResultSet.open(tmp_path / "results")
+    found = run_metrics(results).filter(pl.col("metric") == "operations", pl.col("operation") == "major_fault")
+    return float(found["value"][0])
+
+
+@pytest.mark.system
+def test_classes_add_up_and_swap_traffic_is_a_series(tmp_path: Path) -> None:
+    carried_out(tmp_path)
+    results = ResultSet.open(tmp_path / "results")
+    metrics = run_metrics(results)
+    counts = dict(metrics.filter(pl.col("metric") == "operations").select("operation", "value").iter_rows())
+    assert counts["hit"] + counts["minor_fault"] + counts["major_fault"] == counts["all"]
+    whole = dict(metrics.filter(pl.col("operation") == "all").select("metric", "value").iter_rows())
+    assert whole["major_fault_fraction"] == pytest.approx(counts["major_fault"] / counts["all"])
+    assert whole["pages_wrong"] == 0
+    assert whole["swap_in_bandwidth"] > 0
+    assert 0 < whole["measuring_cost_ns"] < 1_000
+    latency = metrics.filter(pl.col("metric") == "completion_latency_ns_mean")
+    by_class = dict(latency.select("operation", "value").iter_rows())
+    assert by_class["hit"] < by_class["major_fault"]
+    series = interval_metrics(results, metrics=["swap_in_bandwidth", "ops_per_sec"])
+    moving = series.filter(pl.col("metric") == "swap_in_bandwidth", pl.col("value") > 0)
+    assert len(moving) >= 2
+
+
+@pytest.mark.system
+def test_a_block_device_becomes_swap_with_consent_and_is_clean_afterwards(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(128 * MIB)
+    device = LoopDevice(image)
+    try:
+        path = str(device.path)
+        record = carried_out(tmp_path, target=path, consent=Consent(destroy=(path,)), swap_size="96MiB")
+        assert record.swap is not None
+        assert (record.swap["area"]["kind"], record.swap["area"]["area"]) == ("device", path)
+        assert paging(record)["major_faults"] > 0
+        assert b"SWAPSPACE2" not in device.path.read_bytes()[: 1 << 16]
+    finally:
+        device.close()
+
+
+@pytest.mark.system
+def test_memory_that_is_too_small_without_swap_is_a_failed_run_with_its_cause(tmp_path: Path) -> None:
+    record = carried_out(tmp_path, swap="off")
+    assert record.failure is not None
+    assert record.failure.code == "out_of_memory"
+    assert "64 MiB is too small" in record.failure.message
+
+
+@pytest.mark.system
+def test_a_full_swap_area_is_a_failed_run_with_its_cause(tmp_path: Path) -> None:
+    record = carried_out(tmp_path, swap_size="8MiB")
+    assert record.failure is not None
+    assert record.failure.code == "out_of_memory"
+    assert "swap_size" in record.failure.hint
+
+
+@pytest.mark.system
+def test_a_killed_engine_leaves_no_swap(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    plan = expand(parse(STUDY), open_target(str(data)), settings={"duration": "30s"})
+    child = os.fork()
+    if child == 0:
+        os.execv(sys.executable, [sys.executable, "-c", KILL_ENGINE, str(os.getppid())])
+    results = execute(plan, tmp_path / "results")
+    os.waitpid(child, 0)
+    [record] = results.records()
+    assert record.failure is not None
+    assert record.failure.code == "killed"
+    assert list(data.iterdir()) == []
+
+
+KILL_ENGINE = """
+import os, signal, subprocess, sys, time
+deadline = time.monotonic() + 60
+while time.monotonic() < deadline:
+    found = subprocess.run(["pgrep", "-P", sys.argv[1], "-f", "iosonde-engine.*identity|iosonde-engine --stop"],
+                           capture_output=True, text=True).stdout.split()
+    if found and "swap" in open("/proc/swaps").read():
+        time.sleep(0.3)
+        os.kill(int(found[0]), signal.SIGKILL)
+        break
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.system
+def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    expand(parse(STUDY), open_target(str(data)))  # Fails here where it cannot run.
+    study = tmp_path / "study.toml"
+    study.write_text(STUDY)
+    session = subprocess.Popen(
+        [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(data), "--set", "duration=30s",
+         "-o", str(tmp_path / "results"), "--yes"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not any(str(data) in each.path for each in swap.active()):
+        assert session.poll() is None, "the session ended before it swapped"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    session.send_signal(signal.SIGKILL)
+    session.wait()
+    cleaned = journal.cleanup()
+    assert not any(each.failed for each in cleaned), cleaned
+    assert not any(str(data) in each.path for each in swap.active())
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.system
+def test_the_shipped_study_answers_its_question(tmp_path: Path) -> None:
+    from iosonde.findings.findings import answer
+    from iosonde.study.model import Study
+
+    settings = {"pattern": "uniform", "overcommit": "2", "advice": "normal,random", "size": "128MiB", "span": "128MiB"}
+    settings |= {"duration": "300ms", "ramp": "100ms", "interval": "100ms", "swap_size": "256MiB"}
+    data = tmp_path / "data"
+    data.mkdir()
+    plan = expand(load("paging"), open_target(str(data)), profile="quick", settings=settings)
+    results = execute(plan, tmp_path / "results")
+    assert [record.failure for record in results.records() if record.failure] == []
+    study = Study.model_validate(results.plan.study)
+    found = answer(study, results.cases, run_metrics(results), runs=results.runs)
+    kinds = [each.kind for each in found.answers]
+    assert "fault overhead" in kinds, kinds

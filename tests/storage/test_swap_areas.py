@@ -1,0 +1,200 @@
+"""Swap areas: on a file, a device and zram; above other swap; turned off whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import TargetError
+from iosonde.storage import journal, memory_settings, swap
+from iosonde.storage.block_nodes import number_of
+from iosonde.storage.loop_devices import LoopDevice
+
+OWN = "iosonde-12345678"
+BYTES = 4 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A loop device of 4 MiB."""
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(BYTES)
+    device = LoopDevice(image)
+    yield device.path
+    device.close()
+
+
+def paths() -> list[str]:
+    return [each.path for each in swap.active()]
+
+
+def left_by_a_killed_process(directory: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        swap.SwapArea.on_file(directory, OWN, BYTES)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.unit
+def test_the_header_is_the_one_that_mkswap_writes(tmp_path: Path) -> None:
+    mine = swap.header(BYTES)
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert len(mine) == page
+    assert mine[-10:] == b"SWAPSPACE2"
+    assert int.from_bytes(mine[1024:1028], "little") == 1
+    assert int.from_bytes(mine[1028:1032], "little") == BYTES // page - 1
+
+
+@pytest.mark.unit
+def test_the_priority_is_above_that_of_all_other_areas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lines = "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2\n/a\\040b file 2048 4 7\n"
+    (tmp_path / "swaps").write_text(lines)
+    areas = swap.active(tmp_path)
+    assert [(each.path, each.size_bytes, each.priority) for each in areas] == [
+        ("/dev/sda2", 1 << 20, -2),
+        ("/a b", 2 << 20, 7),
+    ]
+    assert swap._priority_above([each.priority for each in areas]) == 8
+    assert swap._priority_above([]) == 0
+    with pytest.raises(OSError, match="highest priority"):
+        swap._priority_above([swap.HIGHEST_PRIORITY])
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [(errno.ENOMEM, "not enough memory for what was swapped out"), (-signal.SIGKILL, "the kernel ended swapoff")],
+)
+def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, message: str
+) -> None:
+    file = tmp_path / f"{OWN}-setup" / "swap"
+    file.parent.mkdir()
+    file.write_bytes(b"x")
+    identity = swap._identity_at(str(file))
+    line = swap.Active(path=str(file), kind="file", size_bytes=1, used_bytes=1, priority=0)
+    monkeypatch.setattr(swap, "active", lambda: [line])
+    done = subprocess.CompletedProcess([], code)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    area = swap.SwapArea(OWN, "file", file, identity, 1)
+    facts = {"kind": "file", "area": str(file), "identity": identity, "own": OWN}
+    journal.created(swap.key_of(OWN), journal.SWAP, facts=facts)
+    with pytest.raises(TargetError, match=message) as raised:
+        area.remove()
+    assert "iosonde cleanup" in raised.value.hint
+    assert journal.find(swap.key_of(OWN)) is not None
+    assert file.exists()
+
+
+@pytest.mark.system
+def test_a_file_becomes_swap_and_nothing_remains_of_it(tmp_path: Path) -> None:
+    area = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
+    assert str(area.area) in paths()
+    assert [entry.what for entry in journal.entries()] == ["directory", journal.SWAP]
+    assert area.facts()["used_bytes"] == 0
+    area.remove()
+    assert str(area.area) not in paths()
+    assert list(tmp_path.iterdir()) == []
+    assert journal.entries() == []
+
+
+@pytest.mark.system
+def test_a_device_becomes_swap_and_loses_its_header(disk: Path) -> None:
+    area = swap.SwapArea.on_device(number_of(disk), OWN, None)
+    assert (str(disk) in paths(), area.size_bytes) == (True, BYTES)
+    area.remove()
+    assert str(disk) not in paths()
+    assert disk.read_bytes() == bytes(BYTES)
+
+
+@pytest.mark.system
+def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> None:
+    first = swap.SwapArea.on_device(number_of(disk), "iosonde-00000001", None)
+    try:
+        second = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
+        assert second.priority > first.priority
+        second.remove()
+    finally:
+        first.remove()
+
+
+@pytest.mark.system
+def test_cleanup_turns_off_the_swap_of_a_killed_process(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path)
+    file = str(tmp_path / f"{OWN}-setup" / "swap")
+    assert file in paths()
+    reasons = [each.reason for each in journal.cleanup()]
+    assert reasons == ["the swap area was removed", "removed"]
+    assert file not in paths()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.system
+def test_cleanup_finds_the_swap_file_whose_directory_was_renamed_and_keeps_another_in_its_place(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path)
+    place, moved = tmp_path / f"{OWN}-setup", tmp_path / "moved"
+    place.rename(moved)
+    place.mkdir()
+    (place / "swap").write_text("another")
+    assert str(moved / "swap") in paths()
+    journal.cleanup()
+    assert str(moved / "swap") not in paths()
+    assert (place / "swap").read_text() == "another"
+
+
+@pytest.mark.system
+def test_a_file_system_without_swap_files_is_refused_and_nothing_stays(tmp_path: Path) -> None:
+    memory = Path("/dev/shm", OWN)
+    memory.mkdir()
+    try:
+        with pytest.raises(TargetError, match="cannot create a swap file") as raised:
+            swap.SwapArea.on_file(memory, OWN, BYTES)
+        assert "ext4" in raised.value.hint
+        assert list(memory.iterdir()) == []
+        assert journal.entries() == []
+    finally:
+        memory.rmdir()
+
+
+@pytest.mark.system
+def test_a_swap_file_larger_than_the_free_space_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="no room") as raised:
+        swap.SwapArea.on_file(tmp_path, OWN, 1 << 50)
+    assert "swap_size" in raised.value.where + raised.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.system
+def test_page_cluster_is_set_and_restored_after_a_crash() -> None:
+    file = memory_settings.FILES["page_cluster"]
+    before = file.read_text()
+    wanted = 0 if before.strip() != "0" else 1
+    child = os.fork()
+    if child == 0:
+        memory_settings.apply({"page_cluster": wanted}, own=OWN)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert file.read_text() == f"{wanted}\n"
+    journal.cleanup()
+    assert file.read_text() == before
+
+
+@pytest.mark.system
+def test_zram_becomes_swap_and_its_device_disappears() -> None:
+    if not swap.ZRAM_CONTROL.exists():
+        with pytest.raises(TargetError, match="no zram"):
+            swap.check_zram()
+        return
+    area = swap.SwapArea.on_zram(OWN, BYTES)
+    assert str(area.area) in paths()
+    area.remove()
+    assert str(area.area) not in paths()
+    assert not Path("/sys/block", area.area.name).exists()
