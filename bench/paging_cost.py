@@ -2,8 +2,8 @@
 
 usage: bench/paging_cost.py [--repeats N]
 
-Runs `cargo run --release -p iosonde-paging --example paging_cost` several times and takes the best of each number: other load
-only adds. Exits with 1 if measuring costs more than the aim of 40 ns. Run it on a quiet machine.
+Runs `cargo run --release -p iosonde-paging --example paging_cost` several times and takes the best of each number:
+other load only adds. Exits with 1 if measuring costs more than the aim of 40 ns. Run it on a quiet machine.
 """
 
 from __future__ import annotations

@@ -195,16 +195,10 @@ class Facts:
         return rows.join(on_server, on=_RUN_KEYS, how="semi").with_columns(pl.col("end_ns", "value").cast(pl.Int64))
 
     def paging_statistics(self) -> pl.DataFrame:
-        """One row a counter of the kernel at the end of an interval of a paging run."""
-        return self._frame(
-            f"""
-            SELECT result_set, run_id, phase, interval, end_ns::BIGINT AS end_ns, statistic, value::BIGINT AS value,
-                   page_bytes
-            FROM {self._view("store_statistics")}
-            JOIN (SELECT result_set, run_id, page_bytes FROM complete WHERE workload = 'paging')
-            USING (result_set, run_id)
-            """
-        )
+        """One row a counter of the kernel at the end of an interval of a paging run, with the run's `page_bytes`."""
+        paging = self._runs.filter(pl.col("workload") == "paging").select(*_RUN_KEYS, "page_bytes")
+        rows = self._read("store_statistics", lambda rows: rows)
+        return rows.join(paging, on=_RUN_KEYS).with_columns(pl.col("end_ns", "value", "page_bytes").cast(pl.Int64))
 
     def simulated_media(self) -> pl.DataFrame:
         """One row a run on simulated drives: what they were handed in the measurement, and wrote to their media."""
