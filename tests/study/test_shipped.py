@@ -47,20 +47,41 @@ class EightDirectories(EightDevices):
         return {"kind": "file_per_job", "directory": "/mnt/iosonde-01234567", "size_bytes": size_bytes}
 
 
+class EightMemories(EightDevices):
+    """A place for swap and mapped files."""
+
+    def backend(self) -> None:  # type: ignore[override]
+        return None
+
+    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        return {"kind": "file", "path": "/mnt/iosonde-01234567/data", "size_bytes": size_bytes}
+
+    def block_devices(self) -> list[str]:
+        return []
+
+
 NULL = EightDevices(name="null:4TiB", kind="null", size_bytes=4096 * GIB)
 
 
 FILES = EightDirectories(name="/mnt", kind="directory", size_bytes=4096 * GIB)  # type: ignore[arg-type]
 
 
+MEMORIES = EightMemories(name="/mnt", kind="directory", size_bytes=4096 * GIB)  # type: ignore[arg-type]
+
+
 @pytest.fixture(autouse=True)
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of studies on database servers ask their programs whether they accept the settings."""
+    """Plans of studies on database servers ask their programs whether they accept the settings; swap needs root."""
+    monkeypatch.setattr("iosonde.storage.swap.check_possible", lambda: None)
+    monkeypatch.setattr("iosonde.storage.memory_settings.check_possible", lambda _: None)
+    monkeypatch.setattr("iosonde.storage.control_group.hierarchy", lambda: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.watched_devices", lambda *_: [])
 
 
 def target_for(study: Study) -> EightDevices:
+    if study.workload == "paging":
+        return MEMORIES
     return FILES if study.workload in ("tpcc", "commit") else NULL
 
 

@@ -53,7 +53,7 @@ impl Faults {
     }
 }
 
-/// How accesses are told apart on this machine.
+/// Classification of accesses on this machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Classification {
     /// Accesses that took at least this long are classified by the kernel's counters.

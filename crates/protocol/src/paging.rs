@@ -34,7 +34,7 @@ pub struct PagingWorkload {
     pub verify_after: bool,
 }
 
-/// How the kernel is told to read ahead in a mapping (`madvise(2)`).
+/// How far the kernel reads ahead in a mapping (`madvise(2)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
