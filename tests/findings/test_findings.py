@@ -217,6 +217,19 @@ def test_flatness_and_peak() -> None:
     assert of(found, Throughput) == [], "the peak is the same fact"
 
 
+def test_single_runs_that_hardly_differ_show_no_dependence() -> None:
+    def decision(slowest: float) -> str:
+        bandwidth = {(1,): [1e9], (2,): [slowest]}
+        cases, runs = results(
+            ["jobs"], {"bandwidth": bandwidth}, block_size=1 << 20, **{**LOAD, "access": "sequential"}
+        )
+        return only(
+            findings(study({"jobs": [1, 2]}, [{"kind": "flatness", "over": "jobs"}]), cases, runs), Dependence
+        ).decision
+
+    assert (decision(0.999e9), decision(0.5e9)) == ("unclear", "depends")
+
+
 def test_rates_of_large_blocks_are_bandwidth() -> None:
     cases, runs = results(
         ["block_size"],

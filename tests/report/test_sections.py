@@ -61,6 +61,12 @@ def test_constant_columns_move_to_the_caption() -> None:
     assert [[cell.text for cell in row] for row in short.rows] == [["1", "a"], ["2", "b"]]
 
 
+def test_the_first_of_constant_values_stays() -> None:
+    rows = [[Cell(text=mode), Cell(text="10 GB/s"), Cell(text="4 devices")] for mode in ("buffered", "direct")]
+    short = folded(Table(title="T", caption="All.", heads=["Load", "Bandwidth", "At"], labels=1, rows=rows))
+    assert (short.heads, short.caption) == (["Load", "Bandwidth"], "All. At: 4 devices.")
+
+
 def test_the_device_state_is_beside_the_values_of_cases_that_write(chapter: Chapter, whole: ResultSet) -> None:
     cases = {case.case_id: case for case in whole.plan.cases}
     states = {}

@@ -57,7 +57,8 @@ class ArrayEfficiency(Finding):
         first, last = self.devices
         devices = f"{last} devices" if first == last else f"{first} to {last} devices"
         subject = f"{self.array} {self.load}" if self.load else self.array
-        verb = "reaches" if not self.load or self.load.startswith(("with ", "at ")) else "reach"
+        operations = self.load.partition(" with ")[0].partition(" at ")[0]
+        verb = "reach" if operations.endswith(("reads", "writes", "trims")) else "reaches"
         if not self.applies:
             share = wording.percent_range(*self.efficiency)
             reason = f": {self.reason}" if self.reason else ""

@@ -164,7 +164,7 @@ def findings(
 _FIRST_KINDS = (
     *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
     "store load",
-    *("throughput", "best and worst", "peak"),
+    *("peak", "throughput", "best and worst"),
 )
 """Kinds that come before the others of their topic."""
 

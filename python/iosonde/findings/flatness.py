@@ -14,6 +14,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MARGIN, Estimate, ratio
+from iosonde.study.model import STAGE
 
 FLAT = 1.10
 
@@ -47,10 +48,16 @@ class Dependence(Finding):
             return f"No clear effect of {factor} on {subject}"
         where = f", most with {self.where}" if self.where else ""
         ends = (
-            f"{wording.value_text(self.metric, value)} {_preposition(level)} {wording.level_words(self.over, level)}"
+            f"{wording.value_text(self.metric, value)} {self._at(level)}"
             for level, value in (self.smallest, self.largest)
         )
         return f"{subject} depends on {factor}: {' to '.join(ends)}{where}"
+
+    def _at(self, level: Any) -> str:
+        words = wording.level_words(self.over, level)
+        if self.over == STAGE:
+            return f"({words})"
+        return f"{'at' if isinstance(level, int | float) else 'with'} {words}"
 
     def _evidence(self) -> str:
         cells = f"; largest ratio of {self.cells} cells" if self.cells > 1 else ""
@@ -58,10 +65,6 @@ class Dependence(Finding):
             f"largest over smallest {wording.ratio_estimate_text(self.ratio)}{cells}; "
             f"{wording.counted(self.repeats, 'run')} each"
         )
-
-
-def _preposition(level: Any) -> str:
-    return "at" if isinstance(level, int | float) else "with"
 
 
 def find(question: Question) -> Iterator[Finding]:
@@ -83,7 +86,7 @@ def _dependence(question: Question, key: Mapping[str, Any], group: pl.DataFrame)
     decision: Literal["flat", "depends", "unclear"] = "unclear"
     if all(each.below(FLAT) for each in every):
         decision = "flat"
-    elif estimate.above(1 + MARGIN) or not estimate.certain:
+    elif estimate.above(1 + MARGIN) or (not estimate.certain and estimate.value >= FLAT):
         decision = "depends"
     case_ids = tuple(row["case_ids"])
     return Dependence(

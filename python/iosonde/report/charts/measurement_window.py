@@ -1,4 +1,4 @@
-"""The measurement window of rounds: what was measured, its average, what is allowed around it, and the line fitted."""
+"""The measurement window of rounds: values, their average in a band of the allowed range, and the linear fit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, Tracked, convergences
-from iosonde.metrics.steady_state import Window
 from iosonde.report.charts import vega
 from iosonde.report.charts.figure import Figure, Panel
 from iosonde.report.charts.layout import Row
@@ -39,7 +38,6 @@ def _figure(part: Part, material: Material) -> Figure | None:
     shown = panels[:PANELS_AT_MOST]
     missed = len({id(each) for _, each, _ in judged if not each.achieved})
     notes = [
-        "Lines above and below the average: the allowed excursion.",
         f"{missed} loads did not reach steady state: their last window is drawn." if missed else "",
         f"The first {len(shown)} of {len(panels)} are drawn." if len(shown) < len(panels) else "",
     ]
@@ -73,7 +71,7 @@ def _judged(part: Part, material: Material) -> Iterator[tuple[Source, Convergenc
 
 def _frame(rows: list[Row], panel: str, index: int, scale: Scale) -> Frame:
     inside = [row for row in rows if row["panel"] == panel]
-    values = [row["y"] for row in inside]
+    values = [row["high"] or row["y"] for row in inside]
     last = max(row["x"] for row in inside)
     return Frame(
         x=Axis(
@@ -97,21 +95,12 @@ def _rows(
     for number, value in enumerate(tracked.values, start=1):
         yield _row(panel, source, MEASURED, number, value, metric, scale)
     assert tracked.window, "a window is drawn where there is one"
-    for name, values in _lines(tracked.window):
-        for number, value in zip((tracked.window.first, tracked.window.last), values, strict=True):
-            yield _row(panel, source, name, number, value, metric, scale)
-
-
-def _lines(window: Window) -> Iterator[tuple[str, tuple[float, float]]]:
-    half = window.criteria.range / 2
-    for name, level in (
-        ("average", window.mean),
-        (f"average + {100 * half:g} %", window.mean * (1 + half)),
-        (f"average − {100 * half:g} %", window.mean * (1 - half)),
-    ):
-        yield name, (level, level)
-    fitted = (window.intercept + window.slope * number for number in (window.first, window.last))
-    yield "linear fit", (next(fitted), next(fitted))
+    window, half = tracked.window, tracked.window.criteria.range / 2
+    for number in (window.first, window.last):
+        average = _row(panel, source, f"average ± {100 * half:g} %", number, window.mean, metric, scale)
+        yield {**average, "low": average["y"] * (1 - half), "high": average["y"] * (1 + half)}
+    for number in (window.first, window.last):
+        yield _row(panel, source, "linear fit", number, window.intercept + window.slope * number, metric, scale)
 
 
 def _row(panel: str, source: Source, series: str, number: int, value: float, metric: str, scale: Scale) -> Row:

@@ -34,7 +34,7 @@ def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure])
     card = _plain_card(material)
     short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
     if card is None and short is not None:
-        card = _first_columns(short)
+        card = replace(_first_columns(short), caption=f"{short.title}. {short.caption}")
     if card is None and figures and not differing(material, figures[0].part):
         card = _best_values(figures[0], material)
     return None if card is None else _judged(card)
@@ -172,7 +172,9 @@ def _best_values(figure: Figure, material: Material) -> Table | None:
         place = (row["source"], row["panel"])
         if row["y"] is None or row["published"]:
             continue
-        if place not in best or (row["y"] < best[place]["y"]) == lowest:
+        # Of values equal to three digits the first, as in findings.
+        value, known = (float(f"{each['y']:.3g}") for each in (row, best.get(place, row)))
+        if place not in best or (value < known if lowest else value > known):
             best[place] = row
     if not best or len(best) > MOST_ROWS or figure.kind == "timeseries":
         return None

@@ -49,7 +49,8 @@ class Table:
 def folded(table: Table) -> Table:
     """Move columns with one value in all rows to the caption, and drop columns without any value.
 
-    The column of verdicts stays, unless no case has any: a reader looks for it in every row.
+    The column of verdicts stays, unless no case has any: a reader looks for it in every row. If all columns of values are
+    constant, the first of them stays.
     """
     if len(table.rows) < 2:
         return table
@@ -59,6 +60,9 @@ def folded(table: Table) -> Table:
         for place, cells in enumerate(columns)
         if _is_constant(cells) and (table.heads[place] != VERDICT or cells[0].text == "-")
     ]
+    values = [place for place in range(table.labels, len(columns)) if table.heads[place] != REPEATS]
+    if values and set(values) <= set(constant):
+        constant.remove(values[0])
     if len(constant) == len(columns):
         return table
     kept = [place for place in range(len(columns)) if place not in constant]
