@@ -217,6 +217,8 @@ def test_arrays() -> None:
             "RAID 5 of 4: 620 MB/s, 1 GB/s expected (2 times one device's 500 MB/s), efficiency 62 % (95 % CI 60–64 %, Welch's t on logarithms); `md127_raid5` 98 % of a core; 5 runs each",
         )
     )
+    mixed = replace(finding, load="random direct I/O with 64 jobs", reason="").sentence
+    assert mixed == "RAID 5 random direct I/O with 64 jobs reaches 62 % of the expected throughput with 4 devices"
 
 
 def test_verdicts_and_the_line_on_trust() -> None:

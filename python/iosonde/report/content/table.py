@@ -49,8 +49,8 @@ class Table:
 def folded(table: Table) -> Table:
     """Move columns with one value in all rows to the caption, and drop columns without any value.
 
-    The column of verdicts stays, unless no case has any: a reader looks for it in every row. If all columns of values are
-    constant, the first of them stays.
+    The column of verdicts stays, unless no case has any: a reader looks for it in every row. The first column of values
+    stays if all of them are constant.
     """
     if len(table.rows) < 2:
         return table
