@@ -2,9 +2,12 @@
 
     python tests/results/mutations.py [--mutations 10000] [--seed 1]     (SIGINT, SIGTERM: print the result so far)
 
-Reading includes `resume`, with an engine that measures nothing, and the commands `report`, `compare`, `check`, `sql`, `show`
-and `export`, in turn. Half of the mutations are as a damaged disk makes them. In the other half the checksums are written anew, as somebody who
-edits on purpose would do, so that the content itself is what has to be refused.
+The result sets are of every kind of study (`varied_sets.py`). Reading includes `resume`, with an engine that measures
+nothing, and every command that reads result sets, in turn. Up to three mutations are combined, and some claim another
+version of the format or the protocol. One part of them is as a damaged disk makes them. In the other the checksums are
+written anew, as somebody who edits on purpose would do, so that the content itself is what has to be refused.
+
+A value that only the last resort (`results/interpreting.py`) turns into an error is counted too: a check is missing.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,8 +35,8 @@ from unittest.mock import patch
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 from engines import FAKE  # noqa: E402  # run as a program, too
-from made_sets import OWN, measured, unfinished  # noqa: E402
 from plans import sign  # noqa: E402
+from varied_sets import VARIED  # noqa: E402
 
 from iosonde import cli  # noqa: E402
 from iosonde.errors import IosondeError  # noqa: E402
@@ -47,23 +52,58 @@ VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 2**80, 1e308, -0.5, float("nan"), float("inf")),
     *("", "x", "../../../victim", "/etc/passwd", "\x1b[2J", "\ud800", "a" * 5000, "%s{}[*?]'\"", "\0"),
     *([], {}, [[]], [None], {"": None}, {"kind": "block"}),
+    *(10**400, 1e-320, "1e999", "2026-01-01T00:00:00", [0] * 100, {"x": {"x": {"x": [{}]}}}),
 )
+
+CPU_S = 60
+"""CPU time after which an action counts as endless."""
 
 
 def mutate(directory: Path, chosen: random.Random) -> str:
-    """Change one thing in a result set; returns what."""
+    """Change one to three things in a result set; returns what."""
+    done = [_mutate_once(directory, chosen) for _ in range(chosen.choice((1, 1, 2, 3)))]
+    if chosen.random() < 0.2:
+        done.append(_claim(directory, chosen))
+    if chosen.random() < 0.7:
+        _sign(directory)
+        done.append("signed")
+    return "; ".join(done)
+
+
+def _mutate_once(directory: Path, chosen: random.Random) -> str:
     files = sorted(path for path in directory.rglob("*") if _is_plain(path) and path.name != "lock")
     if not files:
         return "nothing"
-    file = chosen.choice(files)
-    kinds: list[Callable[[Path, random.Random], str]] = [_flip, _cut, _extend, _remove, _link, _swap]
-    if file.suffix == ".json":
-        kinds += [_edit] * 12
-    done = chosen.choice(kinds)(file, chosen)
-    if chosen.random() < 0.5:
-        _sign(directory)
-        done += ", signed"
+    documents = [path for path in files if path.suffix == ".json"]
+    if documents and chosen.random() < 0.7:
+        plan = directory / "plan.json"
+        file = plan if chosen.random() < 0.4 and plan in documents else chosen.choice(documents)
+        done = _edit(file, chosen)
+    else:
+        file = chosen.choice(files)
+        done = chosen.choice([_flip, _cut, _extend, _remove, _link, _swap])(file, chosen)
     return f"{file.relative_to(directory)}: {done}"
+
+
+def _claim(directory: Path, chosen: random.Random) -> str:
+    """Claim another version: of the protocol in every spec, or of the format in every file."""
+    name = chosen.choice(("protocol", "format"))
+    version = chosen.choice((1, 1, 1, 2, 0, 3, 99, -1, "1", None, 1.0, True))
+    for file in directory.rglob("*.json"):
+        if not _is_plain(file):
+            continue
+        try:
+            document = json.loads(file.read_bytes())
+        except ValueError:
+            continue
+        for holder, key in list(_places(document)):
+            if key == name:
+                holder[key] = version
+        file.write_text(json.dumps(document), encoding="utf-8", errors="surrogatepass")
+    if name == "format" and version == 1:
+        for manifest in directory.glob(f"records/*/{MANIFEST}"):
+            manifest.unlink()
+    return f"`{name}` = {version!r} everywhere"
 
 
 def _is_plain(path: Path) -> bool:
@@ -117,10 +157,13 @@ def _edit(file: Path, chosen: random.Random) -> str:
         document = json.loads(file.read_bytes())
     except ValueError:
         return "nothing"
-    places = list(_places(document))
-    if not places:
+    # Each kind of place is as likely as any other, however often it occurs.
+    kinds: dict[str, list[tuple[Any, Any]]] = {}
+    for holder, key in _places(document):
+        kinds.setdefault(f"{sorted(holder) if isinstance(holder, dict) else 'list'} {key}", []).append((holder, key))
+    if not kinds:
         return "nothing"
-    holder, key = chosen.choice(places)
+    holder, key = chosen.choice(kinds[chosen.choice(sorted(kinds))])
     match chosen.randrange(4):
         case 0:
             del holder[key]
@@ -176,27 +219,38 @@ def continue_it(directory: Path) -> None:
         resume(directory, retry_failed=True, time_limit_s=0.5)
 
 
-def commands(directory: Path, original: Path) -> list[list[str]]:
+def commands(directory: Path, original: Path, out: str) -> list[list[str]]:
     """Return the command lines that read a result set."""
-    path, out = str(directory), str(directory / "out")
+    path = str(directory)
+    above = str(directory.parent)
     return [
+        ["library", above, "--output", f"{out}/library.html"],
+        ["history", above, "--output", f"{out}/history.html"],
+        ["library", above, "--json"],
+        ["report", path, "--figures", "svg", "--output", out],
+        ["compare", path],
+        ["export", path, "--format", "json", "--output", out],
+        ["export", path, "--format", "parquet", "--output", out],
         ["sql", path, "SELECT * FROM case_metrics"],
         ["sql", path, "SELECT * FROM warnings, faults", "--format", "csv"],
         ["report", path, "--format", "md"],
         ["report", path, "--json"],
         ["report", path, "--format", "html"],
-        ["show", path],
         ["compare", str(original), path],
         ["check", path, "--baseline", str(original), "--baseline", path],
         ["export", path, "--format", "csv", "--output", out],
         ["export", path, "--format", "fio-json", "--output", out],
         ["export", path, "--format", "hdr", "--output", out],
         ["resume", path, "--time-limit", "500ms"],
+        ["resume", path, "--retry-failed", "--allow-commands", "0" * 64],
     ]
 
 
 def carry_out(command: Sequence[str]) -> None:
-    """Run a command line in this process; `AssertionError` if it prints a control character."""
+    """Run a command line in this process; `AssertionError` if it prints a control character.
+
+    `IosondeError` if a value was refused by the last resort only.
+    """
     printed, messages = _Kept(), _Kept()
     with (
         patch.object(sys, "argv", ["iosonde", *command]),
@@ -207,6 +261,8 @@ def carry_out(command: Sequence[str]) -> None:
         cli.main()
     text = (printed.getvalue() + messages.getvalue()).decode()
     assert not set(text) & CONTROL, f"a control character on the terminal: {command}"
+    if UNFORESEEN in text:
+        raise IosondeError(text[text.index(UNFORESEEN) :])
 
 
 class _Kept(io.BytesIO):
@@ -216,53 +272,69 @@ class _Kept(io.BytesIO):
         """Keep them."""
 
 
+UNFORESEEN = "cannot be interpreted"
+
 CONTROL = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))} - {"\n", "\t"}
 
 
 class Fuzzer:
     """Mutates copies of result sets, in turn."""
 
-    def __init__(self, scratch: Path, seed: int) -> None:
-        self._scratch, self._copy = scratch, scratch / "a" / "b" / "set"
+    def __init__(self, scratch: Path, seed: int, *, commands_each: int = 1) -> None:
+        """A command reads every so many mutations."""
+        self._scratch, self._copy, self._out = scratch, scratch / "a" / "b" / "set", scratch / "out"
         self._target, self._state = scratch / "a" / "target", scratch / "state"
-        self._random = random.Random(seed)
+        self._random, self._commands_each = random.Random(seed), commands_each
         self._target.mkdir(parents=True)
+        with patch.dict(os.environ, XDG_STATE_HOME=str(self._state)):
+            self._originals = [make(scratch / "originals" / name, self._target) for name, make in VARIED.items()]
         self._target.joinpath("victim").write_text("years of work")
         (scratch / "a" / "victim").write_text("years of work")
-        self._measured = measured(scratch / "measured")
-        self._originals = (self._measured, unfinished(scratch / "unfinished", self._target))
         self.tracebacks: list[str] = []
         self.written: list[str] = []
+        self.unforeseen: Counter[str] = Counter()
         self.mutations = 0
 
     def step(self) -> None:
         """Mutate once, read, and note what went wrong."""
-        shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.rmtree(self._target / OWN, ignore_errors=True)  # It may be kept: the plan says so.
-        shutil.copytree(self._originals[self.mutations % 2], self._copy, symlinks=True)
-        done = [mutate(self._copy, self._random) for _ in range(self._random.choice((1, 1, 1, 3)))]
+        for each in (self._copy, self._out, *self._target.glob("iosonde-*")):  # The last may be kept: the plan says so.
+            shutil.rmtree(each, ignore_errors=True)
+        original = self._originals[self.mutations % len(self._originals)]
+        shutil.copytree(original, self._copy, symlinks=True)
+        done = f"{original.name}: {self._incomplete()}{mutate(self._copy, self._random)}"
         before = self._outside()
         self.mutations += 1
         with patch.dict(os.environ, IOSONDE_ENGINE=str(FAKE), XDG_STATE_HOME=str(self._state)):
-            for action in self._actions():
-                self._try(action, "; ".join(done))
+            for action in self._actions(original):
+                self._try(action, done)
         changed = sorted({path for path, _ in before.items() ^ self._outside().items()})
         if changed:
-            self.written.append(f"{'; '.join(done)}: {', '.join(changed)}")
+            self.written.append(f"{done}: {', '.join(changed)}")
 
-    def _actions(self) -> Iterator[Callable[[], None]]:
+    def _incomplete(self) -> str:
+        """Sometimes remove a record, so that `resume` has work."""
+        records = sorted((self._copy / "records").iterdir())
+        if not records or self._random.random() < 0.7:
+            return ""
+        missing = self._random.choice(records)
+        shutil.rmtree(missing)
+        return f"without {missing.name}; "
+
+    def _actions(self, original: Path) -> Iterator[Callable[[], None]]:
         yield lambda: read(self._copy)
-        if self.mutations % 4 == 0:
+        if self._random.random() < 0.25:
             yield lambda: continue_it(self._copy)
-        if self.mutations % 10 == 0:
-            lines = commands(self._copy, self._measured)
-            yield lambda: carry_out(lines[self.mutations // 10 % len(lines)])
+        if self.mutations % self._commands_each == 0:
+            line = self._random.choice(commands(self._copy, original, str(self._out)))
+            yield lambda: carry_out(line)
 
     def _try(self, action: Callable[[], None], mutation: str) -> None:
         try:
-            action()
-        except IosondeError:
-            pass
+            with _limited():
+                action()
+        except IosondeError as error:
+            if UNFORESEEN in str(error):
+                self.unforeseen[re.sub(r"`[^`]*`", "_", str(error).split("\n\n", 1)[0])] += 1
         except KeyboardInterrupt:
             raise
         except BaseException:
@@ -272,12 +344,29 @@ class Fuzzer:
         """Size and time of every file outside; of directories only that they exist."""
         found = {}
         for root, names, files in os.walk(self._scratch):
-            names[:] = [name for name in names if Path(root, name) not in (self._copy, self._state, self._target / OWN)]
+            own = {self._copy, self._state, self._out, *self._target.glob("iosonde-*")}
+            names[:] = [name for name in names if Path(root, name) not in own]
             found |= {str(Path(root, name)): (0, 0) for name in names}
             for path in (Path(root, name) for name in files):
                 details = path.lstat()
                 found[str(path)] = (details.st_size, details.st_mtime_ns)
         return found
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Raise `TimeoutError` after `CPU_S` of CPU time: what is mutated may be the number of something."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"more than {CPU_S} s")
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def main() -> None:
@@ -300,9 +389,12 @@ def main() -> None:
                     print(f"{fuzzer.mutations} mutations, {problems} problems", file=sys.stderr, flush=True)
         for found in (*fuzzer.tracebacks[:20], *fuzzer.written[:20]):
             print(found)
+        for found, times in fuzzer.unforeseen.most_common(30):
+            print(f"{times} x {found}")
         print(
             f"{fuzzer.mutations} mutations in {time.monotonic() - begin:.0f} s: "
-            f"{len(fuzzer.tracebacks)} tracebacks, {len(fuzzer.written)} writes outside"
+            f"{len(fuzzer.tracebacks)} tracebacks, {len(fuzzer.written)} writes outside, "
+            f"{fuzzer.unforeseen.total()} values refused by the last resort"
         )
     sys.exit(bool(fuzzer.tracebacks or fuzzer.written))
 

@@ -229,7 +229,7 @@ hint: use the iosonde that wrote it, or a newer one\
 """,
             """\
 `DIR/set/format.json` is damaged
-  Unterminated string starting at: line 1 column 2 (char 1)
+  EOF while parsing a string at line 1 column 5
 
 hint: if the other files are intact, restore it by writing `{"format": 4}`\
 """,

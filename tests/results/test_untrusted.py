@@ -435,6 +435,17 @@ SPECS: dict[str, Callable[[dict[str, Any]], object]] = {
     "unknown kind": lambda spec: spec["workload"].update(kind="x"),
     "lone surrogate": lambda spec: spec["workload"]["streams"][0].update(name="\ud800"),
     "infinite number": lambda spec: spec["workload"].update(duration_ns=float("inf")),
+    **{
+        f"protocol {version!r}": lambda spec, version=version: spec.update(protocol=version)
+        for version in (0, 3, -1, "1", None, 1.0, True)
+    },
+    **{
+        f"protocol 1 without {name}": lambda spec, name=name: (spec.update(protocol=1), spec["workload"].pop(name))
+        for name in ("kind", "target", "backend", "layout", "page_cache", "streams", "ramp", "interval_ns")
+    },
+    "protocol 1 without run_id": lambda spec: (spec.update(protocol=1), spec.pop("run_id")),
+    "protocol 1 of another kind": lambda spec: (spec.update(protocol=1), spec["workload"].update(kind="x")),
+    "protocol 1 without jobs": lambda spec: (spec.update(protocol=1), spec["workload"]["streams"][0].pop("jobs")),
 }
 
 
@@ -447,9 +458,72 @@ def test_a_plan_whose_specs_are_not_of_the_protocol_is_damaged(change: str, tmp_
         ResultSet.open(directory)
 
 
+RECORDS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "spec of protocol 1 without streams": lambda record: (
+        record["spec"].update(protocol=1),
+        record["spec"]["workload"].pop("streams"),
+    ),
+    "spec without interval": lambda record: record["spec"]["workload"].pop("interval_ns"),
+    "no result": lambda record: record.update(result=None),
+    "result without backend": lambda record: record["result"].pop("backend"),
+    "job without usage": lambda record: record["result"]["jobs"][0].pop("usage"),
+    "device as text": lambda record: record["result"].update(devices=["sda"]),
+    "failed without a failure": lambda record: record.update(outcome="failed"),
+    "time as a word": lambda record: record.update(ended_at="yesterday"),
+    "time without offset": lambda record: record.update(ended_at="2026-01-01T00:00:00"),
+    "time before clocks": lambda record: record.update(started_at="0001-01-01T00:00:00+00:00"),
+    "clock that is null": lambda record: record["engine"].update(realtime_ns=None),
+    "level as a list": lambda record: record["levels"].update(queue_depth=[1]),
+    "devices of the target as text": lambda record: record.update(target={"devices": "sda"}),
+    "size of a device as text": lambda record: record.update(target={"devices": [{"size_bytes": "x"}]}),
+    "own bytes without a total": lambda record: record.update(own_io={"version": 1, "run": [{}]}),
+    "statistics as a list": lambda record: record.update(server={"statistics_at_begin": []}),
+    "number of 400 digits": lambda record: record["parameters"].update(x=10**400),
+    "parameters nested deeply": lambda record: record["parameters"].update(x=_nested(500)),
+}
+
+
+def _nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("change", RECORDS)
+def test_a_record_whose_parts_are_not_as_they_are_written_is_damaged(change: str, tmp_path: Path) -> None:
+    """Whoever reads a record relies on them: exports, reports, the library."""
+    directory = measured(tmp_path).directory
+    record = directory / "records/c0001-r1"
+    content = json.loads((record / "record.json").read_text())
+    RECORDS[change](content)
+    (record / "record.json").write_text(json.dumps(content))
+    sign(record)
+    again = ResultSet.open(directory)
+    assert len(again.problems) == 1, again.problems
+    assert str(record) in again.problems[0]
+    assert "c0001-r1" not in {each.run_id for each in again.records()}
+    assert ResultSet.open_records(directory).problems == again.problems, "also where tables are not read"
+
+
+@pytest.mark.parametrize("changes", [{"title": 5}, {"parts": {}}, {"views": [{"kind": "x"}]}], ids=str)
+def test_a_study_in_a_plan_that_cannot_be_interpreted_is_an_error(changes: dict[str, Any], tmp_path: Path) -> None:
+    """The study is free-form for those who read tables; a report needs it."""
+    directory = measured(tmp_path).directory
+    path = directory / "plan.json"
+    content = json.loads(path.read_text())
+    edit(path, study={**content["study"], **changes})
+    edit(directory / "format.json", plan_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    result_set = ResultSet.open(directory)
+    assert len(result_set.runs) == 4
+    result_set.export("csv", tmp_path / "out")
+    with pytest.raises(ResultsError, match="cannot be interpreted"):
+        report.write([result_set], tmp_path / "report.html")
+
+
 def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
     directory = measured(tmp_path).directory
     record = directory / "records/c0001-r1"
     edit(record / "record.json", case_state={"\ud800": 1})
     sign(record)
-    assert any("surrogates not allowed" in each for each in ResultSet.open(directory).problems)
+    assert any("surrogate" in each for each in ResultSet.open(directory).problems)

@@ -55,21 +55,24 @@ def command(
     from iosonde.report import write
     from iosonde.report.content import comparison
     from iosonde.results import ResultSet
+    from iosonde.results.interpreting import interpreting
 
     ours = [ResultSet.open(each) for each in (baseline, *(more_baselines or []))]
     theirs = [ResultSet.open(each) for each in (*([contender] if contender else []), *(more_contenders or []))]
-    material = _material(ours, theirs, mix_simulated=mix_simulated)
-    pairs = comparison.pairs(material)
-    summary = [
-        *comparison.recommendations(material),
-        *comparison.method(pairs, material),
-        *comparison.summary(pairs, material),
-        *comparison.differing(pairs),
-    ]
+    with interpreting(each.directory for each in (*ours, *theirs)):
+        material = _material(ours, theirs, mix_simulated=mix_simulated)
+        pairs = comparison.pairs(material)
+        summary = [
+            *comparison.recommendations(material),
+            *comparison.method(pairs, material),
+            *comparison.summary(pairs, material),
+            *comparison.differing(pairs),
+        ]
+        table = comparison.as_table(pairs, material)
     if as_json:
         print_json(_document(material, pairs, summary))
     else:
-        _print(comparison.as_table(pairs, material), summary)
+        _print(table, summary)
     if html:
         for path in write([*ours, *theirs], html, mix_simulated=mix_simulated):
             messages.info(str(path))

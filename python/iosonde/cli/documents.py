@@ -18,6 +18,13 @@ def of_result_set(result_set: ResultSet) -> dict[str, Any]:
 
 def of_result_sets(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[dict[str, Any]]:
     """Several result sets, those of one study together."""
+    from iosonde.results.interpreting import interpreting
+
+    with interpreting(each.directory for each in result_sets):
+        return _documents(result_sets, mix_simulated=mix_simulated)
+
+
+def _documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool) -> list[dict[str, Any]]:
     from iosonde.report.content.report import collect
 
     documents = []

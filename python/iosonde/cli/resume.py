@@ -32,11 +32,13 @@ def command(
     from iosonde.execution import resume
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
+    from iosonde.results.interpreting import interpreting
 
     time_limit_s = options.read_time_limit(time_limit)
     result_set = ResultSet.open(directory)
     session.warn_of_problems(result_set)
-    ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
+    with interpreting([directory]):
+        ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
     more = f", plus at most {ahead.at_most} depending on results" if ahead.at_most else ""
     messages.info(f"{ahead.runs} of {len(result_set.plan.runs)} runs remaining{more}")
     with session.live(result_set.plan, wanted=live, port=live_port) as page:

@@ -31,6 +31,7 @@ def command(
     and cases: `SELECT case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns
     convert a histogram bucket to nanoseconds.
     """
+    from iosonde.results.csv_files import as_csv
     from iosonde.results.query_process import answer as answer_of
 
     answered = answer_of(directory, query)
@@ -42,7 +43,7 @@ def command(
             _print_table(answer)
         case "csv":
             for number, part in enumerate(answer.iter_slices(_ROWS_AT_ONCE) if len(answer) else [answer]):
-                print(part.write_csv(include_header=number == 0), end="")
+                print(as_csv(part, with_heads=number == 0), end="")
         case "json":
             print(answer.write_json())
 

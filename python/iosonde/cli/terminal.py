@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from iosonde.errors import IosondeError
+from iosonde.foreign_text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""C0 and C1 controls besides tab and newline, separators and marks that change the direction of text, surrogates."""
-
-
-def printable(text: str) -> str:
-    """Replace control characters by visible escapes such as `\\x1b`."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class FilteredStream(io.TextIOWrapper):

@@ -27,6 +27,7 @@ from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
 from iosonde.plan import Plan, Run
 from iosonde.procedure.schedule import Schedule
+from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
@@ -88,13 +89,15 @@ def resume(
     Overwriting block devices, and creating databases on servers of the user, has to be allowed again with `consent`:
     the devices may hold other data by now, and the result set may come from somebody else.
     """
-    return _carry_out(
-        ResultSet.open(directory),
-        retry_failed=retry_failed,
-        observer=observer or Silent(),
-        time_limit_s=time_limit_s,
-        consent=consent,
-    )
+    result_set = ResultSet.open(directory)
+    with interpreting([result_set.directory]):
+        return _carry_out(
+            result_set,
+            retry_failed=retry_failed,
+            observer=observer or Silent(),
+            time_limit_s=time_limit_s,
+            consent=consent,
+        )
 
 
 def _carry_out(

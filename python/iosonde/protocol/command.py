@@ -29,6 +29,19 @@ class Background(TypedDict):
     ready: str
 
 
+class Metric(TypedDict):
+    """Where a value is in the output, and what it means; of `json`, `pattern` and `lines` one is not empty."""
+
+    title: str
+    unit: str
+    better: str
+    json: str
+    pattern: str
+    lines: str
+    aggregate: str
+    scale: float
+
+
 class Workload(TypedDict):
     """What a run starts, and where its values are."""
 
@@ -45,7 +58,7 @@ class Workload(TypedDict):
     exit_codes: list[int]
     output: str
     output_limit_bytes: int
-    metrics: dict[str, dict[str, Any]]
+    metrics: dict[str, Metric]
     server: NotRequired[dict[str, Any]]
 
 

@@ -9,6 +9,7 @@ from iosonde.errors import ResultsError
 from iosonde.regression.decision import Check, Settings, decide
 from iosonde.regression.sessions import session_of
 from iosonde.results import ResultSet
+from iosonde.results.interpreting import interpreting
 
 
 def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], settings: Settings | None = None) -> Check:
@@ -19,10 +20,12 @@ def check(candidates: Sequence[ResultSet], baselines: Sequence[ResultSet], setti
     """
     _check_comparable(candidates, baselines)
     chosen = settings or Settings()
-    before = [session_of(each, str(each.directory)) for each in baselines]
-    after = [session_of(each, str(each.directory)) for each in candidates]
+    with interpreting(each.directory for each in (*candidates, *baselines)):
+        before = [session_of(each, str(each.directory)) for each in baselines]
+        after = [session_of(each, str(each.directory)) for each in candidates]
+        cells = decide(before, after, chosen)
     return Check(
-        cells=decide(before, after, chosen),
+        cells=cells,
         settings=chosen,
         baselines=[each.name for each in before],
         candidates=[each.name for each in after],

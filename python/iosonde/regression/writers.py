@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from xml.etree import ElementTree
 
+from iosonde.foreign_text import markdown as escape
+from iosonde.foreign_text import markdown_code, printable
 from iosonde.metrics.registry import find
 from iosonde.regression.decision import Cell, Check, loss_of
 from iosonde.regression.sessions import better
@@ -59,8 +61,8 @@ def markdown(check: Check) -> str:
         "|---|---|---|---:|---:|---:|---:|---|",
         *(_row(cell) for cell in shown),
     ]
-    notes = [f"- {note}" for note in check.notes]
-    blocks = [f"**{summary(check)}**", "\n".join(rows) if shown else "", "\n".join(notes), _method(check)]
+    notes = [f"- {escape(note)}" for note in check.notes]
+    blocks = [f"**{escape(summary(check))}**", "\n".join(rows) if shown else "", "\n".join(notes), _method(check)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
@@ -87,7 +89,8 @@ def junit(check: Check) -> str:
         elif cell.outcome == "undecided":
             ElementTree.SubElement(case, "skipped", message=describe(cell))
     ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    # Control characters are not allowed in XML, not even escaped.
+    return printable(ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)) + "\n"
 
 
 def _method(check: Check) -> str:
@@ -124,8 +127,8 @@ def _row(cell: Cell) -> str:
             f"{cell.change:+.1%}",
             f"{cell.low:+.1%} to {cell.high:+.1%}",
         ]
-    fields = [cell.outcome, f"`{cell.case_id}`", cell.metric, *values, cell.reason]
-    return f"| {' | '.join(each.replace('|', '&#124;') for each in fields)} |"
+    fields = [cell.outcome, markdown_code(cell.case_id), *map(escape, (cell.metric, *values, cell.reason))]
+    return f"| {' | '.join(fields)} |"
 
 
 def _value(metric: str, value: float) -> str:

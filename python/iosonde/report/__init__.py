@@ -12,10 +12,11 @@ The heavy libraries are imported by what needs them, when it is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,28 @@ if TYPE_CHECKING:
 
 __all__ = ["figures", "figures_of", "findings", "save_figures", "terminal", "write", "write_and_show"]
 
+_Options = ParamSpec("_Options")
+_Subject = TypeVar("_Subject", "ResultSet", "Sequence[ResultSet]")
+_Written = TypeVar("_Written")
 
+
+def _interpreted(
+    function: Callable[Concatenate[_Subject, _Options], _Written],
+) -> Callable[Concatenate[_Subject, _Options], _Written]:
+    """Make an error of whatever a result set has in a place where no check expects it."""
+
+    @functools.wraps(function)
+    def guarded(subject: _Subject, *arguments: _Options.args, **options: _Options.kwargs) -> _Written:
+        from iosonde.results.interpreting import interpreting
+
+        result_sets = subject if isinstance(subject, Sequence) else [subject]
+        with interpreting(each.directory for each in result_sets):
+            return function(subject, *arguments, **options)
+
+    return guarded
+
+
+@_interpreted
 def write(
     result_sets: Sequence[ResultSet],
     path: Path | str,
@@ -51,6 +73,7 @@ def write(
     return [_write_page(report, path, roots)]
 
 
+@_interpreted
 def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
     """Write the page, and print what a reader wants to know at once: both from one analysis."""
     from iosonde.report.content.report import collect
@@ -60,6 +83,7 @@ def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
     on_terminal.show(report, console, report_path=_write_page(report, path, [result_set.directory]))
 
 
+@_interpreted
 def figures(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Figure]:
     """Return every figure of the report on these result sets."""
     from iosonde.report.content.report import collect
@@ -72,6 +96,7 @@ def figures_of(result_set: ResultSet) -> list[Figure]:
     return figures([result_set])
 
 
+@_interpreted
 def findings(result_set: ResultSet) -> list[Finding]:
     """Return every finding of the report on one result set."""
     from iosonde.report.content.report import collect
@@ -80,6 +105,7 @@ def findings(result_set: ResultSet) -> list[Finding]:
     return [finding for chapter in report.chapters for _, found in chapter.findings for finding in found]
 
 
+@_interpreted
 def save_figures(
     result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg", *, mix_simulated: bool = False
 ) -> list[Path]:
@@ -92,6 +118,7 @@ def save_figures(
         return save(drawn, directory, format, result_sets=[each.directory for each in result_sets])
 
 
+@_interpreted
 def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None) -> None:
     """Print findings, a compact table and warnings; and where the report lies, if there is one."""
     from iosonde.report.content.report import collect
@@ -112,6 +139,7 @@ def as_text(result_set: ResultSet) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
+@_interpreted
 def notebook(result_set: ResultSet) -> str:
     """Return answer, summary and figures as HTML, for notebooks."""
     from iosonde.report.content.report import collect

@@ -9,9 +9,11 @@ from pathlib import Path
 import duckdb
 
 from iosonde.errors import ResultsError
-from iosonde.results import files
+from iosonde.foreign_text import markdown, markdown_code
+from iosonde.results import csv_files, files
 from iosonde.results.columns import TABLES
 from iosonde.results.combine import Source
+from iosonde.results.interpreting import interpreting
 from iosonde.results.query import add_metrics, connect, metric_tables
 from iosonde.results.reading import first_line
 from iosonde.text_files import is_utf8
@@ -36,17 +38,22 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     if not is_utf8(str(directory)):
         raise ResultsError(f"the name `{directory}` is not UTF-8", hint="name another directory with `--output`")
     _make_empty(directory)
-    if format in FORMATS:
-        written, text = _tables(result_set, format, directory)
-    else:
-        written, text = _runs(result_set, format, directory)
-    readme = directory / "README.md"
-    files.write_file(readme, text.encode())
+    try:
+        with interpreting([result_set.directory]):
+            of_format = _tables if format in FORMATS else _runs
+            written, text = of_format(result_set, format, directory)
+        readme = directory / "README.md"
+        files.write_file(readme, text.encode())
+    except OSError as error:
+        raise ResultsError(
+            f"cannot export into `{directory}`: {first_line(error)}", hint="name another directory with `--output DIR`"
+        ) from error
     return [*written, readme]
 
 
 def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
+    described: dict[str, list[str]] = {}
     with connect(result_set, writable=directory.absolute()) as connection:
         add_metrics(connection, [result_set], [""])
         tables = TABLES | metric_tables()
@@ -54,14 +61,16 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
             path = directory / f"{table}.{format}"
             temporary = path.absolute().with_name(f"{files.TEMPORARY}{path.name}")
             target = str(temporary).replace("'", "''")
+            columns = [(name, kind) for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
+            described[table] = [name for name, _ in columns]
+            rows = csv_files.select_of(table, columns) if format == "csv" else f"SELECT * FROM {table}"
             try:
-                connection.execute(f"COPY (SELECT * FROM {table}) TO '{target}' {FORMATS[format]}")
+                connection.execute(f"COPY ({rows}) TO '{target}' {FORMATS[format]}")
             except duckdb.Error as error:
                 raise ResultsError(f"cannot export the table `{table}`: {first_line(error)}") from error
             temporary.rename(path)
             written.append(path)
-        columns = {table: [name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()] for table in tables}
-    return written, describe(result_set, format, columns)
+    return written, describe(result_set, format, described)
 
 
 def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
@@ -79,7 +88,8 @@ def _about_runs(result_set: Source, what: str, suffix: str, names: set[str]) -> 
     yield from ("", f"{what}. docs/fio.md of iosonde explains them.", "", "| file | case | |", "|---|---|---|")
     for record in result_set.records():
         name = record.run_id + suffix
-        yield f"| {f'`{name}`' if name in names else '-'} | `{record.case_id}` | {record.outcome} |"
+        file = markdown_code(name) if name in names else "-"
+        yield f"| {file} | {markdown_code(record.case_id)} | {record.outcome} |"
 
 
 def describe(result_set: Source, format: str, columns: dict[str, list[str]]) -> str:
@@ -88,21 +98,28 @@ def describe(result_set: Source, format: str, columns: dict[str, list[str]]) -> 
     for table, described in (TABLES | metric_tables()).items():
         meanings = {column.name: column.text for column in described.columns}
         lines += ["", f"## {table}.{format}", "", f"{described.text}.", "", "| column | meaning |", "|---|---|"]
-        lines += [f"| `{name}` | {meanings.get(name, _FACTOR)} |" for name in columns[table]]
+        lines += [f"| {markdown_code(name)} | {meanings.get(name, _FACTOR)} |" for name in columns[table]]
+    if format == "csv":
+        lines += ["", _FORMULAS]
     return "\n".join(lines) + "\n"
 
 
 def _origin(result_set: Source) -> list[str]:
     plan = result_set.plan
     return [
-        f"# {plan.study['title']}",
+        f"# {markdown(str(plan.study.get('title', plan.study_name)))}",
         "",
-        f"Exported by iosonde from the result set `{result_set.directory.name}`: study `{plan.study_name}`,",
-        f"profile `{plan.profile}`, target `{plan.target}`.",
+        f"Exported by iosonde from the result set {markdown_code(result_set.directory.name)}: study "
+        f"{markdown_code(plan.study_name)}, profile {markdown_code(plan.profile)}, target "
+        f"{markdown_code(plan.target)}.",
     ]
 
 
 _FACTOR = "Factor or parameter of the study"
+_FORMULAS = (
+    "A text that a spreadsheet would evaluate (it starts with `=`, `+`, `-` or `@` and is not a number) has an "
+    "apostrophe before it. The formats `parquet` and `json` have all texts as they are."
+)
 
 
 def _make_empty(directory: Path) -> None:

@@ -54,6 +54,8 @@ def record(content: Any) -> Any:
         _translate(warning, "code", _WARNINGS)
     if isinstance(current.get("server"), dict):
         current["server"] = _renamed(current["server"], _SERVER)
+    for phase in _objects(current.get("phases")):
+        _translate(phase, "phase", {RAMP: "ramp"})
     for drive in _objects(current.get("drives")):
         for moment in ("begin", "end"):
             if isinstance(drive.get(moment), dict):

@@ -24,6 +24,7 @@ import polars as pl
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.memory import available_bytes
 from iosonde.python_process import module_command
+from iosonde.results.interpreting import interpreting
 from iosonde.results.query import connect, select
 from iosonde.results.result_set import ResultSet
 from iosonde.units import format_bytes
@@ -117,7 +118,7 @@ def main() -> None:
     try:
         result_set = ResultSet.open(request["directory"])
         reply = {"problems": result_set.problems}
-        with connect(result_set) as connection:
+        with interpreting([result_set.directory]), connect(result_set) as connection:
             select(connection, request["query"], result_set).write_ipc(scratch / "answer")
     except IosondeError as error:
         reply = {"error": {"what": error.what, "where": error.where, "hint": error.hint}}

@@ -7,7 +7,7 @@ here, and nowhere else: callers get records that are complete, unmodified, of ou
 from __future__ import annotations
 
 import hashlib
-import json
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +18,14 @@ from typing import Any
 
 import polars as pl
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from iosonde.errors import ResultsError
 from iosonde.plan import PREPARATION, Plan
-from iosonde.protocol.checking import mismatch
-from iosonde.results import former_names, frames
+from iosonde.protocol.checking import mismatch, mismatch_of_hello, mismatch_of_result
+from iosonde.results import former_names, frames, shapes
 from iosonde.results.files import Directory
+from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.schema import (
     ADDED,
     FORMAT,
@@ -34,6 +36,7 @@ from iosonde.results.schema import (
     WORKLOAD_TABLES,
     Record,
 )
+from iosonde.units import format_bytes
 
 OWN_NAMES = {
     "format.json",
@@ -48,6 +51,12 @@ OWN_NAMES = {
 
 _FEW_ROWS, _ROWS_PER_BYTE = 1_000_000, 10
 """A table of a run has fewer rows than this: its times and counts take at least about a byte a row."""
+
+_FEW_BYTES, _BYTES_PER_VALUE = 64 << 20, 32
+"""Its pages have fewer bytes than this: a number has 8, and a text that is not repeated some more."""
+
+_LARGEST, _LARGEST_FLOAT = 1 << 64, 1e300
+"""Numbers in JSON are below these."""
 
 _ATTEMPT = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9_-]*)(?:\.a(?P<attempt>[0-9]{1,6}))?")
 
@@ -145,7 +154,15 @@ def _joined(name: str, files: list[bytes], columns: Sequence[str]) -> pl.DataFra
     empty = pl.DataFrame(schema={each: RECORD_TABLES[name][each] for each in columns})
     if not files:
         return empty
-    _check_rows(pl.scan_parquet(files), sum(map(len, files)))
+    found = [pages_of(content) for content in files]
+    _check_pages(
+        Pages(
+            rows=sum(each.rows for each in found),
+            columns=max(each.columns for each in found),
+            bytes=sum(each.bytes for each in found),
+        ),
+        sum(map(len, files)),
+    )
     return empty.vstack(pl.read_parquet(files, columns=list(columns)))
 
 
@@ -161,7 +178,9 @@ def _checked_file(directory: Directory, name: str, sums: Mapping[str, str] | Non
     """Read a file of a record; its checksum must be the one of the manifest, if there is one."""
     content = directory.read(name)
     if sums is not None and hashlib.sha256(content).hexdigest() != sums.get(name):
-        raise _DamagedError(f"`{directory.path / name}` was modified: its SHA-256 differs from the manifest")
+        raise _DamagedError(
+            f"`{directory.path / name}` was modified after it was written: its SHA-256 differs from the manifest"
+        )
     return content
 
 
@@ -176,10 +195,7 @@ def read_plan(path: Path) -> Plan:
             raise _DamagedError("its SHA-256 is not the one in `format.json`")
         plan = Plan.model_validate(former_names.plan(_parse(content)))
         for spec in plan.specs():
-            if problem := mismatch(spec):
-                raise ValueError(problem)
-            if "block_devices" not in spec.get("observe", {}):  # Optional in the protocol; plans always have it.
-                raise ValueError("`observe` of a spec has no `block_devices`")
+            _check_spec(spec)
         return plan
     except Exception as error:
         is_modified = isinstance(error, _DamagedError)
@@ -188,6 +204,13 @@ def read_plan(path: Path) -> Plan:
             where=first_line(error),
             hint="restore the file: without its plan a result set cannot be read",
         ) from error
+
+
+def _check_spec(spec: Any) -> None:
+    if problem := mismatch(spec):
+        raise ValueError(problem)
+    if "block_devices" not in spec.get("observe", {}):  # Optional in the protocol; plans always have it.
+        raise ValueError("`observe` of a spec has no `block_devices`")
 
 
 def _read_format(path: Path) -> dict[str, Any]:
@@ -217,10 +240,22 @@ def _read_format(path: Path) -> dict[str, Any]:
 
 
 def _parse(content: bytes) -> Any:
-    """Parse JSON; `ValueError` also for a lone surrogate, which no text can contain."""
-    found = json.loads(content)
-    if b"\\u" in content:
-        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    """Parse JSON; `ValueError` also for what no writer of ours writes and what no reader may have to expect.
+
+    That is a lone surrogate, deep nesting (the parser's own limits), NaN, infinity, and integers beyond 64 bits.
+    """
+    found = from_json(content, allow_inf_nan=False)
+    waiting = [found]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, int | float):
+            largest = _LARGEST if isinstance(value, int) else _LARGEST_FLOAT
+            if not -largest < value < largest:
+                raise ValueError(f"the number {str(value)[:40]} is out of range")
     return found
 
 
@@ -327,11 +362,26 @@ def _record_of(directory: Directory, sums: Mapping[str, str] | None, run_id: str
         if sums is not None and hashlib.sha256(content).hexdigest() != sums.get("record.json"):
             raise _DamagedError(f"`{file}` was modified after it was written: its SHA-256 differs from the manifest")
         record = Record.model_validate(former_names.record(_parse(content)))
+        _check_parts(record)
     if (record.run_id, record.attempt) != (run_id, attempt):
         raise _DamagedError(f"`{file}` is of another run: `{record.run_id}`, attempt {record.attempt}")
     if sums is None and record.format >= WITH_MANIFEST:
         raise _DamagedError(f"`{directory.path / MANIFEST}` is missing, so the record cannot be checked")
     return record
+
+
+def _check_parts(record: Record) -> None:
+    """Check what a record has from the plan and from the engine, which its own types leave open."""
+    _check_spec(record.spec)
+    if record.outcome != "failed" and record.result is None:
+        raise ValueError(f"the run is {record.outcome} and has no result")
+    if record.outcome == "failed" and record.failure is None:
+        raise ValueError("the run failed and has no failure")
+    problem = mismatch_of_hello(record.engine) or shapes.mismatch(record)
+    if record.result is not None:
+        problem = problem or mismatch_of_result(record.result)
+    if problem:
+        raise ValueError(problem)
 
 
 def _read_manifest(directory: Directory) -> dict[str, str] | None:
@@ -357,25 +407,22 @@ def _naming(file: Path) -> Iterator[None]:
 
 
 def _check_table(directory: Directory, name: str, schema: pl.Schema, sums: Mapping[str, str] | None) -> None:
-    """Check a table's checksum and schema; a table without a checksum is read completely."""
-    path = directory.path / name
-    with os.fdopen(directory.open_file(name), "rb") as file:
-        if sums is not None and hashlib.file_digest(file, "sha256").hexdigest() != sums.get(name):
-            raise _DamagedError(f"`{path}` was modified after it was written: its SHA-256 differs from the manifest")
-        file.seek(0)
-        found = pl.read_parquet_schema(file)
-        missing = [each for each, kind in schema.items() if found.get(each, kind if each in ADDED else None) != kind]
-        if missing:
-            raise _DamagedError(f"`{path}` has another schema: column `{missing[0]}` is missing or of another type")
-        file.seek(0)
-        _check_rows(pl.scan_parquet(file), os.fstat(file.fileno()).st_size)
-        if sums is None:
-            file.seek(0)
-            pl.read_parquet(file)
+    """Check a table's checksum, size and schema; a table without a checksum is decoded completely."""
+    content = _checked_file(directory, name, sums)
+    _check_pages(pages_of(content), len(content))
+    found = pl.read_parquet_schema(io.BytesIO(content))
+    missing = [each for each, kind in schema.items() if found.get(each, kind if each in ADDED else None) != kind]
+    if missing:
+        raise _DamagedError(
+            f"`{directory.path / name}` has another schema: column `{missing[0]}` is missing or of another type"
+        )
+    if sums is None:
+        pl.read_parquet(io.BytesIO(content))
 
 
-def _check_rows(table: pl.LazyFrame, size_bytes: int) -> None:
-    """Refuse a table with more rows than any run writes in so many bytes: it would fill the memory."""
-    rows = table.select(pl.len()).collect().item()
-    if rows > _FEW_ROWS + _ROWS_PER_BYTE * size_bytes:
-        raise ValueError(f"{rows} rows in {size_bytes} bytes")
+def _check_pages(pages: Pages, size_bytes: int) -> None:
+    """Refuse a table with more rows or bytes than any run writes in a file of this size: it would fill the memory."""
+    if pages.rows > _FEW_ROWS + _ROWS_PER_BYTE * size_bytes:
+        raise ValueError(f"{pages.rows} rows in {size_bytes} bytes")
+    if pages.bytes > _FEW_BYTES + _BYTES_PER_VALUE * pages.rows * pages.columns:
+        raise ValueError(f"{format_bytes(pages.bytes)} of pages in {size_bytes} bytes and {pages.rows} rows")

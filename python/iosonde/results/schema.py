@@ -23,11 +23,12 @@ records as they are.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from iosonde.plan import ArmName, DeviceState
+from iosonde.plan import ArmName, DeviceState, Scalar
 from iosonde.results import columns
 
 FORMAT: Literal[4] = 4
@@ -54,6 +55,17 @@ WORKLOAD_TABLES = {"store_statistics": STORE_STATISTICS, "named_values": NAMED_V
 
 ADDED = {column.name for table in columns.TABLES.values() for column in table.columns if column.added}
 """Columns that files of the same format may lack, because they are older."""
+
+
+def _time(text: str) -> str:
+    """Check a time of a run; one before 1970 or without an offset could not be converted."""
+    if datetime.fromisoformat(text).astimezone().timestamp() < 0 or datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("not a time of a run")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_time)]
+"""ISO 8601 with offset."""
 
 
 class RecordWarning(BaseModel):
@@ -114,12 +126,11 @@ class Record(BaseModel):
     """Arm of an A/B comparison within one session."""
     repeat: int
     order: int
-    levels: dict[str, Any]
+    levels: dict[str, Scalar]
     parameters: dict[str, Any]
     spec: dict[str, Any]
-    started_at: str
-    """ISO 8601 with offset."""
-    ended_at: str
+    started_at: Time
+    ended_at: Time
     outcome: Literal["complete", "stopped", "failed"]
     failure: Failure | None
     end_reason: Literal["", "steady", "time_limit", "server_killed"] = ""

@@ -279,11 +279,11 @@ def _shares(latencies: Sequence[_Latency]) -> dict[str, dict[str, float]]:
 def _disk_util(record: Record) -> list[dict[str, Any]]:
     """Every block device under the target, over the measurement."""
     assert record.result is not None, "a complete run has a result"
-    names = {each["device"]: each["name"] for each in record.target.get("devices", [])}
-    elapsed_ns = record.result["end_ns"] - record.result["begin_ns"]
+    names = {each.get("device"): each.get("name") for each in record.target.get("devices", [])}
+    elapsed_ns = max(1, record.result["end_ns"] - record.result["begin_ns"])
     return [
         {
-            "name": names.get(device["device"], device["device"]),
+            "name": names.get(device["device"]) or device["device"],
             "read_ios": device["reads"],
             "write_ios": device["writes"],
             "read_merges": device["read_merges"],

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import polars as pl
 
+from iosonde.results.csv_files import as_csv
+
 PAPER_WIDTH = 640
 """Points across the plots of one row of panels."""
 SPACING = 46
@@ -71,7 +73,7 @@ class Figure:
 
     def csv(self) -> str:
         """Return the rows as CSV."""
-        return self.rows.select(pl.col(column).alias(head) for column, head in self.heads.items()).write_csv()
+        return as_csv(self.rows.select(pl.col(column).alias(head) for column, head in self.heads.items()))
 
 
 @dataclass(frozen=True, kw_only=True)

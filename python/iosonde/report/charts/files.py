@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from iosonde.foreign_text import printable
 from iosonde.report.charts.figure import Figure, Format
 from iosonde.report.charts.svg import specification
 from iosonde.results.files import write_output
@@ -17,16 +18,20 @@ def draw(figure: Figure, format: Format) -> bytes:
 
     drawn = specification(figure)
     if format == "svg":
-        return str(vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[])).encode()
+        return printable(str(vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[]))).encode()
     if format == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(drawn, allowed_base_urls=[]))
     return bytes(vl_convert.vegalite_to_png(drawn, scale=2, allowed_base_urls=[]))
 
 
+def file_name(figure: Figure) -> str:
+    """Return the name of a figure's file without its ending: it contains names that a study file chooses."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", figure.name)
+
+
 def save(figures: Sequence[Figure], directory: Path, format: Format, *, result_sets: Sequence[Path] = ()) -> list[Path]:
     """Draw figures into files named after them; inside one of these result sets no link is followed."""
-    # Names contain those of parts, which a study file chooses.
-    paths = [directory / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', figure.name)}.{format}" for figure in figures]
+    paths = [directory / f"{file_name(figure)}.{format}" for figure in figures]
     for figure, path in zip(figures, paths, strict=True):
         write_output(path, draw(figure, format), result_sets=result_sets)
     return paths

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from iosonde.foreign_text import printable
+
 if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
@@ -51,9 +53,12 @@ def policy(*scripts: str, connect: bool = False) -> str:
 
 
 def embedded_json(data: Any) -> str:
-    """Write JSON that a script element cannot end early and that no parser takes for markup."""
+    """Write JSON that a script element cannot end early and that no parser takes for markup.
+
+    Control characters are escapes already; those beyond ASCII become such here.
+    """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return (
+    return printable(
         text.replace("<", "\\u003c")
         .replace(">", "\\u003e")
         .replace("&", "\\u0026")

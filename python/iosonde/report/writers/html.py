@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from iosonde.cache import cache_directory, remember
+from iosonde.foreign_text import printable
 from iosonde.report.charts import svg, theme
 from iosonde.report.content.provenance import completion, headline, provenance, rerun
 from iosonde.report.content.report import Chapter, Report, incomplete
@@ -61,8 +63,9 @@ def render(report: Report) -> str:
         provenance=provenance,
         rerun=rerun,
         completion=completion,
+        quoted=shlex.quote,
     )
-    return str(text).lstrip()
+    return printable(str(text)).lstrip()
 
 
 @cache

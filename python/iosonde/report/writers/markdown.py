@@ -5,12 +5,13 @@ The order is that of the page.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from iosonde.foreign_text import html, markdown_block, markdown_code, markdown_paragraph
+from iosonde.foreign_text import markdown as escape
 from iosonde.report.charts.figure import Figure
-from iosonde.report.charts.files import save
+from iosonde.report.charts.files import file_name, save
 from iosonde.report.content.provenance import completion, headline, provenance, rerun
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled, Section
@@ -38,7 +39,10 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
     for source in report.sources:
         if problem := incomplete(source):
             words, command = completion(source)
-            yield from ("", f"> **This result set is incomplete.** {escape(problem)}. {words}: `{command}`")
+            yield from (
+                "",
+                f"> **This result set is incomplete.** {escape(problem)}. {words}: {markdown_code(command)}",
+            )
     for chapter in report.chapters:
         yield from _answer(chapter, several)
         yield from _results(chapter, folder, several)
@@ -50,11 +54,11 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
             yield from _table(table)
     yield from ("", "## Reproduction", "")
     for source in report.sources:
-        yield from ("```sh", rerun(source), "```")
+        yield from markdown_block(rerun(source), language="sh")
 
 
 def _answer(chapter: Chapter, several: bool) -> Iterator[str]:
-    yield from ("", "## Answer", "", escape(chapter.study.question), "")
+    yield from ("", "## Answer", "", markdown_paragraph(chapter.study.question), "")
     yield from (f"- {escape(line)}" for line in chapter.comparison)
     for label, answer in chapter.answers:
         yield from (["", f"### {escape(label)}", ""] if several else [""])
@@ -91,7 +95,7 @@ def _section(section: Section, folder: str, several: bool) -> Iterator[str]:
         yield from ("", *_listed(section.findings, several))
     for table in section.tables:
         if section.figure:
-            yield from ("", "<details>", f"<summary>{escape(table.title)}</summary>", *_rows(table), "", "</details>")
+            yield from ("", "<details>", f"<summary>{html(table.title)}</summary>", *_rows(table), "", "</details>")
         else:
             yield from _rows(table)
 
@@ -103,9 +107,9 @@ def _listed(findings: Sequence[Labelled], several: bool) -> Iterator[str]:
 
 
 def _figure(figure: Figure, folder: str) -> Iterator[str]:
-    yield from ("", f"![{escape(figure.description)}]({folder}/{figure.name}.svg)")
+    yield from ("", f"![{escape(figure.description)}]({folder}/{file_name(figure)}.svg)")
     if figure.caption:
-        yield from ("", escape(figure.caption))
+        yield from ("", markdown_paragraph(figure.caption))
 
 
 def _table(table: Table, *, heading: str = "") -> Iterator[str]:
@@ -114,7 +118,7 @@ def _table(table: Table, *, heading: str = "") -> Iterator[str]:
 
 def _rows(plain: Table) -> Iterator[str]:
     table = folded(plain)
-    yield from ("", escape(table.caption), "")
+    yield from ("", markdown_paragraph(table.caption), "")
     yield _row([escape(head) for head in table.heads])
     yield _row(["---" if place < table.labels else "---:" for place in range(len(table.heads))])
     yield from (_row([_cell(cell) for cell in row]) for row in table.rows)
@@ -134,7 +138,7 @@ def _method(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
         yield from (f"Method: {escape(chapter.study.source)}", "")
     for source in chapter.sources:
         yield from ([f"### {escape(source.label)}", ""] if several else [])
-        yield from (f"- **{name}:** {escape(value)}" for name, value in headline(source, chapter.material))
+        yield from (f"- **{escape(name)}:** {escape(value)}" for name, value in headline(source, chapter.material))
         yield from _provenance(source)
     if chapter.quality_findings:
         yield from ("", *_listed(chapter.quality_findings, several))
@@ -155,7 +159,8 @@ def _warnings(chapter: Chapter) -> Iterator[str]:
     for caution in chapter.warnings:
         named = ", ".join(run_id for _, run_id, _ in caution.runs[:RUNS_NAMED])
         more = f" and {len(caution.runs) - RUNS_NAMED} more" if len(caution.runs) > RUNS_NAMED else ""
-        yield f"- `{caution.code}` ({len(caution.runs)} of {caution.total} runs): {escape(caution.message)}"
+        affected = f"{len(caution.runs)} of {caution.total} runs"
+        yield f"- {markdown_code(caution.code)} ({affected}): {escape(caution.message)}"
         if caution.hint:
             yield f"  Hint: {escape(caution.hint)}"
         yield f"  Runs: {escape(named)}{more}"
@@ -172,18 +177,3 @@ def _missing(chapter: Chapter) -> Iterator[str]:
     yield from (_row(["Run", "Case", "Outcome", "Cause", "Hint"]), _row(["---"] * 5))
     for run in chapter.missing_runs:
         yield _row([escape(text) for text in (run.run_id, run.case_id, run.kind, run.why, run.hint)])
-
-
-def escape(text: str) -> str:
-    """Write text so that Markdown shows it as it is: no markup, no HTML, one line; code spans stay."""
-    pieces = re.split(r"(`[^`\n]+`)", " ".join(text.split()))
-    return "".join(_code(piece) if piece.startswith("`") and len(piece) > 1 else _plain(piece) for piece in pieces)
-
-
-def _plain(text: str) -> str:
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|!#~])", r"\\\1", text)
-
-
-def _code(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
+from iosonde.foreign_text import printable
 from iosonde.report.charts.files import draw
 from iosonde.report.material.result_sets import WARNING
 
@@ -19,7 +20,7 @@ def render(report: Report) -> str:
     simulated = (
         f"<p><strong>{escape(report.simulated.capitalize())}: {WARNING}.</strong></p>" if report.simulated else ""
     )
-    return simulated + "".join(part for chapter in report.chapters for part in _parts(chapter))
+    return printable(simulated + "".join(part for chapter in report.chapters for part in _parts(chapter)))
 
 
 def _parts(chapter: Chapter) -> Iterator[str]:

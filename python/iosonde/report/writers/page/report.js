@@ -114,8 +114,10 @@
     finalize();
   }
 
+  // A spreadsheet would evaluate texts such as `=1+1`, whoever wrote them; `foreign_text.cell` has the same rule.
+  const marked = (text) => /^[=+\-@\t\r\n＝＋－＠]./s.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(text) ? `'${text}` : text;
   const field = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
+    const text = value === null || value === undefined ? "" : typeof value === "number" ? String(value) : marked(String(value));
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const lines = (rows) => rows.map((row) => row.map(field).join(",")).join("\n") + "\n";

@@ -1,0 +1,172 @@
+"""What decoding a Parquet file would take, from its footer and the headers of its pages, without decoding anything.
+
+A page of a few bytes may decompress to 2 GiB, and a run of equal values takes a few bytes however long it is. The
+footer may lie about both, so the header of every page is read: readers allocate what that states. The formats are those
+of `parquet.thrift`, encoded by Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_MAGIC = b"PAR1"
+_CODECS = {0, 6}
+"""Uncompressed and zstd, which iosonde writes. A snappy block has a length of its own besides that of its page."""
+_ENCODINGS = {0, 2, 3, 5, 6, 8}
+"""Plain, dictionaries, run lengths, differences of numbers, lengths of texts. Others can hold longer texts."""
+_DICTIONARY = 2
+_FACTS = {0: (5, 2), _DICTIONARY: (7, 2), 3: (8, 4)}
+"""Kind of a page -> field of its facts, and field of the encoding in them."""
+_SIZES = {1: 0, 2: 0, 3: 1, 7: 8}
+"""Bytes of values of a fixed size, by type."""
+_DEEPEST = 16
+"""Nesting of structures; Parquet's own have 6."""
+
+Struct = Mapping[int, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pages:
+    """A file, summed over its pages."""
+
+    rows: int
+    columns: int
+    bytes: int
+    """Uncompressed."""
+
+
+def pages_of(content: bytes) -> Pages:
+    """Return what the pages of a file amount to; `ValueError` for a file that iosonde cannot have written."""
+    try:
+        return _pages_of(content)
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError("its metadata are malformed") from error
+
+
+def _pages_of(content: bytes) -> Pages:
+    if len(content) < 12 or content[:4] != _MAGIC or content[-4:] != _MAGIC:
+        raise ValueError("it is not a Parquet file")
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    if footer < 4:
+        raise ValueError("its footer is longer than the file")
+    metadata, _ = _struct(content, footer, 0)
+    groups: Sequence[Struct] = metadata[4]
+    rows: int = metadata[3]
+    if rows < 0 or rows != sum(group[3] for group in groups) or any(group[3] < 0 for group in groups):
+        raise ValueError("its row groups have other numbers of rows than the file")
+    total = sum(_chunk_bytes(content, footer, chunk, group[3]) for group in groups for chunk in group[1])
+    return Pages(rows=rows, columns=len(groups[0][1]) if groups else 0, bytes=total)
+
+
+def _chunk_bytes(content: bytes, end: int, chunk: Struct, rows: int) -> int:
+    """Return the uncompressed bytes of the pages of a column in a row group."""
+    facts: Struct = chunk[3]
+    if 1 in chunk:
+        raise ValueError("a column is in another file")
+    if facts[4] not in _CODECS:
+        raise ValueError("a column is compressed in another way than zstd")
+    place: int = min(facts[9], facts.get(11, end))
+    stop = place + facts[7]
+    if not 4 <= place <= stop <= end:
+        raise ValueError("a column is outside of the file")
+    values = total = 0
+    while place < stop:
+        header, place = _struct(content, place, 0)
+        if header[2] < 0 or header[3] < 0:
+            raise ValueError("a page has a negative size")
+        total += header[2]
+        values += _values(header)
+        place += header[3]
+    if place > stop or values != rows:
+        raise ValueError(f"the pages of a column have {values} values in {rows} rows")
+    return total
+
+
+def _values(header: Struct) -> int:
+    """Return the number of values of a page; those of a dictionary are not rows."""
+    place, encoding = _FACTS.get(header[1], (0, 0))
+    facts: Struct = header[place]
+    if facts[encoding] not in _ENCODINGS:
+        raise ValueError("a page is encoded in a way that iosonde does not write")
+    values: int = 0 if header[1] == _DICTIONARY else facts[1]
+    if values < 0:
+        raise ValueError("a page has a negative number of values")
+    return values
+
+
+# Thrift's compact protocol. Functions with positions, not a class: a result set has tens of thousands of headers.
+
+
+def _struct(content: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Return the numbers, structures and lists of structures of a structure by field, and the place behind it."""
+    if depth > _DEEPEST:
+        raise ValueError("its metadata are nested too deeply")
+    found: dict[int, Any] = {}
+    field = 0
+    while head := content[place]:
+        place += 1
+        kind = head & 15
+        if head >> 4:
+            field += head >> 4
+        else:
+            number, place = _varint(content, place)
+            field = (number >> 1) ^ -(number & 1)
+        if field in found:  # Readers differ in which one they take.
+            raise ValueError("its metadata have a field twice")
+        if 4 <= kind <= 6:
+            number, place = _varint(content, place)
+            found[field] = (number >> 1) ^ -(number & 1)
+        elif kind == 12:
+            found[field], place = _struct(content, place, depth + 1)
+        elif kind in (9, 10):
+            found[field], place = _list(content, place, depth + 1)
+        elif kind == 8:
+            found[field] = None
+            number, place = _varint(content, place)
+            place += number
+        elif kind in _SIZES:
+            place += _SIZES[kind]
+        else:
+            raise ValueError("its metadata are malformed")
+    return found, place + 1
+
+
+def _list(content: bytes, place: int, depth: int) -> tuple[list[Any], int]:
+    """Return a list of structures; lists of anything else are skipped."""
+    size, kind = content[place] >> 4, content[place] & 15
+    place += 1
+    if size == 15:
+        size, place = _varint(content, place)
+    if size > len(content) - place:
+        raise ValueError("its metadata are malformed")
+    found = []
+    for _ in range(size):
+        if kind == 12:
+            each, place = _struct(content, place, depth)
+            found.append(each)
+        elif kind in (4, 5, 6, 8):
+            number, place = _varint(content, place)
+            place += number if kind == 8 else 0
+        elif kind in (1, 2, 3):
+            place += 1
+        else:
+            raise ValueError("its metadata are malformed")
+    return found, place
+
+
+def _varint(content: bytes, place: int) -> tuple[int, int]:
+    byte = content[place]
+    if byte < 128:
+        return byte, place + 1
+    value = shift = 0
+    while True:
+        value |= (byte & 127) << shift
+        place += 1
+        if byte < 128:
+            return value, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("its metadata are malformed")
+        byte = content[place]
