@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -93,7 +94,7 @@ def made(directory: Path, label: str, change: Callable[[Any], Any], **texts: str
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
-    return made(tmp_path_factory.mktemp("plain") / "set", "shallow", lambda document: document, source="A source")
+    return made(tmp_path_factory.mktemp("plain") / "set", "a shallow queue of one", lambda document: document, source="A source")
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,8 @@ def test_a_report_has_no_markup_of_others(evil: ResultSet, plain: ResultSet, tmp
 
 def test_a_report_of_two_sets_has_no_markup_of_others(evil: ResultSet, plain: ResultSet, tmp_path: Path) -> None:
     both = write([evil, plain], tmp_path / "both.html")[0].read_text()
-    benign = write([plain, plain], tmp_path / "benign.html")[0].read_text()
+    shutil.copytree(plain.directory, tmp_path / "copy")
+    benign = write([plain, ResultSet.open(tmp_path / "copy")], tmp_path / "benign.html")[0].read_text()
     assert_same_structure(both, benign)
 
 

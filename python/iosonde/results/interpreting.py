@@ -26,7 +26,8 @@ def interpreting(directories: Iterable[Path]) -> Iterator[None]:
         raise
     except (Exception, pl.exceptions.PanicException) as error:
         names = ", ".join(f"`{each}`" for each in directories)
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        last = next((each for each in reversed(frames) if "iosonde" in Path(each.filename).parts), frames[-1])
         raise ResultsError(
             f"a value in {names} cannot be interpreted",
             where=f"{type(error).__name__}: {first_line(error)} ({Path(last.filename).name}, line {last.lineno})",
