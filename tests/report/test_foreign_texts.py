@@ -94,7 +94,9 @@ def made(directory: Path, label: str, change: Callable[[Any], Any], **texts: str
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
-    return made(tmp_path_factory.mktemp("plain") / "set", "a shallow queue of one", lambda document: document, source="A source")
+    return made(
+        tmp_path_factory.mktemp("plain") / "set", "a shallow queue of one", lambda document: document, source="A source"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,8 @@ _MD_FACTS = (
 def all_devices() -> list[str]:
     """Every block device that is not a partition, as `major:minor`, by name; without empty loop and ram devices."""
     names = sorted(Path("/sys/block").iterdir(), key=lambda path: _natural(path.name))
-    numbers = [(path / "dev").read_text().strip() for path in names if (path / "dev").exists()]
-    return [number for number in numbers if size_bytes(number) > 0]
+    numbers = [_read(path / "dev") for path in names]  # Empty for one that vanished since it was listed.
+    return [number for number in numbers if number and size_bytes(number) > 0]
 
 
 def stack_under(device: str) -> list[str]:
@@ -104,8 +104,9 @@ def disk_of(device: str) -> str:
 
 def partitions(device: str) -> list[str]:
     """The partitions of a disk as `major:minor`."""
-    found = [path for path in _sys_path(device).iterdir() if (path / "partition").exists()]
-    return [(path / "dev").read_text().strip() for path in sorted(found, key=lambda path: _natural(path.name))]
+    found = [each.parent for each in _sys_path(device).glob("*/partition")]
+    numbers = (_read(path / "dev") for path in sorted(found, key=lambda path: _natural(path.name)))
+    return [number for number in numbers if number]
 
 
 def holders(device: str) -> list[str]:

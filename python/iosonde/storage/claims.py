@@ -33,7 +33,9 @@ class Claims:
                     f"`{name}` is claimed exclusively by a mount, an array or another program",
                     hint="`iosonde devices` shows its users; nothing was written to it",
                 ) from None
-            raise TargetError(f"cannot open `{name}`: {error.strerror}", hint="run iosonde as root") from error
+            has_vanished = error.errno in (errno.ENXIO, errno.ENODEV, errno.ENOENT)
+            hint = "it was removed since it was checked; nothing was written" if has_vanished else "run iosonde as root"
+            raise TargetError(f"cannot open `{name}`: {error.strerror}", hint=hint) from error
 
     def release(self, number: str) -> None:
         """Let another program claim it."""

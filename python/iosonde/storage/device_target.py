@@ -239,8 +239,16 @@ class DeviceTarget(Target):
         }
 
     def wipe(self, number: str) -> None:
-        """Zero the edges of a claimed device."""
-        signatures.wipe_edges(self.claims.descriptor(number))
+        """Zero the edges of a claimed device; `TargetError` if it does not take them."""
+        name = self.devices[self.numbers.index(number)]
+        try:
+            signatures.wipe_edges(self.claims.descriptor(number))
+        except OSError as error:
+            raise TargetError(
+                f"cannot zero the first and last MiB of `{name}`: {error.strerror}",
+                where="signatures of what was measured may remain",
+                hint="completed runs are kept; see the kernel log (`dmesg`)",
+            ) from error
 
     def _single(self) -> SetupTarget:
         self._only()

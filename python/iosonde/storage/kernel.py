@@ -49,7 +49,8 @@ class Kernel:
 
     def partitions(self, number: str) -> list[str]:
         """Those of a disk."""
-        return [read(each.parent / "dev") for each in sorted(self.path(number).glob("*/partition"))]
+        found = (read(each.parent / "dev") for each in sorted(self.path(number).glob("*/partition")))
+        return [each for each in found if each]  # One may have been deleted since it was listed.
 
     def wwid(self, number: str) -> str:
         """The name of a disk that is the same on every path to it; empty for partitions and where there is none."""

@@ -57,8 +57,9 @@ def attached_loops(sys: Path = Path("/sys")) -> list[LoopStatus]:
     """Every loop device that is attached to something."""
     found = []
     for directory in sorted((sys / "block").glob("loop*")):
-        if (directory / "loop/backing_file").exists():
-            status = loop_status((directory / "dev").read_text().strip(), _text(directory / "loop/backing_file"))
+        number = _text(directory / "dev")
+        if number and (directory / "loop/backing_file").exists():
+            status = loop_status(number, _text(directory / "loop/backing_file"))
             found += [replace(status, node=Path("/dev", directory.name))] if status else []
     return found
 

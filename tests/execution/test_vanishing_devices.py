@@ -1,0 +1,140 @@
+"""Devices and nodes that vanish before, between and after the runs of a study, on the real kernel: an error with a
+reason, and no byte of anything else changes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engines import real_engine
+from loop_stacks import MIB, Loops, run
+from test_device_identity import STUDY, After
+
+from iosonde.errors import TargetError
+from iosonde.execution import execute
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.storage import block_stack, device_target, guard, open_target
+from iosonde.storage.block_nodes import number_of
+from iosonde.storage.consent import Consent
+from iosonde.storage.kernel import Kernel
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
+
+PATTERN = b"\xa5" * 32 * MIB
+
+
+@pytest.fixture
+def loops(tmp_path: Path) -> Iterator[Loops]:
+    made = Loops(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
+@pytest.fixture
+def disk(loops: Loops) -> Path:
+    """A disk with data, and an empty partition from 8 MiB to 16 MiB that only the kernel knows."""
+    image = loops.image()
+    image.write_bytes(PATTERN[: 8 * MIB] + bytes(8 * MIB) + PATTERN[16 * MIB :])
+    return loops.attach(image)
+
+
+def rest(loops: Loops, disk: Path) -> bytes:
+    """The disk without the partition."""
+    run("blockdev", "--flushbufs", disk)
+    content = loops.directory.joinpath("image").read_bytes()
+    return content[: 8 * MIB] + content[16 * MIB :]
+
+
+def measured(target: Path, results: Path, observer: After | None = None) -> ResultSet:
+    plan = expand(parse(STUDY), open_target(str(target)))
+    return execute(plan, results, observer=observer, consent=Consent(destroy=(str(target),)))
+
+
+def without_partition(disk: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["delpart", disk, "1"], capture_output=True, text=True, check=False)
+
+
+def test_a_partition_that_vanishes_before_it_is_claimed_is_an_error(
+    loops: Loops, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("addpart", disk, 1, 8 * MIB // 512, 8 * MIB // 512)
+    part = Path(f"{disk}p1")
+    plan = expand(parse(STUDY), open_target(str(part)))
+
+    def vanish(number: str, kernel: Kernel) -> list[str]:
+        """The last step before the claim."""
+        assert without_partition(disk).returncode == 0
+        return guard.underlying(number, kernel)
+
+    monkeypatch.setattr(device_target, "underlying", vanish)
+    with pytest.raises(TargetError, match=f"cannot open `{part}`") as caught:
+        execute(plan, tmp_path / "set", consent=Consent(destroy=(str(part),)))
+    assert "was removed since it was checked" in caught.value.hint
+    assert rest(loops, disk) == PATTERN[: 24 * MIB]
+    assert not (tmp_path / "set").exists()
+    with pytest.raises(TargetError):
+        open_target(str(part))
+
+
+def test_the_claim_keeps_a_partition_from_vanishing(loops: Loops, disk: Path, tmp_path: Path) -> None:
+    part = loops.partition(disk, 1, 8 * MIB, 8 * MIB)
+    refused: list[str] = []
+    measured(part, tmp_path / "set", After(lambda: refused.append(without_partition(disk).stderr), during=True))
+    assert "busy" in refused[0]
+    assert [each.outcome for each in ResultSet.open(tmp_path / "set").records()] == ["complete"] * 3
+    assert rest(loops, disk) == PATTERN[: 24 * MIB]
+
+
+@pytest.mark.parametrize("during", [False, True])
+def test_a_node_that_vanishes_stops_the_study_and_the_device_is_wiped(
+    loops: Loops, tmp_path: Path, during: bool
+) -> None:
+    device = loops.attach(loops.image())
+    node = loops.node(device)
+    with pytest.raises(TargetError, match="no longer leads to a block device"):
+        measured(node, tmp_path / "set", After(node.unlink, during=during))
+    assert len(ResultSet.open(tmp_path / "set").records()) == (0 if during else 1)
+    run("blockdev", "--flushbufs", device)
+    assert loops.directory.joinpath("image").read_bytes()[:MIB] == bytes(MIB)
+
+
+def test_a_device_that_fails_when_its_edges_are_zeroed_is_an_error(loops: Loops, tmp_path: Path) -> None:
+    """It takes what the study writes, and nothing at its end: its backing file system is full."""
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", memory)
+    loops.at_end("umount", memory)
+    inner = Loops(memory)
+    try:
+        device = inner.attach(inner.image())
+
+        def fill() -> None:
+            with (memory / "other").open("wb") as file, pytest.raises(OSError, match="No space"):
+                file.write(bytes(16 * MIB))
+                file.flush()
+
+        with pytest.raises(TargetError, match="cannot zero the first and last MiB"):
+            measured(device, tmp_path / "set", After(fill))
+    finally:
+        inner.close()
+    assert ResultSet.open(tmp_path / "set").records(), "completed runs are kept"
+
+
+def test_a_partition_that_vanishes_while_devices_are_listed_is_left_out(
+    loops: Loops, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loops.partition(disk, 1, 8 * MIB, 8 * MIB)
+    number = number_of(disk)
+    before = len(block_stack.partitions(number)), len(Kernel().partitions(number))
+    monkeypatch.setattr(block_stack, "_read", lambda file: "")
+    monkeypatch.setattr("iosonde.storage.kernel.read", lambda file: "")
+    assert before == (1, 1)
+    assert (block_stack.partitions(number), Kernel().partitions(number)) == ([], [])
