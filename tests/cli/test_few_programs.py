@@ -88,7 +88,7 @@ def test_a_study_on_a_directory_needs_no_program(bare: Bare, tmp_path: Path) -> 
         assert "2 of 2 runs complete" in done.stderr
     assert (tmp_path / "one/report.html").stat().st_size > 10_000
     assert bare("report", tmp_path / "one", "--output", tmp_path / "again.html").stdout.strip().endswith("again.html")
-    assert "queue_depth=4" in bare("compare", tmp_path / "one", tmp_path / "two").stdout
+    assert "queue depth 4" in bare("compare", tmp_path / "one", tmp_path / "two").stdout
     assert bare("sql", tmp_path / "one", "SELECT count(*) AS n FROM runs").stdout == "n\n2\n"
 
 
