@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engines import real_engine
@@ -53,7 +54,7 @@ def rest(loops: Loops, disk: Path) -> bytes:
     return content[: 8 * MIB] + content[16 * MIB :]
 
 
-def measured(target: Path, results: Path, observer: After | None = None) -> ResultSet:
+def measured(target: Path, results: Path, observer: Any = None) -> ResultSet:
     plan = expand(parse(STUDY), open_target(str(target)))
     return execute(plan, results, observer=observer, consent=Consent(destroy=(str(target),)))
 

@@ -342,7 +342,7 @@ class Fuzzer:
 
     def _outside(self) -> dict[str, tuple[int, int]]:
         """Size and time of every file outside; of directories only that they exist."""
-        found = {}
+        found: dict[str, tuple[int, int]] = {}
         for root, names, files in os.walk(self._scratch):
             own = {self._copy, self._state, self._out, *self._target.glob("iosonde-*")}
             names[:] = [name for name in names if Path(root, name) not in own]

@@ -427,6 +427,17 @@ def _edited_plan(directory: Path, edit_spec: Callable[[dict[str, Any]], object])
     edit(directory / "format.json", plan_sha256=digest)
 
 
+def _claiming(version: object, *, without: str = "") -> Callable[[dict[str, Any]], object]:
+    """Claim a version of the protocol, and remove a field of the workload."""
+
+    def change(spec: dict[str, Any]) -> None:
+        spec["protocol"] = version
+        if without:
+            del spec["workload"][without]
+
+    return change
+
+
 SPECS: dict[str, Callable[[dict[str, Any]], object]] = {
     "size as text": lambda spec: spec["workload"]["target"].update(size_bytes="x"),
     "arrival as number": lambda spec: spec["workload"]["streams"][0].update(arrival=1.5),
@@ -435,12 +446,9 @@ SPECS: dict[str, Callable[[dict[str, Any]], object]] = {
     "unknown kind": lambda spec: spec["workload"].update(kind="x"),
     "lone surrogate": lambda spec: spec["workload"]["streams"][0].update(name="\ud800"),
     "infinite number": lambda spec: spec["workload"].update(duration_ns=float("inf")),
+    **{f"protocol {version!r}": _claiming(version) for version in (0, 3, -1, "1", None, 1.0, True)},
     **{
-        f"protocol {version!r}": lambda spec, version=version: spec.update(protocol=version)
-        for version in (0, 3, -1, "1", None, 1.0, True)
-    },
-    **{
-        f"protocol 1 without {name}": lambda spec, name=name: (spec.update(protocol=1), spec["workload"].pop(name))
+        f"protocol 1 without {name}": _claiming(1, without=name)
         for name in ("kind", "target", "backend", "layout", "page_cache", "streams", "ramp", "interval_ns")
     },
     "protocol 1 without run_id": lambda spec: (spec.update(protocol=1), spec.pop("run_id")),
@@ -477,7 +485,7 @@ RECORDS: dict[str, Callable[[dict[str, Any]], object]] = {
     "devices of the target as text": lambda record: record.update(target={"devices": "sda"}),
     "size of a device as text": lambda record: record.update(target={"devices": [{"size_bytes": "x"}]}),
     "own bytes without a total": lambda record: record.update(own_io={"version": 1, "run": [{}]}),
-    "statistics as a list": lambda record: record.update(server={"statistics_at_begin": []}),
+    "statistics as a list": lambda record: record.update(server={"statistics_at_start": []}),
     "number of 400 digits": lambda record: record["parameters"].update(x=10**400),
     "parameters nested deeply": lambda record: record["parameters"].update(x=_nested(500)),
 }

@@ -212,7 +212,7 @@ SERVER = {
     "kind": "postgresql",
     "title": "PostgreSQL",
     "version": "PostgreSQL 15.1",
-    "statistics_at_begin": {"wal_bytes": 10, "server_cpu_ns": 5},
+    "statistics_at_start": {"wal_bytes": 10, "server_cpu_ns": 5},
     "statistics_at_end": {"wal_bytes": 1000, "server_cpu_ns": 50},
     "statistics_mean": {"sessions_active": 1.5},
     "restored": {"files": 60, "seconds": 0.5},
@@ -242,11 +242,7 @@ def of_server(directory: Path, target: Path) -> Path:
             record = made.model_copy(update={"result": {**made.result, "jobs": jobs, "oltp": OLTP}})
             intervals, histograms, usage = tables(run.run_id)
             renamed = {"stream": "clients", "operation": "commit"}
-            result_set.write(
-                record,
-                *(_with(table, **renamed) for table in (intervals, histograms)),
-                usage,
-            )
+            result_set.write(record, _with(intervals, **renamed), _with(histograms, **renamed), usage)
     return directory
 
 

@@ -39,7 +39,7 @@ def _interpreted(
     """Make an error of whatever a result set has in a place where no check expects it."""
 
     @functools.wraps(function)
-    def guarded(subject: _Subject, *arguments: _Options.args, **options: _Options.kwargs) -> _Written:
+    def guarded(subject: _Subject, /, *arguments: _Options.args, **options: _Options.kwargs) -> _Written:
         from iosonde.results.interpreting import interpreting
 
         result_sets = subject if isinstance(subject, Sequence) else [subject]

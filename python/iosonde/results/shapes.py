@@ -53,7 +53,7 @@ class Statistics(TypedDict):
     kind: NotRequired[str]
     title: NotRequired[str]
     version: NotRequired[str]
-    statistics_at_begin: NotRequired[dict[str, int]]
+    statistics_at_start: NotRequired[dict[str, int]]
     statistics_at_end: NotRequired[dict[str, int]]
     statistics_mean: NotRequired[dict[str, Number]]
     durability: NotRequired[dict[str, Any]]
