@@ -21,7 +21,7 @@ from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import resume
 from iosonde.plan import Plan
 from iosonde.results import ResultSet, reading
-from iosonde.results.schema import MANIFEST
+from iosonde.results.schema import FORMAT, MANIFEST
 from iosonde.storage.admission import Admission
 
 OWN = "iosonde-00000001"
@@ -346,7 +346,7 @@ def test_a_result_set_of_format_1_is_read_and_upgraded(tmp_path: Path) -> None:
     assert len(result_set.records()) == 4
     with result_set.lock():
         pass
-    assert json.loads((directory / "format.json").read_text())["format"] == 3
+    assert json.loads((directory / "format.json").read_text())["format"] == FORMAT
     assert len(ResultSet.open(directory).records()) == 4
 
 
