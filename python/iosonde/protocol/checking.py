@@ -27,8 +27,8 @@ def mismatch(spec: Any) -> str:
     """Return the first part of a spec that is not as the protocol defines it; empty if there is none."""
     if not isinstance(spec, dict):
         return "a spec is not an object"
-    version = spec.get("protocol")
-    if not _is_integer(version) or not 1 <= version <= VERSION:
+    version: Any = spec.get("protocol")
+    if not (_is_integer(version) and 1 <= version <= VERSION):
         return f"`protocol` of a spec is {str(version)[:20]!r}, and this iosonde reads 1 to {VERSION}"
     workload = spec.get("workload")
     is_command = isinstance(workload, dict) and workload.get("kind") == "command"
