@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import polars as pl
 import pytest
 from fabricate import FAILED, SKIPPED, device, result_set, study
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import ValidationError
 
+from iosonde.plan import Run
 from iosonde.report import figures, save_figures
 from iosonde.report.charts import svg
 from iosonde.report.charts.figure import Figure, Undrawn
@@ -18,6 +21,7 @@ from iosonde.report.content.report import Chapter, collect
 from iosonde.report.writers.document import embedded_json
 from iosonde.report.writers.html import differences
 from iosonde.results import ResultSet
+from iosonde.results.schema import RecordVerdict
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +33,21 @@ def drawn(whole: ResultSet) -> dict[str, Figure]:
 def test_every_view_but_a_table_becomes_a_figure_and_so_does_drift(drawn: dict[str, Figure]) -> None:
     asked = [view["title"] for view in study()["views"] if view["kind"] != "table"]
     assert list(drawn) == [*asked, "Drift"]
+
+
+@pytest.mark.engine
+def test_every_chart_is_vega_lite(tmp_path: Path) -> None:
+    """Reports do not compare their charts with the schema, which would take longer than drawing them."""
+    marked = figures([result_set(tmp_path / "set", seconds=1, repeats=1, verdict=_harness_limited)])
+    for figure in marked:
+        for panel in figure.panels:
+            alt.LayerChart.from_dict(panel.chart)
+    with pytest.raises(ValidationError):
+        alt.LayerChart.from_dict({**marked[0].panels[0].chart, "height": "tall"})
+
+
+def _harness_limited(run: Run) -> RecordVerdict:
+    return RecordVerdict(kind="harness-limited", because=["so it is"], evidence={})
 
 
 def test_what_is_drawn_is_what_the_drive_does(drawn: dict[str, Figure]) -> None:

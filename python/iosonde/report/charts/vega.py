@@ -8,12 +8,14 @@ ever travels in these columns and in titles, never in an expression.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
+from altair.utils import schemapi
 
 from iosonde.report.charts import theme
 from iosonde.report.charts.figure import PAPER_WIDTH, Chart
@@ -97,6 +99,18 @@ _NO_HOLE: dict[str, Any] = {"field": "hole", "equal": ""}
 _HOLE: dict[str, Any] = {"not": _NO_HOLE}
 
 
+def _unchecked(draw: Callable[[Frame], Chart]) -> Callable[[Frame], Chart]:
+    """Draw without checking all parts against the schema of Vega-Lite, which takes long: tests do that."""
+
+    @functools.wraps(draw)
+    def drawn(frame: Frame) -> Chart:
+        with schemapi.debug_mode(False):
+            return draw(frame)
+
+    return drawn
+
+
+@_unchecked
 def lines(frame: Frame) -> Chart:
     """Lines over a factor, with bands of confidence; publications dashed; holes as crosses on the baseline."""
     base = alt.Chart()
@@ -117,6 +131,7 @@ def lines(frame: Frame) -> Chart:
     return _panel(frame, [band, line, *points, _hover(base, frame, x, y), *_holes(base, frame, x)])
 
 
+@_unchecked
 def heatmap(frame: Frame) -> Chart:
     """A surface: both factors as steps, the metric as colour, with its value where there is room."""
     base = alt.Chart()
@@ -166,6 +181,7 @@ def _gradient(**options: Any) -> alt.Legend:
     return alt.Legend(orient="top", gradientLength=180, gradientThickness=8, titleLimit=400, **options)
 
 
+@_unchecked
 def expectation(frame: Frame) -> Chart:
     """Expected values as lines, measured ones as points with intervals."""
     base = alt.Chart()
@@ -187,6 +203,7 @@ def expectation(frame: Frame) -> Chart:
     )
 
 
+@_unchecked
 def tradeoff(frame: Frame) -> Chart:
     """One metric against another along a factor, whose levels label the points."""
     base = alt.Chart()
@@ -200,6 +217,7 @@ def tradeoff(frame: Frame) -> Chart:
     return _panel(frame, [spread, line, *points, label, _hover(base, frame, x, y)])
 
 
+@_unchecked
 def percentiles(frame: Frame) -> Chart:
     """Latency over percentiles, on an axis where each nine takes the same room."""
     base = alt.Chart()
@@ -212,6 +230,7 @@ def percentiles(frame: Frame) -> Chart:
     return _panel(frame, [line, *points, _hover(base, frame, x, y)])
 
 
+@_unchecked
 def bars(frame: Frame) -> Chart:
     """Bars side by side, with intervals; publications as symbols over the group.
 
@@ -267,6 +286,7 @@ def bars(frame: Frame) -> Chart:
     return panel
 
 
+@_unchecked
 def timeseries(frame: Frame) -> Chart:
     """A metric over the time of runs, one line a run."""
     base = alt.Chart()
@@ -275,6 +295,7 @@ def timeseries(frame: Frame) -> Chart:
     return _panel(frame, [line, _hover(base, frame, x, y)])
 
 
+@_unchecked
 def timeseries_with_stalls(frame: Frame) -> Chart:
     """The same, with a cross on each interval in which the engine itself was stalled."""
     chart = timeseries(frame)
@@ -286,7 +307,7 @@ def timeseries_with_stalls(frame: Frame) -> Chart:
 
 def _panel(frame: Frame, layers: Sequence[alt.Chart]) -> Chart:
     """Layer marks into a panel whose parts say nothing of data or of each other, so that it can stand anywhere."""
-    chart = alt.layer(*layers).properties(height=frame.height).to_dict()
+    chart = alt.layer(*layers).properties(height=frame.height).to_dict(validate=False)
     for layer in chart["layer"]:
         layer.pop("data", None)
     layer_of = {layer.pop("name"): layer for layer in chart["layer"] if "name" in layer}
