@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import in_this_process
 from engines import FAKE, real_engine
 from inline_snapshot import snapshot
 
@@ -55,9 +57,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def iosonde(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "iosonde", *arguments], cwd=home, capture_output=True, text=True, timeout=300
-    )
+    with contextlib.chdir(home):
+        return in_this_process(*arguments, COLUMNS="80")
 
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
