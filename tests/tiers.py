@@ -39,6 +39,32 @@ FOLDERS = {"cli": "engine", "engine": "engine", "execution": "engine"}
 """Tier of the tests in a folder that states none."""
 
 
+LONG_FILES = (
+    "servers/test_runs.py",
+    "report/test_in_browser.py",
+    "execution/test_snia_studies.py",
+    "servers/test_limits_of_servers.py",
+    "execution/test_sustained.py",
+    "study/test_open_loop_studies.py",
+    "servers/test_tpcc_and_commit.py",
+    "execution/test_made_file_systems.py",
+    "report/test_figures.py",
+    "study/test_shipped.py",
+    "execution/test_command_adapters.py",
+    "servers/test_servers.py",
+    "cli/test_run.py",
+    "execution/test_kill.py",
+    "execution/test_adaptive.py",
+    "findings/test_every_sentence.py",
+    "cli/test_verify.py",
+    "lab/test_throttled_devices.py",
+    "execution/test_day_long.py",
+    "report/test_verdicts.py",
+    "docs/test_examples.py",
+)
+"""Started first, so that none of them is alone at the end while the other CPUs have nothing to do."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Start watching which programs are called."""
     config.stash[_PROGRAMS] = programs = Programs()
@@ -68,11 +94,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(max([tier for tier, _ in fixtures] or [of_folder], key=TIERS.index))
         if item.get_closest_marker("lab") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1800))  # The first one waits for all that the guest does.
+    items.sort(key=_place)
     left_out = [name for name in ON_REQUEST if name not in config.getoption("also")]
     kept = [item for item in items if not any(item.get_closest_marker(name) for name in left_out)]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = kept
+
+
+def _place(item: pytest.Item) -> int:
+    name = "/".join(item.path.parts[-2:])
+    return LONG_FILES.index(name) if name in LONG_FILES else len(LONG_FILES)
 
 
 def has_text_parameter(item: Any, text: str) -> bool:

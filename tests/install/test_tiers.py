@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from command_line import CHECKOUT
 from needs import CAPABILITIES, lacking
-from tiers import has_text_parameter
+from tiers import LONG_FILES, has_text_parameter
 
 from iosonde.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
 
@@ -44,6 +44,10 @@ def test_a_test_is_skipped_only_by_its_declared_needs() -> None:
         if isinstance(node, ast.Attribute) and node.attr in SKIPS and ast.unparse(node).startswith("pytest.")
     ]
     assert found == []
+
+
+def test_files_that_are_started_first_exist() -> None:
+    assert [name for name in LONG_FILES if not (CHECKOUT / "tests" / name).is_file()] == []
 
 
 def test_every_declared_need_exists() -> None:
