@@ -55,14 +55,18 @@ Databases
   symas2018                      ≤2.9 h  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
   ycsb                           ≤3.0 h  YCSB workloads A to F on four stores [memory limit, RocksDB]
 
+Memory and swap
+  jo2024-swap                    20 min  Swap on a fast drive (PMbench) [root]
+  paging                         59 min  Page faults from swap, and mapped files [root]
+
 External commands
   command-db-bench                8 min  RocksDB's db_bench as an external command
   command-fio                     3 min  fio as an external command
   command-memcaslap               3 min  memcaslap against memcached with a flash tier
-  command-pgbench                10 min  pgbench on a PostgreSQL server of iosonde's own [PostgreSQL]
+  command-pgbench                10 min  pgbench on a private PostgreSQL server [PostgreSQL]
   command-rados-bench             4 min  rados bench on a Ceph cluster
   command-sysbench-fileio         8 min  sysbench fileio as an external command
-  command-sysbench-oltp           8 min  sysbench OLTP on a MariaDB server of iosonde's own [MariaDB]
+  command-sysbench-oltp           8 min  sysbench OLTP on a private MariaDB server [MariaDB]
 
 Times are those of the profile `standard`. Details: iosonde show STUDY
 """)

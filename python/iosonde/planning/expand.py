@@ -126,7 +126,7 @@ class StudySize:
     devices: int = 1
     """Largest number of devices that a case uses."""
     creates_setups: bool = False
-    """Whether cases need arrays, file systems or loop devices, which only root can create."""
+    """Whether cases need arrays, file systems, loop devices or swap, which only root can create."""
     limits_memory: bool = False
     """Whether runs are limited in memory, which needs a control group: root, or one that was delegated."""
     stores: tuple[str, ...] = ()
@@ -151,7 +151,8 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         bounded=any(draft.forecast and draft.forecast.uncertain for draft in drafts),
         ramps_vary="steady" in _values(drafts, "ramp_until"),
         devices=max(draft.case.setup.devices if draft.case.setup else 1 for draft in drafts),
-        creates_setups=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts),
+        creates_setups=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts)
+        or any(draft.case.parameters.get("swap") in ("target", "zram") for draft in drafts),
         limits_memory=any(_values(drafts, "memory_limit")),
         stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
         servers=tuple(sorted({str(server) for server in _values(drafts, "server") if server})),
