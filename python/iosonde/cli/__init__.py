@@ -29,6 +29,7 @@ COMMANDS = (
     "show",
     "plan",
     "run",
+    "suite",
     "resume",
     "report",
     "compare",

@@ -1,4 +1,4 @@
-"""`iosonde list`: the studies and the simulated drives that come with iosonde."""
+"""`iosonde list`: the studies, suites and simulated drives that come with iosonde."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
 def command(
     drives: Annotated[bool, typer.Option("--drives", help="List the simulated drives instead of the studies.")] = False,
+    suites: Annotated[bool, typer.Option("--suites", help="List the suites instead of the studies.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the studies or the simulated drives.
+    """List the studies, the suites or the simulated drives.
 
     Studies are grouped by topic, with the time of the profile `standard` (without writing the test files) and what they
     need. Simulated drives are targets such as `--target sim:p900`.
     """
     if drives:
         _list_drives(as_json)
+    elif suites:
+        _list_suites(as_json)
     elif as_json:
         print_json(list(_studies(every_profile=True)))
     else:
@@ -103,6 +106,17 @@ def _rounded(seconds: float) -> str:
 
 def _with_needs(title: str, needs: list[str]) -> str:
     return f"{title} [{', '.join(needs)}]" if needs else title
+
+
+def _list_suites(as_json: bool) -> None:
+    from iosonde.data import shipped_suites
+    from iosonde.suite import load
+
+    suites = [load(name) for name in shipped_suites()]
+    if as_json:
+        print_json([each.model_dump(mode="json") for each in suites])
+    else:
+        print_table((each.name, f"{each.title} ({', '.join(entry.study for entry in each.entries)})") for each in suites)
 
 
 def _list_drives(as_json: bool) -> None:

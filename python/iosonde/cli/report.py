@@ -12,7 +12,7 @@ from iosonde.cli.tables import print_json
 
 
 def command(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Result sets.")],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Result sets, or one suite.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="File to write (default `report.html` in the first DIR)."),
@@ -34,7 +34,15 @@ def command(
     from iosonde.cli import documents
     from iosonde.report import save_figures, write
     from iosonde.results import ResultSet
+    from iosonde.suite.session import is_suite, open_directory
 
+    if len(directories) == 1 and is_suite(directories[0]):
+        from iosonde.cli import suite
+
+        if format != "html" or figures:
+            raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")
+        suite.write_report(open_directory(directories[0]), as_json=as_json, output=output)
+        return
     result_sets = [ResultSet.open(directory) for directory in directories]
     if as_json:
         print_json(documents.of_result_sets(result_sets, mix_simulated=mix_simulated))

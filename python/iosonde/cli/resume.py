@@ -13,7 +13,7 @@ from iosonde.cli.tables import AsJson
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set to continue.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set or suite to continue.")],
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also repeat failed runs.")] = False,
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
@@ -33,8 +33,20 @@ def command(
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
+    from iosonde.suite.session import is_suite, open_directory
 
     time_limit_s = options.read_time_limit(time_limit)
+    if is_suite(directory):
+        from iosonde.cli import suite
+
+        suite.carry_out(
+            open_directory(directory),
+            consent=options.consent(destroy, confirm),
+            retry_failed=retry_failed,
+            time_limit_s=time_limit_s,
+            as_json=as_json,
+        )
+        return
     result_set = ResultSet.open(directory)
     session.warn_of_problems(result_set)
     with interpreting([directory]):

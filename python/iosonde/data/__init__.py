@@ -1,4 +1,4 @@
-"""Data files of iosonde: studies, published values, models of drives, and the scripts of the lab's virtual machine."""
+"""Data files: studies, suites, published values, models of drives, and the scripts of the lab's virtual machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ def adapters() -> dict[str, Path]:
     return {file.stem: file for file in sorted(data_folder("adapters").glob("*.toml"))}
 
 
+def shipped_suites() -> dict[str, Path]:
+    """The suites that come with iosonde, by name."""
+    return {file.stem: file for file in sorted(data_folder("suites").glob("*.toml"))}
+
+
 def reference_file(name: str) -> Path:
     """A CSV file of published values, by its file name."""
     return data_folder("reference") / name
 
 
 def data_folder(name: str) -> Path:
-    """A folder of data: `studies`, `adapters`, `reference`, `models`, `lab`."""
+    """A folder of data: `studies`, `adapters`, `suites`, `reference`, `models`, `lab`."""
     return _HERE / name

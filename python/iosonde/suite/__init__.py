@@ -1,0 +1,27 @@
+"""Suites: several studies on one target, or on two, that end in one report.
+
+A suite is a TOML file that lists studies with settings and what to quote from each (`model.py`). Its directory has one
+result set per study, created with its plan before the first run (`session.py`), so that a suite resumes at any point.
+`summary.py` reads the values of both targets from the result sets; `page.py` and `plot.py` write them.
+"""
+
+from __future__ import annotations
+
+from iosonde.suite.model import Suite, load
+from iosonde.suite.planning import Planned, plan_suite
+from iosonde.suite.session import SuiteDirectory, create, open_directory, remaining, run_next
+from iosonde.suite.summary import Summary, summarize
+
+__all__ = [
+    "Planned",
+    "Suite",
+    "SuiteDirectory",
+    "Summary",
+    "create",
+    "load",
+    "open_directory",
+    "plan_suite",
+    "remaining",
+    "run_next",
+    "summarize",
+]

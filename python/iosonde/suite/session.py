@@ -1,0 +1,170 @@
+"""The directory of a suite: its description and one result set for each study and target.
+
+    suite.json           the suite, its targets, what was skipped; never changed
+    01-NAME/             result set of both targets, or of the only one
+    02-NAME-a/, -b/      result sets of a study whose targets cannot alternate
+
+Every result set exists with its plan before the first run, and whatever has no record is still to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from iosonde.errors import ResultsError
+from iosonde.execution import compatibility
+from iosonde.execution.engine import find_engine
+from iosonde.execution.session import resume
+from iosonde.procedure.schedule import Schedule
+from iosonde.results import ResultSet
+from iosonde.results.files import Directory
+from iosonde.servers import foreign_database
+from iosonde.storage import open_target
+from iosonde.suite.model import MOST_STUDIES, Strict, Suite
+from iosonde.suite.planning import Planned, Role
+
+if TYPE_CHECKING:
+    from iosonde.execution import Observer
+    from iosonde.storage.consent import Consent
+
+FILE = "suite.json"
+
+
+class Description(Strict):
+    """Content of `suite.json`."""
+
+    format: Literal[1] = 1
+    suite: Suite
+    target: str
+    against: str | None
+    skipped: Mapping[str, str] = Field(max_length=MOST_STUDIES)
+    """Entries that could not be planned, with the reason."""
+    alternating: Mapping[str, bool] = Field(max_length=MOST_STUDIES)
+    """The other entries: whether one result set has both targets."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Description:
+        names = {entry.name for entry in self.suite.entries}
+        unknown = sorted({*self.skipped, *self.alternating} - names)
+        if unknown:
+            raise ValueError("`skipped` or `alternating` names an entry that the suite does not have")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteDirectory:
+    """A suite on disk."""
+
+    path: Path
+    description: Description
+
+    def result_sets(self, entry_name: str) -> dict[Role, Path]:
+        """Directories of the result sets of an entry, by target."""
+        names = [entry.name for entry in self.description.suite.entries]
+        if entry_name not in self.description.alternating:
+            return {}
+        roles: Sequence[Role] = ("a",)
+        if self.description.against is not None:
+            roles = ("both",) if self.description.alternating[entry_name] else ("a", "b")
+        stem = f"{names.index(entry_name) + 1:02}-{entry_name}"
+        single = len(roles) == 1
+        return {role: self.path / (stem if single else f"{stem}-{role}") for role in roles}
+
+    def all_result_sets(self) -> Iterator[Path]:
+        """Every result set, in the order of execution."""
+        for entry in self.description.suite.entries:
+            yield from self.result_sets(entry.name).values()
+
+
+def create(
+    directory: Path, suite: Suite, planned: Sequence[Planned], target: str, against: str | None, consent: Consent
+) -> SuiteDirectory:
+    """Create the directory of a suite with a result set for each plan; nothing is run.
+
+    Consent is checked for every study first: the last one is not refused after hours. `TargetError` where it is not
+    sufficient, `ResultsError` if the directory exists and is not empty.
+    """
+    for each in planned:
+        for plan in each.plans.values():
+            compatibility.check(find_engine(), plan.specs())
+            foreign_database.require_consent(plan, consent.confirm)
+            for part in plan.by_target():
+                with open_target(part.target).claimed(consent):
+                    pass
+    description = Description(
+        suite=suite,
+        target=target,
+        against=against,
+        skipped={each.entry.name: each.skipped for each in planned if each.skipped},
+        alternating={each.entry.name: "both" in each.plans for each in planned if each.plans},
+    )
+    found = SuiteDirectory(path=directory.absolute(), description=description)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with Directory.open(directory) as opened:
+            if opened.names():
+                raise ResultsError(f"`{directory}` is not empty", hint="name another directory with `--output DIR`")
+            for each in planned:
+                places = found.result_sets(each.entry.name)
+                for role, plan in each.plans.items():
+                    ResultSet.create(places[role], plan)
+            # Last: a directory with this file has every result set.
+            opened.write(FILE, description.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise ResultsError(
+            f"cannot create the suite `{directory}`: {error.strerror}",
+            hint="name another directory with `--output DIR`",
+        ) from error
+    return found
+
+
+def is_suite(directory: Path) -> bool:
+    """Whether this is the directory of a suite."""
+    return (directory / FILE).is_file()
+
+
+def open_directory(directory: Path) -> SuiteDirectory:
+    """Open the directory of a suite; `ResultsError` if it is none or damaged."""
+    path = directory.absolute()
+    try:
+        with Directory.open(path) as opened:
+            description = Description.model_validate_json(opened.read(FILE))
+    except OSError as error:
+        raise ResultsError(
+            f"`{directory}` is not the directory of a suite: {error.strerror}", hint="`iosonde suite` creates one"
+        ) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(each) for each in first["loc"])
+        raise ResultsError(
+            f"`{directory / FILE}` is damaged: {first['msg']}",
+            where=f"at `{place}`" if place else "",
+            hint="the result sets beside it can be read one by one with `iosonde report`",
+        ) from error
+    return SuiteDirectory(path=path, description=description)
+
+
+def remaining(suite: SuiteDirectory, *, retry_failed: bool = False) -> list[Path]:
+    """Result sets with runs to do, in the order of execution."""
+    found = []
+    for path in suite.all_result_sets():
+        if Schedule(ResultSet.open(path), retry_failed=retry_failed).next_run():
+            found.append(path)
+    return found
+
+
+def run_next(
+    path: Path,
+    *,
+    observer: Observer | None,
+    consent: Consent,
+    retry_failed: bool = False,
+    time_limit_s: float | None = None,
+) -> ResultSet:
+    """Carry out the missing runs of one result set of a suite."""
+    return resume(path, observer=observer, retry_failed=retry_failed, time_limit_s=time_limit_s, consent=consent)

@@ -1,0 +1,272 @@
+"""What a suite found: for each study the values that it quotes, on one target or compared between two."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from iosonde.errors import ResultsError
+from iosonde.metrics.registry import find
+from iosonde.results import ResultSet
+from iosonde.suite.model import Entry, Value
+from iosonde.suite.session import SuiteDirectory
+
+if TYPE_CHECKING:
+    from iosonde.plan import Case
+    from iosonde.report.material.result_sets import Material
+
+Outcome = Literal["better", "worse", "same", "unclear", "excluded", "value", "missing"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One value of one case."""
+
+    entry: Entry
+    value: Value
+    case: str
+    """What distinguishes the case; empty if it is the only one."""
+    outcome: Outcome
+    """`value`: of a single target."""
+    first: str = ""
+    """The median on the first target, as text."""
+    second: str = ""
+    improvement: float | None = None
+    """How many times better the second target is: above 1 is more throughput or less latency."""
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    """Why the outcome is `excluded` or `missing`."""
+    limits: Mapping[str, str] = None  # type: ignore[assignment]
+    """What limited the runs of the case, by target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """What one study of the suite found."""
+
+    entry: Entry
+    lines: Sequence[Line]
+    answers: Mapping[str, Sequence[str]]
+    """Sentences that answer the question of the study, and how far to trust them, by target."""
+    question: str = ""
+    result_sets: Sequence[Path] = ()
+    skipped: str = ""
+    """Why it was not run, or is not complete."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the whole suite found."""
+
+    directory: SuiteDirectory
+    studies: Sequence[Study]
+    simulated: bool
+    """Whether any result set is of a device model."""
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every line, those with the largest improvement first."""
+        found = [line for study in self.studies for line in study.lines]
+        return sorted(found, key=lambda line: -(line.improvement or 0.0))
+
+    @property
+    def compares(self) -> bool:
+        """Whether there are two targets."""
+        return self.directory.description.against is not None
+
+    def recommendation(self) -> list[str]:
+        """Sentences that name the target to prefer, from decided differences only."""
+        if not self.compares:
+            return []
+        names = {"better": self.directory.description.against, "worse": self.directory.description.target}
+        by_entry: dict[str, Counter[str]] = {}
+        for line in self.lines:
+            by_entry.setdefault(line.entry.title, Counter())[line.outcome] += 1
+        found = []
+        for outcome, name in names.items():
+            other = "worse" if outcome == "better" else "better"
+            titles = [title for title, counts in by_entry.items() if counts[outcome] and not counts[other]]
+            if titles:
+                found.append(f"{name} is better for {_listed(titles)}")
+        mixed = [title for title, counts in by_entry.items() if counts["better"] and counts["worse"]]
+        if mixed:
+            found.append(f"It depends on the load for {_listed(mixed)}")
+        open_titles = [title for title, counts in by_entry.items() if not counts["better"] and not counts["worse"]]
+        if open_titles:
+            found.append(f"No difference was shown for {_listed(open_titles)}")
+        return found
+
+
+def summarize(directory: SuiteDirectory) -> Summary:
+    """Read every result set of a suite. Studies without results are listed with the reason."""
+    studies, simulated = [], False
+    for entry in directory.description.suite.entries:
+        paths = directory.result_sets(entry.name)
+        if not paths:
+            skipped = directory.description.skipped.get(entry.name, "not planned")
+            studies.append(Study(entry=entry, lines=[_missing(entry, value, skipped) for value in entry.values],
+                                 answers={}, skipped=skipped))  # fmt: skip
+            continue
+        result_sets = [ResultSet.open(path) for path in paths.values()]
+        simulated = simulated or any(each.simulated for each in result_sets)
+        studies.append(_study(entry, result_sets, directory))
+    return Summary(directory=directory, studies=studies, simulated=simulated)
+
+
+def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirectory) -> Study:
+    from iosonde.report.content.report import collect
+    from iosonde.report.material.result_sets import gather
+
+    paths = [each.directory for each in result_sets]
+    if not all(any(record.outcome == "complete" for record in each.records()) for each in result_sets):
+        reason = "no complete runs"
+        return Study(
+            entry=entry,
+            lines=[_missing(entry, value, reason) for value in entry.values],
+            answers={},
+            result_sets=paths,
+            skipped=reason,
+        )
+    chapter = collect(result_sets).chapters[0]
+    answers = {
+        label: [*(finding.sentence for finding in answer.summary), answer.trust.line]
+        for label, answer in chapter.answers
+    }
+    if directory.description.against is None:
+        lines = list(_single(entry, chapter.material))
+    else:
+        material = gather(result_sets)[0]
+        if not result_sets[0].plan.arms:
+            labels = [source.label for source in material.sources]
+            material = replace(material, groups=[labels[:1], labels[1:]])
+        lines = list(_compared(entry, material))
+    return Study(entry=entry, lines=lines, answers=answers, question=chapter.study.question, result_sets=paths)
+
+
+def _compared(entry: Entry, material: Material) -> Iterator[Line]:
+    from iosonde.report.content import comparison
+
+    baseline, _ = comparison.systems(material)
+    cases = {case.case_id: case for case in baseline.cases}
+    for value in entry.values:
+        try:
+            table = comparison.pairs(material, metrics=(value.metric,))
+        except ResultsError as error:
+            yield _missing(entry, value, error.what)
+            continue
+        rows = [row for row in table.to_dicts() if _fits(row, value, cases[row["case_id"]])]
+        if not rows:
+            yield _missing(entry, value, "no case of this profile fits, or it has no result on both targets")
+        chosen = [cases[row["case_id"]] for row in rows]
+        for row, case in zip(rows, chosen, strict=True):
+            yield Line(
+                entry=entry,
+                value=value,
+                case=_case_text(case, chosen),
+                outcome=row["verdict"],
+                first=_text(value.metric, row["baseline"]),
+                second=_text(value.metric, row["contender"]),
+                **_improvement(value.metric, row),
+                reason=row["reason"] or "",
+                limits=_limits(material, row["case_id"]),
+            )
+
+
+def _single(entry: Entry, material: Material) -> Iterator[Line]:
+    source = material.sources[0]
+    cases = {case.case_id: case for case in source.cases}
+    for value in entry.values:
+        rows = [
+            row
+            for row in material.summary.to_dicts()
+            if row["metric"] == value.metric
+            and row["case_id"] in cases
+            and not cases[row["case_id"]].control
+            and _fits(row, value, cases[row["case_id"]])
+        ]
+        if not rows:
+            yield _missing(entry, value, "no case of this profile fits, or it has no result")
+        chosen = [cases[row["case_id"]] for row in rows]
+        for row, case in zip(rows, chosen, strict=True):
+            yield Line(
+                entry=entry,
+                value=value,
+                case=_case_text(case, chosen),
+                outcome="value",
+                first=_interval_text(value.metric, row),
+                limits=_limits(material, row["case_id"]),
+            )
+
+
+def _fits(row: Mapping[str, object], value: Value, case: Case) -> bool:
+    """Whether a row of a table is of the value: its metric, stream, operation and levels."""
+    from iosonde.metrics.scopes import ALL
+
+    if row["metric"] != value.metric or case.part != value.part:
+        return False
+    if row.get("operation", ALL) not in ((value.operation,) if value.operation else (ALL, "", None)):
+        return False
+    if value.stream and row.get("stream") != value.stream:
+        return False
+    return all(str(case.levels.get(name)) == str(level) for name, level in value.where.items())
+
+
+def _improvement(metric: str, row: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The ratio turned so that above 1 is better."""
+    definition = find(metric)
+    ratio, low, high = row["ratio"], row["low"], row["high"]
+    if definition is None or definition.better != "lower":
+        return {"improvement": ratio, "low": low, "high": high}
+    turned = [1 / each if each else None for each in (ratio, high, low)]
+    return dict(zip(("improvement", "low", "high"), turned, strict=True))
+
+
+def _limits(material: Material, case_id: str) -> dict[str, str]:
+    """What limited the runs of a case, for each target: the verdict, and the first sentence of its evidence."""
+    found = {}
+    for source in material.sources:
+        wanted = case_id
+        kind = source.verdict(wanted)
+        if kind is None:
+            continue
+        sentences = [
+            record.verdict.because[0]
+            for record in source.records
+            if record.case_id == wanted and record.verdict and record.verdict.kind == kind and record.verdict.because
+        ]
+        found[source.plan.target] = f"{kind}: {sentences[0]}" if sentences else kind
+    return found
+
+
+def _case_text(case: Case, cases: Sequence[Case]) -> str:
+    """What distinguishes a case from the others that the value is of."""
+    from iosonde.metrics.wording import level_words
+
+    varying = [name for name in case.levels if len({str(each.levels.get(name)) for each in cases}) > 1]
+    return ", ".join(level_words(name, case.levels[name]) for name in varying)
+
+
+def _interval_text(metric: str, row: Mapping[str, float | None]) -> str:
+    """The median with its interval, unless both ends read like the median."""
+    from iosonde.metrics.wording import range_text
+
+    text, low, high = (_text(metric, row.get(each)) for each in ("median", "low", "high"))
+    return f"{text} ({range_text(low, high)})" if low and high and (low, high) != (text, text) else text
+
+
+def _missing(entry: Entry, value: Value, reason: str) -> Line:
+    return Line(entry=entry, value=value, case="", outcome="missing", reason=reason, limits={})
+
+
+def _text(metric: str, number: float | None) -> str:
+    from iosonde.metrics.wording import value_text
+
+    return "" if number is None else value_text(metric, number)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

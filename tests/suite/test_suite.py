@@ -1,0 +1,192 @@
+"""Suites: the format, planning, one A/B run on simulated devices of known ratio, resuming, the report, untrusted files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from command_line import Iosonde
+
+from iosonde import suite as suites
+from iosonde.data import shipped_suites
+from iosonde.errors import ResultsError, StudyError
+from iosonde.planning import load as load_study
+from iosonde.study.effective import effective
+from iosonde.study.model import Level
+from iosonde.suite import page
+from iosonde.suite.model import Suite
+
+SLOW, FAST = (
+    "simulated:servers=4,read=100us,write=100us,size=1GiB",
+    "simulated:servers=4,read=50us,write=50us,size=1GiB",
+)
+SUITE = """
+name = "tiny"
+title = "Two <script>alert(1)</script> devices"
+question = "Which is faster?"
+
+[[entries]]
+name = "device"
+study = "quick"
+title = "Device"
+settings = { queue_depth = "1", operation = "read" }
+repeats = 3
+values = [
+  { part = "random", metric = "iops", title = "random reads", published = "2 times", published_range = [1.9, 2.1] },
+  { part = "random", metric = "completion_latency_ns_p50", title = "p50 latency" },
+]
+
+[[entries]]
+name = "database"
+study = "oltp"
+title = "Database"
+values = [{ part = "load", metric = "tpmc", title = "TPC-C" }]
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("suite") / "tiny.toml"
+    path.write_text(SUITE)
+    return path
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("name", shipped_suites())
+def test_values_of_shipped_suites_are_of_cases_that_the_profiles_have(name: str) -> None:
+    suite = suites.load(name)
+    for entry in suite.entries:
+        study = load_study(entry.study)
+        for profile in study.profiles:
+            parts = {part.name: part for part in effective(study, profile=profile, settings=entry.settings).parts}
+            for value in entry.values:
+                factors = parts[value.part].all_factors
+                for factor, level in value.where.items():
+                    levels = [each.label if isinstance(each, Level) else each for each in factors[factor]]
+                    assert str(level) in map(str, levels), f"{entry.name}, profile {profile}: {factor} = {level}"
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (('name = "tiny"', 'name = "../tiny"'), "should match pattern"),
+        (('name = "database"', 'name = "device"'), "two entries are called `device`"),
+        (("[1.9, 2.1]", "[2.1, 1.9]"), "the smaller first"),
+        (("question =", "answer ="), "Extra inputs|Field required"),
+        (('title = "Two', "title = Two"), "not TOML"),
+    ],
+)
+def test_a_wrong_suite_is_refused_with_the_reason(tmp_path: Path, change: tuple[str, str], what: str) -> None:
+    assert change[0] in SUITE
+    path = tmp_path / "wrong.toml"
+    path.write_text(SUITE.replace(*change))
+    with pytest.raises(StudyError, match=what):
+        suites.load(str(path))
+
+
+@pytest.mark.unit
+def test_a_similar_name_is_suggested() -> None:
+    with pytest.raises(StudyError, match="there is no suite `jo2042`") as caught:
+        suites.load("jo2042")
+    assert "did you mean `jo2024`" in str(caught.value)
+
+
+@pytest.mark.engine
+def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, file: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "results"
+    options = ("--target", SLOW, "--against", FAST, "--profile", "quick")
+    stopped = iosonde("suite", file, *options, "-o", directory, "--time-limit", "1ms")
+    assert "iosonde resume" in stopped.stderr
+    done = iosonde("resume", directory, "--json")
+    document = json.loads(done.stdout)
+    found = {line["value"]: line for line in document["lines"]}
+    for name in ("random reads", "p50 latency"):
+        assert found[name]["outcome"] == "better"
+        assert found[name]["improvement"] == pytest.approx(2.0, rel=0.02)
+    assert document["skipped"] == {
+        "database": "a database server needs a file system, and a simulated or null device has none"
+    }
+    assert document["recommendation"][0] == f"{FAST} is better for Device"
+    text = Path(document["report"]).read_text()
+    assert "<script" not in text
+    assert "Two &lt;script&gt;" in text
+    assert text.count("<circle") == 2
+    assert 'class="published"' in text
+    assert (directory / "01-device" / "report.html").is_file()
+    again = iosonde("report", directory, "-o", tmp_path / "again.html")
+    assert "random reads" in again.stdout
+    assert (tmp_path / "again.html").is_file()
+
+
+@pytest.mark.engine
+def test_a_suite_on_one_target_quotes_values(iosonde: Iosonde, file: Path, tmp_path: Path) -> None:
+    done = iosonde("suite", file, "--target", SLOW, "--profile", "quick", "-o", tmp_path / "results")
+    assert re.search(r"^10 k IOPS\s+Device, random reads$", done.stdout, re.M)
+    assert "Database: not measured: a database server needs a file system" in done.stdout
+
+
+@pytest.mark.unit
+def test_a_plan_has_every_study_with_its_time_or_the_reason(iosonde: Iosonde, file: Path) -> None:
+    done = iosonde("suite", file, "--target", SLOW, "--profile", "quick", "--plan")
+    assert "device" in done.stdout
+    assert "skipped: a database server needs a file system" in done.stdout
+
+
+@pytest.mark.unit
+def test_a_suite_of_which_nothing_can_run_is_refused(tmp_path: Path) -> None:
+    suite = Suite.model_validate(
+        {
+            "name": "none",
+            "title": "None",
+            "question": "?",
+            "entries": [{"name": "database", "study": "oltp", "title": "Database", "values": []}],
+        }
+    )
+    with pytest.raises(StudyError, match="no study of the suite `none` can run"):
+        suites.plan_suite(suite, SLOW, None)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"alternating": {"../../tmp": True}},
+        {"suite": {"name": "x"}},
+        {"target": None},
+    ],
+)
+def test_a_damaged_description_is_named(tmp_path: Path, change: dict[str, object]) -> None:
+    description = {
+        "format": 1,
+        "suite": {"name": "x", "title": "X", "question": "?", "entries": [
+            {"name": "a", "study": "quick", "title": "A", "values": []}]},
+        "target": SLOW,
+        "against": None,
+        "skipped": {},
+        "alternating": {"a": False},
+    }  # fmt: skip
+    (tmp_path / "suite.json").write_text(json.dumps(description | change))
+    with pytest.raises(ResultsError, match="is damaged"):
+        suites.open_directory(tmp_path)
+
+
+@pytest.mark.unit
+def test_a_page_of_a_suite_without_results_says_so(tmp_path: Path) -> None:
+    suite = suites.load("jo2024")
+    directory = suites.SuiteDirectory(
+        path=tmp_path,
+        description=suites.session.Description(
+            suite=suite,
+            target="/dev/a",
+            against="/dev/b",
+            skipped={entry.name: "no such program" for entry in suite.entries},
+            alternating={},
+        ),
+    )
+    text = page.render(suites.summarize(directory))
+    assert text.count("Not measured.") == len(suite.entries)
+    assert "<svg" not in text
