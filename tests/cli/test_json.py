@@ -19,6 +19,7 @@ HAVE_JSON = {
     "show",
     "plan",
     "run",
+    "suite",
     "resume",
     "report",
     "compare",

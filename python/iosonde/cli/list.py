@@ -116,7 +116,9 @@ def _list_suites(as_json: bool) -> None:
     if as_json:
         print_json([each.model_dump(mode="json") for each in suites])
     else:
-        print_table((each.name, f"{each.title} ({', '.join(entry.study for entry in each.entries)})") for each in suites)
+        print_table(
+            (each.name, f"{each.title} ({', '.join(entry.study for entry in each.entries)})") for each in suites
+        )
 
 
 def _list_drives(as_json: bool) -> None:

@@ -173,6 +173,7 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
     from iosonde import suite as suites
     from iosonde.report import write
     from iosonde.results import ResultSet
+    from iosonde.results.interpreting import interpreting
     from iosonde.suite import page
 
     for path in suite.all_result_sets():
@@ -180,7 +181,8 @@ def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = 
         session.warn_of_problems(result_set)
         if result_set.records():
             write([result_set], path / "report.html", format="html")
-    summary = suites.summarize(suite)
+    with interpreting(suite.all_result_sets()):
+        summary = suites.summarize(suite)
     path = output or suite.path / "report.html"
     page.write(summary, path)
     if as_json:
