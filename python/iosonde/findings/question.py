@@ -27,6 +27,7 @@ _WORDED = (
     "phase",
     "server",
     "command",
+    "pattern",
 )
 """Parameters that `wording.load_words` names."""
 

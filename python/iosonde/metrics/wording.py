@@ -237,6 +237,8 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
     """
     if case.get("command"):
         return {} if "command" in without else {"command": _program(case["command"])}
+    if case.get("mapping"):
+        return {name: word for name, word in _paging_words(case).items() if name not in without}
     if case.get("server"):
         return {name: word for name, word in _transaction_words(case).items() if name not in without}
     if case.get("store"):
@@ -287,6 +289,13 @@ def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
     phase = str(case.get("phase") or case.get("phase_level") or "")
     synced = {"sync": "synced"} if case.get("sync") is True else {}
     return {"store": store_name(case["store"]), **synced, "phase": _PHASES.get(phase, f"{phase} operations")}
+
+
+def _paging_words(case: Mapping[str, Any]) -> dict[str, str]:
+    """Describe accesses to memory in words that make up `uniform accesses to swapped memory`."""
+    memory = "a mapped file" if case["mapping"] == "file" else "memory"
+    pattern = str(case.get("pattern") or case.get("pattern_level") or "").partition(":")[0]
+    return {"pattern": pattern, "phase": f"accesses to {memory}"}
 
 
 def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
