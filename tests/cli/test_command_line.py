@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from command_line import CHECKOUT, Iosonde
 from inline_snapshot import snapshot
+from typer.testing import CliRunner
 
-from iosonde.cli import COMMANDS
+from iosonde.cli import COMMANDS, app
 
 HEAVY = ["altair", "duckdb", "jinja2", "numpy", "polars", "rich", "scipy", "iosonde.results", "iosonde.study"]
 """typer itself looks for pydantic, so that one is not ours to avoid."""
@@ -57,6 +58,13 @@ def test_a_mistake_on_the_command_line_ends_with_2(iosonde: Iosonde) -> None:
     missing = iosonde("plan", "quick")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "Missing option '--target'" in missing.stderr
+
+
+@pytest.mark.parametrize("seed", ["x", "-1", "99999999999999999999"])
+def test_a_wrong_seed_is_an_error_that_names_the_range(seed: str) -> None:
+    result = CliRunner().invoke(app, ["plan", "quick", "--target", "null:1GiB", "--seed", seed])
+    assert result.exit_code == 2
+    assert f"`--seed {seed}` is not a whole number from 0 to 2^64 - 1" in result.output
 
 
 def test_a_mistake_of_the_user_ends_with_1_and_an_error_without_a_traceback(iosonde: Iosonde) -> None:

@@ -140,6 +140,7 @@ def test_the_command_prints_writes_and_returns_its_exit_codes(iosonde: Iosonde, 
     assert done.returncode == 0, done.stderr
     assert "fabricated (quick) on /srv/test/iosonde.dat (EXAMPLE SSD 1TB)" in done.stdout
     assert "4 sessions" in done.stdout and "PELT" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 120, "the width that the environment names"
     assert page.read_text().startswith("<!doctype html>")
     assert iosonde("history", tmp_path / "none").returncode == 1
     assert iosonde("history", tmp_path / "none", "--fail-on-loss", "3").returncode == 2

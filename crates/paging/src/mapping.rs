@@ -70,7 +70,7 @@ impl Mapping {
         self.pages
     }
 
-    /// Tells the kernel how the mapping will be accessed.
+    /// Advises the kernel of the access pattern of the mapping.
     pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
         let advice = match advice {
             Advice::Normal => memmap2::Advice::Normal,

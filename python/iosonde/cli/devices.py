@@ -99,10 +99,12 @@ def _medium(facts: dict[str, Any]) -> str:
 
 
 def _queue(facts: dict[str, Any]) -> str:
+    from iosonde.metrics.wording import counted
+
     parts = [
         f"scheduler {facts['scheduler']}" if "scheduler" in facts else None,
         f"{facts['nr_requests']} requests" if "nr_requests" in facts else None,
-        f"{facts['hardware_queues']} hardware queues" if "hardware_queues" in facts else None,
+        counted(facts["hardware_queues"], "hardware queue") if "hardware_queues" in facts else None,
         f"cache {facts['write_cache']}" if "write_cache" in facts else None,
     ]
     return _joined(parts)

@@ -9,7 +9,7 @@ import typer
 
 from iosonde.cli import reference
 from iosonde.cli.messages import messages
-from iosonde.cli.tables import print_json
+from iosonde.cli.tables import print_json, wrapped
 
 
 def command(
@@ -80,7 +80,7 @@ def _show(
     if as_json:
         print_json(sentences.document(found))
     else:
-        print("\n".join(sentences.lines(found)))
+        print("\n".join(wrapped(sentences.lines(found))))
         write_page(path, render(found))
         messages.info(str(path))
     return bool(fail_on_loss and found.losses(fail_on_loss))

@@ -62,8 +62,16 @@ Server = Annotated[
         help="Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it.",
     ),
 ]
+
+
+def _read_seed(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 64:
+        raise typer.BadParameter(f"`--seed {text}` is not a whole number from 0 to 2^64 - 1")
+    return int(text)
+
+
 Seed = Annotated[
-    int | None, typer.Option(metavar="N", min=0, max=2**64 - 1, help="Seed of the run order and all random choices.")
+    int | None, typer.Option(metavar="N", parser=_read_seed, help="Seed of the run order and all random choices.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the test files.")]
 Against = Annotated[

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
@@ -89,3 +91,13 @@ class Stripped(io.TextIOBase):
         self._stream.write(self._rest)
         self._rest = ""
         self._stream.flush()
+
+
+def wrapped(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines no longer than the terminal is wide; continued lines are indented further."""
+    columns = shutil.get_terminal_size().columns
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        yield from textwrap.wrap(
+            line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
