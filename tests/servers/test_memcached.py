@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
-from iosonde.servers.memcached import EXTSTORE_BYTES, Memcached
+from iosonde.servers.memcached import EXTSTORE_BYTES, MIB, Memcached
 from iosonde.servers.server import Settings
 from iosonde.storage import journal, open_target
 from iosonde.storage.journal_entry import owner_of
@@ -231,6 +232,19 @@ def test_reading_through_waits_for_the_backend_and_fills_the_cache(place: Path, 
     assert checks["read"]["corrupted"] == 0
 
 
+@pytest.mark.needs("engine")
+def test_records_expire_and_a_limited_load_takes_its_time(place: Path, tmp_path: Path) -> None:
+    """memcached's clock ticks once a second."""
+    record = run(place, tmp_path / "r", 'records = 2000\nload_rate = 5000\nttl = "1s"\nramp = "2200ms"\nbatch = 64')
+    assert record.outcome == "complete", record.failure
+    assert record.server
+    begin, end = (record.server[f"statistics_at_{edge}"] for edge in ("start", "end"))
+    assert end["get_hits"] == begin["get_hits"]
+    assert end["get_misses"] > begin["get_misses"]
+    loading = {each["edge"]: each["at_ns"] for each in record.phases if each["phase"] == "layout"}
+    assert loading["end"] - loading["begin"] >= 390_000_000
+
+
 # Faults ----------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +293,21 @@ def test_an_extstore_that_cannot_be_opened_is_an_error_with_the_words_of_the_ser
     finally:
         instance.remove()
     assert "Is a directory" in raised.value.where
+    assert list(instance.directories.run.iterdir()) == []
+
+
+def test_an_extstore_without_room_is_an_error_before_the_load_starts(place: Path) -> None:
+    """memcached itself reports nothing: it loses values, and counts gets of them as hits."""
+    size = (shutil.disk_usage(place).total // MIB + 1024) * MIB
+    instance = instance_in(place, {**EXTSTORE, EXTSTORE_BYTES: size})
+    try:
+        instance.provision()
+        instance.start()
+        with pytest.raises(ServerError, match="cannot allocate") as raised:
+            Memcached().allocate(instance.place, instance.settings)
+    finally:
+        instance.remove()
+    assert raised.value.code == "no_space"
     assert list(instance.directories.run.iterdir()) == []
 
 

@@ -307,3 +307,24 @@ def test_log_structured_stores_keep_a_checkpoint_before_writes(
     assert workload(directory, store=store, phase=phase)["database"].get("checkpoint", False) is expected
     carried = workload(directory, store=store, phase=phase, carry_over=True)
     assert "checkpoint" not in carried["database"]
+
+
+def test_sizes_of_values_may_follow_a_pareto_distribution() -> None:
+    found = workload(value_size="pareto:214.476:0.348238")
+    assert found["records"]["value_bytes"] == {
+        "kind": "pareto", "scale": 214.476, "shape": 0.348238, "min_bytes": 16, "max_bytes": 1 << 20,
+    }  # fmt: skip
+    mean = kv.build({"value_size": "pareto:214.476:0.348238:1MiB", "key_size": 16}).record_bytes - 16
+    assert 325 <= mean <= 335  # 214.476 / (1 - 0.348238) = 329 without limits.
+    for wrong in ("pareto:1", "pareto:0:0.3", "pareto:100:1", "pareto:100:0.3:8B"):
+        with pytest.raises(StudyError):
+            kv.build({"value_size": wrong})
+    with pytest.raises(StudyError, match="for values"):
+        kv.build({"key_size": "pareto:214.476:0.348238"})
+
+
+def test_popularity_may_change_over_time() -> None:
+    [stream] = workload(choice="zipfian:0.99:250")["streams"]
+    assert stream["choice"]["distribution"] == {"kind": "zipfian", "theta": 0.99, "churn": 250}
+    with pytest.raises(StudyError, match="no skew"):
+        kv.build({"choice": "latest:0.99:250"})

@@ -35,8 +35,14 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
     check_read_only(workload)?;
     check_cache(workload)?;
     check_freshness(workload)?;
-    if let Database::Loaded { batch, .. } = workload.database {
+    if let Database::Loaded { batch, rate, .. } = workload.database {
         check_batch(batch, "`database.batch`")?;
+        require(
+            rate.is_none_or(|rate| rate >= 1.0 && rate <= RATE_MAX),
+            || format!("a load of {} records per second", rate.unwrap_or_default()),
+            "`database.rate`",
+            "use a rate of at least 1 and up to ten millions, or none",
+        )?;
     }
     require(
         workload.streams.iter().any(|stream| !stream.background),

@@ -285,12 +285,18 @@ impl Stage<'_, '_> {
                 order,
                 batch,
                 sync,
+                rate,
                 checkpoint,
             } => {
                 if !reload && restore && location.has_checkpoint() {
                     return self.restore(location);
                 }
-                let loading = Loading { order, batch, sync };
+                let loading = Loading {
+                    order,
+                    batch,
+                    sync,
+                    rate,
+                };
                 let prepared = match location.is_complete() && !reload && !restore {
                     true => self.keep(location)?,
                     false => self.reload(location, loading)?,

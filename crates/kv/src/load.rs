@@ -1,5 +1,7 @@
 //! Phase `layout`: writes every record of an empty database, in one thread, unmeasured.
 
+use std::time::{Duration, Instant};
+
 use iosonde_load::{Permutation, Rng};
 use iosonde_protocol::LoadOrder;
 
@@ -13,6 +15,19 @@ pub(crate) struct Loading {
     pub order: LoadOrder,
     pub batch: u32,
     pub sync: bool,
+    /// Maximum records per second.
+    pub rate: Option<f64>,
+}
+
+/// The longest sleep of a limited load: it must notice its end.
+const NAP: Duration = Duration::from_millis(50);
+
+impl Loading {
+    /// How much earlier than its rate permits the load has written so many records.
+    fn early_by(&self, records: u64, elapsed: Duration) -> Option<Duration> {
+        let due = Duration::from_secs_f64(records as f64 / self.rate?);
+        due.checked_sub(elapsed).filter(|early| !early.is_zero())
+    }
 }
 
 /// Writes every record, in generation 0. `go_on` gets the bytes written so far after each batch; false ends loading.
@@ -34,7 +49,7 @@ pub(crate) fn load(
         LoadOrder::Random => Some(Permutation::new(contents.count(), &mut Rng::new(0, &[0x10ad]))),
     };
     let (mut key, mut value, mut bytes) = (Vec::new(), Vec::new(), 0);
-    let mut next = 0;
+    let (mut next, started) = (0, Instant::now());
     while next < contents.count() {
         let end = contents.count().min(next + u64::from(loading.batch));
         for place in next..end {
@@ -50,8 +65,37 @@ pub(crate) fn load(
         if !go_on(bytes) {
             return Ok((bytes, false));
         }
+        while let Some(early) = loading.early_by(next, started.elapsed()) {
+            std::thread::sleep(early.min(NAP));
+            if !go_on(bytes) {
+                return Ok((bytes, false));
+            }
+        }
     }
     drop(session);
     store.flush()?;
     Ok((bytes, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limited_load_waits_until_its_records_are_due() {
+        let loading = |rate| Loading {
+            order: LoadOrder::Sequential,
+            batch: 10,
+            sync: false,
+            rate,
+        };
+        let limited = loading(Some(1000.0));
+        assert_eq!(
+            limited.early_by(500, Duration::from_millis(200)),
+            Some(Duration::from_millis(300))
+        );
+        assert_eq!(limited.early_by(500, Duration::from_millis(500)), None);
+        assert_eq!(limited.early_by(500, Duration::from_secs(9)), None);
+        assert_eq!(loading(None).early_by(500, Duration::ZERO), None);
+    }
 }

@@ -210,7 +210,7 @@ pub struct WeightedSize {
 }
 
 /// Contents of the database before the measurement.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Database {
     /// No records: an existing database of an engine is removed.
@@ -226,6 +226,10 @@ pub enum Database {
         batch: u32,
         /// Whether each batch is durable before the next begins.
         sync: bool,
+        /// Maximum records per second; absent: as fast as possible. A cache that writes items to a device in the background
+        /// drops those that arrive faster.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rate: Option<f64>,
         /// Keep a checkpoint of the loaded database beside it, from which later runs restore it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         checkpoint: bool,

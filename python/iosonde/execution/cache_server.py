@@ -17,18 +17,20 @@ from iosonde.workload.kv.cache import server_settings
 
 def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
     """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
-    instance = _instance(run, case)
+    server = Memcached()
+    instance = _instance(server, run, case)
     try:
         instance.provision()
         started = time.monotonic()
         instance.start()
         ready_s = time.monotonic() - started
+        server.allocate(instance.place, instance.settings)
     except BaseException:
         instance.remove()
         raise
     return RunningServer(
         spec=_with_socket(run.spec, instance),
-        server=instance.server,
+        server=server,
         facts={"start_seconds": round(ready_s, 3)},
         connect=instance.connect,
         instance=instance,
@@ -36,10 +38,10 @@ def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> R
     )
 
 
-def _instance(run: Run, case: Case) -> Instance:
+def _instance(server: Memcached, run: Run, case: Case) -> Instance:
     directory = Path(run.spec["workload"]["target"]["path"]).parent.parent
     return Instance.locate(
-        Memcached(),
+        server,
         Directories(own=directory.parent, name=directory.name),
         server_settings(case.parameters),
         case.parameters.get("memory_limit"),

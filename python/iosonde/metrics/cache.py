@@ -122,6 +122,14 @@ LIST = (
         per_interval=True,
     ),
     _per_get(
+        "server_read_bytes_per_get",
+        "File system reads per get",
+        "B",
+        "bytes that the server's control group read",
+        "group_read_bytes",
+        per_interval=True,
+    ),
+    _per_get(
         "device_read_bytes_per_get",
         "Device reads per get",
         "B",

@@ -524,6 +524,7 @@ class LoadedDatabase(TypedDict):
     checkpoint: NotRequired[bool]
     kind: Literal["loaded"]
     order: LoadOrder
+    rate: NotRequired[float | None]
     reload: bool
     restore: NotRequired[bool]
     sync: bool

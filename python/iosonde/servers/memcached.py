@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import re
 import signal
 import socket
@@ -14,6 +16,7 @@ from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.server import Description, Installation, Place, Server, Settings, SettingValue
+from iosonde.units import format_bytes
 
 MIB = 1 << 20
 
@@ -76,6 +79,16 @@ class Memcached(Server):
         """A directory for the file of extstore; without extstore it stays empty."""
         place.data.mkdir(mode=0o700)
         place.account.own(place.data)
+
+    def allocate(self, place: Place, settings: Settings) -> None:
+        """Allocate all blocks of the file of extstore, which memcached truncates at its start.
+
+        memcached does not report failed writes: on a full file system values are lost, and gets of them count as hits.
+        `ServerError` (`no_space`) if there is no room.
+        """
+        size = int(settings.get(EXTSTORE_BYTES, 0))
+        if size:
+            _allocate(place.data / _FILE, size)
 
     def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:
         """Everything on the command line; with a Unix socket it listens on no port."""
@@ -146,6 +159,21 @@ class _Connection:
     def close(self) -> None:
         """Close it."""
         self._opened.close()
+
+
+def _allocate(path: Path, size: int) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        raise ServerError(
+            f"cannot allocate {format_bytes(size)} for extstore: {error.strerror}",
+            where=f"in `{path.parent}`",
+            hint="name a target with more room, or use a smaller `extstore_size`",
+            code="no_space" if error.errno in (errno.ENOSPC, errno.EFBIG) else "server",
+        ) from error
+    finally:
+        os.close(descriptor)
 
 
 def _arguments(settings: Settings, path: str) -> list[str]:

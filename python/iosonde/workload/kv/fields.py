@@ -183,6 +183,11 @@ class KvFields(BaseModel):
     )
     load_order: Literal["sequential", "random"] = Field("sequential", description="Key order of the load.")
     load_batch: int = Field(1000, ge=1, le=10**6, description="Records in one transaction or batch of the load.")
+    load_rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
+        None,
+        description="Maximum records per second of the load; empty: as fast as possible. memcached moves records to "
+        "extstore in the background, and drops those that arrive faster.",
+    )
     load_sync: bool = Field(False, description="Whether each batch of the load is durable before the next.")
     settle: bool = Field(False, description="After loading, wait until the store has done its background work.")
     reopen: bool = Field(False, description="Before the measurement, close the store and open it again.")
@@ -248,7 +253,7 @@ WHOLE_WORKLOAD = (
     *(*STORES[:-1], "tier", "cache_memory", "extstore_size", "connections", "ttl"),
     *("records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
     *("fields", "key_order"),
-    *("database", "reload", "carry_over", "load_order", "load_batch", "load_sync"),
+    *("database", "reload", "carry_over", "load_order", "load_batch", "load_rate", "load_sync"),
     *("settle", "reopen", "page_cache", "settle_at_end"),
     *("memory_limit", "log", "log_target", "ramp", "ramp_until", "start", "interval"),
 )

@@ -168,6 +168,8 @@ def _database(whole: KvParameters, keeps_checkpoint: bool) -> spec.Database:
                 "batch": whole.load_batch,
                 "sync": whole.load_sync,
             }
+            if whole.load_rate:
+                loaded["rate"] = whole.load_rate
             if keeps_checkpoint and not whole.reload:
                 loaded["checkpoint"] = True
             return loaded
