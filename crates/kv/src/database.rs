@@ -435,8 +435,11 @@ impl Location {
 
     /// Bytes of the database in the page cache; `None` if the kernel does not report them.
     pub(crate) fn cached_bytes(&self) -> Option<u64> {
-        if let Held::Device { file, .. } = &self.held {
-            return cached_bytes(file);
+        match &self.held {
+            Held::Device { file, .. } => return cached_bytes(file),
+            // The server may have a file, which is not known here.
+            Held::Socket(_) => return None,
+            Held::Virtual | Held::Directories(_) | Held::ReadOnly(_) => {}
         }
         self.files()
             .iter()
