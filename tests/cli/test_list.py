@@ -46,7 +46,7 @@ Databases
   durability                     19 min  Acknowledged commits after a server crash [MariaDB, PostgreSQL]
   han2021-dbbench                46 min  RocksDB: fills and reads with 64 write buffers [RocksDB]
   han2021-tpcc                   72 min  TPC-C on MariaDB InnoDB over RAID levels [root, 8 devices, MariaDB]
-  jo2024-cache                   54 min  A flash tier for memcached (extstore) [memory limit, memcached]
+  jo2024-cache                   27 min  A flash tier for memcached (extstore) [memory limit, memcached]
   jo2024-postgresql              36 min  TPC-C on PostgreSQL with data and log on one device [memory limit, PostgreSQL]
   jo2024-postgresql-log          72 min  PostgreSQL write-ahead log on a separate device [memory limit, PostgreSQL]
   lmdb-sync                      48 min  LMDB: write durability, load order and batch size
