@@ -78,7 +78,9 @@ _RUNTIME = (
     _tool("mkfs.btrfs", "btrfs-progs", "runtime", "btrfs file systems created for a study", "--version"),
     _tool("mount", "mount", "runtime", "file systems created for a study", "--version"),
     _tool("umount", "mount", "runtime", "file systems created for a study", "--version"),
-    _tool("modprobe", "kmod", "runtime", "kernel modules of arrays", "--version"),
+    _tool("make-bcache", "bcache-tools", "runtime", "block caches of bcache"),
+    _tool("dmsetup", "dmsetup", "runtime", "block caches of device mapper", "--version"),
+    _tool("modprobe", "kmod", "runtime", "kernel modules of arrays and block caches", "--version"),
     _tool("wipefs", "util-linux", "runtime", "signatures on a block device before it is overwritten", "--version"),
     _tool("blkid", "util-linux", "runtime", "signatures in `iosonde devices`", "--version"),
     _tool("setpriv", "util-linux", "runtime", "servers without root's privileges, which end with iosonde", "--version"),
@@ -174,7 +176,7 @@ _BUILD = (
     _tool("cargo-clippy", "rust-clippy", "dev", "the Rust lints", "--version"),
 )
 
-GUEST_TOOLS = ("lvm", "dmsetup", "make-bcache", "nvme", "vgcreate", "vgchange", "lvcreate")
+GUEST_TOOLS = ("lvm", "nvme", "vgcreate", "vgchange", "lvcreate")
 """Programs that tests call inside the virtual machine; its image contains their packages (`lab/build`)."""
 
 ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "true", "false", "head", "ldconfig")

@@ -9,7 +9,18 @@ from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.plan.load import is_on_cache, is_on_server, streams_of, target_of
 from iosonde.plan.plan import Arm, Plan
-from iosonde.plan.setup import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
+from iosonde.plan.setup import (
+    ArrayKind,
+    ArrayLevel,
+    ArrayState,
+    CacheKind,
+    CacheMode,
+    CacheState,
+    FileSystem,
+    Fresh,
+    Journal,
+    Setup,
+)
 from iosonde.plan.target import OF_WHOLE_DEVICE, Capacity, Destroys, DeviceState, Purge
 
 __all__ = [
@@ -21,6 +32,9 @@ __all__ = [
     "ArrayKind",
     "ArrayLevel",
     "ArrayState",
+    "CacheKind",
+    "CacheMode",
+    "CacheState",
     "Capacity",
     "Case",
     "Cost",

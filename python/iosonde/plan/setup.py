@@ -1,8 +1,10 @@
-"""The array, file system and mount between a target and the workload of a case."""
+"""The array, block cache, file system and mount between a target and the workload of a case."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from iosonde.plan.base import Frozen
 from iosonde.units import format_bytes
@@ -10,13 +12,16 @@ from iosonde.units import format_bytes
 ArrayLevel = Literal["single", "raid0", "raid1", "raid10", "raid5", "raid6"]
 ArrayKind = Literal["md", "btrfs"]
 ArrayState = Literal["clean", "synced", "degraded", "rebuilding"]
+CacheKind = Literal["none", "bcache", "dm-cache", "dm-writecache"]
+CacheMode = Literal["writethrough", "writeback", "writearound"]
+CacheState = Literal["cold", "warm", "dirty", "kept"]
 FileSystem = Literal["none", "ext4", "xfs", "btrfs"]
 Journal = Literal["on", "off", "external"]
 Fresh = Literal["study", "case", "run"]
 
 
 class Setup(Frozen):
-    """Array, file system and mount between the user's target and the workload, fully resolved (study/setup.py)."""
+    """What is between the user's target and the workload, fully resolved (study/setup.py)."""
 
     devices: int = 1
     """The first so many of the target's devices."""
@@ -26,6 +31,19 @@ class Setup(Frozen):
     """Bytes."""
     array_state: ArrayState = "synced"
     failed_members: int = 0
+    cache: CacheKind = "none"
+    """Block cache over the device or array; the cache device is the one after the others."""
+    cache_mode: CacheMode = "writethrough"
+    cache_sequential_cutoff: int = 4 << 20
+    """Bytes; 0 caches sequential I/O too. bcache only."""
+    cache_state: CacheState = "cold"
+    """State of the cache before each run."""
+    cache_hit_ratio: float = 0.0
+    """Of a warm cache."""
+    cache_dirty_fraction: float = 0.0
+    """Of a dirty cache: share of the cache device."""
+    cache_file_size: int | None = None
+    """Bytes of the file under the loop device of the cache; None for a quarter of the other file."""
     file_system: FileSystem = "none"
     journal: Journal = "on"
     mount_options: str = ""
@@ -34,21 +52,41 @@ class Setup(Frozen):
     setup_size: int | None = None
     """Bytes of the file under a loop device; None where there is none, or where its size is left to the target."""
 
+    @model_serializer(mode="wrap")
+    def _without_unused_cache(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Setups without a cache have the keys that they had before there were caches."""
+        written: dict[str, Any] = handler(self)
+        if self.cache == "none":
+            return {name: value for name, value in written.items() if not name.startswith("cache")}
+        return written
+
     @property
     def is_plain(self) -> bool:
-        """Whether it asks for nothing that would have to be made."""
-        return self.array == "single" and self.file_system == "none" and self.setup_size is None
+        """Whether nothing has to be created for it."""
+        return (
+            self.array == "single"
+            and self.cache == "none"
+            and self.file_system == "none"
+            and self.setup_size is None
+        )
+
+    @property
+    def is_bare_device(self) -> bool:
+        """Whether the workload or file system is directly on one device."""
+        return self.array == "single" and self.cache == "none"
 
     @property
     def text(self) -> str:
-        """What it is, for a reader: `raid5 of 4, chunk 64 KiB, ext4 without journal`."""
+        """Description for a reader: `raid5 of 4, chunk 64 KiB, ext4 without journal`."""
         parts = ["one device" if self.array == "single" else f"{self.array} of {self.devices}"]
         if self.array != "single":
             parts += [self.array_kind, f"chunk {format_bytes(self.chunk)}", self.array_state]
         if self.failed_members:
             parts.append(f"{self.failed_members} failed")
+        if self.cache != "none":
+            parts.append(f"{self.cache} in {self.cache_mode} mode")
         if self.file_system != "none":
-            journal = {"on": "", "off": " without journal", "external": " with its journal apart"}[self.journal]
+            journal = {"on": "", "off": " without journal", "external": " with an external journal"}[self.journal]
             parts.append(f"{self.file_system}{journal}")
         if self.mount_options:
             parts.append(f"mounted with {self.mount_options}")

@@ -1,7 +1,7 @@
-"""Creation and removal of a setup: devices, array, file system, mount.
+"""Creation and removal of a setup: devices, array, block cache, file system, mount.
 
 Every step is recorded in the journal before it is carried out, so that `iosonde cleanup` can undo it after a kill, the
-last step first. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` returns an
+last step first. A block cache over the array or device comes from `iosonde.storage.block_caches`. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` returns an
 object with `facts` and `device`, on which a file system is created or which is measured raw (for btrfs any member,
 since its file system exists already). `remove(array)` stops it and wipes its members; `state(array)` and
 `health(array)` return its state.
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.storage import arrays, block_stack, file_systems, journal, own_directory
+from iosonde.storage import arrays, block_caches, block_stack, file_systems, journal, own_directory
 from iosonde.storage.block_nodes import check_name, number_of
 from iosonde.storage.claims import Claims
-from iosonde.storage.journal_entry import MOUNTS
+from iosonde.storage.journal_entry import BLOCK_CACHE, MOUNTS
 from iosonde.storage.setup_target import SetupTarget
 from iosonde.units import format_bytes
 
@@ -31,6 +31,7 @@ class ActiveSetup:
     def __init__(self, target: SetupTarget) -> None:
         self.target = target
         self._array: arrays.Array | None = None
+        self._cache: block_caches.BlockCache | None = None
         self._journal_device: Path | None = None
         self._number = ""
         self._claims = Claims()
@@ -64,6 +65,11 @@ class ActiveSetup:
         """The part of the state that a failing member changes, during a run; empty without an array."""
         return dict(self._builder().health(self._array)) if self._array is not None else {}
 
+    @property
+    def cache(self) -> block_caches.BlockCache | None:
+        """The block cache; None without one."""
+        return self._cache
+
     def block_devices(self) -> list[str]:
         """Block devices whose counters are recorded, with that of an external journal."""
         apart = block_stack.stack_under(number_of(self._journal_device)) if self._journal_device else []
@@ -75,16 +81,16 @@ class ActiveSetup:
             self._claims.release_all()
             self._number = ""
             journal.undo(self.target.point)
-            self._remove_array()
+            self._remove_layers()
             self.target.provider.release()
             journal.clear(self.target.own)
 
-    def _remove_array(self) -> None:
+    def _remove_layers(self) -> None:
         """Also one whose creation failed, which only the journal has."""
         for entry in reversed(journal.entries()):
-            if entry.what == arrays.JOURNALED and self.target.own in entry.path:
+            if entry.what in (arrays.JOURNALED, BLOCK_CACHE) and self.target.own in entry.path:
                 journal.undo(Path(entry.path))
-        self._array = None
+        self._array = self._cache = None
 
     def _create(self) -> dict[str, Any]:
         setup, began = self.target.setup, time.monotonic()
@@ -95,6 +101,12 @@ class ActiveSetup:
         if setup.array != "single":
             self._array = built = self._builder().build(provided.devices, setup, self.target.own)
             device, array = built.device, {"array": built.facts}
+        if setup.cache != "none":
+            assert provided.cache_device, "a block cache has a cache device"
+            self._cache = block_caches.implementation(setup.cache).build(
+                device, provided.cache_device, setup, self.target.own
+            )
+            device, array = self._cache.device, {**array, "cache": self._cache.facts}
         number = number_of(device)
         if setup.file_system == "none":
             self._link(device, number)
@@ -135,7 +147,7 @@ class ActiveSetup:
             )
         self.target.link.symlink_to(device)
         self._number = number
-        if self.target.provider.is_exclusive or self.target.setup.array != "single":
+        if self.target.provider.is_exclusive or not self.target.setup.is_bare_device:
             self._claims.take(number, str(device))
 
 

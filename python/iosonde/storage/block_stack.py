@@ -165,7 +165,9 @@ def _number_of(name: str) -> str:
 def _kind(path: Path) -> str:
     if (path / "partition").exists():
         return "partition"
-    for folder, kind in (("md", "md"), ("dm", "dm"), ("loop", "loop"), ("bcache", "bcache")):
+    if path.name.startswith("bcache"):
+        return "bcache"  # Cache and backing devices have a directory `bcache` too.
+    for folder, kind in (("md", "md"), ("dm", "dm"), ("loop", "loop")):
         if (path / folder).exists():
             return kind
     return "disk"

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage import arrays, block_stack, consent, file_systems, guard, journal, signatures
+from iosonde.storage import arrays, block_caches, block_stack, consent, file_systems, guard, journal, signatures
 from iosonde.storage.block_nodes import check_name, node_of, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.consent import Consent
@@ -182,8 +182,9 @@ class DeviceTarget(Target):
     def with_setup(self, setup: Setup) -> Target:
         """The target with a setup on the first of them."""
         arrays.check_possible(setup)
+        block_caches.check_possible(setup)
         file_systems.check_possible(setup)
-        return SetupTarget(provider=TargetDevices(target=self), setup=setup, own=self.own)
+        return SetupTarget(provider=TargetDevices(target=self, setup=setup), setup=setup, own=self.own)
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Its size, and what direct I/O can do."""
@@ -271,6 +272,7 @@ class TargetDevices:
     """The first devices of a target, as the provider of a setup."""
 
     target: DeviceTarget
+    setup: Setup = field(default_factory=Setup)
     _given: list[str] = field(default_factory=list, repr=False)
 
     @property
@@ -280,8 +282,10 @@ class TargetDevices:
 
     @property
     def device_bytes(self) -> int:
-        """Of the smallest."""
-        return self.target.device_bytes
+        """Of the smallest that holds data; a cache device may be smaller than its backing device."""
+        if self.setup.cache == "none" and self.setup.array != "single":
+            return self.target.device_bytes
+        return min(block_stack.size_bytes(number) for number in self.target.numbers[: self.setup.devices])
 
     @property
     def sector_bytes(self) -> int:
@@ -314,6 +318,7 @@ class TargetDevices:
         return Provided(
             devices=nodes[: setup.devices],
             journal_device=nodes[setup.devices] if setup.journal == "external" else None,
+            cache_device=nodes[-1] if setup.cache != "none" else None,
             facts=[
                 {"device": str(self._name(number)), "kind": "device", "size_bytes": block_stack.size_bytes(number)}
                 for number in used
@@ -332,11 +337,11 @@ class TargetDevices:
         return self.target.devices[self.target.numbers.index(number)]
 
     def _used(self, setup: Setup) -> list[str]:
-        count = setup.devices + (setup.journal == "external")
+        count = setup.devices + (setup.journal == "external") + (setup.cache != "none")
         if count > len(self.target.devices):
             raise TargetError(
                 f"{setup.text} needs {count} devices, and the target has {len(self.target.devices)}",
-                hint="an external journal takes one more device: name it last",
+                hint="an external journal takes one more device, and a block cache another: name the cache device last",
             )
         return list(self.target.numbers[:count])
 

@@ -22,6 +22,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.storage import own_directory
 from iosonde.storage.journal_entry import (
+    BLOCK_CACHE,
     CONTROL_GROUP,
     DATABASE_ON_SERVER,
     MEMORY_SETTING,
@@ -39,6 +40,7 @@ __all__ = ["CONTROL_GROUP", "SWAP", "Entry"]
 
 UNDO = {
     "array": "iosonde.storage.arrays",
+    BLOCK_CACHE: "iosonde.storage.block_caches",
     "loop device": "iosonde.storage.loop_devices",
     "mount": "iosonde.storage.file_systems",
     "setup": "iosonde.storage.active_setup",

@@ -32,6 +32,9 @@ MEMORY_SETTING = "memory setting"
 SWAP = "swap area"
 """A swap area that iosonde turned on; nothing is at its path, which names the study."""
 
+BLOCK_CACHE = "block cache"
+"""A cache device over a backing device; its path is that of no file."""
+
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
 
@@ -53,6 +56,7 @@ _PATHS = {
     MEMORY_SETTING: r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
     SWAP: rf"{MOUNTS}/{_OWN}/swap-area",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
+    BLOCK_CACHE: rf"{MOUNTS}/{_OWN}/cache",
 }
 """Which paths an entry of each kind may have."""
 
@@ -62,6 +66,7 @@ _FACTS: dict[str, dict[str, str]] = {
     SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
+    BLOCK_CACHE: {"kind": r"bcache|dm-cache|dm-writecache", "name": _OWN},
     QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?"},
     MEMORY_SETTING: {"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
     SWAP: {
@@ -181,7 +186,7 @@ def _check(entry: Entry) -> None:
         value = entry.facts.get(name)
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is missing or wrong")
-    members = entry.facts.get("members", None if what == "array" else [])
+    members = entry.facts.get("members", None if what in ("array", BLOCK_CACHE) else [])
     if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):

@@ -18,7 +18,7 @@ from iosonde.storage import block_stack, file_systems
 from iosonde.storage.describe import describe_path, stack_of
 from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.target import Files, IoMode, Target, files_in
-from iosonde.units import compact_size, format_bytes
+from iosonde.units import MIB, compact_size, format_bytes
 
 COPIES = {"single": 1, "raid0": 1, "raid1": 1, "raid10": 2}
 """Number of copies that an array stores; the other levels have one or two members of parity."""
@@ -33,6 +33,8 @@ class Provided:
     """For an external journal."""
     facts: list[dict[str, Any]]
     """Of each device, for the record."""
+    cache_device: Path | None = None
+    """For a block cache."""
 
 
 class DeviceProvider(Protocol):
@@ -148,11 +150,15 @@ class SetupTarget(Target):
                 f"the files on `{self.provider.name}` as {self.setup.text} cannot be kept: it is removed at the end",
                 hint="leave out `--keep`",
             )
-        is_bounded = self.kind == "device" and self.setup.array == "single"
+        is_bounded = self.kind == "device" and self.setup.is_bare_device
         return self.provider.destroys(self.setup, size_bytes if is_bounded else None)
 
     def device_bytes(self) -> int:
-        """Size of the device, or array, under the file system."""
+        """Size of the device, array or block cache under the file system."""
+        # The superblock of bcache takes 8 KiB of the backing device.
+        return self._uncached_bytes() - (MIB if self.setup.cache == "bcache" else 0)
+
+    def _uncached_bytes(self) -> int:
         setup, member = self.setup, self.provider.device_bytes
         if setup.array == "single":
             return member
@@ -174,7 +180,7 @@ class SetupTarget(Target):
         """A file system frees the blocks of its files; a raw device has its own methods."""
         if self.kind == "directory":
             return ["trim", "overwrite"]
-        return [each for each in self.provider.purges if each not in OF_WHOLE_DEVICE or self.setup.array == "single"]
+        return [each for each in self.provider.purges if each not in OF_WHOLE_DEVICE or self.setup.is_bare_device]
 
     def direct_unit(self) -> int:
         """The sector size, or what the file system requires."""

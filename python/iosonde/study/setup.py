@@ -1,4 +1,4 @@
-"""Array and file system between the user's target and the workload, and how often they are created.
+"""Array, block cache and file system between the user's target and the workload, and how often they are created.
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
 `SetupParameters` is the one list of what a study may say, with its meaning; `Setup` (plan) is what it comes to
@@ -16,7 +16,18 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from iosonde.errors import StudyError
-from iosonde.plan import ArrayKind, ArrayLevel, ArrayState, FileSystem, Fresh, Journal, Setup
+from iosonde.plan import (
+    ArrayKind,
+    ArrayLevel,
+    ArrayState,
+    CacheKind,
+    CacheMode,
+    CacheState,
+    FileSystem,
+    Fresh,
+    Journal,
+    Setup,
+)
 from iosonde.study import queue, swap
 from iosonde.units import format_bytes, parse_size
 
@@ -31,10 +42,25 @@ SMALLEST_CHUNK = 4096
 SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20}
 """Devices that are smaller take no such file system (xfsprogs and btrfs-progs refuse; ext4 would have no journal)."""
 
+DEFAULT_CUTOFF = 4 << 20
+"""bcache's own."""
+DEFAULT_HIT_RATIO = 0.9
+DEFAULT_DIRTY_FRACTION = 0.1
+
 COMMAS = ("mount_options",)
 """Parameters whose value may hold commas."""
 
-SIZES = ("chunk", "setup_size", *queue.SIZES, *swap.SIZES)
+SMALLEST_CACHE = 64 << 20
+"""bcache needs 128 buckets at least."""
+
+CACHE_MODES: dict[str, tuple[str, ...]] = {
+    "bcache": ("writethrough", "writeback", "writearound"),
+    "dm-cache": ("writethrough", "writeback"),
+    "dm-writecache": ("writeback",),
+}
+"""Modes of each block cache, its default first."""
+
+SIZES = ("chunk", "setup_size", "cache_sequential_cutoff", "cache_file_size", *queue.SIZES, *swap.SIZES)
 """Parameters in bytes."""
 
 
@@ -50,6 +76,27 @@ def _read_setup_size(value: Any) -> int:
     if size < 1 << 20:
         raise ValueError(f"{format_bytes(size)} is too small; it is 1 MiB at least")
     return size
+
+
+def _read_cutoff(value: Any) -> int:
+    return 0 if value in (0, "0") else int(parse_size(value))
+
+
+def _read_cache_file_size(value: Any) -> int:
+    size = parse_size(value)
+    if size < SMALLEST_CACHE:
+        raise ValueError(f"{format_bytes(size)} is too small; it is {format_bytes(SMALLEST_CACHE)} at least")
+    return size
+
+
+def _read_share(value: Any) -> float:
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        raise ValueError("it is no number; it is a share between 0 and 1, such as 0.9") from None
+    if not 0 < share <= 1:
+        raise ValueError("it is out of range; it is a share above 0 and up to 1, such as 0.9")
+    return share
 
 
 def _read_count(value: Any) -> Any:
@@ -87,6 +134,35 @@ class SetupParameters(BaseModel):
     )
     failed_members: Annotated[int | None, BeforeValidator(_read_count), Field(ge=0, le=256)] = Field(
         None, description="How many members have failed in a `degraded` or `rebuilding` array (1)."
+    )
+    cache: CacheKind | None = Field(
+        None,
+        description="Block cache over the device or array: `bcache`, `dm-cache` or `dm-writecache`. Its cache device is "
+        "the last one that the target names.",
+    )
+    cache_mode: CacheMode | None = Field(
+        None,
+        description="Where writes go: cache and backing device (`writethrough`), cache first (`writeback`), backing "
+        "device only (`writearound`, bcache). Default: `writethrough`; dm-writecache is always `writeback`.",
+    )
+    cache_sequential_cutoff: Annotated[int | None, BeforeValidator(_read_cutoff)] = Field(
+        None, description="bcache: sequential I/O beyond so many bytes bypasses the cache (4 MiB); 0 caches all of it."
+    )
+    cache_state: CacheState | None = Field(
+        None,
+        description="Cache before each run: `cold` (emptied; the default), `warm` (loaded until `cache_hit_ratio` is reached), `dirty` "
+        "(written until `cache_dirty_fraction` is dirty), or `kept` as the previous run left it.",
+    )
+    cache_hit_ratio: Annotated[float | None, BeforeValidator(_read_share)] = Field(
+        None, description="Read hit ratio from which on the cache counts as warm, from 0 to 1 (0.9)."
+    )
+    cache_dirty_fraction: Annotated[float | None, BeforeValidator(_read_share)] = Field(
+        None, description="Share of the cache device that is dirty before the run, from 0 to 1 (0.1)."
+    )
+    cache_file_size: Annotated[int | None, BeforeValidator(_read_cache_file_size)] = Field(
+        None,
+        description="On a directory as target: size of the file under the cache's loop device. Empty: a quarter of "
+        "`setup_size`.",
     )
     file_system: FileSystem | None = Field(None, description="Created on top; `none` leaves the device raw.")
     journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = Field(
@@ -149,8 +225,9 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     kind = given.array_kind or "md"
     state = given.array_state or "synced"
     is_btrfs_array = kind == "btrfs" and level != "single"
+    has_cache = given.cache not in (None, "none")
     setup = Setup(
-        devices=given.devices or (1 if level == "single" else devices),
+        devices=given.devices or (1 if level == "single" else max(1, devices - has_cache)),
         array=level,
         array_kind=kind,
         chunk=given.chunk or DEFAULT_CHUNK[kind],
@@ -158,6 +235,7 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
         failed_members=int(state in ("degraded", "rebuilding"))
         if given.failed_members is None
         else given.failed_members,
+        **(_cache(given) if has_cache else {}),
         file_system=given.file_system or ("btrfs" if is_btrfs_array else "none"),
         journal=given.journal or "on",
         mount_options=given.mount_options or "",
@@ -166,6 +244,21 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     )
     _check(setup, devices)
     return setup
+
+
+def _cache(given: SetupParameters) -> dict[str, Any]:
+    """Fields of `Setup` about a block cache."""
+    assert given.cache is not None
+    state, cutoff = given.cache_state or "cold", given.cache_sequential_cutoff
+    return {
+        "cache": given.cache,
+        "cache_mode": given.cache_mode or CACHE_MODES[given.cache][0],
+        "cache_sequential_cutoff": DEFAULT_CUTOFF if cutoff is None else cutoff,
+        "cache_state": state,
+        "cache_hit_ratio": given.cache_hit_ratio or (DEFAULT_HIT_RATIO if state == "warm" else 0.0),
+        "cache_dirty_fraction": given.cache_dirty_fraction or (DEFAULT_DIRTY_FRACTION if state == "dirty" else 0.0),
+        "cache_file_size": given.cache_file_size,
+    }
 
 
 def tolerated_failures(setup: Setup) -> int:
@@ -197,6 +290,7 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     survives = tolerated_failures(setup)
     even = " and an even number" if level == "raid10" else ""
     is_btrfs_array = setup.array_kind == "btrfs" and level != "single"
+    apart = int(setup.cache != "none")
     exclude = "leave the combination out with `[[parts.exclude]]`"
     return [
         (level == "single" and count > 1, f"`array = \"single\"` is one device, and `devices` asks for {count}",
@@ -204,8 +298,8 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
         (count < fewest or (level == "raid10" and count % 2 == 1),
          f"`{level}` needs at least {fewest} devices{even}, and `devices` gives it {count}",
          f"raise `devices`, or {exclude}"),
-        (count > available,
-         f"the case needs {count} devices, and the target has {available}",
+        (count + apart > available,
+         f"the case needs {count + apart} devices{_apart_words(setup)}, and the target has {available}",
          f"name more devices as the target, or leave out what needs them with `--set devices={_up_to(available)}`"),
         (setup.failed_members > 0 and not breaks,
          f"`failed_members` is {setup.failed_members}, but nothing fails with `array_state = \"{setup.array_state}\"`",
@@ -229,7 +323,41 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
         (setup.setup_size is not None and setup.setup_size < SMALLEST_BYTES[setup.file_system],
          f"`{setup.file_system}` needs {format_bytes(SMALLEST_BYTES[setup.file_system])} at least, and `setup_size` is "
          f"{format_bytes(setup.setup_size or 0)}", "raise `setup_size`"),
+        *_cache_rules(setup, is_btrfs_array=is_btrfs_array),
     ]  # fmt: skip
+
+
+def _cache_rules(setup: Setup, *, is_btrfs_array: bool) -> list[tuple[bool, str, str]]:
+    """Rules of block caches. A case without one may have their other parameters: `cache` is a factor then."""
+    if setup.cache == "none":
+        return []
+    modes = CACHE_MODES[setup.cache]
+    exclude = "leave the combination out with `[[parts.exclude]]`"
+    return [
+        (is_btrfs_array, f"`cache = \"{setup.cache}\"` needs one block device below it, and a btrfs array is a file "
+         "system", "choose `array_kind = \"md\"`"),
+        (setup.cache_mode not in modes,
+         f"`cache = \"{setup.cache}\"` has no mode `{setup.cache_mode}`, only {' and '.join(f'`{each}`' for each in modes)}",
+         f"set `cache_mode`, or {exclude}"),
+        (setup.cache_sequential_cutoff != DEFAULT_CUTOFF and setup.cache != "bcache",
+         f"`cache_sequential_cutoff` is for bcache, and `cache` is `{setup.cache}`", "leave it out"),
+        (setup.cache_state == "dirty" and setup.cache_mode != "writeback",
+         f"a cache has dirty data in writeback mode only, and `cache_mode` is `{setup.cache_mode}`",
+         f"set `cache_mode = \"writeback\"`, or {exclude}"),
+        (setup.cache_hit_ratio > 0 and setup.cache_state != "warm",
+         f"`cache_hit_ratio` is for a warm cache, and `cache_state` is `{setup.cache_state}`",
+         "set `cache_state = \"warm\"`, or leave it out"),
+        (setup.cache_dirty_fraction > 0 and setup.cache_state != "dirty",
+         f"`cache_dirty_fraction` is for a dirty cache, and `cache_state` is `{setup.cache_state}`",
+         "set `cache_state = \"dirty\"`, or leave it out"),
+        (setup.cache == "dm-writecache" and setup.cache_state == "warm",
+         "dm-writecache caches writes only, so reads cannot warm it",
+         "use `cache_state = \"dirty\"`, or another `cache`"),
+    ]  # fmt: skip
+
+
+def _apart_words(setup: Setup) -> str:
+    return ", one of them for the cache" if setup.cache != "none" else ""
 
 
 def _up_to(available: int) -> str:

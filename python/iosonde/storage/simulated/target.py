@@ -151,6 +151,7 @@ class SimulatedDriveTarget(Target):
     def _check_setup(self, setup: Setup) -> None:
         reasons = {
             "file_system": (setup.file_system != "none", "the parameter to `none`"),
+            "cache": (setup.cache != "none", "the parameter to `none`"),
             "array_kind": (setup.array_kind == "btrfs", "the parameter to `md`"),
             "array_state": (setup.array_state not in ("clean", "synced"), "the parameter to `synced`"),
         }

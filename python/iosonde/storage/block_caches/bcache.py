@@ -1,0 +1,318 @@
+"""bcache: a cache set of one cache device over one backing device (kernel `Documentation/admin-guide/bcache.rst`).
+
+The UUID of the cache set follows from the name of the study's setup, and both superblocks have it. Detaching clears it
+from the backing device, so the UUIDs of both devices are in the journal too. Removal stops both and never detaches:
+writing dirty data back to a device that is wiped next would only take time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.plan import Setup
+from iosonde.storage import block_stack, journal, signatures
+from iosonde.storage.block_caches import BlockCache, announce, load, superblock
+from iosonde.storage.block_nodes import node_of, number_of, opened
+from iosonde.storage.journal_entry import MOUNTS
+from iosonde.storage.kernel import read
+from iosonde.storage.tools import call
+from iosonde.units import format_bytes
+
+SYS = Path("/sys")
+ACTIVE_S = 20.0
+"""Longest time until a registered cache set is active."""
+BUSY_S = 10.0
+EMPTY_S = 3600.0
+"""Longest time to write dirty data back."""
+POLL_S = 0.05
+SMALLEST_BYTES = 64 << 20
+BUCKETS = ((256 << 20, "128k"), (1 << 60, "512k"))
+"""Bucket size for cache devices below a size: a set needs 128 buckets, and 512 KiB is the default of make-bcache."""
+COUNTERS_UPDATE_S = 300 / 22
+"""How often the kernel adds what was counted to the counters in `/sys` (`drivers/md/bcache/stats.c`)."""
+MODES = ("writethrough", "writeback", "writearound")
+COUNTERS = ("cache_hits", "cache_misses", "cache_bypass_hits", "cache_bypass_misses", "cache_miss_collisions")
+DETACHED = str(uuid.UUID(int=0))
+"""UUID of the cache set in the superblock of a detached backing device."""
+_UNITS = "kMGTPEZY"
+
+
+def build(backing: Path, cache: Path, setup: Setup, name: str) -> BlockCache:
+    """Create superblocks, register both devices, wait until they are attached, and set them up."""
+    load("bcache")
+    _check(backing, cache)
+    identity, key = identity_of(name), MOUNTS / name / "cache"
+    announce(key, "bcache", name, backing, cache, uuids=[])
+    for device in (backing, cache):
+        _wipe(device)
+    steps = [call(*create_command(backing, cache, identity))]
+    uuids = [_created(device, identity) for device in (backing, cache)]
+    announce(key, "bcache", name, backing, cache, uuids=uuids)
+    for device in (cache, backing):
+        steps.append(_register(device))
+    device = _attached(backing, identity)
+    steps += _set_up(device, setup)
+    facts = {
+        "kind": "bcache",
+        "name": name,
+        "device": str(device),
+        "backing": str(backing),
+        "cache": str(cache),
+        "cache_bytes": block_stack.size_bytes(number_of(cache)),
+        "set_uuid": identity,
+        "mode": setup.cache_mode,
+        "settings": _settings(device, identity),
+        "steps": steps,
+    }
+    return BlockCache(
+        kind="bcache", device=device, backing=backing, cache=cache, key=key, identity=identity, facts=facts
+    )
+
+
+def identity_of(name: str) -> str:
+    """UUID of the cache set of a study."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{name}/cache"))
+
+
+def create_command(backing: Path, cache: Path, identity: str) -> list[str]:
+    """The command that writes both superblocks."""
+    size = block_stack.size_bytes(number_of(cache))
+    bucket = next(bucket for below, bucket in BUCKETS if size < below)
+    return ["make-bcache", "--bucket", bucket, "--cset-uuid", identity, "-C", str(cache), "-B", str(backing)]
+
+
+def state(built: BlockCache) -> dict[str, Any]:
+    """How it is now."""
+    folder = SYS / "class/block" / built.device.name / "bcache"
+    return {
+        "at": time.time(),
+        "attached": read(folder / "state"),
+        "mode": chosen(read(folder / "cache_mode")),
+        "dirty_bytes": number(read(folder / "dirty_data")),
+        "cache_available_percent": number(read(_set(built.identity) / "cache_available_percent")),
+        **counters(built),
+    }
+
+
+def counters(built: BlockCache) -> dict[str, int]:
+    """Counters since the cache was created, up to 13.6 s old, and what is dirty and congested now."""
+    folder = SYS / "class/block" / built.device.name / "bcache"
+    found = {name: number(read(folder / "stats_total" / name)) for name in COUNTERS}
+    found["bypassed_bytes"] = number(read(folder / "stats_total/bypassed"))
+    found["dirty_bytes"] = number(read(folder / "dirty_data"))
+    found["congested"] = number(read(_set(built.identity) / "congested"))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def settle(built: BlockCache) -> None:
+    """Wait until the counters cover all I/O so far: until they change, or their update is certain."""
+    names = (*COUNTERS, "bypassed_bytes")
+    before = counters(built)
+    deadline = time.monotonic() + COUNTERS_UPDATE_S + 1
+    while time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        now = counters(built)
+        if any(now.get(name) != before.get(name) for name in names):
+            return
+
+
+def empty(built: BlockCache) -> None:
+    """Write dirty data back, and forget all cached data: a device that is attached again has none."""
+    folder = SYS / "class/block" / built.device.name / "bcache"
+    _write(folder / "detach", "1")
+    _wait(lambda: read(folder / "state") == "no cache", EMPTY_S, f"`{built.device}` did not detach from its cache")
+    _write(folder / "attach", built.identity)
+    _wait(lambda: read(folder / "state") not in ("", "no cache"), ACTIVE_S, f"`{built.device}` did not attach")
+    # Attaching restores nothing of the settings that belong to the backing device; write the mode again to be certain.
+    _write(folder / "cache_mode", str(built.facts["mode"]))
+
+
+def hold_dirty(built: BlockCache, *, held: bool) -> None:
+    """Stop or resume writing dirty data back."""
+    _write(SYS / "class/block" / built.device.name / "bcache/writeback_running", "0" if held else "1")
+
+
+def undo(entry: journal.Entry) -> None:
+    """Stop the cache set and the devices that are ours, and wipe their superblocks."""
+    identity = identity_of(str(entry.facts["name"]))
+    uuids = entry.facts.get("uuids") or []
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        ours = [Path(each) for each in entry.facts["members"] if _is_ours(Path(each), identity, uuids)]
+        busy = [device for device in ours if not _stop_and_wipe(device, identity)]
+        if not busy and not _set(identity).exists():
+            return
+        if time.monotonic() > deadline:
+            what = f"`{busy[0]}`" if busy else f"the cache set {identity}"
+            raise OSError(errno.EBUSY, f"{what} is still in use")
+        _stop_set(identity)
+        time.sleep(POLL_S)
+
+
+def number(text: str) -> int | None:
+    """A number as bcache prints it: `17`, `4.0M`, `0.5k`; units are powers of 1024. None for anything else."""
+    unit = text[-1:] if text[-1:] in _UNITS and text[-1:] else ""
+    try:
+        value = float(text.removesuffix(unit))
+    except ValueError:
+        return None
+    return round(value * 1024 ** (_UNITS.index(unit) + 1 if unit else 0))
+
+
+def chosen(text: str) -> str:
+    """The selected one of several words: `writethrough [writeback] writearound none`."""
+    return next((word.strip("[]") for word in text.split() if word.startswith("[")), text)
+
+
+def _check(backing: Path, cache: Path) -> None:
+    if number_of(backing) == number_of(cache):
+        raise TargetError(
+            f"`{cache}` is both backing device and cache device", hint="name two devices, the cache device last"
+        )
+    size = block_stack.size_bytes(number_of(cache))
+    if size < SMALLEST_BYTES:
+        raise TargetError(
+            f"the cache device `{cache}` has {format_bytes(size)}, and bcache needs {format_bytes(SMALLEST_BYTES)}",
+            hint="name a larger cache device, or set `cache_file_size`",
+        )
+
+
+def _wipe(device: Path) -> None:
+    with opened_exclusively(device) as descriptor:
+        signatures.wipe_edges(descriptor)
+
+
+@contextlib.contextmanager
+def opened_exclusively(device: Path) -> Any:
+    """A descriptor that nobody else can claim; `TargetError` if somebody has."""
+    import os
+
+    try:
+        with opened(number_of(device), os.O_RDWR | os.O_EXCL) as descriptor:
+            yield descriptor
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        raise TargetError(
+            f"`{device}` is claimed exclusively by another program", hint="`iosonde devices` shows its users"
+        ) from None
+
+
+def _created(device: Path, identity: str) -> str:
+    """UUID of a device with a new superblock. make-bcache skips a device with a signature, and exits with 0."""
+    found = superblock.read(device)
+    if found is None or found.set_uuid != identity:
+        raise TargetError(
+            f"make-bcache wrote no superblock to `{device}`", hint="see which signatures it has with `wipefs`"
+        )
+    return found.device_uuid
+
+
+def _register(device: Path) -> dict[str, Any]:
+    """Register a device, unless udev has done so already (`register_quiet` then succeeds)."""
+    began = time.monotonic()
+    _write(SYS / "fs/bcache/register_quiet", str(device))
+    return {
+        "command": ["write", "/sys/fs/bcache/register_quiet", str(device)],
+        "seconds": round(time.monotonic() - began, 3),
+        "output": "",
+    }
+
+
+def _attached(backing: Path, identity: str) -> Path:
+    """The cached device, once backing device and cache set are active and attached."""
+    folder = SYS / "class/block" / backing.name / "bcache"
+    _wait(_set(identity).is_dir, ACTIVE_S, f"the cache set of `{backing}` did not become active")
+    _wait(lambda: _device_of(backing) != "", ACTIVE_S, f"`{backing}` was not registered by bcache")
+    if read(folder / "state") == "no cache":
+        _write(folder / "attach", identity)
+    _wait(lambda: read(folder / "state") not in ("", "no cache"), ACTIVE_S, f"`{backing}` did not attach to its cache")
+    return node_of(read(SYS / "class/block" / _device_of(backing) / "dev"))
+
+
+def _device_of(backing: Path) -> str:
+    """The kernel's name of the cached device: `bcache0`; empty if there is none."""
+    with contextlib.suppress(OSError):
+        return (SYS / "class/block" / backing.name / "bcache/dev").readlink().name
+    return ""
+
+
+def _set_up(device: Path, setup: Setup) -> list[dict[str, Any]]:
+    folder = SYS / "class/block" / device.name / "bcache"
+    settings = {"cache_mode": setup.cache_mode, "sequential_cutoff": str(setup.cache_sequential_cutoff)}
+    for file, value in settings.items():
+        _write(folder / file, value)
+    return [{"command": ["write", str(folder / file), value], "seconds": 0.0} for file, value in settings.items()]
+
+
+def _settings(device: Path, identity: str) -> dict[str, str]:
+    """Settings that decide what is cached and when it is written back."""
+    of_device = ("cache_mode", "sequential_cutoff", "readahead_cache_policy", "writeback_percent", "writeback_delay")
+    of_set = ("congested_read_threshold_us", "congested_write_threshold_us", "block_size", "bucket_size")
+    folder = SYS / "class/block" / device.name / "bcache"
+    found = {name: chosen(read(folder / name)) for name in of_device}
+    found |= {name: read(_set(identity) / name) for name in of_set}
+    return {name: value for name, value in found.items() if value}
+
+
+def _set(identity: str) -> Path:
+    return SYS / "fs/bcache" / identity
+
+
+def _is_ours(device: Path, identity: str, uuids: list[str]) -> bool:
+    """Whether it has our superblock: of our cache set, or, once detached, of our device."""
+    found = superblock.read(device)
+    if found is None:
+        return False
+    return found.set_uuid == identity or (found.set_uuid == DETACHED and found.device_uuid in uuids)
+
+
+def _stop_and_wipe(device: Path, identity: str) -> bool:
+    """Stop a device of ours, and wipe it once nobody uses it; False if it is still in use."""
+    folder = SYS / "class/block" / device.name / "bcache"
+    if folder.is_dir():
+        if (folder / "stop").exists():  # A backing device; a cache device stops with its set.
+            _ask(folder / "stop")
+        _stop_set(identity)
+        return False
+    try:
+        _wipe(device)
+    except TargetError:
+        return False
+    # udev may have registered it a moment before it was wiped.
+    return not folder.is_dir()
+
+
+def _stop_set(identity: str) -> None:
+    if (_set(identity) / "stop").exists():
+        _ask(_set(identity) / "stop")
+
+
+def _ask(file: Path) -> None:
+    """Write to a file that may be gone by now."""
+    with contextlib.suppress(OSError):
+        file.write_text("1")
+
+
+def _write(file: Path, value: str) -> None:
+    try:
+        file.write_text(value)
+    except OSError as error:
+        raise TargetError(
+            f"the kernel refused `{value}` for `{file}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
+        ) from error
+
+
+def _wait(is_done: Callable[[], bool], limit_s: float, problem: str) -> None:
+    deadline = time.monotonic() + limit_s
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise TargetError(f"{problem} within {limit_s:.0f} s", hint="see the kernel log (`dmesg`)")
+        time.sleep(POLL_S)

@@ -1,0 +1,265 @@
+"""dm-cache and dm-writecache, created by dmsetup (kernel `Documentation/admin-guide/device-mapper/`).
+
+The names and UUIDs of all device mapper devices start with the name that iosonde uses for the study; removal stops no
+others. dm-cache needs a metadata device: the first part of the cache device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.plan import Setup
+from iosonde.storage import block_stack, journal, signatures
+from iosonde.storage.block_caches import BlockCache, announce, load
+from iosonde.storage.block_caches.bcache import opened_exclusively
+from iosonde.storage.block_nodes import node_of, number_of
+from iosonde.storage.journal_entry import MOUNTS
+from iosonde.storage.tools import call, find
+from iosonde.units import MIB, format_bytes
+
+SECTOR_BYTES = 512
+KIB = 1 << 10
+BLOCK_BYTES = 64 * KIB
+"""Unit in which dm-cache promotes data."""
+WRITECACHE_BLOCK_BYTES = 4 * KIB
+METADATA_BYTES_PER_BLOCK = 16
+METADATA_BYTES = 4 * MIB
+SMALLEST_BYTES = 64 * MIB
+BUSY_S = 10.0
+EMPTY_S = 3600.0
+POLL_S = 0.1
+UUID_PREFIX = "IOSONDE-"
+
+_FEATURES = {"writethrough": "writethrough", "writeback": "writeback"}
+
+Run = Callable[..., dict[str, Any]]
+
+
+def build(backing: Path, cache: Path, setup: Setup, name: str) -> BlockCache:
+    """Create the device mapper devices."""
+    load(setup.cache)
+    size = block_stack.size_bytes(number_of(cache))
+    if size < SMALLEST_BYTES or number_of(cache) == number_of(backing):
+        raise TargetError(
+            f"`{cache}` ({format_bytes(size)}) cannot be the cache device of `{backing}`",
+            hint=f"name another device of {format_bytes(SMALLEST_BYTES)} or more, last",
+        )
+    key = MOUNTS / name / "cache"
+    announce(key, setup.cache, name, backing, cache)
+    for device in (backing, cache):
+        with opened_exclusively(device) as descriptor:
+            signatures.wipe_edges(descriptor)
+    steps = [] if setup.cache == "dm-writecache" else _create_parts(cache, name, size)
+    table = table_of(setup.cache, setup.cache_mode, backing, cache, name)
+    steps.append(_create(f"{name}-cached", table))
+    facts = {
+        "kind": setup.cache,
+        "name": name,
+        "device": str(_node(f"{name}-cached")),
+        "backing": str(backing),
+        "cache": str(cache),
+        "cache_bytes": size,
+        "mode": setup.cache_mode,
+        "table": table,
+        "steps": steps,
+    }
+    return BlockCache(
+        kind=setup.cache,
+        device=_node(f"{name}-cached"),
+        backing=backing,
+        cache=cache,
+        key=key,
+        identity=name,
+        facts=facts,
+    )
+
+
+def table_of(kind: str, mode: str, backing: Path, cache: Path, name: str) -> str:
+    """The table of the cached device."""
+    sectors = block_stack.size_bytes(number_of(backing)) // SECTOR_BYTES
+    if kind == "dm-writecache":
+        return f"0 {sectors} writecache s {backing} {cache} {WRITECACHE_BLOCK_BYTES} 0"
+    metadata, data = (f"/dev/mapper/{name}-cache-{part}" for part in ("metadata", "data"))
+    return f"0 {sectors} cache {metadata} {data} {backing} {BLOCK_BYTES // SECTOR_BYTES} 1 {_FEATURES[mode]} smq 0"
+
+
+def metadata_bytes(cache_bytes: int) -> int:
+    """Size of the metadata of dm-cache, in whole MiB."""
+    needed = METADATA_BYTES + cache_bytes // BLOCK_BYTES * METADATA_BYTES_PER_BLOCK
+    return -(-needed // MIB) * MIB
+
+
+def state(built: BlockCache) -> dict[str, Any]:
+    """How it is now."""
+    return {"at": time.time(), "attached": "yes", "mode": built.facts["mode"], **counters(built)}
+
+
+def counters(built: BlockCache, *, run: Run = call) -> dict[str, int]:
+    """Counters since the cache was created or emptied, and what is dirty now."""
+    return parse(built.kind, run("dmsetup", "status", f"{built.identity}-cached")["output"])
+
+
+def parse(kind: str, status: str) -> dict[str, int]:
+    """Read `dmsetup status` of a cached device; empty if it is not a cache now."""
+    words = status.split()
+    target = {"dm-cache": "cache", "dm-writecache": "writecache"}[kind]
+    if len(words) < 4 or words[2] != target:
+        return {}
+    return _parse_cache(words[3:]) if kind == "dm-cache" else _parse_writecache(words[3:])
+
+
+def settle(built: BlockCache) -> None:
+    """Nothing: the counters are current."""
+
+
+def empty(built: BlockCache) -> None:
+    """Write dirty data back, replace the cache by its backing device, clear it, and put it back."""
+    name = f"{built.identity}-cached"
+    if built.kind == "dm-cache":
+        _clean(built, name)
+    else:
+        call("dmsetup", "message", name, "0", "flush")
+    sectors = block_stack.size_bytes(number_of(built.backing)) // SECTOR_BYTES
+    _swap(name, f"0 {sectors} linear {built.backing} 0")
+    _clear(Path(f"/dev/mapper/{built.identity}-cache-metadata") if built.kind == "dm-cache" else built.cache)
+    _swap(name, str(built.facts["table"]))
+
+
+def hold_dirty(built: BlockCache, *, held: bool) -> None:
+    """Nothing: neither can be told to keep dirty data. dm-writecache does so up to half of the cache."""
+
+
+def undo(entry: journal.Entry) -> None:
+    """Remove our device mapper devices, and wipe the cache device that was below them."""
+    if find("dmsetup") is None:
+        return
+    name = str(entry.facts["name"])
+    was_active = False
+    for device in (f"{name}-cached", f"{name}-cache-metadata", f"{name}-cache-data"):
+        was_active = _remove(device) or was_active
+    if was_active:
+        for member in map(Path, entry.facts["members"]):
+            with contextlib.suppress(TargetError), opened_exclusively(member) as descriptor:
+                signatures.wipe_edges(descriptor)
+
+
+def _parse_cache(words: list[str]) -> dict[str, int]:
+    """`Documentation/admin-guide/device-mapper/cache.rst`, section "Status"."""
+    block_bytes = int(words[2]) * SECTOR_BYTES
+    names = ("read_hits", "read_misses", "write_hits", "write_misses", "demotions", "promotions", "dirty_blocks")
+    found = dict(zip(names, map(int, words[4:11]), strict=False))
+    used, _, total = words[3].partition("/")
+    return {
+        "cache_hits": found["read_hits"],
+        "cache_misses": found["read_misses"],
+        "write_hits": found["write_hits"],
+        "write_misses": found["write_misses"],
+        "demotions": found["demotions"],
+        "promotions": found["promotions"],
+        "dirty_bytes": found["dirty_blocks"] * block_bytes,
+        "used_bytes": int(used) * block_bytes,
+        "total_bytes": int(total) * block_bytes,
+    }
+
+
+def _parse_writecache(words: list[str]) -> dict[str, int]:
+    """`Documentation/admin-guide/device-mapper/writecache.rst`, section "Status"; counters since Linux 5.15."""
+    numbers = [int(word) for word in words if word.isdigit()]
+    total, free, writing = numbers[1:4]
+    found = {
+        "dirty_bytes": (total - free) * WRITECACHE_BLOCK_BYTES,
+        "total_bytes": total * WRITECACHE_BLOCK_BYTES,
+        "writing_back_bytes": writing * WRITECACHE_BLOCK_BYTES,
+    }
+    if len(numbers) >= 6:
+        found |= {"cache_hits": numbers[5], "cache_misses": max(0, numbers[4] - numbers[5])}
+    if len(numbers) >= 10:
+        found["bypassed_bytes"] = numbers[9] * WRITECACHE_BLOCK_BYTES
+    return found
+
+
+def _create_parts(cache: Path, name: str, size: int) -> list[dict[str, Any]]:
+    """Metadata and data, one after the other on the cache device."""
+    first = metadata_bytes(size) // SECTOR_BYTES
+    rest = (size // BLOCK_BYTES * BLOCK_BYTES) // SECTOR_BYTES - first
+    steps = [_create(f"{name}-cache-metadata", f"0 {first} linear {cache} 0")]
+    steps.append(_create(f"{name}-cache-data", f"0 {rest} linear {cache} {first}"))
+    return steps
+
+
+def _create(name: str, table: str) -> dict[str, Any]:
+    step = call("dmsetup", "create", name, "--uuid", UUID_PREFIX + name, "--table", table)
+    call("dmsetup", "mknodes", name)  # Without udev nobody else creates the node.
+    return step
+
+
+def _node(name: str) -> Path:
+    output = str(
+        call("dmsetup", "info", "-c", "--noheadings", "--separator", ":", "-o", "major,minor", name)["output"]
+    )
+    return node_of(output.strip())
+
+
+def _clean(built: BlockCache, name: str) -> None:
+    """Write everything dirty back, by the policy that the kernel has for it."""
+    if built.facts["mode"] != "writeback":
+        return
+    _swap(name, str(built.facts["table"]).replace(" smq 0", " cleaner 0"))
+    deadline = time.monotonic() + EMPTY_S
+    while counters(built).get("dirty_bytes", 0):
+        if time.monotonic() > deadline:
+            raise TargetError(
+                f"`{built.device}` did not write its dirty data back within {EMPTY_S:.0f} s",
+                hint="see the kernel log (`dmesg`)",
+            )
+        time.sleep(POLL_S)
+
+
+def _swap(name: str, table: str) -> None:
+    """Replace the table; I/O waits meanwhile. An exclusive claim or a mount of the device remains."""
+    call("dmsetup", "suspend", name)
+    try:
+        call("dmsetup", "load", name, "--table", table)
+    finally:
+        call("dmsetup", "resume", name)
+
+
+def _clear(device: Path) -> None:
+    """Zero the superblock, so that the cache starts empty."""
+    descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, bytes(64 * KIB), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(name: str) -> bool:
+    """Remove a device of ours -> whether there was one; `OSError` if it is in use."""
+    if _uuid(name) != UUID_PREFIX + name:
+        return False
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            call("dmsetup", "remove", name)
+        except TargetError:
+            if time.monotonic() > deadline:
+                raise OSError(errno.EBUSY, f"`/dev/mapper/{name}` is still in use") from None
+            time.sleep(POLL_S)
+        else:
+            return True
+
+
+def _uuid(name: str) -> str:
+    """UUID of a device mapper device; empty if there is none of that name."""
+    try:
+        return str(call("dmsetup", "info", "-c", "--noheadings", "-o", "uuid", name)["output"]).strip()
+    except TargetError:
+        return ""
