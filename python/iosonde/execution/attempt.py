@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from iosonde.errors import ServerError, TargetError
 from iosonde.execution import record
+from iosonde.execution.cache_state import CacheStates
 from iosonde.execution.database_servers import DatabaseServers
 from iosonde.execution.databases import Databases
 from iosonde.execution.engine import EngineRun, drive, without_engine
@@ -20,7 +23,7 @@ from iosonde.execution.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
 from iosonde.execution.target_facts import describe, describe_log
-from iosonde.plan import Case, Plan, Run
+from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure, Record
@@ -68,6 +71,10 @@ def carry_out(
         code = "vanished" if isinstance(error.__cause__, FileNotFoundError) else "setup" if case.setup else "target"
         return _not_started(run, case, number, equipment, error, code=code)
     run = run.model_copy(update={"spec": ready.spec(run)})
+    try:
+        run, ready = _cache_states(equipment).prepare(run, case, ready)
+    except TargetError as error:
+        return _not_started(run, case, number, equipment, error, code="setup")
     spec, carried_over = equipment.databases.prepare(run, case)
     run = run.model_copy(update={"spec": spec})
     try:
@@ -80,6 +87,20 @@ def carry_out(
             run = run.model_copy(update={"spec": server.spec})
         context = _context(run, case, equipment, ready, server, carried_over)
         return _measured(context, number, equipment, on_event)
+
+
+def _cache_states(equipment: Equipment) -> CacheStates:
+    def carry_out_step(ready: ReadyTarget, spec: JsonObject) -> EngineRun:
+        return drive(
+            ready.with_claims(spec),
+            on_event=lambda _: None,
+            stop=equipment.stop,
+            engine=equipment.engine,
+            inherited=ready.claims,
+            identities=ready.identities,
+        )
+
+    return CacheStates(setups=equipment.setups, drive=carry_out_step, stop=equipment.stop, note=equipment.note)
 
 
 def _context(
@@ -112,7 +133,7 @@ def _measured(
         done = _drive(context, equipment, instruments, on_event)
         reading = instruments.stop(done)
     if reading.store_statistics is not None:
-        done = replace(done, store_statistics=reading.store_statistics)
+        done = replace(done, store_statistics=_with_statistics(done, reading.store_statistics))
     ended = record.early_end(context, done, equipment.stop)
     is_kept = done.is_complete or bool(ended)
     equipment.setups.ended(run, complete=is_kept)
@@ -129,6 +150,11 @@ def _measured(
         study=equipment.plan.study,
     )
     return Attempt(record=composed, done=done)
+
+
+def _with_statistics(done: EngineRun, read: pl.DataFrame) -> pl.DataFrame:
+    """Statistics that instruments read, after those that the engine reported."""
+    return read if done.store_statistics is None else pl.concat([done.store_statistics, read])
 
 
 def _drive(

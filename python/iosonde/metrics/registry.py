@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import cache, media, oltp, paging, store_accounts
+from iosonde.metrics import block_cache, cache, media, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
@@ -270,6 +270,7 @@ _LIST = (
         expression=over(store_accounts.own("device_write_bytes", "foreign_write_share"), "write_bytes"),
     ),
     media.AMPLIFICATION,
+    *block_cache.LIST,
     Metric(
         name="device_bytes_per_second",
         title="Device bandwidth",

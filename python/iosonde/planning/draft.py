@@ -109,6 +109,7 @@ def _draft(
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study, is_control=number == 0)
         _check_fresh(setup, kind)
+        _check_cache(setup, study.workload)
         extremes, following = (
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
             for each in ((forecast.extremes, forecast.stages) if forecast else ([{}], []))
@@ -211,6 +212,15 @@ def _check_length(part: Part, streams: Mapping[str, Any], case_id: str, study: S
                 hint=f"use at least {least}, or lower `min_length` of the part's rounds",
             )
             raise in_case(error, case_id, study)
+
+
+def _check_cache(setup: Setup | None, workload: str) -> None:
+    """A cache is warmed and made dirty with the load of the run, which other workloads cannot repeat in steps."""
+    if setup and setup.cache != "none" and setup.cache_state in ("warm", "dirty") and workload != "block":
+        raise StudyError(
+            f"`cache_state = \"{setup.cache_state}\"` is for block I/O, and the workload is `{workload}`",
+            hint="use `cache_state = \"cold\"`, or `kept` with a ramp",
+        )
 
 
 def _check_fresh(setup: Setup | None, kind: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.results import cache_columns
 from iosonde.results.server_counters import COUNTERS, STATES
 
 TEXT, FLAG, NUMBER = pl.String, pl.Boolean, pl.Float64
@@ -130,6 +131,16 @@ _SERVER = (
     _of_server("acknowledged_commits", U64, "Commits that were acknowledged before the server was killed"),
     _of_server("lost_commits", U64, "Of these, commits that the restarted server does not have"),
     _of_server("recovery_seconds", NUMBER, "Time from the restart of a killed server to its first connection, s"),
+)
+
+
+def _of_cache(name: str, dtype: DType, text: str) -> Column:
+    return Column(name, dtype, f"Block cache: {text}", lambda run: run.cache[name])
+
+
+_BLOCK_CACHE = (
+    *(_of_cache(name, U64, text) for name, text in cache_columns.COLUMNS.items()),
+    *(_of_cache(name, NUMBER, text) for name, text in cache_columns.MEANS.items()),
 )
 
 
@@ -574,6 +585,7 @@ RUNS = Table(
             lambda run: run.store["run_device_write_bytes"],
         ),
         *_SERVER,
+        *_BLOCK_CACHE,
         Column(
             "foreign_read_share",
             NUMBER,

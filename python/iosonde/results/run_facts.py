@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from iosonde.plan import streams_of
-from iosonde.results import array_facts, drive_facts, own_io, paging_facts, server_facts, store_facts
+from iosonde.results import array_facts, cache_facts, drive_facts, own_io, paging_facts, server_facts, store_facts
 from iosonde.results.schema import Record
 
 Json = Mapping[str, Any]
@@ -58,6 +58,11 @@ class RunFacts:
     def array(self) -> dict[str, Any]:
         """Facts about an array."""
         return array_facts.of(self.record)
+
+    @cached_property
+    def cache(self) -> dict[str, Any]:
+        """Facts about a block cache."""
+        return cache_facts.of(self.record)
 
     @cached_property
     def store(self) -> dict[str, Any]:

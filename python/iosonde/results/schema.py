@@ -9,7 +9,7 @@
         intervals.parquet             `INTERVALS`
         histograms.parquet            `HISTOGRAMS`
         usage.parquet                 `USAGE`
-        store_statistics.parquet      `STORE_STATISTICS`; key-value workloads only
+        store_statistics.parquet      `STORE_STATISTICS`; key-value workloads, servers and block caches only
         named_values.parquet          `NAMED_VALUES`; external commands only
         SHA256SUMS                    checksums of these files, for `sha256sum --check`
 
@@ -166,6 +166,9 @@ class Record(BaseModel):
     """What the control group of its memory limit counted (storage/control_group.py); None without a limit."""
     swap: dict[str, Any] | None = None
     """Swap area and settings of the run (execution/instruments/swap_area.py); None where it has none of its own."""
+    cache: dict[str, Any] | None = None
+    """Block cache of the setup: counters at the start and the end of the measurement, over the run, and means over the
+    intervals (execution/instruments/block_cache.py); None without one."""
     server: dict[str, Any] | None = None
     """Workloads on a database server: version, settings, open files, restored template, statistics at the start and the
     end of the measurement, control group, shutdown, durability (execution/instruments/database_server.py)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iosonde.execution.instruments.array_health import ArrayHealth
+from iosonde.execution.instruments.block_cache import BlockCache
 from iosonde.execution.instruments.block_queue import BlockQueue
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
 from iosonde.execution.instruments.command_group import CommandGroup
@@ -38,6 +39,7 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     DeviceTotals,
     DriveCounters,
     SwapArea,
+    BlockCache,
     MemoryLimit,
     DatabaseServer,
     CommandGroup,

@@ -58,9 +58,14 @@ class Reading:
     """Fields of `results.schema.Record`."""
     warnings: Iterable[RecordWarning] = ()
     store_statistics: pl.DataFrame | None = None
-    """Statistics of a server over time, which the engine does not report."""
+    """Statistics of a server or block cache over time, which the engine does not report."""
     failure: Failure | None = None
     """The cause of a failed run, where the instrument knows it better than the engine's exit status shows."""
+
+
+def _together(tables: Iterable[pl.DataFrame | None]) -> pl.DataFrame | None:
+    found = [each for each in tables if each is not None]
+    return pl.concat(found) if found else None
 
 
 class NotStartedError(TargetError):
@@ -133,7 +138,5 @@ class RunInstruments:
             facts=facts,
             warnings=[warning for each in readings for warning in each.warnings],
             failure=next((each.failure for each in readings if each.failure), None),
-            store_statistics=next(
-                (each.store_statistics for each in readings if each.store_statistics is not None), None
-            ),
+            store_statistics=_together([each.store_statistics for each in readings]),
         )

@@ -1,0 +1,126 @@
+"""The state of a block cache before each run: emptied, loaded to a hit ratio, or partly dirty.
+
+The target is laid out first, because laying out writes through the cache. A cache is warmed with the load of the run
+itself, with other random numbers, in steps of a second; it is made dirty with writes of the same load. What was reached
+is recorded.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.setups import ReadyTarget, Setups
+from iosonde.execution.stop import Stop
+from iosonde.plan import Case, JsonObject, Run
+from iosonde.results.cache_facts import read_hits
+from iosonde.storage.block_caches import BlockCache, implementation
+from iosonde.storage.block_caches.sample import sample
+
+STEP_NS = 1_000_000_000
+LAYOUT_NS = 10_000_000
+MOST_STEPS = 600
+PATIENCE = 10
+"""Steps without progress after which a cache is as warm, or as dirty, as it gets."""
+PROGRESS = 0.005
+"""Smallest progress: share of the reads, or of the cache device."""
+
+Drive = Callable[[ReadyTarget, JsonObject], EngineRun]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheStates:
+    """Brings caches to the state that their case asks for."""
+
+    setups: Setups
+    drive: Drive
+    """Carries out a spec on a target."""
+    stop: Stop
+    note: Callable[[str], None]
+
+    def prepare(self, run: Run, case: Case, ready: ReadyTarget) -> tuple[Run, ReadyTarget]:
+        """The run and its target once the cache is prepared; `TargetError` if that fails."""
+        cache = ready.building.cache if ready.building else None
+        if cache is None or case.setup is None or case.setup.cache_state == "kept":
+            return run, ready
+        setup, kind = case.setup, implementation(cache.kind)
+        run = self._laid_out(run, ready)
+        kind.empty(cache)
+        facts: dict[str, Any] = {"state": setup.cache_state}
+        if setup.cache_state == "warm":
+            facts |= self._warm(run, ready, cache, setup.cache_hit_ratio)
+        elif setup.cache_state == "dirty":
+            kind.hold_dirty(cache, held=True)
+            try:
+                facts |= self._dirty(run, ready, cache, setup.cache_dirty_fraction)
+            finally:
+                kind.hold_dirty(cache, held=False)
+        return run, replace(ready, facts={**ready.facts, "cache_prepared": facts})
+
+    def _laid_out(self, run: Run, ready: ReadyTarget) -> Run:
+        """Lay out now what the run would lay out."""
+        workload = run.spec["workload"]
+        if workload.get("layout") not in ("missing", "always"):
+            return run
+        self._step(ready, step_spec(run.spec, 0, duration_ns=LAYOUT_NS))
+        self.setups.ended(run, complete=True)
+        return run.model_copy(update={"spec": {**run.spec, "workload": {**workload, "layout": "never"}}})
+
+    def _warm(self, run: Run, ready: ReadyTarget, cache: BlockCache, asked: float) -> dict[str, Any]:
+        reached, best, best_at, steps = 0.0, 0.0, 0, 0
+        while reached < asked and steps - best_at < PATIENCE and self._may_step(steps):
+            before = sample(cache)
+            steps += 1
+            self._step(ready, step_spec(run.spec, steps))
+            hits, reads = read_hits(cache.kind, before, sample(cache))
+            reached = (hits or 0) / reads if reads else 0.0
+            if reached >= best + PROGRESS:
+                best, best_at = reached, steps
+        return {"asked_hit_ratio": asked, "hit_ratio": round(reached, 4), "steps": steps}
+
+    def _dirty(self, run: Run, ready: ReadyTarget, cache: BlockCache, asked: float) -> dict[str, Any]:
+        size = int(cache.facts["cache_bytes"])
+        wanted, dirty, best, best_at, steps = int(asked * size), 0, 0, 0, 0
+        while dirty < wanted and steps - best_at < PATIENCE and self._may_step(steps):
+            steps += 1
+            self._step(ready, step_spec(run.spec, steps, read_fraction=0.0))
+            dirty = sample(cache).get("dirty_bytes", 0)
+            if dirty >= best + PROGRESS * size:
+                best, best_at = dirty, steps
+        return {"asked_dirty_bytes": wanted, "dirty_bytes": dirty, "steps": steps}
+
+    def _may_step(self, steps: int) -> bool:
+        return steps < MOST_STEPS and not self.stop.is_set()
+
+    def _step(self, ready: ReadyTarget, spec: JsonObject) -> None:
+        done = self.drive(ready, spec)
+        if done.failure and not self.stop.is_set():
+            raise TargetError(
+                f"the block cache could not be prepared: {done.failure.message}",
+                where=done.failure.context,
+                hint=done.failure.hint,
+            )
+
+
+def step_spec(
+    spec: JsonObject, number: int, *, duration_ns: int = STEP_NS, read_fraction: float | None = None
+) -> JsonObject:
+    """The spec of a run as a short load with other random numbers: without ramp, limits and verification of old data."""
+    workload = copy.deepcopy(spec["workload"])
+    workload |= {
+        "ramp": {"duration_ns": 0, "bytes": None},
+        "duration_ns": duration_ns,
+        "interval_ns": min(int(workload["interval_ns"]), duration_ns),
+        "seed": (int(workload["seed"]) + number) % (1 << 53),
+    }
+    if number > 0 and "layout" in workload:
+        workload["layout"] = "never"
+    for stream in workload["streams"]:
+        stream |= {"limit_bytes": None, "limit_operations": None}
+        if read_fraction is not None and "mix" in stream:
+            stream["mix"] |= {"read_fraction": read_fraction, "trim_fraction": 0.0}
+    return {**spec, "workload": workload}

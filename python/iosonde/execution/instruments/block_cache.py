@@ -1,0 +1,127 @@
+"""The block cache under a run: its counters over time, and what they grew by during the run.
+
+bcache updates its own counters every 13.6 s, so this instrument waits for the next update before and after each run;
+the counters of the three block devices and the amount of dirty data are always current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from iosonde.errors import TargetError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.protocol.event import Event
+from iosonde.results.schema import STORE_STATISTICS, RecordWarning
+from iosonde.storage.block_caches import BlockCache as Cache
+from iosonde.storage.block_caches import implementation
+from iosonde.storage.block_caches.sample import sample
+from iosonde.units import format_bytes
+
+NOT_WARM = "cache_not_warm"
+NOT_DIRTY = "cache_not_dirty"
+
+
+class BlockCache(Instrument):
+    """Samples the block cache at the end of each interval."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._cache: Cache | None = context.ready.building.cache if context.ready.building else None
+        self._before: dict[str, int] = {}
+        self._latest: dict[str, int] = {}
+        """At the end of the last interval; before the load, at the start."""
+        self._at_start: dict[str, int] = {}
+        self._at_end: dict[str, int] = {}
+        self._rows: list[dict[str, Any]] = []
+
+    def start(self) -> None:
+        """Read the counters once they cover all I/O before the run."""
+        if self._cache is None:
+            return
+        try:
+            implementation(self._cache.kind).settle(self._cache)
+            self._before = self._latest = sample(self._cache)
+        except TargetError as error:
+            raise NotStartedError("setup", error) from None
+
+    def event(self, event: Event) -> None:
+        """Sample at the end of each interval; the last sample of the ramp starts the measurement."""
+        if event["event"] != "interval" or self._cache is None:
+            return
+        try:
+            found = sample(self._cache)
+        except TargetError:
+            return  # The devices are gone; the engine reports why.
+        if event["phase"] == "measure":
+            self._at_start = self._at_start or self._latest
+            self._at_end = found
+        self._latest = found
+        place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
+        self._rows += [
+            {**place, "end_ns": event["end_ns"], "statistic": f"block_cache.{name}", "value": value}
+            for name, value in found.items()
+        ]
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Read the counters once they cover all I/O of the run."""
+        if self._cache is None:
+            return Reading()
+        after: dict[str, int] = {}
+        try:
+            implementation(self._cache.kind).settle(self._cache)
+            after = sample(self._cache)
+        except TargetError:
+            pass  # Without the devices there is nothing to read.
+        facts = {
+            "kind": self._cache.kind,
+            "mode": self._cache.facts["mode"],
+            "prepared": dict(self.context.ready.facts.get("cache_prepared") or {}),
+            "at_start": self._at_start,
+            "at_end": self._at_end,
+            "counters_before": self._before,
+            "counters_after": after,
+            "dirty_bytes_mean": self._mean("dirty_bytes"),
+            "congested_share": self._share("congested"),
+        }
+        return Reading(
+            facts={"cache": facts},
+            warnings=list(warnings(facts["prepared"])),
+            store_statistics=pl.DataFrame(self._rows, schema=STORE_STATISTICS),
+        )
+
+    def _mean(self, name: str) -> float | None:
+        values = self._measured(name)
+        return sum(values) / len(values) if values else None
+
+    def _share(self, name: str) -> float | None:
+        values = self._measured(name)
+        return sum(value > 0 for value in values) / len(values) if values else None
+
+    def _measured(self, name: str) -> list[int]:
+        statistic = f"block_cache.{name}"
+        return [
+            row["value"] for row in self._rows if row["phase"] == "measure" and row["statistic"] == statistic
+        ]
+
+
+def warnings(prepared: Mapping[str, Any]) -> Iterator[RecordWarning]:
+    """Warnings about the state of the cache before the run (docs/block-cache.md)."""
+    hit_ratio, asked = prepared.get("hit_ratio"), prepared.get("asked_hit_ratio")
+    if asked is not None and (hit_ratio or 0.0) < asked:
+        yield RecordWarning(
+            code=NOT_WARM,
+            message=f"the cache reached a read hit ratio of {hit_ratio or 0.0:.2f} before the run, not {asked:.2f}",
+            hint="use a larger cache device, a smaller `span`, a more skewed `distribution`, or a lower "
+            "`cache_hit_ratio`",
+        )
+    dirty, wanted = prepared.get("dirty_bytes"), prepared.get("asked_dirty_bytes")
+    if wanted is not None and (dirty or 0) < wanted:
+        yield RecordWarning(
+            code=NOT_DIRTY,
+            message=f"{format_bytes(dirty or 0)} of the cache were dirty before the run, not {format_bytes(wanted)}",
+            hint="use a larger `span`, or a lower `cache_dirty_fraction`",
+        )

@@ -1,0 +1,214 @@
+"""The state of a block cache before a run, with a fake cache and a fake engine; and what the instrument records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iosonde.errors import TargetError
+from iosonde.execution import cache_state
+from iosonde.execution.cache_state import CacheStates, step_spec
+from iosonde.execution.instruments import block_cache
+from iosonde.execution.setups import ReadyTarget
+from iosonde.plan import Setup
+from iosonde.results import cache_facts
+from iosonde.storage.block_caches import BlockCache
+
+MIB = 1 << 20
+CACHE = BlockCache(
+    kind="bcache",
+    device=Path("/dev/bcache0"),
+    backing=Path("/dev/slow"),
+    cache=Path("/dev/fast"),
+    key=Path("/run/iosonde/iosonde-12345678/cache"),
+    identity="x",
+    facts={"cache_bytes": 100 * MIB, "mode": "writeback"},
+)
+SPEC: dict[str, Any] = {
+    "run_id": "c0001-r1",
+    "workload": {
+        "kind": "block",
+        "layout": "missing",
+        "seed": 7,
+        "ramp": {"duration_ns": 5, "bytes": None},
+        "duration_ns": 30,
+        "interval_ns": 100_000_000,
+        "target": {"kind": "device", "path": "/run/x", "size_bytes": 64 * MIB},
+        "streams": [{"name": "main", "limit_bytes": 9, "limit_operations": 9, "mix": {"read_fraction": 0.7}}],
+    },
+}
+
+
+class Fake:
+    """A cache whose hit ratio and dirty data follow from the steps, and an engine that counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **setup: Any) -> None:
+        self.done: list[str] = []
+        self.specs: list[dict[str, Any]] = []
+        self.hit_ratios = iter([0.0, 0.4, 0.8, 0.95, 1.0])
+        self.dirty = 0
+        self.counts = {"read_bytes": 0, "backing_read_bytes": 0}
+        self.failure: Any = None
+        monkeypatch.setattr(cache_state, "implementation", lambda kind: self)
+        monkeypatch.setattr(cache_state, "sample", lambda built: dict(self.counts, dirty_bytes=self.dirty))
+        self.case = SimpleNamespace(setup=Setup(cache="bcache", cache_mode="writeback", **setup))
+        self.run = SimpleNamespace(spec=SPEC, model_copy=lambda update: SimpleNamespace(**update))
+        self.states = CacheStates(
+            setups=SimpleNamespace(ended=lambda run, complete: self.done.append("layout recorded")),  # type: ignore[arg-type]
+            drive=self.drive,
+            stop=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
+            note=lambda text: None,
+        )
+
+    def empty(self, built: BlockCache) -> None:
+        self.done.append("emptied")
+
+    def hold_dirty(self, built: BlockCache, *, held: bool) -> None:
+        self.done.append("held" if held else "released")
+
+    def drive(self, ready: Any, spec: dict[str, Any]) -> Any:
+        self.specs.append(spec)
+        self.done.append("layout" if spec["workload"]["layout"] != "never" else "step")
+        reads = 10 * MIB
+        self.counts["read_bytes"] += reads
+        self.counts["backing_read_bytes"] += round(reads * (1 - next(self.hit_ratios, 1.0)))
+        self.dirty = min(self.dirty + 6 * MIB, 30 * MIB)
+        return SimpleNamespace(failure=self.failure)
+
+    def prepare(self) -> tuple[Any, ReadyTarget]:
+        ready = ReadyTarget(target=None, building=SimpleNamespace(cache=CACHE))  # type: ignore[arg-type]
+        return self.states.prepare(self.run, self.case, ready)  # type: ignore[arg-type]
+
+
+def test_a_cold_cache_is_emptied_after_the_target_was_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laying out writes through the cache, so emptying it before would not leave it cold."""
+    fake = Fake(monkeypatch, cache_state="cold")
+    run, ready = fake.prepare()
+    assert fake.done == ["layout", "layout recorded", "emptied"]
+    assert run.spec["workload"]["layout"] == "never"
+    assert ready.facts["cache_prepared"] == {"state": "cold"}
+
+
+def test_a_warm_cache_is_loaded_until_its_hit_ratio_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(monkeypatch, cache_state="warm", cache_hit_ratio=0.9)
+    _, ready = fake.prepare()
+    assert fake.done == ["layout", "layout recorded", "emptied", "step", "step", "step"]
+    assert ready.facts["cache_prepared"] == {"state": "warm", "asked_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
+    seeds = [spec["workload"]["seed"] for spec in fake.specs]
+    assert len(set(seeds)) == len(seeds) and 7 not in seeds[1:]
+
+
+def test_a_cache_that_gets_no_warmer_is_measured_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(monkeypatch, cache_state="warm", cache_hit_ratio=0.9)
+    fake.hit_ratios = iter([0.0, *[0.3] * 20])
+    _, ready = fake.prepare()
+    prepared = ready.facts["cache_prepared"]
+    assert (prepared["hit_ratio"], prepared["steps"]) == (0.3, 1 + cache_state.PATIENCE)
+    [warning] = block_cache.warnings(prepared)
+    assert warning.code == "cache_not_warm" and "0.30 before the run, not 0.90" in warning.message
+
+
+def test_a_dirty_cache_does_not_write_back_while_it_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(monkeypatch, cache_state="dirty", cache_dirty_fraction=0.2)
+    _, ready = fake.prepare()
+    assert fake.done[2:] == ["emptied", "held", "step", "step", "step", "released"]
+    assert ready.facts["cache_prepared"]["dirty_bytes"] >= 20 * MIB
+    assert fake.specs[-1]["workload"]["streams"][0]["mix"]["read_fraction"] == 0.0
+    assert list(block_cache.warnings(ready.facts["cache_prepared"])) == []
+
+
+def test_writing_back_resumes_when_the_preparation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(monkeypatch, cache_state="dirty", cache_dirty_fraction=0.2)
+    fake.run.spec = {**SPEC, "workload": {**SPEC["workload"], "layout": "never"}}
+    fake.failure = SimpleNamespace(message="I/O error", context="", hint="")
+    with pytest.raises(TargetError, match="could not be prepared: I/O error"):
+        fake.prepare()
+    assert fake.done == ["emptied", "held", "step", "released"]
+
+
+def test_a_kept_cache_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(monkeypatch, cache_state="kept")
+    run, ready = fake.prepare()
+    assert (fake.done, run, dict(ready.facts)) == ([], fake.run, {})
+
+
+def test_a_step_changes_no_part_of_the_run() -> None:
+    before = repr(SPEC)
+    step = step_spec(SPEC, 3, read_fraction=0.0)["workload"]
+    assert repr(SPEC) == before
+    assert (step["seed"], step["layout"], step["ramp"]["duration_ns"]) == (10, "never", 0)
+    assert step["streams"][0]["limit_bytes"] is None
+
+
+def context(cache: BlockCache | None = CACHE) -> Any:
+    return SimpleNamespace(
+        ready=ReadyTarget(target=None, building=SimpleNamespace(cache=cache)),  # type: ignore[arg-type]
+        run=SimpleNamespace(run_id="c0001-r1"),
+    )
+
+
+def interval(phase: str, index: int) -> Any:
+    return {"event": "interval", "phase": phase, "index": index, "end_ns": index * 1000}
+
+
+def test_the_instrument_records_the_measurement_and_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [
+        {"read_bytes": 100 * n, "backing_read_bytes": 10 * n, "dirty_bytes": n * MIB, "congested": n % 2}
+        for n in range(6)
+    ]
+    remaining = iter(samples)
+    settled: list[int] = []
+    monkeypatch.setattr(block_cache, "sample", lambda built: next(remaining))
+    monkeypatch.setattr(
+        block_cache, "implementation", lambda kind: SimpleNamespace(settle=lambda built: settled.append(1))
+    )
+    instrument = block_cache.BlockCache(context())
+    instrument.start()
+    for event in (interval("ramp", 0), interval("measure", 0), interval("measure", 1)):
+        instrument.event(event)
+    reading = instrument.stop(None)  # type: ignore[arg-type]
+    cache = reading.facts["cache"]
+    assert (cache["at_start"], cache["at_end"]) == (samples[1], samples[3])
+    assert (cache["counters_before"], cache["counters_after"]) == (samples[0], samples[4])
+    assert (cache["dirty_bytes_mean"], cache["congested_share"]) == (2.5 * MIB, 0.5)
+    assert len(settled) == 2
+    assert reading.store_statistics is not None
+    assert set(reading.store_statistics["statistic"]) == {f"block_cache.{name}" for name in samples[0]}
+    facts = cache_facts.of(SimpleNamespace(cache=cache))  # type: ignore[arg-type]
+    assert (facts["block_cache_reads"], facts["block_cache_read_hits"]) == (200, 180)
+    assert facts["block_cache_dirty_bytes_start"] == MIB
+
+
+def test_without_a_cache_nothing_is_recorded() -> None:
+    instrument = block_cache.BlockCache(context(cache=None))
+    instrument.start()
+    instrument.event(interval("measure", 0))
+    assert instrument.stop(None).facts == {}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "expected"),
+    [
+        ("bcache", {"read_bytes": 0, "backing_read_bytes": 0}, {"read_bytes": 50, "backing_read_bytes": 20}, (30, 50)),
+        ("bcache", {"read_bytes": 0, "backing_read_bytes": 0}, {"read_bytes": 50, "backing_read_bytes": 60}, (0, 50)),
+        ("dm-cache", {"cache_hits": 5, "cache_misses": 5}, {"cache_hits": 15, "cache_misses": 10}, (10, 15)),
+        ("dm-cache", {"cache_hits": 5, "cache_misses": 5}, {"cache_hits": 1, "cache_misses": 10}, (None, None)),
+        ("bcache", {}, {}, (None, None)),
+    ],
+)
+def test_read_hits_between_two_samples(
+    kind: str, before: dict[str, int], after: dict[str, int], expected: tuple[int | None, int | None]
+) -> None:
+    assert cache_facts.read_hits(kind, before, after) == expected
+
+
+def test_written_back_bytes_are_known_in_writeback_mode_only() -> None:
+    sample = {"read_bytes": 1, "backing_read_bytes": 0, "backing_write_bytes": 5, "cache_device_read_bytes": 0}
+    cache = {"kind": "bcache", "mode": "writeback", "at_start": sample, "at_end": {**sample, "backing_write_bytes": 9}}
+    assert cache_facts.of(SimpleNamespace(cache=cache))["block_cache_written_back_bytes"] == 4  # type: ignore[arg-type]
+    through = {**cache, "mode": "writethrough"}
+    assert cache_facts.of(SimpleNamespace(cache=through))["block_cache_written_back_bytes"] is None  # type: ignore[arg-type]
+    assert set(cache_facts.of(SimpleNamespace(cache=None)).values()) == {None}  # type: ignore[arg-type]
