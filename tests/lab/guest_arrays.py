@@ -69,17 +69,17 @@ class Session:
         os.write(self.told, str(directory).encode())
         os.close(self.told)
 
-    def kill_while_an_array_stands(self) -> bool:
-        """Kill it once its engine measures an array; False where it never got so far."""
+    def kill_while_measuring(self, active: Callable[[], list[str]]) -> bool:
+        """Kill it once its engine measures something `active`; False where it never got so far."""
         deadline = time.monotonic() + STANDS_WITHIN_S
-        while not (is_measuring := self._is_measuring()) and time.monotonic() < deadline:
+        while not (is_measuring := self._is_measuring(active)) and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         return is_measuring
 
-    def _is_measuring(self) -> bool:
-        if not running_arrays():
+    def _is_measuring(self, active: Callable[[], list[str]]) -> bool:
+        if not active():
             return False
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         with contextlib.suppress(FileNotFoundError):  # One that has just ended is none.
@@ -87,7 +87,7 @@ class Session:
         return False
 
 
-def waiting_session() -> Session:
+def waiting_session(consent: Consent = CONSENT) -> Session:
     """One that shares what this process has imported, which takes long here; to be asked for before threads begin."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -96,7 +96,7 @@ def waiting_session() -> Session:
         return Session(pid=pid, told=writing)
     os.close(writing)
     try:
-        resume(os.read(reading, 4096).decode(), consent=CONSENT)
+        resume(os.read(reading, 4096).decode(), consent=consent)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -149,7 +149,7 @@ def after_a_kill(session: Session, put_right: Callable[[Path], list[str]]) -> di
     directory = Path(tempfile.mkdtemp()) / "set"
     ResultSet.create(directory, planned(array=["raid5"], duration=["2s"]))
     session.begin(directory)
-    was_measuring = session.kill_while_an_array_stands()
+    was_measuring = session.kill_while_measuring(running_arrays)
     return {"was_measuring": was_measuring, "stood": left(), "said": put_right(directory), "left": left()}
 
 

@@ -7,11 +7,14 @@ import tempfile
 from pathlib import Path
 
 from guest_arrays import try_arrays, waiting_session
+from guest_block_caches import CONSENT as CACHE_CONSENT
+from guest_block_caches import try_caches
 from guest_memory import try_limits
 from guest_nvme import try_drive
 
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
 sessions = waiting_session(), waiting_session()
+cache_session = waiting_session(CACHE_CONSENT)
 # What limits are tried on stays mounted.
-said = {"arrays": try_arrays(*sessions), "drive": try_drive(), "limits": try_limits()}
+said = {"arrays": try_arrays(*sessions), "caches": try_caches(cache_session), "drive": try_drive(), "limits": try_limits()}
 Path(sys.argv[1]).write_text(json.dumps(said))

@@ -40,7 +40,7 @@ def command(as_json: AsJson = False) -> None:
     Checks the engine, kernel, clock, CPU, memory limits, free space and optional tools. Exits with 1 if nothing can be
     measured.
     """
-    checks = [*engine_checks(), *machine_checks(), _memory_limits(), _simulated_drives(), _rocksdb(), *tool_checks()]
+    checks = [*engine_checks(), *machine_checks(), _memory_limits(), _simulated_drives(), _rocksdb(), *block_caches(), *tool_checks()]
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -106,6 +106,23 @@ def _rocksdb() -> Check:
             advice="install Debian's `librocksdb7.8`, or set `library` in the study",
         )
     return Check(name="RocksDB", state="ok", found=f"{library}")
+
+
+def block_caches() -> list[Check]:
+    """Which block caches the kernel has."""
+    from iosonde.storage.block_caches import kernel_support
+
+    return [
+        Check(name=each.kind, state="ok", found=f"{each.state}, for setups with `cache = \"{each.kind}\"`")
+        if each.is_available
+        else Check(
+            name=each.kind,
+            state="note",
+            found=f"not in this kernel; needed for setups with `cache = \"{each.kind}\"`",
+            advice=kernel_support.advice(each.kind),
+        )
+        for each in kernel_support.every()
+    ]
 
 
 def _simulated_drives() -> Check:

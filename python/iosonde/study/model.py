@@ -332,6 +332,7 @@ AnalysisKind = Literal[
     "steady_state",
     "array_efficiency",
     "log_gain",
+    "cache_gain",
     "server_limit",
     "durability",
     "cache_tiers",

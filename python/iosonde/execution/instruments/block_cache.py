@@ -1,7 +1,8 @@
 """The block cache under a run: its counters over time, and what they grew by during the run.
 
-bcache updates its own counters every 13.6 s, so this instrument waits for the next update before and after each run;
-the counters of the three block devices and the amount of dirty data are always current.
+bcache updates its own counters every 13.6 s, so this instrument waits for the next update before and after each run of
+10 s or more, and reports none of them for shorter runs. The counters of the three block devices and the amount of dirty
+data are always current.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from iosonde.storage.block_caches import implementation
 from iosonde.storage.block_caches.sample import sample
 from iosonde.units import format_bytes
 
+LONG_NS = 10_000_000_000
+"""Shortest run whose driver counters are worth waiting for."""
 NOT_WARM = "cache_not_warm"
 NOT_DIRTY = "cache_not_dirty"
 
@@ -43,8 +46,7 @@ class BlockCache(Instrument):
         if self._cache is None:
             return
         try:
-            implementation(self._cache.kind).settle(self._cache)
-            self._before = self._latest = sample(self._cache)
+            self._before = self._latest = self._settled(self._cache)
         except TargetError as error:
             raise NotStartedError("setup", error) from None
 
@@ -72,8 +74,7 @@ class BlockCache(Instrument):
             return Reading()
         after: dict[str, int] = {}
         try:
-            implementation(self._cache.kind).settle(self._cache)
-            after = sample(self._cache)
+            after = self._settled(self._cache)
         except TargetError:
             pass  # Without the devices there is nothing to read.
         facts = {
@@ -82,8 +83,8 @@ class BlockCache(Instrument):
             "prepared": dict(self.context.ready.facts.get("cache_prepared") or {}),
             "at_start": self._at_start,
             "at_end": self._at_end,
-            "counters_before": self._before,
-            "counters_after": after,
+            "counters_before": self._before if self._counts else {},
+            "counters_after": after if self._counts else {},
             "dirty_bytes_mean": self._mean("dirty_bytes"),
             "congested_share": self._share("congested"),
         }
@@ -92,6 +93,19 @@ class BlockCache(Instrument):
             warnings=list(warnings(facts["prepared"])),
             store_statistics=pl.DataFrame(self._rows, schema=STORE_STATISTICS),
         )
+
+    @property
+    def _counts(self) -> bool:
+        """Whether the counters of the driver cover just this run."""
+        assert self._cache is not None
+        is_long = (self.context.run.spec["workload"].get("duration_ns") or 0) >= LONG_NS
+        return is_long or self._cache.kind != "bcache"
+
+    def _settled(self, cache: Cache) -> dict[str, int]:
+        """A sample whose counters of the driver cover all I/O so far, if they are reported."""
+        if self._counts:
+            implementation(cache.kind).settle(cache)
+        return sample(cache)
 
     def _mean(self, name: str) -> float | None:
         values = self._measured(name)
