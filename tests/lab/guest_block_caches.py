@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from iosonde.results import ResultSet
 from iosonde.storage import cleanup, journal, open_target
 from iosonde.storage.block_caches import kernel_support, superblock
 from iosonde.storage.consent import Consent
-from iosonde.storage.tools import call
 
 LAB = Path("/dev/lab")
 BACKING, CACHE = (LAB / number for number in ("6", "8"))
@@ -87,7 +87,7 @@ DEVICE_MAPPER = {
 def try_caches(to_kill: Session) -> dict[str, Any]:
     """Results of runs on every kind of cache, and what a killed session leaves."""
     for device in OTHER:
-        call("dd", "if=/dev/urandom", f"of={device}", "bs=1M", "count=4", "conv=fsync")
+        scribble(device)
     before = digests()
     found = {
         "support": {each.kind: each.state for each in kernel_support.every()},
@@ -159,6 +159,13 @@ def registered() -> list[str]:
     """Devices and sets that bcache knows."""
     sets = [path.name for path in Path("/sys/fs/bcache").glob("*-*-*")]
     return sorted([*sets, *(path.parent.name for path in Path("/sys/block").glob("*/bcache"))])
+
+
+def scribble(device: Path) -> None:
+    """Contents that a wrong write would change."""
+    with device.open("r+b") as file:
+        file.write(os.urandom(4 << 20))
+        os.fsync(file.fileno())
 
 
 def digests() -> list[str]:

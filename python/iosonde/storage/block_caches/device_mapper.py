@@ -133,7 +133,7 @@ def empty(built: BlockCache) -> None:
 
 
 def hold_dirty(built: BlockCache, *, held: bool) -> None:
-    """Nothing: neither can be told to keep dirty data. dm-writecache does so up to half of the cache."""
+    """Nothing: neither has a way to keep dirty data. dm-writecache does so up to half of the cache."""
 
 
 def undo(entry: journal.Entry) -> None:
