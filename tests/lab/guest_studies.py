@@ -16,5 +16,10 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
 sessions = waiting_session(), waiting_session()
 cache_session = waiting_session(CACHE_CONSENT)
 # What limits are tried on stays mounted.
-said = {"arrays": try_arrays(*sessions), "caches": try_caches(cache_session), "drive": try_drive(), "limits": try_limits()}
+said = {
+    "arrays": try_arrays(*sessions),
+    "caches": try_caches(cache_session),
+    "drive": try_drive(),
+    "limits": try_limits(),
+}
 Path(sys.argv[1]).write_text(json.dumps(said))

@@ -115,9 +115,7 @@ def test_kernel_support_is_read_from_modules(tmp_path: Path, monkeypatch: pytest
 
 def written_superblock(*, set_uuid: str = IDENTITY, device: str = "", version: int = 4) -> bytes:
     own = uuid.UUID(device) if device else uuid.uuid4()
-    head = struct.pack(
-        "<QQQ16s16s16s32s", 0, 8, version, superblock.MAGIC, own.bytes, uuid.UUID(set_uuid).bytes, b""
-    )
+    head = struct.pack("<QQQ16s16s16s32s", 0, 8, version, superblock.MAGIC, own.bytes, uuid.UUID(set_uuid).bytes, b"")
     return bytes(superblock.OFFSET) + head + bytes(8192)
 
 
@@ -288,9 +286,7 @@ def test_cleanup_after_a_kill_at_any_step(fake: FakeBcache, step: str, monkeypat
         monkeypatch.setattr(bcache, "_register", killed)
     elif step == "register backing":
         register = bcache._register
-        monkeypatch.setattr(
-            bcache, "_register", lambda device: register(device) if device == fake.cache else killed()
-        )
+        monkeypatch.setattr(bcache, "_register", lambda device: register(device) if device == fake.cache else killed())
     else:
         monkeypatch.setattr(bcache, "_set_up", killed)
     with pytest.raises(KilledError):
@@ -394,7 +390,9 @@ def test_settling_ends_when_the_counters_change(fake: FakeBcache, monkeypatch: p
     journal.removed(built.key)
 
 
-DM_CACHE = "0 1048576 cache 8 27/1024 128 100/1024 600 200 30 40 2 102 7 1 writeback 2 migration_threshold 2048 smq 0 rw -"
+DM_CACHE = (
+    "0 1048576 cache 8 27/1024 128 100/1024 600 200 30 40 2 102 7 1 writeback 2 migration_threshold 2048 smq 0 rw -"
+)
 """Linux 6.1: `metadata block size, used/total, block size, used/total, read hits, read misses, ...`."""
 DM_WRITECACHE = "0 1048576 writecache 0 8000 7000 16 500 350 900 10 20 30 840 3 0"
 

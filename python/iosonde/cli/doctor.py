@@ -40,7 +40,15 @@ def command(as_json: AsJson = False) -> None:
     Checks the engine, kernel, clock, CPU, memory limits, free space and optional tools. Exits with 1 if nothing can be
     measured.
     """
-    checks = [*engine_checks(), *machine_checks(), _memory_limits(), _simulated_drives(), _rocksdb(), *block_caches(), *tool_checks()]
+    checks = [
+        *engine_checks(),
+        *machine_checks(),
+        _memory_limits(),
+        _simulated_drives(),
+        _rocksdb(),
+        *block_caches(),
+        *tool_checks(),
+    ]
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
@@ -113,12 +121,12 @@ def block_caches() -> list[Check]:
     from iosonde.storage.block_caches import kernel_support
 
     return [
-        Check(name=each.kind, state="ok", found=f"{each.state}, for setups with `cache = \"{each.kind}\"`")
+        Check(name=each.kind, state="ok", found=f'{each.state}, for setups with `cache = "{each.kind}"`')
         if each.is_available
         else Check(
             name=each.kind,
             state="note",
-            found=f"not in this kernel; needed for setups with `cache = \"{each.kind}\"`",
+            found=f'not in this kernel; needed for setups with `cache = "{each.kind}"`',
             advice=kernel_support.advice(each.kind),
         )
         for each in kernel_support.every()

@@ -109,7 +109,7 @@ class CacheStates:
 def step_spec(
     spec: JsonObject, number: int, *, duration_ns: int = STEP_NS, read_fraction: float | None = None
 ) -> JsonObject:
-    """The spec of a run as a short load with other random numbers: without ramp, limits and verification of old data."""
+    """The spec of a run as a short load with other random numbers, without ramp and limits."""
     workload = copy.deepcopy(spec["workload"])
     workload |= {
         "ramp": {"duration_ns": 0, "bytes": None},

@@ -68,7 +68,9 @@ def find(question: Question) -> Iterator[Finding]:
     answers = pl.DataFrame([row for row, _ in pairs], infer_schema_length=None)
     if answers.is_empty():
         return
-    values = {row["case_ids"]: each for row, each in ((row | {"case_ids": tuple(row["case_ids"])}, v) for row, v in pairs)}
+    values = {
+        row["case_ids"]: each for row, each in ((row | {"case_ids": tuple(row["case_ids"])}, v) for row, v in pairs)
+    }
     for level in dict.fromkeys(answers["cache_level"]):
         for key, group in question.over_numbers(answers.filter(pl.col("cache_level") == level)):
             rows = list(group.iter_rows(named=True))

@@ -33,8 +33,8 @@ LIST = (
     _metric(
         "cache_read_hit_ratio",
         "Read hit ratio of the block cache",
-        "bcache: 1 - bytes read from the backing device / bytes read from the cached device; device mapper: read hits / "
-        "(read hits + read misses)",
+        "bcache: 1 - bytes read from the backing device / bytes read from the cached device; device mapper: read hits "
+        "/ (read hits + read misses)",
         over("block_cache_read_hits", "block_cache_reads"),
         better="higher",
     ),

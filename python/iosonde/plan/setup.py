@@ -64,10 +64,7 @@ class Setup(Frozen):
     def is_plain(self) -> bool:
         """Whether nothing has to be created for it."""
         return (
-            self.array == "single"
-            and self.cache == "none"
-            and self.file_system == "none"
-            and self.setup_size is None
+            self.array == "single" and self.cache == "none" and self.file_system == "none" and self.setup_size is None
         )
 
     @property

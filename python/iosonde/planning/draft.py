@@ -218,8 +218,8 @@ def _check_cache(setup: Setup | None, workload: str) -> None:
     """A cache is warmed and made dirty with the load of the run, which other workloads cannot repeat in steps."""
     if setup and setup.cache != "none" and setup.cache_state in ("warm", "dirty") and workload != "block":
         raise StudyError(
-            f"`cache_state = \"{setup.cache_state}\"` is for block I/O, and the workload is `{workload}`",
-            hint="use `cache_state = \"cold\"`, or `kept` with a ramp",
+            f'`cache_state = "{setup.cache_state}"` is for block I/O, and the workload is `{workload}`',
+            hint='use `cache_state = "cold"`, or `kept` with a ramp',
         )
 
 

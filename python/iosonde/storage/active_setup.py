@@ -1,10 +1,10 @@
 """Creation and removal of a setup: devices, array, block cache, file system, mount.
 
 Every step is recorded in the journal before it is carried out, so that `iosonde cleanup` can undo it after a kill, the
-last step first. A block cache over the array or device comes from `iosonde.storage.block_caches`. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` returns an
+last step first. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` returns an
 object with `facts` and `device`, on which a file system is created or which is measured raw (for btrfs any member,
 since its file system exists already). `remove(array)` stops it and wipes its members; `state(array)` and
-`health(array)` return its state.
+`health(array)` return its state. A block cache over the array or device comes from `iosonde.storage.block_caches`.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ class SetupParameters(BaseModel):
     )
     cache: CacheKind | None = Field(
         None,
-        description="Block cache over the device or array: `bcache`, `dm-cache` or `dm-writecache`. Its cache device is "
-        "the last one that the target names.",
+        description="Block cache over the device or array: `bcache`, `dm-cache` or `dm-writecache`. The cache device "
+        "is the last device of the target.",
     )
     cache_mode: CacheMode | None = Field(
         None,
@@ -150,8 +150,8 @@ class SetupParameters(BaseModel):
     )
     cache_state: CacheState | None = Field(
         None,
-        description="Cache before each run: `cold` (emptied; the default), `warm` (loaded until `cache_hit_ratio` is reached), `dirty` "
-        "(written until `cache_dirty_fraction` is dirty), or `kept` as the previous run left it.",
+        description="Cache before each run: `cold` (emptied; the default), `warm` (loaded until `cache_hit_ratio` is "
+        "reached), `dirty` (written until `cache_dirty_fraction` is dirty), or `kept` as the previous run left it.",
     )
     cache_hit_ratio: Annotated[float | None, BeforeValidator(_read_share)] = Field(
         None, description="Read hit ratio from which on the cache counts as warm, from 0 to 1 (0.9)."
@@ -337,7 +337,7 @@ def _cache_rules(setup: Setup, *, is_btrfs_array: bool) -> list[tuple[bool, str,
         (is_btrfs_array, f"`cache = \"{setup.cache}\"` needs one block device below it, and a btrfs array is a file "
          "system", "choose `array_kind = \"md\"`"),
         (setup.cache_mode not in modes,
-         f"`cache = \"{setup.cache}\"` has no mode `{setup.cache_mode}`, only {' and '.join(f'`{each}`' for each in modes)}",
+         f"`cache = \"{setup.cache}\"` has no mode `{setup.cache_mode}`, only `{'` and `'.join(modes)}`",
          f"set `cache_mode`, or {exclude}"),
         (setup.cache_sequential_cutoff != DEFAULT_CUTOFF and setup.cache != "bcache",
          f"`cache_sequential_cutoff` is for bcache, and `cache` is `{setup.cache}`", "leave it out"),

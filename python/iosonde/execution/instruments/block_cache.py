@@ -7,6 +7,7 @@ data are always current.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -73,10 +74,8 @@ class BlockCache(Instrument):
         if self._cache is None:
             return Reading()
         after: dict[str, int] = {}
-        try:
+        with contextlib.suppress(TargetError):  # Without the devices there is nothing to read.
             after = self._settled(self._cache)
-        except TargetError:
-            pass  # Without the devices there is nothing to read.
         facts = {
             "kind": self._cache.kind,
             "mode": self._cache.facts["mode"],
@@ -117,9 +116,7 @@ class BlockCache(Instrument):
 
     def _measured(self, name: str) -> list[int]:
         statistic = f"block_cache.{name}"
-        return [
-            row["value"] for row in self._rows if row["phase"] == "measure" and row["statistic"] == statistic
-        ]
+        return [row["value"] for row in self._rows if row["phase"] == "measure" and row["statistic"] == statistic]
 
 
 def warnings(prepared: Mapping[str, Any]) -> Iterator[RecordWarning]:

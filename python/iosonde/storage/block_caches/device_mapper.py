@@ -201,9 +201,7 @@ def _create(name: str, table: str) -> dict[str, Any]:
 
 
 def _node(name: str) -> Path:
-    output = str(
-        call("dmsetup", "info", "-c", "--noheadings", "--separator", ":", "-o", "major,minor", name)["output"]
-    )
+    output = str(call("dmsetup", "info", "-c", "--noheadings", "--separator", ":", "-o", "major,minor", name)["output"])
     return node_of(output.strip())
 
 
