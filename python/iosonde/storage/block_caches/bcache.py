@@ -163,7 +163,7 @@ def number(text: str) -> int | None:
         value = float(text.removesuffix(unit))
     except ValueError:
         return None
-    return round(value * 1024 ** (_UNITS.index(unit) + 1 if unit else 0))
+    return round(value * (1 << 10 * (_UNITS.index(unit) + 1 if unit else 0)))
 
 
 def chosen(text: str) -> str:
