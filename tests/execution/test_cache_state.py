@@ -29,10 +29,10 @@ CACHE = BlockCache(
 )
 SPEC: dict[str, Any] = {
     "run_id": "c0001-r1",
+    "seed": 7,
     "workload": {
         "kind": "block",
         "layout": "missing",
-        "seed": 7,
         "ramp": {"duration_ns": 5, "bytes": None},
         "duration_ns": 30,
         "interval_ns": 100_000_000,
@@ -97,7 +97,7 @@ def test_a_warm_cache_is_loaded_until_its_hit_ratio_is_reached(monkeypatch: pyte
     _, ready = fake.prepare()
     assert fake.done == ["layout", "layout recorded", "emptied", "step", "step", "step"]
     assert ready.facts["cache_prepared"] == {"state": "warm", "asked_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
-    seeds = [spec["workload"]["seed"] for spec in fake.specs]
+    seeds = [spec["seed"] for spec in fake.specs]
     assert len(set(seeds)) == len(seeds) and 7 not in seeds[1:]
 
 
@@ -137,9 +137,10 @@ def test_a_kept_cache_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_step_changes_no_part_of_the_run() -> None:
     before = repr(SPEC)
-    step = step_spec(SPEC, 3, read_fraction=0.0)["workload"]
+    spec = step_spec(SPEC, 3, read_fraction=0.0)
+    step = spec["workload"]
     assert repr(SPEC) == before
-    assert (step["seed"], step["layout"], step["ramp"]["duration_ns"]) == (10, "never", 0)
+    assert (spec["seed"], step["layout"], step["ramp"]["duration_ns"]) == (10, "never", 0)
     assert step["streams"][0]["limit_bytes"] is None
 
 

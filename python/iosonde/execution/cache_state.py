@@ -115,7 +115,6 @@ def step_spec(
         "ramp": {"duration_ns": 0, "bytes": None},
         "duration_ns": duration_ns,
         "interval_ns": min(int(workload["interval_ns"]), duration_ns),
-        "seed": (int(workload["seed"]) + number) % (1 << 53),
     }
     if number > 0 and "layout" in workload:
         workload["layout"] = "never"
@@ -123,4 +122,4 @@ def step_spec(
         stream |= {"limit_bytes": None, "limit_operations": None}
         if read_fraction is not None and "mix" in stream:
             stream["mix"] |= {"read_fraction": read_fraction, "trim_fraction": 0.0}
-    return {**spec, "workload": workload}
+    return {**spec, "workload": workload, "seed": (int(spec["seed"]) + number) % (1 << 53)}
