@@ -11,8 +11,8 @@ import polars as pl
 from iosonde.findings import (
     array_efficiency,
     asymmetry,
-    cache_tiers,
     cache_gain,
+    cache_tiers,
     device_state,
     disturbance,
     doubling,
