@@ -459,7 +459,7 @@ pub struct StoreResult {
     pub record_bytes: u64,
     /// Bytes of the database in the page cache at the start of the measurement, if the kernel supports `cachestat(2)`.
     pub cached_bytes_at_begin: Option<u64>,
-    /// The same at its end.
+    /// The same at the end of the measurement.
     pub cached_bytes_at_end: Option<u64>,
     /// Duration of settling before the measurement, in nanoseconds.
     pub settle_ns: u64,

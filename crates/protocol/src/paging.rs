@@ -127,6 +127,6 @@ pub struct PagingResult {
     pub wrong_pages: u64,
     /// The kernel's counters when the measurement started, by the names of the intervals' `store` statistics.
     pub statistics_at_start: std::collections::BTreeMap<String, u64>,
-    /// The same at its end.
+    /// The same at the end of the measurement.
     pub statistics_at_end: std::collections::BTreeMap<String, u64>,
 }
