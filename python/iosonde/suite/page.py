@@ -33,6 +33,7 @@ def render(summary: Summary) -> str:
     """Return the page; links to the studies' reports are relative to the directory of the suite."""
     files = resources.files("iosonde.suite") / "page_files"
     description = summary.directory.description
+    lines = summary.lines if summary.compares else [line for study in summary.studies for line in study.lines]
     text = template_of((files / "suite.html").read_text()).render(
         policy=policy(),
         style=stylesheet() + (files / "suite.css").read_text(),
@@ -44,7 +45,9 @@ def render(summary: Summary) -> str:
             summary.lines if summary.compares else [],
             description=f"Improvement of {description.against} over {description.target} for each application",
         ),
-        lines=summary.lines if summary.compares else [line for study in summary.studies for line in study.lines],
+        lines=lines,
+        published=any(line.value.published for line in lines),
+        limited=any(line.limits for line in lines),
         words=WORDS,
         label=label,
         ratio=ratio_text,

@@ -14,13 +14,13 @@ from markupsafe import Markup, escape
 
 from iosonde.suite.summary import Line
 
-LABELS = 330
+LABELS = 400
 PLOT = 420
 ROW = 30
 TOP = 34
 MARGIN = 12
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-LONGEST_LABEL = 52
+LONGEST_LABEL = 56
 """Longer labels are cut in the figure; the table beside it has them whole."""
 
 

@@ -82,23 +82,37 @@ class Summary:
         """Sentences that name the target to prefer, from decided differences only."""
         if not self.compares:
             return []
-        names = {"better": self.directory.description.against, "worse": self.directory.description.target}
+        description = self.directory.description
         by_entry: dict[str, Counter[str]] = {}
         for line in self.lines:
             by_entry.setdefault(line.entry.title, Counter())[line.outcome] += 1
-        found = []
-        for outcome, name in names.items():
-            other = "worse" if outcome == "better" else "better"
-            titles = [title for title, counts in by_entry.items() if counts[outcome] and not counts[other]]
-            if titles:
-                found.append(f"{name} is better for {_listed(titles)}")
-        mixed = [title for title, counts in by_entry.items() if counts["better"] and counts["worse"]]
-        if mixed:
-            found.append(f"It depends on the load for {_listed(mixed)}")
-        open_titles = [title for title, counts in by_entry.items() if not counts["better"] and not counts["worse"]]
-        if open_titles:
-            found.append(f"No difference was shown for {_listed(open_titles)}")
+        groups: dict[str, list[str]] = {}
+        for title, counts in by_entry.items():
+            groups.setdefault(_decision(counts), []).append(_with_count(title, counts))
+        sentences = {
+            "better": f"{description.against} is better for",
+            "worse": f"{description.target} is better for",
+            "mixed": "It depends on the load for",
+            "same": "Both are the same within 5 % for",
+            "unclear": "Neither a difference nor its absence is shown for",
+            "excluded": "Nothing can be decided, because the runs were disturbed or served from a cache, for",
+            "missing": "Not measured:",
+        }
+        found = [f"{text} {_listed(groups[kind])}" for kind, text in sentences.items() if kind in groups]
         return found
+
+
+def _decision(counts: Counter[str]) -> str:
+    """The decision on an application from the outcomes of its values."""
+    if counts["better"] and counts["worse"]:
+        return "mixed"
+    return next(kind for kind in ("better", "worse", "same", "unclear", "excluded", "missing") if counts[kind])
+
+
+def _with_count(title: str, counts: Counter[str]) -> str:
+    """The application, with how many of its values differ where not all do."""
+    differ = counts["better"] + counts["worse"]
+    return f"{title} ({differ} of {counts.total()} values)" if 0 < differ < counts.total() else title
 
 
 def summarize(directory: SuiteDirectory) -> Summary:
