@@ -205,9 +205,9 @@ def test_a_killed_owner_leaves_no_device_even_while_it_is_written() -> None:
         wait_until_gone(paths, children)
 
 
-def test_a_command_runs_with_the_devices_and_hands_back_its_exit_code(iosonde: Iosonde) -> None:
+def test_a_command_runs_with_the_devices_and_hands_back_its_exit_code(iosonde_process: Iosonde) -> None:
     script = 'test -b "${IOSONDE_LAB_DEVICES#*,}" && echo "$IOSONDE_LAB_DEVICES"; exit 7'
-    done = iosonde("lab", "device", "--size", "1MiB", "--count", "2", "--", "sh", "-c", script)
+    done = iosonde_process("lab", "device", "--size", "1MiB", "--count", "2", "--", "sh", "-c", script)
     assert done.returncode == 7, done.stderr
     paths = [Path(path) for path in done.stdout.strip().split(",")]
     assert len(paths) == 2

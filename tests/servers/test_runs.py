@@ -104,9 +104,14 @@ def test_commits_are_measured_with_server_client_and_statistics(kind: str, place
     assert found["transactions_per_sec"] > 0
     assert found["wal_bytes_per_transaction"] > 50
     over_time = interval_metrics(ResultSet.open(tmp_path / "r"), metrics=("wal_bandwidth", "waiting_for_log_share"))
-    assert {"wal_bandwidth", "waiting_for_log_share"} == set(over_time["metric"])
-    statistics = ResultSet.open(tmp_path / "r").sql("SELECT DISTINCT statistic FROM store_statistics")
-    assert {"wal_bytes", "sessions_active"} <= set(statistics["statistic"])
+    statistics = ResultSet.open(tmp_path / "r").sql(
+        "SELECT statistic, max(value) AS most FROM store_statistics GROUP BY ALL"
+    )
+    most = dict(statistics.iter_rows())
+    assert {"wal_bytes", "sessions_active"} <= set(most)
+    # On a busy machine no poll may meet a session at work, and then there is no share of them.
+    shares = {"waiting_for_log_share"} if most["sessions_active"] else set()
+    assert {"wal_bandwidth", *shares} == set(over_time["metric"])
     assert list(place.iterdir()) == []
 
 
