@@ -291,15 +291,10 @@ def _tables(
                 | {"errors": 0, "backlog_max": 0}
                 | latency
             )
-            found = pl.DataFrame({"bucket": bucket_of(values), "count": counts}).group_by("bucket").sum()
-            buckets.append(
-                found.with_columns(
-                    **{
-                        k: pl.lit(v)
-                        for k, v in {**place, "stream": "main", "operation": operation, "latency": "completion"}.items()
-                    }
-                )
-            )
+            numbers, place_of = np.unique(bucket_of(values), return_inverse=True)
+            merged = np.zeros(len(numbers), np.uint64)
+            np.add.at(merged, place_of, counts)
+            buckets.append((second, operation, numbers, merged))
     usage = [
         {
             "run_id": run.run_id,
@@ -311,7 +306,20 @@ def _tables(
         }
         for s in range(seconds)
     ]
-    histograms = pl.concat(buckets).select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())
+    lengths = [len(numbers) for *_, numbers, _ in buckets]
+    histograms = pl.DataFrame(
+        {
+            "run_id": [run.run_id] * sum(lengths),
+            "phase": ["measure"] * sum(lengths),
+            "interval": np.repeat([second for second, *_ in buckets], lengths),
+            "stream": ["main"] * sum(lengths),
+            "operation": np.repeat([operation for _, operation, *_ in buckets], lengths).tolist(),
+            "latency": ["completion"] * sum(lengths),
+            "bucket": np.concatenate([numbers for *_, numbers, _ in buckets]),
+            "count": np.concatenate([merged for *_, merged in buckets]),
+        },
+        schema_overrides=HISTOGRAMS,
+    ).select(HISTOGRAMS.names())
     return pl.DataFrame(rows, schema=INTERVALS), histograms, pl.DataFrame(usage, schema=USAGE)
 
 
