@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from lab_guest import Report, run_guest
+from lab_guest import Guest, Report
 
 from iosonde.lab import Limits
 from iosonde.lab.image import Image, image
@@ -18,12 +19,6 @@ def host_devices() -> None:
     """Throttled devices can be created on this machine: `tests/tiers.py` checks it for every test that asks for this."""
 
 
-@pytest.fixture(scope="session")
-def machine_image() -> Image:
-    """The image of the virtual machine, from the user's cache: taken before tests get a cache of their own."""
-    return image()
-
-
 IOPS = 300
 BANDWIDTH = 10_000_000
 """Low enough that two emulated processors keep eight drives busy beside other work."""
@@ -31,11 +26,50 @@ BANDWIDTH = 10_000_000
 DRIVES = Drives(count=8, unlimited=4, size_bytes=512 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH))
 SETTINGS = Settings(drives=DRIVES, silence_s=900)
 
+Start = Callable[[Image], Guest | None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of what the guest reports come last: it runs beside all others of the lab."""
+    items.sort(key=_reads_report)
+
+
+def _reads_report(item: pytest.Item) -> bool:
+    return "guest_report" in getattr(item, "fixturenames", ())
+
 
 @pytest.fixture(scope="session")
-def guest_report(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Report:
+def machine_image(guest_start: Start) -> Image:
+    """The image of the virtual machine, from the user's cache: taken before tests get a cache of their own.
+
+    The first test that needs it also starts the guest, if any test is going to read its report.
+    """
+    built = image()
+    guest_start(built)
+    return built
+
+
+@pytest.fixture(scope="session")
+def guest_start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts the one guest of all tests."""
+    guests: list[Guest] = []
+
+    def start(built: Image) -> Guest | None:
+        if not guests and any(map(_reads_report, request.session.items)):
+            guests.append(Guest(built, tmp_path_factory.mktemp("guest"), SETTINGS, str(IOPS), str(BANDWIDTH)))
+        return guests[0] if guests else None
+
+    yield start
+    for guest in guests:
+        guest.end()
+
+
+@pytest.fixture(scope="session")
+def guest_report(machine_image: Image, guest_start: Start) -> Report:
     """What one start of the machine reports: everything that tests look at in a guest is tried in it, in turn."""
-    return run_guest(machine_image, tmp_path_factory.mktemp("guest"), SETTINGS, str(IOPS), str(BANDWIDTH))
+    guest = guest_start(machine_image)
+    assert guest
+    return guest.report()
 
 
 @pytest.fixture(scope="session")

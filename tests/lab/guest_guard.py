@@ -26,8 +26,8 @@ def try_guard() -> None:
         say(name=name, begins=True)
         try:
             with use():
-                writes = min(writes_of_asking() for _ in range(3))
-                say(name=name, drive=DRIVE.resolve().name, refusals=ask(), by_alias=ask(ALIAS), writes=writes)
+                refusals, writes = ask_and_count()
+                say(name=name, drive=DRIVE.resolve().name, refusals=refusals, by_alias=ask(ALIAS), writes=writes)
         except (RuntimeError, OSError) as error:
             say(name=name, error=str(error))
         wipe()
@@ -41,11 +41,17 @@ def ask(path: Path = DRIVE) -> list[str]:
     return examine(number_of(path)).refusals
 
 
-def writes_of_asking() -> int:
-    """Writes that the drive sees while the guard looks; a file system or array on it may write by itself now and then."""
-    before = written()
-    ask()
-    return written() - before
+def ask_and_count() -> tuple[list[str], int]:
+    """What the guard says, and the writes that the drive sees while it looks.
+
+    A file system or array on the drive may write by itself now and then: not each of three times.
+    """
+    for _ in range(3):
+        before = written()
+        refusals = ask()
+        if not (writes := written() - before):
+            break
+    return refusals, writes
 
 
 def written() -> int:

@@ -18,7 +18,6 @@ from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.report.content.report import collect
 from iosonde.storage import cleanup, control_group, open_target
 from iosonde.storage.journal import entries
 
@@ -60,8 +59,8 @@ def try_limits() -> dict[str, Any]:
     return {
         "version": control_group.hierarchy().version,
         "killed": killed(),
-        "read": limited(READ),
-        "too_little": limited(TOO_LITTLE),
+        "read": limited("read", READ),
+        "too_little": limited("too-little", TOO_LITTLE),
         "swapped_out": _swapped_out(),
         "occupied": occupied(),
     }
@@ -100,15 +99,11 @@ def killed() -> dict[str, Any]:
     }
 
 
-def limited(measurement: str) -> dict[str, Any]:
-    """The record of a run as it is kept, its row of `runs`, what the report says of it, and which groups are left."""
-    done = execute(plan(measurement), Path(tempfile.mkdtemp()) / "set")
-    [record] = done.records()
-    [chapter] = collect([done]).chapters
+def limited(name: str, measurement: str) -> dict[str, Any]:
+    """The record of a run and which groups are left; the result set goes out under its name."""
+    [record] = execute(plan(measurement), name).records()
     return {
         "record": record.model_dump(mode="json"),
-        "run": done.runs.to_dicts()[0],
-        "findings": [finding.sentence for _, found in chapter.findings for finding in found],
         "groups": groups(),
     }
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.planning import expand, parse
-from iosonde.report.content.report import collect
 from iosonde.storage import open_target
 from iosonde.storage.consent import Consent
 from iosonde.storage.nvme import counters
@@ -51,16 +49,14 @@ BEYOND = 8 * MIB
 
 
 def try_drive() -> dict[str, Any]:
-    """What a purged drive held before and after, and what it tells of its media."""
+    """What a purged drive held before and after, and what it reports of its media; the result set goes out as `purged`."""
     drive = Path(os.environ["IOSONDE_LAB_DEVICES"].split(",")[0]).resolve()
     with drive.open("r+b", buffering=0) as device:
         os.pwrite(device.fileno(), b"\xab" * 4096, BEYOND)
         os.fsync(device.fileno())
     before = held(drive)
     plan = expand(parse(STUDY), open_target(str(drive)))
-    results = execute(plan, Path(tempfile.mkdtemp()) / "set", consent=Consent(destroy=(str(drive),)))
-    records = results.records()
-    [chapter] = collect([results]).chapters
+    records = execute(plan, "purged", consent=Consent(destroy=(str(drive),))).records()
     return {
         "can_format": can_format(drive.name),
         "can_sanitize": can_sanitize(drive.name),
@@ -72,7 +68,6 @@ def try_drive() -> dict[str, Any]:
         "failures": [record.failure and record.failure.message for record in records],
         "drives": [record.drives for record in records],
         "now": counters.now(drive.name),
-        "findings": [(found.sentence, found.evidence) for _, each in chapter.findings for found in each],
     }
 
 

@@ -23,6 +23,9 @@ CLOSED_FORM = [
 ]
 """RAID 1 and 10 read from every copy."""
 
+RAMP_S, SECONDS = 0.6, 2.0
+"""The throttle's bucket lasts a tenth of a second's worth of I/O."""
+
 PARITY = [("raid5", 4, 4, 3), ("raid6", 4, 4, 2)]
 """Parity rotates, so that every drive serves reads; of full stripes, all but the parity is data."""
 
@@ -38,7 +41,7 @@ def measure_all(engine: str, iops: int, bandwidth: int) -> None:
 
 def random_reads(engine: str, path: Path, count: int) -> float:
     """IOPS. Deep enough that no drive ever runs dry."""
-    return measure(engine, path, queue_depth=32 * count, seconds=3).iops
+    return measure(engine, path, queue_depth=32 * count, ramp_s=RAMP_S, seconds=SECONDS).iops
 
 
 def stream(engine: str, path: Path, count: int, data_drives: int) -> float:
@@ -52,7 +55,8 @@ def stream(engine: str, path: Path, count: int, data_drives: int) -> float:
         queue_depth=8,
         read_fraction=0.0,
         span_bytes=block_bytes * 128,
-        seconds=3,
+        ramp_s=RAMP_S,
+        seconds=SECONDS,
     )
     return measured.bandwidth
 

@@ -1,4 +1,7 @@
-"""Studies that are carried out inside the lab's machine: `guest_studies.py OUT`; their results go to `OUT`, as JSON."""
+"""Studies that are carried out inside the lab's machine: `guest_studies.py OUT`; their results go to `OUT`, as JSON.
+
+What can be computed from a result set is computed outside, where nothing is emulated.
+"""
 
 import json
 import os
@@ -9,6 +12,7 @@ from pathlib import Path
 from guest_arrays import try_arrays, waiting_session
 from guest_block_caches import CONSENT as CACHE_CONSENT
 from guest_block_caches import try_caches
+from guest_md_builder import try_builder
 from guest_memory import try_limits
 from guest_nvme import try_drive
 
@@ -17,6 +21,7 @@ sessions = waiting_session(), waiting_session()
 cache_session = waiting_session(CACHE_CONSENT)
 # What limits are tried on stays mounted.
 said = {
+    "builder": try_builder(),
     "arrays": try_arrays(*sessions),
     "caches": try_caches(cache_session),
     "drive": try_drive(),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,18 @@ from command_line import CHECKOUT
 from engines import real_engine
 
 from iosonde.errors import LabError
+from iosonde.findings.finding import Finding
 from iosonde.lab.image import Image
 from iosonde.lab.machine import Machine, Settings
+from iosonde.report.content.report import collect
+from iosonde.results import ResultSet
 
 GUEST = """
 set -e
 echo "rates, failures, guard" >&2
 "$0" -B "$1/guest.py" "$2" "$3" "$4"
 export IOSONDE_LAB_DEVICES=/dev/lab/8,/dev/lab/9,/dev/lab/10,/dev/lab/11
-echo "arrays built by iosonde" >&2
-"$0" -B "$1/guest_md_builder.py" >&2
-echo "studies" >&2
+echo "arrays built by iosonde, studies" >&2
 "$0" -B "$1/guest_studies.py" studies.json >&2
 """
 """The first eight drives have limits. What comes on standard output are the JSON Lines of `guest.py`."""
@@ -46,6 +49,15 @@ class Report:
         read: dict[str, Any] = json.loads(path.read_text())
         return read
 
+    def result_set(self, name: str) -> ResultSet:
+        """A result set that it wrote."""
+        return ResultSet.open(self.results / name)
+
+    def findings(self, name: str) -> list[Finding]:
+        """What the report of such a result set finds."""
+        [chapter] = collect([self.result_set(name)]).chapters
+        return [finding for _, found in chapter.findings for finding in found]
+
     def of(self, name: str) -> dict[str, Any]:
         """What it said of one thing."""
         if name not in self.said:
@@ -53,19 +65,45 @@ class Report:
         return self.said[name]
 
 
-def run_guest(image: Image, results: Path, settings: Settings, *arguments: str) -> Report:
-    """Start the machine once, run everything in it, and listen."""
-    folder = Path(__file__).parent
-    command = ["sh", "-c", GUEST, sys.executable, str(folder), str(real_engine()), *arguments]
-    report = Report(results=results)
-    try:
+class Guest:
+    """One start of the machine, which runs everything that tests look at in a guest, in a thread of its own."""
+
+    def __init__(self, image: Image, results: Path, settings: Settings, *arguments: str) -> None:
+        """Return once the machine runs, or could not be started."""
+        self._machine: Machine | None = None
+        self._is_started = threading.Event()
+        self._report = Report(results=results)
+        self._thread = threading.Thread(target=self._run, args=(image, results, settings, arguments))
+        self._thread.start()
+        self._is_started.wait()
+
+    def report(self) -> Report:
+        """What it reported, once it has ended."""
+        self._thread.join()
+        return self._report
+
+    def end(self) -> None:
+        """End it, if nobody waited for its report."""
+        if self._machine and self._thread.is_alive():
+            self._machine._qemu.kill()
+        self._thread.join()
+
+    def _run(self, image: Image, results: Path, settings: Settings, arguments: Sequence[str]) -> None:
+        folder = Path(__file__).parent
+        for code in (CHECKOUT / "python", folder):  # Emulated, compiling all modules takes a minute.
+            compileall.compile_dir(code, quiet=2)
+        command = ["sh", "-c", GUEST, sys.executable, str(folder), str(real_engine()), *arguments]
         environment = {"PYTHONPATH": str(CHECKOUT / "python"), "IOSONDE_ENGINE": str(real_engine())}
-        with Machine(command, image=image, results=results, settings=settings, environment=environment) as machine:
-            _listen(machine, report)
-        report.exit_code = machine.exit_code
-    except LabError as error:
-        report.complaint += str(error)
-    return report
+        try:
+            with Machine(command, image=image, results=results, settings=settings, environment=environment) as machine:
+                self._machine = machine
+                self._is_started.set()
+                _listen(machine, self._report)
+            self._report.exit_code = machine.exit_code
+        except LabError as error:
+            self._report.complaint += str(error)
+        finally:
+            self._is_started.set()
 
 
 def _listen(machine: Machine, report: Report) -> None:

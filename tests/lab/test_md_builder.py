@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lab_guest import Report
 
 from iosonde.storage.arrays import mdstat
 
 
 @pytest.fixture(scope="module")
-def stood(guest_report: Report) -> dict[str, Any]:
+def stood(studies_said: dict[str, Any]) -> dict[str, Any]:
     """What the guest saw of each level."""
-    return guest_report.file("md.json")
+    said: dict[str, Any] = studies_said["builder"]
+    return said
 
 
 @pytest.mark.parametrize(

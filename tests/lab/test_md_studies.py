@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lab_guest import Report
 
 NOTHING = {"superblocks": ["", "", ""], "running": [], "journal": [], "free": [True, True, True]}
 
@@ -51,20 +52,21 @@ def test_the_next_run_does_not_take_the_array_for_a_healthy_one(failing: dict[st
         assert "member_failed" not in run["warnings"]
 
 
-def test_findings_and_observer_report_it(failing: dict[str, Any]) -> None:
-    titles = "\n".join(failing["findings"])
+def test_findings_and_observer_report_it(failing: dict[str, Any], guest_report: Report) -> None:
+    titles = "\n".join(finding.sentence for finding in guest_report.findings("failing"))
     assert f"A member of the array failed during the run: `{failing['member']}`" in titles
     assert "The array was degraded before the run started" in titles
     assert failing["notes"].count("a member of the array failed; the study continues with the degraded array") == 2
 
 
-def test_mds_own_thread_is_seen_at_work(failing: dict[str, Any]) -> None:
+def test_mds_own_thread_is_seen_at_work(failing: dict[str, Any], guest_report: Report) -> None:
     """RAID 5 writes 4 KiB blocks at random: all of it passes through one thread."""
     for run in failing["runs"]:
         if run["array"] == "raid5":
             [thread] = [each for each in run["kernel"]["threads"] if each["name"].endswith("_raid5")]
             assert thread["threads"] == 1 and 0 < thread["cpu_ns"] == thread["busiest_cpu_ns"]
-    assert sum(name is not None and name.endswith("_raid5") for name in failing["threads"]) == 2
+    threads = guest_report.result_set("failing").runs["array_thread"].drop_nulls()
+    assert sum(name.endswith("_raid5") for name in threads) == 2
 
 
 def test_nothing_is_left_of_an_array_that_lost_a_member(failing: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lab_guest import Report
 
 LIMIT = 40 << 20
 
@@ -17,8 +18,8 @@ def limits(studies_said: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
-def test_a_run_has_the_proof_that_it_read_from_the_device(limits: dict[str, Any]) -> None:
-    run, record = limits["read"]["run"], limits["read"]["record"]
+def test_a_run_has_the_proof_that_it_read_from_the_device(limits: dict[str, Any], guest_report: Report) -> None:
+    [run], record = guest_report.result_set("read").runs.to_dicts(), limits["read"]["record"]
     memory = record["memory"]
     assert record["outcome"] == "complete", record["failure"]
     assert (memory["version"], memory["limit_bytes"], memory["oom_kills"]) == (2, LIMIT, 0)
@@ -36,7 +37,7 @@ def test_a_run_has_the_proof_that_it_read_from_the_device(limits: dict[str, Any]
     [of_device] = [each for each in own["run"] if each["device"] == totals["device"]]
     assert 400 * 4000 / 2 < of_device["own_read_bytes"] <= totals["read_bytes"], (of_device, totals)
     assert memory["statistics"]["pgmajfault"] > 0 and memory["statistics"]["pgsteal"] > 0
-    assert any(title.startswith("The databases were 1.") for title in limits["read"]["findings"])
+    assert any(finding.sentence.startswith("The databases were 1.") for finding in guest_report.findings("read"))
 
 
 def test_a_limit_too_small_is_out_of_memory_and_swap_does_not_help(limits: dict[str, Any]) -> None:
