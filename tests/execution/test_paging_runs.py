@@ -21,7 +21,7 @@ from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.planning import expand, load, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import journal, open_target, swap
+from iosonde.storage import journal, memory_settings, open_target, swap
 from iosonde.storage.consent import Consent
 from iosonde.storage.loop_devices import LoopDevice
 
@@ -77,7 +77,10 @@ def paging(record: Record) -> dict[str, Any]:
 
 @pytest.mark.system
 def test_pages_go_to_a_swap_file_and_come_back_as_they_were(tmp_path: Path) -> None:
-    record = carried_out(tmp_path, verify_after="true")
+    setting = memory_settings.FILES["page_cluster"]
+    before = setting.read_text()
+    record = carried_out(tmp_path, verify_after="true", page_cluster="0")
+    assert setting.read_text() == before
     facts = paging(record)
     assert facts["major_faults"] > 0
     assert (facts["corrupted"], facts["stale"], facts["wrong_pages"]) == (0, 0, 0)
@@ -87,6 +90,8 @@ def test_pages_go_to_a_swap_file_and_come_back_as_they_were(tmp_path: Path) -> N
     assert record.memory["oom_kills"] == 0
     assert record.swap is not None
     assert (record.swap["area"]["kind"], record.swap["area"]["size_bytes"]) == ("file", 128 * MIB)
+    assert record.swap["settings"]["page_cluster"] == 0
+    assert record.swap["changed"] == [{"setting": "page_cluster", "before": before.strip(), "value": "0"}]
     assert record.verdict is not None
     assert record.verdict.evidence["major_faults"] == pytest.approx(faults_measured(tmp_path), rel=1e-3)
 

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,6 +125,27 @@ def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> N
         second.remove()
     finally:
         first.remove()
+
+
+@pytest.mark.system
+@pytest.mark.needs("setpriv")
+def test_swapoff_that_the_kernel_refuses_is_reported_and_cleanup_succeeds_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    area = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
+    powerless = tmp_path / "powerless"
+    powerless.write_text(f'#!/bin/sh\nexec setpriv --bounding-set=-sys_admin {sys.executable} "$@"\n')
+    powerless.chmod(0o700)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(sys, "executable", str(powerless))
+        with pytest.raises(TargetError, match="cannot turn off the swap area") as raised:
+            area.remove()
+    assert "iosonde cleanup" in raised.value.hint
+    assert str(area.area) in paths(), "it stays in use, and the machine with it"
+    assert journal.find(swap.key_of(OWN)) is not None
+    area.remove()
+    assert str(area.area) not in paths()
+    assert journal.entries() == []
 
 
 @pytest.mark.system
