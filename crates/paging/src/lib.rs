@@ -271,34 +271,26 @@ impl Steps<'_, '_> {
     fn warn_of(&mut self, facts: &PagingResult) {
         let wrong = facts.corrupted + facts.stale + facts.wrong_pages;
         if wrong > 0 {
-            self.warn(
-                "wrong_pages",
-                format!(
-                    "{wrong} pages did not contain what was written to them, the first one page {}",
-                    facts.first_wrong_page.unwrap_or_default()
-                ),
-                "the device below the swap area or the file returned wrong data, or the memory is faulty",
-            );
+            let first = facts.first_wrong_page.unwrap_or_default();
+            (self.emit)(Event::Warning(Warning {
+                code: "wrong_pages".into(),
+                message: format!("{wrong} pages did not contain what was written to them, the first one page {first}"),
+                hint: "the device below the swap area or the file returned wrong data, or the memory is faulty".into(),
+            }));
         }
         let unattributed = facts.unattributed_major_faults;
         if unattributed * 100 > facts.major_faults {
-            self.warn(
-                "unattributed_faults",
-                format!(
+            (self.emit)(Event::Warning(Warning {
+                code: "unattributed_faults".into(),
+                message: format!(
                     "{unattributed} of {} major faults belong to no measured access",
                     facts.major_faults
                 ),
-                "the engine's own memory is paged as well; raise `ulimit -l`, or run as root, so that it can be locked",
-            );
+                hint: "the engine's own memory is paged as well; raise `ulimit -l`, or run as root, so that it can be \
+                       locked"
+                    .into(),
+            }));
         }
-    }
-
-    fn warn(&mut self, code: &str, message: String, hint: &str) {
-        (self.emit)(Event::Warning(Warning {
-            code: code.into(),
-            message,
-            hint: hint.into(),
-        }));
     }
 
     fn report(&mut self, phase: Phase, edge: Edge, bytes: u64) {
