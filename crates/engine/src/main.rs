@@ -52,6 +52,9 @@ struct Arguments {
     /// (MAJOR:MINOR:INODE, of the device that it is on); repeat for each path
     #[arg(long, value_name = "PATH=IDENTITY", conflicts_with_all = ["schema", "probe"])]
     identity: Vec<NamedIdentity>,
+    /// Load the C++ shim of RocksDB, compiled for this machine, from an inherited descriptor
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["schema", "probe", "verify"])]
+    rocksdb_shim: Option<i32>,
 }
 
 fn main() -> ExitCode {
@@ -106,10 +109,19 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
             };
             iosonde_block::run(&run, &mut control, &mut |event| output.emit(event)).map_err(|error| error.to_failure())
         }
-        Workload::Kv(workload) => stores::run(workload, &spec, &targets, clock, &mut control, &mut |event| {
-            output.emit(event)
-        })
-        .map_err(|error| error.to_failure()),
+        Workload::Kv(workload) => {
+            let emit = &mut |event| output.emit(event);
+            stores::run(
+                workload,
+                &spec,
+                &targets,
+                clock,
+                arguments.rocksdb_shim,
+                &mut control,
+                emit,
+            )
+            .map_err(|error| error.to_failure())
+        }
         Workload::Tpcc(workload) => {
             iosonde_oltp::run_tpcc(workload, &context, &mut control, &mut |event| output.emit(event))
                 .map_err(|error| error.to_failure())

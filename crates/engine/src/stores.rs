@@ -1,5 +1,6 @@
 //! The stores of the engine, by the kind that a spec names.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use iosonde_harness::Control;
@@ -19,12 +20,13 @@ pub(crate) fn run(
     spec: &Spec,
     targets: &Targets,
     clock: Clock,
+    shim: Option<RawFd>,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<RunResult, KvError> {
     iosonde_kv::check(workload)?;
     let contents = Arc::new(Contents::new(&workload.records));
-    let opener = opener(workload, &contents)?;
+    let opener = opener(workload, &contents, shim)?;
     let run = Run {
         workload,
         seed: spec.seed,
@@ -48,7 +50,7 @@ pub(crate) fn option_names() -> serde_json::Value {
     })
 }
 
-fn opener(workload: &KvWorkload, contents: &Arc<Contents>) -> Result<Box<dyn Opener>, KvError> {
+fn opener(workload: &KvWorkload, contents: &Arc<Contents>, shim: Option<RawFd>) -> Result<Box<dyn Opener>, KvError> {
     let store = &workload.store;
     match store.kind {
         StoreKind::Null => Ok(Box::new(NullOpener::new(
@@ -60,7 +62,11 @@ fn opener(workload: &KvWorkload, contents: &Arc<Contents>) -> Result<Box<dyn Ope
             &store.options,
             contents.record_bytes(),
         )?)),
-        StoreKind::Rocksdb => Ok(Box::new(RocksdbOpener::new(store.library.as_deref(), &store.options)?)),
+        StoreKind::Rocksdb => Ok(Box::new(RocksdbOpener::new(
+            store.library.as_deref(),
+            &store.options,
+            shim,
+        )?)),
         StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
         StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
         StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),

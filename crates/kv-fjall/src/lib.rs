@@ -380,6 +380,7 @@ mod tests {
         Place::Directory {
             path: directory.path().into(),
             log: None,
+            read_cache: None,
         }
     }
 
@@ -406,6 +407,7 @@ mod tests {
         let log_apart = Place::Directory {
             path: directory.path().into(),
             log: Some(directory.path().into()),
+            read_cache: None,
         };
         for refused in [device, log_apart] {
             let error = opener.check(&refused, &iosonde_kv::contract::DEMANDS).unwrap_err();

@@ -123,7 +123,7 @@ impl Opener for LmdbOpener {
                 "omit `log_path`",
             )
             .at("`target.log_path`")),
-            Place::Directory { path, log: None } if settings.writes_by_map() => check_space(path, settings.mapsize),
+            Place::Directory { path, log: None, .. } if settings.writes_by_map() => check_space(path, settings.mapsize),
             Place::Directory { .. } => Ok(()),
             Place::Device { bytes, path } if settings.mapsize < DEVICE_STEP => Err(KvError::invalid(
                 format!("{bytes} bytes of `{}` are too few for {NAME}", path.display()),
@@ -206,6 +206,7 @@ mod tests {
         Place::Directory {
             path: directory.path().into(),
             log: None,
+            read_cache: None,
         }
     }
 
@@ -332,6 +333,7 @@ mod tests {
         let log_apart = Place::Directory {
             path: directory.path().into(),
             log: Some(directory.path().into()),
+            read_cache: None,
         };
         let refused = opener(&[]).check(&log_apart, &contract::DEMANDS).unwrap_err();
         assert_eq!(refused.code, Code::Unsupported);

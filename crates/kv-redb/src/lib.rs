@@ -329,6 +329,7 @@ mod tests {
         Place::Directory {
             path: directory.path().into(),
             log: None,
+            read_cache: None,
         }
     }
 
@@ -358,6 +359,7 @@ mod tests {
         let log_apart = Place::Directory {
             path: directory.path().into(),
             log: Some(directory.path().into()),
+            read_cache: None,
         };
         for refused in [device, log_apart] {
             let error = opener.check(&refused, &iosonde_kv::contract::DEMANDS).unwrap_err();

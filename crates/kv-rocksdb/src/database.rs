@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iosonde_kv::{ASSERTIONS, About, Code, KvError, Lent, Place, Session, Store};
+use iosonde_kv::{ASSERTIONS, About, CachePlace, Code, KvError, Lent, Place, Session, Store};
 use iosonde_protocol::{Direction, StoreDurability};
 
 use crate::NAME;
 use crate::library::{Handle, RocksDb};
 use crate::settings::{Options, Settings};
+use crate::shim::Shim;
 use crate::statistics;
 
 /// `kDisable` of `PerfLevel`: threads do not count in their `PerfContext`, as in db_bench. It saves about 50 look-ups of
@@ -30,6 +31,10 @@ pub(crate) struct Database {
     /// They contain the statistics.
     options: Handle,
     path: PathBuf,
+    shim: Option<Shim>,
+    /// Why the shim that was handed over is not used.
+    shim_problem: Option<String>,
+    read_cache: Option<CachePlace>,
     is_closed: AtomicBool,
     /// A write failed.
     has_failed: AtomicBool,
@@ -42,10 +47,15 @@ unsafe impl Send for Database {}
 unsafe impl Sync for Database {}
 
 impl Database {
-    pub(crate) fn open(library: &RocksDb, settings: &Settings, place: &Place) -> Result<Database, KvError> {
-        let (path, log, is_read_only) = match place {
-            Place::Directory { path, log } => (path, log.as_ref(), false),
-            Place::ReadOnly { path } => (path, None, true),
+    pub(crate) fn open(
+        library: &RocksDb,
+        settings: &Settings,
+        shim: Option<Result<&Shim, &KvError>>,
+        place: &Place,
+    ) -> Result<Database, KvError> {
+        let (path, log, read_cache, is_read_only) = match place {
+            Place::Directory { path, log, read_cache } => (path, log.as_ref(), read_cache.as_ref(), false),
+            Place::ReadOnly { path } => (path, None, None, true),
             Place::Device { .. } | Place::Virtual | Place::Socket { .. } => {
                 let message = "RocksDB was opened without a directory";
                 return Err(KvError::new(Code::Internal, message, ""));
@@ -59,6 +69,14 @@ impl Database {
             Options::parse(library, &text).map_err(|words| KvError::store(NAME, "take its options", words))?;
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+        let (shim, shim_problem) = match shim {
+            Some(Ok(shim)) => (Some(*shim), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        if let Some(cache) = read_cache {
+            attach_read_cache(library, shim, &options, cache)?;
+        }
         // SAFETY: options and path are valid; the database keeps what it needs of both.
         let handle = unsafe {
             (library.call.options_set_create_if_missing)(options.handle, (!is_read_only).into());
@@ -77,6 +95,9 @@ impl Database {
             handle,
             options: options.handle,
             path: path.clone(),
+            shim,
+            shim_problem,
+            read_cache: read_cache.cloned(),
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
         };
@@ -98,6 +119,15 @@ impl Database {
         // SAFETY: the database is open, the name a C string; the text is ours to free.
         let text = unsafe { (self.library.call.property_value)(self.handle, name.as_ptr()) };
         self.library.take_text(text)
+    }
+
+    /// What reads go through.
+    fn interface(&self) -> String {
+        match (&self.shim, &self.shim_problem) {
+            (Some(shim), _) => format!("C++ shim, compiled with the headers of RocksDB {}", shim.headers()),
+            (None, None) => "C".into(),
+            (None, Some(problem)) => format!("C; {problem}"),
+        }
     }
 
     fn destroy(&self) {
@@ -157,8 +187,13 @@ impl Store for Database {
                 (call.writeoptions_disable_WAL)(options, self.settings.disable_wal.into());
                 options
             });
+            let reader = self.shim.map(|shim| {
+                let handle = (shim.reader_create)(self.handle, read_options);
+                Reader { shim, handle }
+            });
             Ok(Box::new(RocksdbSession {
                 database: self,
+                reader,
                 read_options,
                 write_options,
                 batch: (call.writebatch_create)(),
@@ -176,9 +211,15 @@ impl Store for Database {
         if let Some(capacity) = self.number("rocksdb.block-cache-capacity") {
             options.insert("block_cache".into(), capacity.to_string());
         }
+        let mut build = build_facts(&self.library.file);
+        build.insert("interface".into(), self.interface());
+        if let Some(cache) = &self.read_cache {
+            options.insert("persistent_cache".into(), format!("{} bytes", cache.bytes));
+            options.insert("persistent_cache_direct_writes".into(), cache.direct_writes.to_string());
+        }
         Ok(About {
             version,
-            build: build_facts(&self.library.file),
+            build,
             options,
         })
     }
@@ -198,6 +239,9 @@ impl Store for Database {
             // SAFETY: the options are those that the database was opened with; the text is ours to free.
             let text = unsafe { (self.library.call.options_statistics_get_string)(self.options) };
             found.extend(statistics::counters(&self.library.take_text(text).unwrap_or_default()));
+        }
+        if self.read_cache.is_none() {
+            found.retain(|name, _| !statistics::READ_CACHE.contains(&name.as_str()));
         }
         found
     }
@@ -235,9 +279,53 @@ impl Store for Database {
     }
 }
 
+/// Attaches an empty read cache to the options of a database that is not open yet.
+fn attach_read_cache(
+    library: &RocksDb,
+    shim: Option<Shim>,
+    options: &Options<'_>,
+    cache: &CachePlace,
+) -> Result<(), KvError> {
+    let shim = shim.ok_or_else(|| KvError::new(Code::Internal, "a read cache was not checked", ""))?;
+    let path = CString::new(cache.path.as_os_str().as_bytes())
+        .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+    // SAFETY: the options are of the library that the shim is bound to; it copies the path.
+    let attached = library.attempt(|error| unsafe {
+        (shim.attach_read_cache)(
+            options.handle,
+            path.as_ptr(),
+            cache.bytes,
+            cache.direct_writes.into(),
+            error,
+        );
+    });
+    attached.map_err(|words| {
+        let action = format!(
+            "create a read cache of {} bytes in `{}`",
+            cache.bytes,
+            cache.path.display()
+        );
+        KvError::store(NAME, action, words).at("`target.read_cache`")
+    })
+}
+
+/// Reads of one thread through the shim.
+struct Reader {
+    shim: Shim,
+    handle: Handle,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // SAFETY: it was made by this shim and is not used again.
+        unsafe { (self.shim.reader_destroy)(self.handle) };
+    }
+}
+
 /// Access of one thread: a batch, a pinned value, perhaps an iterator.
 struct RocksdbSession<'a> {
     database: &'a Database,
+    reader: Option<Reader>,
     read_options: Handle,
     /// Without and with sync.
     write_options: [Handle; 2],
@@ -254,11 +342,27 @@ impl RocksdbSession<'_> {
     fn failed(&self, action: &str, words: String) -> KvError {
         KvError::store(NAME, action, words)
     }
+
+    /// A value in the reader's own slice.
+    #[inline]
+    fn read(&self, reader: &Reader, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        let mut bytes = 0;
+        // SAFETY: the database is open, the reader this thread's; RocksDB reads the key during the call only.
+        let got = self.database.library.attempt(|error| unsafe {
+            (reader.shim.reader_get)(reader.handle, key.as_ptr().cast(), key.len(), &mut bytes, error)
+        });
+        let value = got.map_err(|words| self.failed("get a record", words))?;
+        // SAFETY: the value is valid until the reader is used again, which takes the session mutably.
+        Ok((!value.is_null()).then(|| unsafe { slice(value, bytes) }))
+    }
 }
 
 impl Session for RocksdbSession<'_> {
     #[inline]
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        if let Some(reader) = &self.reader {
+            return self.read(reader, key);
+        }
         if !self.slice.is_null() {
             self.release();
         }
@@ -368,8 +472,11 @@ impl Session for RocksdbSession<'_> {
     #[inline]
     fn release(&mut self) {
         let call = &self.database.library.call;
-        // SAFETY: both were made for this session and are not used again; nothing lent by them is left.
+        // SAFETY: all were made for this session, and nothing lent by them is left; slice and iterator are not used again.
         unsafe {
+            if let Some(reader) = &self.reader {
+                (reader.shim.reader_release)(reader.handle);
+            }
             if !self.slice.is_null() {
                 (call.pinnableslice_destroy)(self.slice);
                 self.slice = null_mut();
@@ -385,6 +492,7 @@ impl Session for RocksdbSession<'_> {
 impl Drop for RocksdbSession<'_> {
     fn drop(&mut self) {
         self.release();
+        self.reader = None;
         let call = &self.database.library.call;
         // SAFETY: all were made for this session and are not used again.
         unsafe {

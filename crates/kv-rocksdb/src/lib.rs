@@ -1,23 +1,26 @@
 //! RocksDB as a store: a log-structured merge tree, through the stable C interface of a shared library.
 //!
 //! `library` finds the library and its functions, `settings` reads options by RocksDB's own names, `database` is an open
-//! database, `statistics` its statistics. Each write is one `WriteBatch`, each read a pinned `Get`. A user's database is
+//! database, `statistics` its statistics, `shim` what the C interface lacks. Each write is one `WriteBatch`, each read a pinned `Get`. A user's database is
 //! opened read-only (`DB::OpenForReadOnly`), which neither locks it nor writes to its directory.
 
 mod database;
 mod library;
 mod settings;
+mod shim;
 mod statistics;
 
 use std::collections::BTreeMap;
+use std::os::fd::RawFd;
 use std::path::Path;
 
-use iosonde_kv::{Demands, KvError, Opener, Place, Store};
+use iosonde_kv::{Code, Demands, KvError, Opener, Place, Store};
 use serde_json::Value;
 
 use crate::database::Database;
 use crate::library::RocksDb;
 use crate::settings::Settings;
+use crate::shim::Shim;
 
 /// The store's name in messages.
 pub(crate) const NAME: &str = "RocksDB";
@@ -33,17 +36,45 @@ pub fn option_names() -> Vec<&'static str> {
 pub struct RocksdbOpener {
     library: RocksDb,
     settings: Settings,
+    /// Absent where it was not handed over.
+    shim: Option<Result<Shim, KvError>>,
 }
 
 impl RocksdbOpener {
-    /// Loads a library, or the newest installed one, and validates the options with it.
+    /// Loads a library, or the newest installed one, and validates the options with it. The shim is loaded from its
+    /// descriptor, if there is one; what needs it fails where it cannot be used.
     ///
     /// # Errors
     /// When there is no usable library, or it rejects an option.
-    pub fn new(library: Option<&str>, options: &BTreeMap<String, Value>) -> Result<RocksdbOpener, KvError> {
+    pub fn new(
+        library: Option<&str>,
+        options: &BTreeMap<String, Value>,
+        shim: Option<RawFd>,
+    ) -> Result<RocksdbOpener, KvError> {
         let library = RocksDb::load(library)?;
         let settings = Settings::read(&library, options)?;
-        Ok(RocksdbOpener { library, settings })
+        let shim = shim.map(|descriptor| Shim::load(descriptor, &library));
+        Ok(RocksdbOpener {
+            library,
+            settings,
+            shim,
+        })
+    }
+
+    /// A read cache needs the shim.
+    fn check_read_cache(&self) -> Result<(), KvError> {
+        let missing = || {
+            let message =
+                format!("the C interface of {NAME} has no persistent read cache, and the C++ shim is missing");
+            let hint = "install `g++` and `librocksdb-dev`, or run `db_bench --read_cache_path` as an external command";
+            KvError::new(Code::Library, message, hint)
+        };
+        match &self.shim {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(missing()),
+        }
+        .map_err(|error| error.at("`target.read_cache`"))
     }
 }
 
@@ -60,6 +91,9 @@ impl Opener for RocksdbOpener {
             .at("`records.key_bytes`"));
         }
         match place {
+            Place::Directory {
+                read_cache: Some(_), ..
+            } => self.check_read_cache(),
             Place::Directory { .. } | Place::ReadOnly { .. } => Ok(()),
             Place::Device { path, .. } => Err(KvError::unsupported(
                 format!(
@@ -78,7 +112,8 @@ impl Opener for RocksdbOpener {
     }
 
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
-        Ok(Box::new(Database::open(&self.library, &self.settings, place)?))
+        let shim = self.shim.as_ref().map(Result::as_ref);
+        Ok(Box::new(Database::open(&self.library, &self.settings, shim, place)?))
     }
 
     /// Tables and blob files are written once; logs and the files that list them change.
@@ -90,18 +125,19 @@ impl Opener for RocksdbOpener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iosonde_kv::{Code, contract};
+    use iosonde_kv::contract;
     use iosonde_protocol::StoreDurability;
 
     fn opener(options: &[(&str, Value)]) -> Result<RocksdbOpener, KvError> {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
-        RocksdbOpener::new(None, &options.collect())
+        RocksdbOpener::new(None, &options.collect(), None)
     }
 
     fn place(directory: &tempfile::TempDir) -> Place {
         Place::Directory {
             path: directory.path().join("database"),
             log: None,
+            read_cache: None,
         }
     }
 
@@ -150,6 +186,7 @@ mod tests {
         let place = Place::Directory {
             path: path.clone(),
             log: Some(log.clone()),
+            read_cache: None,
         };
         let store = opener(&[]).unwrap().open(&place, &contract::DEMANDS).unwrap();
         let logs_in = |path: &std::path::Path| {

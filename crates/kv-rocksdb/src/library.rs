@@ -238,7 +238,7 @@ fn load_file(path: &Path) -> Result<RocksDb, KvError> {
 }
 
 /// The file that a function was loaded from, with links followed.
-fn file_of(address: *mut c_void) -> Option<PathBuf> {
+pub(crate) fn file_of(address: *mut c_void) -> Option<PathBuf> {
     // SAFETY: the structure is made of pointers, for which null is valid; the call writes only to it.
     unsafe {
         let mut found: libc::Dl_info = std::mem::zeroed();

@@ -40,8 +40,13 @@ pub(crate) const COMPACTION_PENDING: &str = "rocksdb.compaction-pending";
 /// Levels whose number of files is reported.
 pub(crate) const LEVELS: u32 = 7;
 
+/// Counters of the persistent read cache, recorded only with one.
+pub(crate) const READ_CACHE: [&str; 2] = ["rocksdb.persistent.cache.hit", "rocksdb.persistent.cache.miss"];
+
 /// Counters that are recorded in every interval.
-const COUNTERS: [&str; 30] = [
+const COUNTERS: [&str; 32] = [
+    READ_CACHE[0],
+    READ_CACHE[1],
     "rocksdb.block.cache.hit",
     "rocksdb.block.cache.miss",
     "rocksdb.block.cache.add",

@@ -32,6 +32,19 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
         "`store.library`",
         "only `rocksdb` and `lmdb` can be loaded from a library",
     )?;
+    let has_read_cache = matches!(
+        &workload.target,
+        StoreTarget::Directory {
+            read_cache: Some(_),
+            ..
+        }
+    );
+    require(
+        !has_read_cache || workload.store.kind == StoreKind::Rocksdb,
+        || format!("a read cache for store `{}`", workload.store.kind.name()),
+        "`target.read_cache`",
+        "only `rocksdb` has a persistent read cache",
+    )?;
     check_read_only(workload)?;
     check_cache(workload)?;
     check_freshness(workload)?;

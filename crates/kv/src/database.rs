@@ -4,7 +4,8 @@
 //! describes the database beside it; on a device the last 4096 bytes do. The marker also distinguishes a complete database
 //! from one that a killed run left incomplete.
 //!
-//! A complete database may have a checkpoint beside it, from which it is restored after runs that wrote to it.
+//! A complete database may have a checkpoint beside it, from which it is restored after runs that wrote to it. A persistent
+//! read cache has a directory of its own with a marker. It is empty whenever the database is opened, and removed after the run.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -12,14 +13,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use iosonde_protocol::{KvWorkload, PageCache, StoreTarget};
+use iosonde_protocol::{KvWorkload, PageCache, ReadCache, StoreTarget};
 use iosonde_target::{Directory, OFlags, Targets, WrongTarget, held_path};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Copied, copy_directory};
 use crate::error::{Code, KvError};
 use crate::records::CONTENTS_VERSION;
-use crate::store::{Opener, Place};
+use crate::store::{CachePlace, Opener, Place};
 
 /// Name of the marker in a directory.
 const MARK: &str = "iosonde-database.json";
@@ -27,6 +28,8 @@ const MARK: &str = "iosonde-database.json";
 const DATABASE: &str = "database";
 /// Directory of a separate log.
 const LOG: &str = "log";
+/// Directory of a persistent read cache.
+const READ_CACHE: &str = "read-cache";
 /// Suffix of the directory with the checkpoint of either.
 const CHECKPOINT: &str = "-checkpoint";
 /// A directory that new file systems contain.
@@ -63,6 +66,7 @@ struct Marker {
 /// A target that may be used for a database, open during the run.
 pub(crate) struct Location {
     held: Held,
+    read_cache: Option<HeldReadCache>,
     made_of: serde_json::Value,
     found: Option<Marker>,
     /// There is data that a new database must not be mixed with.
@@ -84,10 +88,40 @@ enum Held {
     },
 }
 
+/// The directory of a persistent read cache.
+struct HeldReadCache {
+    directory: HeldDirectory,
+    bytes: u64,
+    direct_writes: bool,
+}
+
+impl HeldReadCache {
+    fn open(targets: &Targets, cache: &ReadCache) -> Result<HeldReadCache, KvError> {
+        let (directory, _) = HeldDirectory::open(targets, &cache.path, READ_CACHE)?;
+        Ok(HeldReadCache {
+            directory,
+            bytes: cache.size_bytes,
+            direct_writes: cache.direct_writes,
+        })
+    }
+
+    /// Replaces the cache by an empty one.
+    fn empty(&mut self, marker: &Marker) -> Result<CachePlace, KvError> {
+        write_mark_in(&self.directory.parent, &marker_text(marker))?;
+        self.directory.remove()?;
+        self.directory.create()?;
+        Ok(CachePlace {
+            path: self.directory.enter()?,
+            bytes: self.bytes,
+            direct_writes: self.direct_writes,
+        })
+    }
+}
+
 /// A directory that the spec names, with the subdirectory that belongs to the database.
 struct HeldDirectory {
     parent: Directory,
-    /// [`DATABASE`] or [`LOG`].
+    /// [`DATABASE`], [`LOG`] or [`READ_CACHE`].
     name: &'static str,
     /// Absent until it is created or needed.
     inside: Option<Directory>,
@@ -183,6 +217,7 @@ impl HeldDirectory {
 impl Location {
     /// Examines a target, claims a device, and refuses foreign data. Writes nothing.
     pub(crate) fn survey(targets: &Targets, workload: &KvWorkload, opener: &dyn Opener) -> Result<Location, KvError> {
+        let mut read_cache = None;
         let (held, found, occupied) = match &workload.target {
             StoreTarget::Virtual => (Held::Virtual, None, false),
             StoreTarget::Socket { path } => (Held::Socket(path.into()), None, false),
@@ -191,7 +226,15 @@ impl Location {
                 let directory = opened.map_err(|error| KvError::io("open", Path::new(path), &error))?;
                 (Held::ReadOnly(directory), None, true)
             }
-            StoreTarget::Directory { path, log_path } => {
+            StoreTarget::Directory {
+                path,
+                log_path,
+                read_cache: cache,
+            } => {
+                read_cache = cache
+                    .as_ref()
+                    .map(|cache| HeldReadCache::open(targets, cache))
+                    .transpose()?;
                 let (database, found) = HeldDirectory::open(targets, path, DATABASE)?;
                 let mut directories = vec![database];
                 let mut occupied = found.is_some();
@@ -216,10 +259,19 @@ impl Location {
         };
         Ok(Location {
             held,
+            read_cache,
             made_of: made_of(workload),
             found,
             occupied,
         })
+    }
+
+    /// Removes the contents of the read cache.
+    pub(crate) fn remove_read_cache(&mut self) -> Result<(), KvError> {
+        match &mut self.read_cache {
+            Some(cache) => cache.directory.remove(),
+            None => Ok(()),
+        }
     }
 
     /// Whether it has every record of the workload.
@@ -266,8 +318,10 @@ impl Location {
         self.occupied
     }
 
-    /// Paths for the store that lead to the open descriptors, whatever happens to the names.
+    /// Paths for the store that lead to the open descriptors, whatever happens to the names. Empties the read cache.
     pub(crate) fn held_place(&mut self) -> Result<Place, KvError> {
+        let marker = self.marker(State::Incomplete, false);
+        let read_cache = self.read_cache.as_mut().map(|cache| cache.empty(&marker)).transpose()?;
         match &mut self.held {
             Held::Virtual => Ok(Place::Virtual),
             Held::Socket(path) => Ok(Place::Socket { path: path.clone() }),
@@ -275,7 +329,7 @@ impl Location {
                 let mut paths = directories.iter_mut().map(HeldDirectory::enter);
                 let path = paths.next().expect("the database has a directory")?;
                 let log = paths.next().transpose()?;
-                Ok(Place::Directory { path, log })
+                Ok(Place::Directory { path, log, read_cache })
             }
             Held::ReadOnly(directory) => Ok(Place::ReadOnly {
                 path: directory.held_path(),
@@ -303,6 +357,12 @@ impl Location {
             Held::Directories(directories) => directories,
             Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) | Held::Device { .. } => &[],
         }
+    }
+
+    /// Those of the database, and that of the read cache.
+    fn every_directory(&self) -> impl Iterator<Item = &HeldDirectory> {
+        let cache = self.read_cache.as_ref().map(|cache| &cache.directory);
+        self.directories().iter().chain(cache)
     }
 
     /// Removes an engine's database with its checkpoint, and prepares for a new one, marked as incomplete.
@@ -339,20 +399,22 @@ impl Location {
         self.write_mark(state, self.has_checkpoint())
     }
 
-    fn write_mark(&mut self, state: State, has_checkpoint: bool) -> Result<(), KvError> {
-        let mark = Marker {
+    fn marker(&self, state: State, has_checkpoint: bool) -> Marker {
+        Marker {
             state,
             made_of: self.made_of.clone(),
             has_checkpoint,
-        };
-        let text = serde_json::to_vec(&mark).expect("a marker consists of plain values");
+        }
+    }
+
+    fn write_mark(&mut self, state: State, has_checkpoint: bool) -> Result<(), KvError> {
+        let mark = self.marker(state, has_checkpoint);
+        let text = marker_text(&mark);
         match &self.held {
             Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) => {}
             Held::Directories(directories) => {
                 for HeldDirectory { parent, .. } in directories {
-                    parent
-                        .replace(MARK, &text)
-                        .map_err(|error| KvError::io("write", &parent.path().join(MARK), &error))?;
+                    write_mark_in(parent, &text)?;
                 }
             }
             Held::Device { file, path, bytes } => {
@@ -392,7 +454,7 @@ impl Location {
         for text in [&mut error.message, &mut error.context, &mut error.hint] {
             *text = self.with_names(text);
         }
-        for directory in self.directories() {
+        for directory in self.every_directory() {
             let path = directory.path();
             match free_bytes(directory.parent.path()) {
                 Some(free) if error.code == Code::Store && free < FULL_BYTES => {
@@ -409,8 +471,7 @@ impl Location {
     /// A text of the store, with the paths of the spec instead of those of descriptors.
     pub(crate) fn with_names(&self, text: &str) -> String {
         let mut names: Vec<(String, String)> = self
-            .directories()
-            .iter()
+            .every_directory()
             .filter_map(|directory| Some((directory.held_path()?, directory.path())))
             .map(|(held, path)| (held.display().to_string(), path.display().to_string()))
             .collect();
@@ -497,15 +558,34 @@ pub(crate) fn place(target: &StoreTarget) -> Place {
         StoreTarget::Virtual => Place::Virtual,
         StoreTarget::Socket { path } => Place::Socket { path: path.into() },
         StoreTarget::ReadOnly { path } => Place::ReadOnly { path: path.into() },
-        StoreTarget::Directory { path, log_path } => Place::Directory {
+        StoreTarget::Directory {
+            path,
+            log_path,
+            read_cache,
+        } => Place::Directory {
             path: Path::new(path).join(DATABASE),
             log: log_path.as_deref().map(|log| Path::new(log).join(LOG)),
+            read_cache: read_cache.as_ref().map(|cache| CachePlace {
+                path: Path::new(&cache.path).join(READ_CACHE),
+                bytes: cache.size_bytes,
+                direct_writes: cache.direct_writes,
+            }),
         },
         StoreTarget::Device { path, size_bytes, .. } => Place::Device {
             path: path.into(),
             bytes: *size_bytes,
         },
     }
+}
+
+fn marker_text(marker: &Marker) -> Vec<u8> {
+    serde_json::to_vec(marker).expect("a marker consists of plain values")
+}
+
+fn write_mark_in(directory: &Directory, text: &[u8]) -> Result<(), KvError> {
+    directory
+        .replace(MARK, text)
+        .map_err(|error| KvError::io("write", &directory.path().join(MARK), &error))
 }
 
 /// Bytes of a device that a database may use: the marker occupies the others.

@@ -40,7 +40,7 @@ pub use database::free_bytes;
 pub use error::{Code, KvError};
 pub use null::NullOpener;
 pub use records::Contents;
-pub use store::{About, Demands, Keys, Lent, Opener, Place, Session, Store};
+pub use store::{About, CachePlace, Demands, Keys, Lent, Opener, Place, Session, Store};
 
 use crate::checkpoint::Copied;
 use crate::database::{Location, State};
@@ -76,7 +76,15 @@ pub struct Run<'a> {
 pub fn paths(workload: &KvWorkload) -> Vec<PathBuf> {
     match &workload.target {
         StoreTarget::Virtual | StoreTarget::Socket { .. } => Vec::new(),
-        StoreTarget::Directory { path, log_path } => std::iter::once(path).chain(log_path).map(PathBuf::from).collect(),
+        StoreTarget::Directory {
+            path,
+            log_path,
+            read_cache,
+        } => std::iter::once(path)
+            .chain(log_path)
+            .chain(read_cache.as_ref().map(|cache| &cache.path))
+            .map(PathBuf::from)
+            .collect(),
         StoreTarget::Device { path, .. } | StoreTarget::ReadOnly { path } => vec![path.into()],
     }
 }
@@ -111,7 +119,9 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
         control,
         emit,
     };
-    at_location(stage, &mut location).map_err(|error| location.explain(error))
+    let result = at_location(stage, &mut location).map_err(|error| location.explain(error));
+    let removed = location.remove_read_cache();
+    result.and_then(|result| removed.map(|()| result))
 }
 
 /// The run on a target that may be used.

@@ -21,6 +21,8 @@ pub enum Place {
         path: PathBuf,
         /// For the log.
         log: Option<PathBuf>,
+        /// For a persistent read cache.
+        read_cache: Option<CachePlace>,
     },
     /// A block device, from its first byte.
     Device {
@@ -41,6 +43,17 @@ pub enum Place {
     },
     /// No storage.
     Virtual,
+}
+
+/// A persistent read cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachePlace {
+    /// A directory of its own, empty when the database is opened.
+    pub path: PathBuf,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Bypass the page cache when writing.
+    pub direct_writes: bool,
 }
 
 /// Requirements of a run.

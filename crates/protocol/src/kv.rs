@@ -96,6 +96,9 @@ pub enum StoreTarget {
         /// Another directory for the write-ahead log, if the store supports one.
         #[serde(default)]
         log_path: Option<String>,
+        /// A persistent read cache between the store's memory and the database, if the store supports one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        read_cache: Option<ReadCache>,
     },
     /// A block device without a file system, claimed with `O_EXCL` for the whole run.
     Device {
@@ -122,6 +125,18 @@ pub enum StoreTarget {
     },
     /// No storage: for the `null` store.
     Virtual,
+}
+
+/// A persistent read cache of RocksDB (`NewPersistentCache`): blocks read from the database are also written to files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReadCache {
+    /// An existing directory, empty or of an earlier run; the cache in it is empty whenever the database is opened.
+    pub path: String,
+    /// Size in bytes, at least 100 MiB.
+    pub size_bytes: u64,
+    /// Write with `O_DIRECT` in blocks of 4 KiB (RocksDB's `optimized_for_nvm`); reads always use `O_DIRECT`.
+    pub direct_writes: bool,
 }
 
 /// The records of a database, numbered from 0. Number, generation and seed determine their contents.
