@@ -1,11 +1,16 @@
 """The engine against RocksDB's own db_bench, in paired, interleaved runs on the same library.
 
     python bench/vs_db_bench.py [--pairs 5] [--seconds 5] [--records 2000000] [--directory DIR] [--output FILE.json]
+                                [--interface shim|c] [--only TEXT]
 
 Four comparisons, keys of 16 and values of 100 bytes, no compression, no statistics, every option that matters set on
 both sides: `fillseq` into an empty database; `readrandom` from a block cache that holds everything, and past it with
 direct reads and a small cache; `readwhilewriting` with 4 readers and one writer as fast as it goes. Ours keeps a full
-histogram of every interval and compares every value read with what its key demands; db_bench does neither.
+histogram of every interval and compares every value read with what its key demands; db_bench does neither. What that
+costs is measured on the store `null`, which does all of it and stores nothing, and printed below the table.
+
+The engine reads through the C++ shim where it can be compiled (`--interface shim`), as iosonde does, or through RocksDB's C
+interface (`--interface c`), which allocates an object for each read.
 
 Debian's db_bench (package `rocksdb-tools`) is linked to the same `librocksdb.so` that the engine loads; the library of
 both is printed. Prints a Markdown table; `--output` keeps every run with its command.
@@ -21,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -33,6 +39,7 @@ from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
 from iosonde.workload import kv
+from iosonde.workload.kv import shim
 
 READERS = 4
 
@@ -105,6 +112,8 @@ class Bench:
     records: int
     seconds: float
     pairs: int
+    shim: int | None
+    """Descriptor of the C++ shim; None for the C interface."""
 
     def compare(self, load: Load) -> list[tuple[Measured, Measured]]:
         """Both programs in turn, each on its own database of the same records and options."""
@@ -119,19 +128,29 @@ class Bench:
         if load.phase == "fillseq":
             _emptied(place)
         spec = self._spec(load, place)
+        result = self._driven(spec)
+        checks = result["store"]["checks"]
+        if any(check["missing"] or check["corrupted"] for check in checks):
+            raise BenchError(f"values are missing or wrong: {checks}")
+        if self.shim is not None and not result["store"]["build"]["interface"].startswith("C++ shim"):
+            raise BenchError(f"the shim was not used: {result['store']['build']['interface']}")
+        return Measured(program="engine", ops_per_sec=_rate(result, load.stream), command=json.dumps(spec))
+
+    def harness_ns(self) -> float:
+        """Time of a read on the store `null`: choosing the record, verifying its value, recording its latency."""
+        stream = kv.build({"store": "null", "records": self.records, "duration": f"{self.seconds}s"})
+        result = self._driven(kv.resolve({"main": stream}, open_target("null:"), seed=1, run_id="bench"))
+        return 1e9 / _rate(result, "main")
+
+    def _driven(self, spec: dict[str, Any]) -> dict[str, Any]:
         stop = Stop()
         try:
-            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine)
+            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine, rocksdb_shim=self.shim)
         finally:
             stop.close()
         if done.result is None:
             raise BenchError(f"the engine failed: {done.failure}")
-        checks = done.result["store"]["checks"]
-        if any(check["missing"] or check["corrupted"] for check in checks):
-            raise BenchError(f"values are missing or wrong: {checks}")
-        operations = sum(job["operations"] for job in done.result["jobs"] if job["stream"] == load.stream)
-        seconds = (done.result["end_ns"] - done.result["begin_ns"]) / 1e9
-        return Measured(program="engine", ops_per_sec=operations / seconds, command=json.dumps(spec))
+        return done.result
 
     def theirs(self, load: Load, *, num: int | None = None) -> Measured:
         """db_bench."""
@@ -206,6 +225,12 @@ def _flag(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _rate(result: Mapping[str, Any], stream: str) -> float:
+    """Operations per second of a stream."""
+    operations = sum(job["operations"] for job in result["jobs"] if job["stream"] == stream)
+    return float(operations / ((result["end_ns"] - result["begin_ns"]) / 1e9))
+
+
 def _emptied(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
@@ -242,20 +267,24 @@ def main() -> None:
     environment = capture(engine)
     about = f"{chosen.pairs} pairs, {chosen.records:,} records, {chosen.seconds:g} s of reads"
     print(provenance(environment, Path(library).name, about))
-    with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch:
+    with tempfile.TemporaryDirectory(dir=chosen.directory) as scratch, ExitStack() as closing:
         bench = Bench(
             engine=engine,
             scratch=Path(scratch),
             records=chosen.records,
             seconds=chosen.seconds,
             pairs=chosen.pairs,
+            shim=closing.enter_context(shim.opened(None)) if chosen.interface == "shim" else None,
         )
         comparisons = {load.name: bench.compare(load) for load in LOADS if chosen.only in load.name}
+        harness_ns = bench.harness_ns()
     print(f"\n{table(HEAD, rows(comparisons))}")
+    print(f"\nReads through: {'C++ shim' if chosen.interface == 'shim' else 'C interface'}.", end=" ")
+    print(f"Choosing a record, verifying its value and recording its latency take {harness_ns:.0f} ns per read.")
     if chosen.output:
         runs = {name: [[asdict(run) for run in pair] for pair in pairs] for name, pairs in comparisons.items()}
-        facts = {"command": sys.argv, "environment": environment, "library": library, "comparisons": runs}
-        chosen.output.write_text(json.dumps(facts, indent=1) + "\n")
+        facts = {"command": sys.argv, "interface": chosen.interface, "harness_ns": harness_ns, "environment": environment, "library": library}
+        chosen.output.write_text(json.dumps({**facts, "comparisons": runs}, indent=1) + "\n")
 
 
 def arguments() -> argparse.Namespace:
@@ -266,6 +295,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5, help="length of each measurement of reads")
     parser.add_argument("--records", type=int, default=2_000_000, help="records of the database")
     parser.add_argument("--directory", type=Path, default=Path(), help="where databases are made and removed")
+    parser.add_argument("--interface", choices=("shim", "c"), default="shim", help="what the engine reads through")
     parser.add_argument("--only", default="", help="only comparisons whose name holds this text")
     parser.add_argument("--output", type=Path, help="JSON file for every run with its command")
     return parser.parse_args()
@@ -274,5 +304,5 @@ def arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         main()
-    except BenchError as error:
+    except (BenchError, shim.UnavailableError) as error:
         sys.exit(f"error: {error}")

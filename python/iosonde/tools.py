@@ -92,6 +92,15 @@ _RUNTIME = (
         purpose="the store `rocksdb`",
         form="library",
     ),
+    _tool("g++", "g++", "runtime", "RocksDB's persistent read cache and reads into a reused slice", "--version"),
+    Tool(
+        name="rocksdb-headers",
+        packages=("librocksdb-dev",),
+        kind="runtime",
+        purpose="the same",
+        form="files",
+        places=("/usr/include/rocksdb", "/usr/local/include/rocksdb"),
+    ),
 )
 
 _LAB = (

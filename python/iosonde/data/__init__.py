@@ -29,5 +29,5 @@ def reference_file(name: str) -> Path:
 
 
 def data_folder(name: str) -> Path:
-    """A folder of data: `studies`, `adapters`, `suites`, `reference`, `models`, `lab`."""
+    """A folder of data: `studies`, `adapters`, `suites`, `reference`, `models`, `lab`, `shim`."""
     return _HERE / name

@@ -19,6 +19,7 @@ from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
+from iosonde.execution.rocksdb_shim import rocksdb_shim
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
@@ -170,16 +171,18 @@ def _drive(
         instruments.event(event)
         on_event(event)
 
-    return drive(
-        context.ready.with_claims(drive_state.with_state(run.spec, equipment.directory)),
-        on_event=handle,
-        stop=equipment.stop,
-        engine=equipment.engine,
-        on_start=instruments.engine_started,
-        is_enough=watch.is_enough if watch else None,
-        inherited=context.ready.claims,
-        identities=context.ready.identities,
-    )
+    with rocksdb_shim(run.spec["workload"]) as shim:
+        return drive(
+            context.ready.with_claims(drive_state.with_state(run.spec, equipment.directory)),
+            on_event=handle,
+            stop=equipment.stop,
+            engine=equipment.engine,
+            on_start=instruments.engine_started,
+            is_enough=watch.is_enough if watch else None,
+            inherited=context.ready.claims,
+            identities=context.ready.identities,
+            rocksdb_shim=shim,
+        )
 
 
 def _not_started(

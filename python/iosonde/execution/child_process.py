@@ -21,19 +21,31 @@ _STDERR_TAIL_BYTES = 4096
 class ChildProcess:
     """The engine's process and its pipes."""
 
-    def __init__(self, engine: Sequence[str | Path], inherited: Sequence[int], identities: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        engine: Sequence[str | Path],
+        inherited: Sequence[int],
+        identities: Mapping[str, str],
+        rocksdb_shim: int | None = None,
+    ) -> None:
+        shim = [] if rocksdb_shim is None else [rocksdb_shim]
         self._begin_ns = time.monotonic_ns()
         self._own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             # Its own process group: Ctrl-C in a terminal goes to a whole group, and what follows is ours to decide.
             self._process = subprocess.Popen(
-                [*engine, "--stop-at-eof", *(f"--identity={path}={each}" for path, each in identities.items())],
+                [
+                    *engine,
+                    "--stop-at-eof",
+                    *(f"--identity={path}={each}" for path, each in identities.items()),
+                    *(f"--rocksdb-shim={each}" for each in shim),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 process_group=0,
-                pass_fds=inherited,
+                pass_fds=[*inherited, *shim],
             )
         except OSError as error:
             raise EngineError(

@@ -20,9 +20,10 @@ def describe(target: Target) -> dict[str, Any]:
 
 
 def describe_log(run: Run) -> dict[str, Any]:
-    """The second target with the log of a store, if there is one."""
-    path = run.spec["workload"].get("target", {}).get("log_path")
-    return {"log": describe(open_target(str(Path(path).parents[1])))} if path else {}
+    """The second targets with the log and the read cache of a store, if there are any."""
+    target = run.spec["workload"].get("target", {})
+    found = {"log": target.get("log_path"), "read_cache": (target.get("read_cache") or {}).get("path")}
+    return {name: describe(open_target(str(Path(path).parents[1]))) for name, path in found.items() if path}
 
 
 def check_same_target(plan: Plan, result_set: ResultSet, now: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ FACTS = (
         "cached_bytes_at_start",
         "cancelled_write_bytes",
         "stalled_ns",
+        *("block_cache_hits", "block_cache_misses", "read_cache_hits", "read_cache_misses"),
     ),
 )
 """Columns that are said once for a run, at its widest scope."""
@@ -159,6 +160,20 @@ LIST = (
         "100 x bytes of the database in the page cache when the measurement began / database_bytes",
         better="neither",
         expression=over(100 * pl.col("cached_bytes_at_start"), "database_bytes"),
+    ),
+    _metric(
+        "block_cache_hit_ratio",
+        "Block cache hit ratio",
+        "blocks found in RocksDB's block cache / look-ups in it",
+        better="higher",
+        expression=over("block_cache_hits", pl.col("block_cache_hits") + pl.col("block_cache_misses")),
+    ),
+    _metric(
+        "read_cache_hit_ratio",
+        "Read cache hit ratio",
+        "blocks found in RocksDB's persistent read cache / look-ups in it, which follow misses of the block cache",
+        better="higher",
+        expression=over("read_cache_hits", pl.col("read_cache_hits") + pl.col("read_cache_misses")),
     ),
     _metric("values_checked", "Values checked", "values read and compared with the expected ones", better="neither"),
     _metric("values_missing", "Records missing", "records requested and not found"),

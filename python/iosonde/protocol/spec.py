@@ -300,6 +300,12 @@ class RateStep(TypedDict):
     rate: float
 
 
+class ReadCache(TypedDict):
+    direct_writes: bool
+    path: str
+    size_bytes: int
+
+
 ServerLoss: TypeAlias = Literal["fail", "end"]
 
 
@@ -357,6 +363,7 @@ class DirectoryStoreTarget(TypedDict):
     kind: Literal["directory"]
     log_path: NotRequired[str | None]
     path: str
+    read_cache: NotRequired[ReadCache | None]
 
 
 class DeviceStoreTarget(TypedDict):

@@ -428,6 +428,30 @@ RUNS = Table(
             lambda run: run.store["stalled_ns"],
         ),
         Column(
+            "block_cache_hits",
+            U64,
+            "RocksDB: blocks found in its block cache in the measurement",
+            lambda run: run.store["block_cache_hits"],
+        ),
+        Column(
+            "block_cache_misses",
+            U64,
+            "RocksDB: blocks not found in its block cache",
+            lambda run: run.store["block_cache_misses"],
+        ),
+        Column(
+            "read_cache_hits",
+            U64,
+            "RocksDB: blocks found in its persistent read cache in the measurement",
+            lambda run: run.store["read_cache_hits"],
+        ),
+        Column(
+            "read_cache_misses",
+            U64,
+            "RocksDB: blocks not found in its persistent read cache",
+            lambda run: run.store["read_cache_misses"],
+        ),
+        Column(
             "values_checked",
             U64,
             "Values compared with the expected ones, ramp included",

@@ -13,6 +13,14 @@ Json = Mapping[str, Any]
 
 STALLS = "rocksdb.stall.micros"
 
+TIERS = {
+    "block_cache_hits": "rocksdb.block.cache.hit",
+    "block_cache_misses": "rocksdb.block.cache.miss",
+    "read_cache_hits": "rocksdb.persistent.cache.hit",
+    "read_cache_misses": "rocksdb.persistent.cache.miss",
+}
+"""Columns with the look-ups of blocks in RocksDB's cache in memory and in its persistent read cache."""
+
 
 def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a store and its memory limit."""
@@ -42,6 +50,7 @@ def of(record: Record) -> dict[str, Any]:
         "stalled_ns": _stalled_ns(
             store, at_most=writers * ((result.get("end_ns") or 0) - (result.get("begin_ns") or 0))
         ),
+        **{column: _increase(store, statistic) for column, statistic in TIERS.items()},
         "values_checked": sum(check["values"] for check in checks) if store else None,
         "values_missing": sum(check["missing"] for check in checks) if store else None,
         "values_corrupted": sum(check["corrupted"] for check in checks) if store else None,
@@ -75,6 +84,12 @@ def _stalled_ns(store: Json, *, at_most: int) -> int | None:
     if STALLS not in end:
         return None
     return min(at_most, int(1000 * (end[STALLS] - begin.get(STALLS, 0))))
+
+
+def _increase(store: Json, statistic: str) -> int | None:
+    """Return how much a counter of the store rose in the measurement; None where the store does not have it."""
+    begin, end = store.get("statistics_at_begin") or {}, store.get("statistics_at_end") or {}
+    return int(end[statistic] - begin.get(statistic, 0)) if statistic in end else None
 
 
 def _outermost(totals: Sequence[Json]) -> list[Json]:

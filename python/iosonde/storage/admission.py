@@ -98,7 +98,7 @@ class Admission:
         return target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
 
     def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
-        """Return the directories of a key-value store: one in the target's own, its log on the second target."""
+        """Return the directories of a key-value store: one in the target's own, its log and read cache on second targets."""
         own = Path(target.spec_target("per_job", 0)["directory"])
         name = Path(named["path"]).name
         if not _NAME.fullmatch(name):
@@ -107,6 +107,10 @@ class Admission:
         if named.get("log_path"):
             second = open_target(str(case.parameters["log_target"]))
             expected["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
+        if cache := named.get("read_cache"):
+            second_name = case.parameters.get("read_cache_target")
+            parent = Path(open_target(str(second_name)).name, own.name) if second_name else own
+            expected["read_cache"] = {**cache, "path": str(parent / f"{name}-cache")}
         return expected
 
     def _server_problem(self, case: Case, workload: JsonObject) -> str:

@@ -2,8 +2,8 @@
 
 A directory target gets a fresh subdirectory `iosonde-XXXXXXXX`, which only its owner can enter, and each run finds its
 files there, empty at first. A file target is an empty file. The engine fills them, and keeps its journal of a verified
-file beside it (`FILE.verify`). Databases of key-value stores each have a directory in that subdirectory, and a log on
-another device has one on its own target. Everything is recorded in the journal before it is created
+file beside it (`FILE.verify`). Databases of key-value stores each have a directory in that subdirectory, and a log or
+read cache on another device has one on its own target. Everything is recorded in the journal before it is created
 (`journal.py`).
 
 `provision` returns the identities of what a run opens, for the engine to compare with what it opened.
@@ -216,8 +216,9 @@ def server_directories(workload: JsonObject) -> list[Path]:
 
 
 def _databases(target: Mapping[str, Any]) -> list[str]:
-    """Directories of a database and its log, each in one of ours."""
-    return [path for path in (target["path"], target["log_path"]) if path]
+    """Directories of a database, its log and its read cache, each in one of ours."""
+    cache = (target.get("read_cache") or {}).get("path")
+    return [path for path in (target["path"], target["log_path"], cache) if path]
 
 
 def _own_files(workload: JsonObject) -> list[Path]:

@@ -60,12 +60,14 @@ class DeviceTotals(Instrument):
 
 
 def _directories(workload: Mapping[str, Any], server: RunningServer | None) -> list[Path]:
-    """Directories of the run's database and of its log."""
+    """Directories of the run's database, of its log and of its read cache."""
     if server is not None:
         found = server.instance.directories if server.instance else None
         return [path for path in (found.run, found.log) if path] if found else []
     target = workload["target"]
-    return [Path(target[name]) for name in ("path", "log_path") if target.get(name)]
+    cache = target.get("read_cache") or {}
+    paths = (target.get("path"), target.get("log_path"), cache.get("path"))
+    return [Path(path) for path in paths if path]
 
 
 def device_of(path: Path) -> str | None:

@@ -143,6 +143,7 @@ def _outermost(spec: Mapping[str, Any]) -> list[str]:
         return []
     target = spec["workload"].get("target") or {}  # Servers do their I/O in processes of their own.
     paths = [Path(target[name]) for name in ("path", "directory", "log_path") if target.get(name)]
+    paths += [Path(target["read_cache"]["path"])] if target.get("read_cache") else []
     watched = spec["observe"]["block_devices"]
     return [device for device in dict.fromkeys(map(device_of, paths)) if device is not None and device in watched]
 

@@ -206,6 +206,21 @@ class KvFields(BaseModel):
     log_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
         None, description="RocksDB: directory on a second target for the log, named with `--set log_target=DIRECTORY`."
     )
+    read_cache: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
+        None,
+        description="RocksDB: size of a persistent read cache in files, at least 100 MiB; empty: none. It needs `g++` and "
+        "RocksDB's headers.",
+    )
+    read_cache_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+        None,
+        description="RocksDB: directory on a second target for the read cache, named with "
+        "`--set read_cache_target=DIRECTORY`; empty: the database's target.",
+    )
+    read_cache_direct_writes: bool = Field(
+        False,
+        description="RocksDB: write the read cache with `O_DIRECT`, in blocks of 4 KiB (`optimized_for_nvm`). Reads of "
+        "it always use `O_DIRECT`.",
+    )
     ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it starts in a stable state.")
     ramp_until: Literal["time", "steady"] = Field(
         "time",
@@ -255,11 +270,15 @@ WHOLE_WORKLOAD = (
     *("fields", "key_order"),
     *("database", "reload", "carry_over", "load_order", "load_batch", "load_rate", "load_sync"),
     *("settle", "reopen", "page_cache", "settle_at_end"),
+    *("read_cache", "read_cache_target", "read_cache_direct_writes"),
     *("memory_limit", "log", "log_target", "ramp", "ramp_until", "start", "interval"),
 )
 """Parameters of the run: streams that run together must agree on them."""
 
-SIZES: Sequence[str] = ("key_size", "value_size", "memory_limit", "limit_bytes", "cache_memory", "extstore_size")
+SIZES: Sequence[str] = (
+    *("key_size", "value_size", "memory_limit", "limit_bytes"),
+    *("cache_memory", "extstore_size", "read_cache"),
+)
 
 DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "ttl", "backend_latency")
 

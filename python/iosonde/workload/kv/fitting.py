@@ -55,6 +55,7 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
         changes["page_cache"] = "keep"  # The server has just started, and its file is empty.
     if is_virtual:
         changes |= {"store": "null", "library": None, "page_cache": "keep", "memory_limit": None}
+        changes |= {"read_cache": None, "read_cache_target": None}
         changes |= {"log": "with_data", "log_target": None, "options_file": None, "user_database": None}
         changes |= {"miss": "miss", "ttl": 0}
     return stream.model_copy(update=changes)

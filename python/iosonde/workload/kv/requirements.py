@@ -20,6 +20,9 @@ compaction has not removed yet."""
 CHECKPOINT_FACTOR = 1
 """Room for a checkpoint, once compactions have replaced the files that it shares with the database."""
 
+READ_CACHE = "-cache"
+"""Suffix of the directory of a database's persistent read cache."""
+
 SPACE_BYTES = 128 << 20
 """The same, whatever its records: logs and files that are allocated ahead."""
 
@@ -28,7 +31,11 @@ def files(streams: Mapping[str, KvParameters]) -> dict[str, int]:
     """The databases that a run keeps on disk, by name, with the room that each is assumed to need."""
     whole = next(iter(streams.values()))
     is_created = whole.store != "null" and whole.user_database is None
-    return {identity(whole): addressed_bytes(streams)} if is_created else {}
+    if not is_created:
+        return {}
+    name = identity(whole)
+    cache = {f"{name}{READ_CACHE}": whole.read_cache} if whole.read_cache and whole.read_cache_target is None else {}
+    return {name: addressed_bytes(streams), **cache}
 
 
 def room_by(files: int) -> str:

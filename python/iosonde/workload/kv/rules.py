@@ -9,6 +9,9 @@ from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.phases import PHASES, WRITES
 from iosonde.workload.kv.store_options import misspelt
 
+SMALLEST_READ_CACHE = 100 << 20
+"""Bytes of one file of RocksDB's persistent read cache; it refuses to be smaller."""
+
 SMALLEST_FIELD = 16
 """Bytes that identify the contents of a value or field."""
 
@@ -37,6 +40,12 @@ def _rules(stream: KvFields) -> list[Rule]:
          "`freshness` needs single writes without deletes"),
         (stream.log == "apart" and stream.store not in ("rocksdb", "null"),
          f"`log = \"apart\"` is for `store = \"rocksdb\"`: {stream.store} has no separate log"),
+        (stream.read_cache is not None and stream.store not in ("rocksdb", "null"),
+         f"`read_cache` is for `store = \"rocksdb\"`: {stream.store} has no persistent read cache"),
+        (stream.read_cache is not None and stream.read_cache < SMALLEST_READ_CACHE,
+         "`read_cache` is at least 100 MiB, the size of one of its files"),
+        (stream.read_cache is not None and stream.user_database is not None,
+         "`user_database` is opened without a `read_cache`"),
         (both and (stream.operations is not None or stream.background),
          "`readwhilewriting` is two loads: write streams of your own for others"),
         (not both and (stream.write_rate is not None or stream.write_arrival != "closed"),

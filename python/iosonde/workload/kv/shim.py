@@ -18,6 +18,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from iosonde.cache import cache_directory
@@ -92,10 +93,10 @@ def _opened(library: Path) -> int:
     compiler = shutil.which(COMPILER)
     if not compiler:
         raise UnavailableError(f"the compiler `{COMPILER}` was not found", hint=f"install it: `apt-get install {COMPILER}`")
-    version = _header_version(compiler, library)
+    version, compiler_version = _versions(compiler, library)
     directory = _own_directory()
     try:
-        name = f"{_key(compiler, version, library)}.so"
+        name = f"{_key(compiler, compiler_version, version, library)}.so"
         with suppress(FileNotFoundError):
             return _checked(directory, name)
         _compile(compiler, version, library, directory, name)
@@ -122,8 +123,9 @@ def _require_symbol(library: Path) -> None:
     )
 
 
-def _header_version(compiler: str, library: Path) -> str:
-    """`major.minor.patch` of the headers that the compiler finds."""
+@cache
+def _versions(compiler: str, library: Path) -> tuple[str, str]:
+    """`major.minor.patch` of the headers that the compiler finds, and its own version; asked once in a session."""
     done = _run([compiler, *_include(library), "-dM", "-E", "-x", "c++", "-include", HEADER, os.devnull])
     numbers = dict(re.findall(r"#define ROCKSDB_(MAJOR|MINOR|PATCH) (\d+)", done.stdout))
     if done.returncode or len(numbers) < len(("MAJOR", "MINOR", "PATCH")):
@@ -131,7 +133,8 @@ def _header_version(compiler: str, library: Path) -> str:
             f"the headers of RocksDB (`{HEADER}`) were not found",
             hint="install them: `apt-get install librocksdb-dev`",
         )
-    return ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH"))
+    version = ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH"))
+    return version, _run([compiler, "-dumpfullversion", "-dumpmachine"]).stdout
 
 
 def _include(library: Path) -> list[str]:
@@ -140,12 +143,12 @@ def _include(library: Path) -> list[str]:
     return [f"-I{beside}"] if (beside / HEADER).is_file() and beside != Path("/usr/include") else []
 
 
-def _key(compiler: str, version: str, library: Path) -> str:
+def _key(compiler: str, compiler_version: str, version: str, library: Path) -> str:
     found = library.stat()
     facts = [
         _source().decode(),
         str(Path(compiler).resolve()),
-        _run([compiler, "-dumpfullversion", "-dumpmachine"]).stdout,
+        compiler_version,
         version,
         str(library),
         *map(str, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)),

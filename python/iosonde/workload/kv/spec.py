@@ -13,7 +13,8 @@ from iosonde.workload.kv import cache
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.requirements import addressed_bytes, identity, keeps_checkpoint
+from iosonde.workload.kv.read_cache import check_read_cache, open_read_cache_directory
+from iosonde.workload.kv.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.workload.log_directory import open_log_directory
 from iosonde.workload.ramp import steady_ramp
 
@@ -48,6 +49,8 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
             where="by the parameter `log_target`",
             hint="name a directory on another device: `--set log_target=DIRECTORY`",
         )
+    if whole.read_cache and whole.store == "rocksdb":
+        check_read_cache(whole.library)
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     place, devices = _place(streams, target)
     workload: spec.KvWorkload = {
@@ -104,6 +107,17 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
         second = open_log_directory(whole.log_target)
         place["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
         devices = list(dict.fromkeys([*devices, *second.block_devices()]))
+    if whole.read_cache:
+        parent = own
+        if whole.read_cache_target:
+            second = open_read_cache_directory(whole.read_cache_target, whole.read_cache)
+            parent = Path(second.name, own.name)
+            devices = list(dict.fromkeys([*devices, *second.block_devices()]))
+        place["read_cache"] = {
+            "path": str(parent / f"{name}{READ_CACHE}"),
+            "size_bytes": whole.read_cache,
+            "direct_writes": whole.read_cache_direct_writes,
+        }
     return place, devices
 
 

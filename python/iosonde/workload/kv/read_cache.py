@@ -1,0 +1,46 @@
+"""RocksDB's persistent read cache: what it needs of this machine, and its directory on a second target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.units import format_bytes
+from iosonde.workload.kv import shim
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+
+def check_read_cache(library: str | None) -> None:
+    """Compile the shim that a read cache needs; `StudyError` where that is impossible."""
+    try:
+        with shim.opened(library):
+            pass
+    except shim.UnavailableError as error:
+        raise StudyError(
+            f"RocksDB's persistent read cache cannot be used: {error}",
+            where="by the parameter `read_cache`",
+            hint=f"{error.hint}; the adapter `command-db-bench-read-cache` measures it with db_bench instead",
+        ) from error
+
+
+def open_read_cache_directory(read_cache_target: str, size_bytes: int) -> Target:
+    """The target that `read_cache_target` names, which must be a directory with room for the cache."""
+    from iosonde.storage import open_target
+
+    target = open_target(read_cache_target)
+    if target.kind != "directory":
+        raise TargetError(
+            f"`{read_cache_target}` is not a directory",
+            where="by the parameter `read_cache_target`",
+            hint="name a directory of a file system on the second device",
+        )
+    if target.free_bytes() < size_bytes:
+        raise TargetError(
+            f"`{read_cache_target}` has {format_bytes(target.free_bytes())} free, and the read cache takes "
+            f"{format_bytes(size_bytes)}",
+            where="by the parameter `read_cache_target`",
+            hint="make the cache smaller with `--set read_cache=SIZE`, or name another directory",
+        )
+    return target

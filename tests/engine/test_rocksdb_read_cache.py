@@ -1,0 +1,246 @@
+"""RocksDB's persistent read cache and the C++ shim that it needs: what is compiled, refused, measured and removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from engines import real_engine
+from stores import EACH_ONCE, small_file_system, spec, stream
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.execution import execute
+from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.stop import Stop
+from iosonde.metrics.metrics import run_metrics
+from iosonde.plan import Plan
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
+from iosonde.workload.kv import shim
+
+pytestmark = pytest.mark.needs("rocksdb", "g++", "rocksdb-headers")
+
+CACHE_BYTES = 100 << 20
+SMALL_MEMORY = {"block_cache": 65536, "use_direct_reads": True, "compression": "kNoCompression"}
+STUDY = """
+name = "cached"
+title = "Cached"
+question = "?"
+workload = "kv"
+repeats = 1
+
+[measurement]
+store = "rocksdb"
+records = 4000
+value_size = 4000
+limit_operations = 8000
+interval = "100ms"
+rocksdb = { block_cache = 65536, use_direct_reads = true, compression = "kNoCompression" }
+{measurement}
+
+[[parts]]
+measurement = { phase = "readrandom" }
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture
+def descriptor() -> Iterator[int]:
+    """The shim; compiled once for all tests."""
+    with shim.opened(None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def forget_compilers() -> Iterator[None]:
+    """Headers and compilers change in a test, and not in a session."""
+    shim._versions.cache_clear()
+    yield
+    shim._versions.cache_clear()
+
+
+def cached_reads(place: Path, **changes: Any) -> dict[str, Any]:
+    """Reads of every record, twice, past a small block cache."""
+    for name in ("database", "cache"):
+        (place / name).mkdir(exist_ok=True)
+    cache = {"path": str(place / "cache"), "size_bytes": CACHE_BYTES, "direct_writes": False}
+    target = {"kind": "directory", "path": str(place / "database"), "log_path": None, "read_cache": cache}
+    reads = stream("main", "read", choice=EACH_ONCE, limit_operations=8000)
+    return spec("rocksdb", target, reads, **{"count": 4000, "value_bytes": 4000, "options": SMALL_MEMORY, **changes})
+
+
+def driven(run: dict[str, Any], descriptor: int | None) -> EngineRun:
+    stop = Stop()
+    try:
+        return drive(run, on_event=lambda _: None, stop=stop, engine=real_engine(), rocksdb_shim=descriptor)
+    finally:
+        stop.close()
+
+
+def plan(place: Path, measurement: str) -> Plan:
+    return expand(parse(STUDY.replace("{measurement}", measurement)), open_target(str(place)))
+
+
+def test_blocks_that_left_memory_are_read_from_the_cache(tmp_path: Path, descriptor: int) -> None:
+    done = driven(cached_reads(tmp_path), descriptor)
+    assert done.failure is None and done.result is not None
+    store = done.result["store"]
+    hits = store["statistics_at_end"]["rocksdb.persistent.cache.hit"]
+    assert hits > 3000, "the second pass finds the blocks of the first"
+    assert [(check["values"], check["missing"], check["corrupted"]) for check in store["checks"]] == [(8000, 0, 0)]
+    assert store["build"]["interface"] == f"C++ shim, compiled with the headers of RocksDB {store['version']}"
+    assert store["options"]["persistent_cache"] == f"{CACHE_BYTES} bytes"
+    assert [each.name for each in (tmp_path / "cache").iterdir()] == ["iosonde-database.json"], "the cache is removed"
+
+
+def test_without_a_read_cache_its_counters_are_absent(tmp_path: Path, descriptor: int) -> None:
+    reads = stream("main", "read", limit_operations=100)
+    done = driven(spec("rocksdb", tmp_path, reads, count=100), descriptor)
+    assert done.result is not None
+    assert not any("persistent" in name for name in done.result["store"]["statistics_at_end"])
+    assert done.result["store"]["build"]["interface"].startswith("C++ shim")
+
+
+def test_without_the_shim_reads_go_through_the_c_interface_and_a_read_cache_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    reads = stream("main", "read", limit_operations=100)
+    done = driven(spec("rocksdb", tmp_path / "plain", reads, count=100), None)
+    assert done.result is not None and done.result["store"]["build"]["interface"] == "C"
+    (tmp_path / "cached").mkdir()
+    refused = driven(cached_reads(tmp_path / "cached"), None)
+    assert refused.failure is not None
+    assert (refused.failure.code, refused.failure.context) == ("library", "`target.read_cache`")
+
+
+def test_other_stores_have_no_read_cache(tmp_path: Path, descriptor: int) -> None:
+    run = cached_reads(tmp_path)
+    run["workload"]["store"] = {"kind": "redb", "library": None, "options": {}}
+    done = driven(run, descriptor)
+    assert done.failure is not None and done.failure.code == "invalid_spec"
+    study = STUDY.replace('"rocksdb"', '"redb"', 1).replace("{measurement}", 'read_cache = "100MiB"')
+    with pytest.raises(StudyError, match="redb has no persistent read cache"):
+        expand(parse(study), open_target(str(tmp_path)))
+
+
+@pytest.mark.usefixtures("forget_compilers")
+def test_a_shim_of_other_headers_is_not_used(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = tmp_path_factory.mktemp("include")
+    shutil.copytree("/usr/include/rocksdb", headers / "rocksdb")
+    version = headers / "rocksdb/version.h"
+    version.write_text(version.read_text() + "\n#undef ROCKSDB_PATCH\n#define ROCKSDB_PATCH 99\n")
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(headers))
+    with shim.opened(None) as other:
+        reads = stream("main", "read", limit_operations=100)
+        (tmp_path / "other").mkdir()
+        done = driven(spec("rocksdb", tmp_path / "other", reads, count=100), other)
+        assert done.result is not None
+        interface = done.result["store"]["build"]["interface"]
+        assert interface.startswith("C; ") and "compiled with the headers of RocksDB 7.8.99" in interface
+        refused = driven(cached_reads(tmp_path), other)
+    assert refused.failure is not None and refused.failure.code == "library"
+    assert "and the library is" in refused.failure.message
+
+
+@pytest.mark.usefixtures("forget_compilers")
+def test_a_missing_compiler_and_missing_headers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StudyError, match="compiler `g\\+\\+` was not found") as refused:
+        plan(tmp_path, 'read_cache = "100MiB"')
+    assert "apt-get install g++" in refused.value.hint and "command-db-bench-read-cache" in refused.value.hint
+    without_headers = tmp_path / "g++"
+    without_headers.write_text("#!/bin/sh\nexit 1\n")
+    without_headers.chmod(0o755)
+    with pytest.raises(StudyError, match="headers of RocksDB"):
+        plan(tmp_path, 'read_cache = "100MiB"')
+
+
+def test_a_library_without_the_function_is_refused(tmp_path: Path) -> None:
+    library = tmp_path / "librocksdb.so"
+    library.write_bytes(b"\x7fELF and nothing of RocksDB")
+    with pytest.raises(StudyError, match="does not export `rocksdb::NewPersistentCache`"):
+        plan(tmp_path, f'library = "{library}"\nread_cache = "100MiB"')
+
+
+def test_only_a_shim_that_nobody_else_can_have_written_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: int
+) -> None:
+    compiled = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    own = tmp_path / "iosonde/rocksdb-shim"
+    own.mkdir(parents=True, mode=0o700)
+    copy = own / compiled.name
+    shutil.copyfile(compiled, copy)
+    copy.chmod(0o620)
+    with pytest.raises(shim.UnavailableError, match="not a file that only you can write to"), shim.opened(None):
+        pass
+    copy.unlink()
+    copy.symlink_to(compiled)
+    with pytest.raises(shim.UnavailableError, match="cannot be used"), shim.opened(None):
+        pass
+    copy.unlink()
+    own.chmod(0o755)
+    with pytest.raises(shim.UnavailableError, match="others may use it"), shim.opened(None):
+        pass
+    assert list(own.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("measurement", "message"),
+    [
+        ('read_cache = "64MiB"', "at least 100 MiB"),
+        ('read_cach = "100MiB"', "read_cach"),
+        ('read_cache = "100MiB"\nread_cache_target = "/nowhere"', "/nowhere"),
+    ],
+)
+def test_a_wrong_read_cache_is_refused_in_the_plan(tmp_path: Path, measurement: str, message: str) -> None:
+    with pytest.raises((StudyError, TargetError), match=message):
+        plan(tmp_path, measurement)
+
+
+def test_tiers_are_metrics_and_the_directories_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    for name in ("data", "fast"):
+        (tmp_path / name).mkdir()
+    planned = plan(tmp_path / "data", f'read_cache = "100MiB"\nread_cache_target = "{tmp_path / "fast"}"')
+    done = execute(planned, tmp_path / "results")
+    assert [record.failure for record in done.records()] == [None]
+    metrics = run_metrics(done)
+    found = {name: metrics.filter(pl.col("metric") == name)["value"].to_list() for name in ("block_cache_hit_ratio", "read_cache_hit_ratio")}
+    assert all(values and 0 <= values[0] <= 1 for values in found.values())
+    assert found["read_cache_hit_ratio"][0] > 0.3
+    [record] = done.records()
+    assert record.target["read_cache"]["name"] == str(tmp_path / "fast")
+    assert not list((tmp_path / "data").iterdir()) and not list((tmp_path / "fast").iterdir())
+
+
+@pytest.mark.system
+@pytest.mark.needs("root")
+def test_a_full_cache_device_is_a_failed_record_or_costs_hits_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB's writer of the cache asserts that its writes succeed; without assertions it goes on."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    (tmp_path / "data").mkdir()
+    with small_file_system(tmp_path / "fast", 160) as fast:
+        planned = plan(tmp_path / "data", f'read_cache = "100MiB"\nread_cache_target = "{fast}"')
+        with (fast / "other").open("wb") as other:
+            os.posix_fallocate(other.fileno(), 0, 156 << 20)
+        [record] = execute(planned, tmp_path / "results").records()
+        assert record.outcome in ("complete", "failed")
+        if record.failure:
+            assert record.failure.code in ("internal", "no_space", "crashed")
+            assert record.failure.message and record.failure.hint
+        else:
+            assert (record.result or {})["store"]["statistics_at_end"]["rocksdb.persistent.cache.hit"] < 4000
+        assert [each.name for each in fast.iterdir()] == ["other"]
+    assert not list((tmp_path / "data").iterdir())

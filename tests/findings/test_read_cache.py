@@ -1,0 +1,38 @@
+"""The finding about a persistent read cache: its gain, the tiers, and the published value."""
+
+from __future__ import annotations
+
+import pytest
+from hand_made import results, study
+
+from iosonde.findings.findings import findings
+from iosonde.findings.read_cache import ReadCacheGain
+
+NONE, CACHED = ("memory only",), ("512MiB",)
+QUESTION = {"kind": "read_cache", "over": "read_cache", "metric": "ops_per_sec", "published": 2.8}
+
+
+def gain_of(rates: dict[tuple[str], list[float]]) -> ReadCacheGain:
+    metrics = {
+        "ops_per_sec": rates,
+        "block_cache_hit_ratio": {NONE: [0.2] * 3, CACHED: [0.25] * 3},
+        "read_cache_hit_ratio": {CACHED: [0.8, 0.7, 0.9]},
+    }
+    cases, runs = results(["read_cache"], metrics, store="rocksdb", phase="readrandom", database="loaded")
+    described = study({"read_cache": ["memory only", "512MiB"]}, [QUESTION], source="Jo et al. 2024")
+    [finding] = [each for each in findings(described, cases, runs) if isinstance(each, ReadCacheGain)]
+    return finding
+
+
+def test_throughput_and_hit_ratios_of_both_tiers_are_stated() -> None:
+    finding = gain_of({NONE: [100.0, 101.0, 102.0], CACHED: [250.0, 252.5, 255.0]})
+    assert (finding.first, finding.second, finding.decision) == ("memory only", "512MiB", "better")
+    assert finding.gain.value == pytest.approx(2.5)
+    assert (finding.block_cache_hit_ratio, finding.read_cache_hit_ratio) == pytest.approx((0.25, 0.8))
+    assert "25 % of blocks found in memory, 80 % of the others in the read cache" in finding.sentence
+    assert "published: up to 2.8 times (Jo et al. 2024)" in finding.evidence
+
+
+def test_a_gain_within_the_noise_is_not_claimed() -> None:
+    finding = gain_of({NONE: [80.0, 100.0, 130.0], CACHED: [90.0, 110.0, 125.0]})
+    assert finding.decision == "unclear" and "no clear difference" in finding.sentence
