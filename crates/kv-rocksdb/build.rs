@@ -1,8 +1,12 @@
-//! Sets a flag for tests if this machine has RocksDB, so that tests that need it count as ignored instead of passed.
+//! Sets flags for tests if this machine has RocksDB and its headers, so that tests that need it count as ignored instead of passed.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_rocksdb)");
+    println!("cargo::rustc-check-cfg=cfg(has_rocksdb_headers)");
     println!("cargo::rerun-if-changed=build.rs");
+    if std::path::Path::new("/usr/include/rocksdb/version.h").is_file() {
+        println!("cargo::rustc-cfg=has_rocksdb_headers");
+    }
     let directories = [
         "/usr/local/lib",
         "/usr/lib/x86_64-linux-gnu",

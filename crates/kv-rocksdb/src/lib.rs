@@ -124,8 +124,10 @@ impl Opener for RocksdbOpener {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
-    use iosonde_kv::contract;
+    use iosonde_kv::{CachePlace, contract};
     use iosonde_protocol::StoreDurability;
 
     fn opener(options: &[(&str, Value)]) -> Result<RocksdbOpener, KvError> {
@@ -146,6 +148,80 @@ mod tests {
     fn it_fulfils_the_contract_of_stores() {
         let directory = tempfile::tempdir().unwrap();
         contract::verify(&opener(&[]).unwrap(), &place(&directory));
+    }
+
+    /// The shim, compiled as `workload/kv/shim.py` does.
+    fn shim(directory: &tempfile::TempDir) -> std::fs::File {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/iosonde/data/shim/rocksdb.cc");
+        let compiled = directory.path().join("shim.so");
+        let library = RocksDb::load(None).unwrap().file;
+        let done = std::process::Command::new("g++")
+            .args(["-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-o"])
+            .args([compiled.as_path(), Path::new(source), &library])
+            .status();
+        assert!(done.unwrap().success());
+        std::fs::File::open(compiled).unwrap()
+    }
+
+    #[test]
+    #[cfg_attr(not(has_rocksdb_headers), ignore = "no headers of RocksDB are installed")]
+    fn it_fulfils_the_contract_through_the_shim_and_with_a_read_cache() {
+        let directory = tempfile::tempdir().unwrap();
+        let shim = shim(&directory);
+        let cache = directory.path().join("cache");
+        std::fs::create_dir(&cache).unwrap();
+        let place = Place::Directory {
+            path: directory.path().join("database"),
+            log: None,
+            read_cache: Some(CachePlace {
+                path: cache.clone(),
+                bytes: 100 << 20,
+                direct_writes: false,
+            }),
+        };
+        let opener = RocksdbOpener::new(None, &BTreeMap::new(), Some(shim.as_raw_fd())).unwrap();
+        contract::verify(&opener, &place);
+        assert!(cache.join("cache").is_dir(), "RocksDB has created its files");
+    }
+
+    #[test]
+    #[cfg_attr(not(has_rocksdb_headers), ignore = "no headers of RocksDB are installed")]
+    fn a_read_cache_that_is_too_small_or_without_a_directory_is_an_error_of_rocksdb() {
+        let directory = tempfile::tempdir().unwrap();
+        let shim = shim(&directory);
+        let opener = RocksdbOpener::new(None, &BTreeMap::new(), Some(shim.as_raw_fd())).unwrap();
+        for (path, bytes) in [(directory.path().join("small"), 1 << 20), ("/proc/nowhere".into(), 100 << 20)] {
+            let read_cache = Some(CachePlace {
+                path,
+                bytes,
+                direct_writes: false,
+            });
+            let (path, log) = (directory.path().join("database"), None);
+            let place = Place::Directory { path, log, read_cache };
+            let error = opener.open(&place, &contract::DEMANDS).err().expect("it is refused");
+            assert_eq!((error.code, error.context.as_str()), (Code::Store, "`target.read_cache`"));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
+    fn a_file_that_is_no_shim_is_not_used_and_a_read_cache_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let nothing = std::fs::File::open("/etc/passwd").unwrap();
+        let opener = RocksdbOpener::new(None, &BTreeMap::new(), Some(nothing.as_raw_fd())).unwrap();
+        let store = opener.open(&place(&directory), &contract::DEMANDS).unwrap();
+        assert!(store.about().unwrap().build["interface"].starts_with("C; the C++ shim of RocksDB cannot be used"));
+        let Place::Directory { path, log, .. } = place(&directory) else {
+            unreachable!("it is a directory")
+        };
+        let read_cache = Some(CachePlace {
+            path: "/tmp".into(),
+            bytes: 100 << 20,
+            direct_writes: false,
+        });
+        let cached = Place::Directory { path, log, read_cache };
+        let error = opener.check(&cached, &contract::DEMANDS).unwrap_err();
+        assert_eq!((error.code, error.context.as_str()), (Code::Library, "`target.read_cache`"));
     }
 
     #[test]
