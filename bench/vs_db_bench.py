@@ -283,7 +283,13 @@ def main() -> None:
     print(f"Choosing a record, verifying its value and recording its latency take {harness_ns:.0f} ns per read.")
     if chosen.output:
         runs = {name: [[asdict(run) for run in pair] for pair in pairs] for name, pairs in comparisons.items()}
-        facts = {"command": sys.argv, "interface": chosen.interface, "harness_ns": harness_ns, "environment": environment, "library": library}
+        facts = {
+            "command": sys.argv,
+            "interface": chosen.interface,
+            "harness_ns": harness_ns,
+            "environment": environment,
+            "library": library,
+        }
         chosen.output.write_text(json.dumps({**facts, "comparisons": runs}, indent=1) + "\n")
 
 

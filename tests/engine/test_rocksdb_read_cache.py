@@ -169,6 +169,18 @@ def test_a_library_without_the_function_is_refused(tmp_path: Path) -> None:
         plan(tmp_path, f'library = "{library}"\nread_cache = "100MiB"')
 
 
+@pytest.mark.usefixtures("forget_compilers")
+def test_headers_beside_a_library_that_others_can_write_are_refused(tmp_path: Path) -> None:
+    library, header = tmp_path / "lib/librocksdb.so", tmp_path / "include/rocksdb/version.h"
+    for path in (library, header):
+        path.parent.mkdir(parents=True)
+    library.write_bytes(shim.SYMBOL)
+    header.touch()
+    header.chmod(0o666)
+    with pytest.raises(StudyError, match="others can write to"):
+        plan(tmp_path, f'library = "{library}"\nread_cache = "100MiB"')
+
+
 def test_only_a_shim_that_nobody_else_can_have_written_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: int
 ) -> None:
@@ -205,9 +217,7 @@ def test_a_wrong_read_cache_is_refused_in_the_plan(tmp_path: Path, measurement: 
         plan(tmp_path, measurement)
 
 
-def test_tiers_are_metrics_and_the_directories_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tiers_are_metrics_and_the_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     for name in ("data", "fast"):
         (tmp_path / name).mkdir()
@@ -215,7 +225,10 @@ def test_tiers_are_metrics_and_the_directories_are_removed(
     done = execute(planned, tmp_path / "results")
     assert [record.failure for record in done.records()] == [None]
     metrics = run_metrics(done)
-    found = {name: metrics.filter(pl.col("metric") == name)["value"].to_list() for name in ("block_cache_hit_ratio", "read_cache_hit_ratio")}
+    found = {
+        name: metrics.filter(pl.col("metric") == name)["value"].to_list()
+        for name in ("block_cache_hit_ratio", "read_cache_hit_ratio")
+    }
     assert all(values and 0 <= values[0] <= 1 for values in found.values())
     assert found["read_cache_hit_ratio"][0] > 0.3
     [record] = done.records()

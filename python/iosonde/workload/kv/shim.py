@@ -92,7 +92,9 @@ def _opened(library: Path) -> int:
     _require_symbol(library)
     compiler = shutil.which(COMPILER)
     if not compiler:
-        raise UnavailableError(f"the compiler `{COMPILER}` was not found", hint=f"install it: `apt-get install {COMPILER}`")
+        raise UnavailableError(
+            f"the compiler `{COMPILER}` was not found", hint=f"install it: `apt-get install {COMPILER}`"
+        )
     version, compiler_version = _versions(compiler, library)
     directory = _own_directory()
     try:
@@ -138,9 +140,18 @@ def _versions(compiler: str, library: Path) -> tuple[str, str]:
 
 
 def _include(library: Path) -> list[str]:
-    """A RocksDB outside the system directories has its headers in `include` beside `lib`."""
+    """A RocksDB outside the system directories has its headers in `include` beside `lib`; others must not write them."""
     beside = library.parent.parent / "include"
-    return [f"-I{beside}"] if (beside / HEADER).is_file() and beside != Path("/usr/include") else []
+    if beside == Path("/usr/include") or not (beside / HEADER).is_file():
+        return []
+    for path in (beside, *beside.rglob("*")):
+        found = path.stat()
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UnavailableError(
+                f"the headers in `{beside}` belong to somebody else, or others can write to `{path}`",
+                hint="correct their owner and mode",
+            )
+    return [f"-I{beside}"]
 
 
 def _key(compiler: str, compiler_version: str, version: str, library: Path) -> str:
@@ -226,13 +237,17 @@ def _compile(compiler: str, version: str, library: Path, directory: int, name: s
             os.unlink(unfinished, dir_fd=directory)
 
 
-def _run(
-    command: list[str], *, given: bytes = b"", pass_fds: tuple[int, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], *, given: bytes = b"", pass_fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            command, input=given, capture_output=True, timeout=TIMEOUT_S, check=False, env=environment, pass_fds=pass_fds
+            command,
+            input=given,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env=environment,
+            pass_fds=pass_fds,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"`{command[0]}` failed: {error}", hint="see whether it runs") from error
