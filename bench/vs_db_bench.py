@@ -9,8 +9,8 @@ direct reads and a small cache; `readwhilewriting` with 4 readers and one writer
 histogram of every interval and compares every value read with what its key demands; db_bench does neither. What that
 costs is measured on the store `null`, which does all of it and stores nothing, and printed below the table.
 
-The engine reads through the C++ shim where it can be compiled (`--interface shim`), as iosonde does, or through RocksDB's C
-interface (`--interface c`), which allocates an object for each read.
+The engine reads through the C++ shim (`--interface shim`), as iosonde does where it can compile it, or through
+RocksDB's C interface (`--interface c`), which allocates an object for each read.
 
 Debian's db_bench (package `rocksdb-tools`) is linked to the same `librocksdb.so` that the engine loads; the library of
 both is printed. Prints a Markdown table; `--output` keeps every run with its command.

@@ -184,7 +184,7 @@ def test_headers_beside_a_library_that_others_can_write_are_refused(tmp_path: Pa
 def test_only_a_shim_that_nobody_else_can_have_written_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: int
 ) -> None:
-    compiled = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    compiled = Path(f"/proc/self/fd/{descriptor}").readlink()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     own = tmp_path / "iosonde/rocksdb-shim"
     own.mkdir(parents=True, mode=0o700)

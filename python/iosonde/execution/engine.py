@@ -101,8 +101,8 @@ def drive(
 
     `on_start` receives the engine's process number before the engine gets its spec. `is_enough` is called after every
     event; once it returns true the engine is asked to stop measuring. The engine inherits the descriptors
-    `inherited`, and refuses to open a path of `identities` that leads to anything else. `rocksdb_shim` is the descriptor of
-    the C++ shim of RocksDB, which it loads.
+    `inherited`, and refuses to open a path of `identities` that leads to anything else. `rocksdb_shim` is the
+    descriptor of the C++ shim of RocksDB, which it loads.
     """
     conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough)
     started_at = _now()

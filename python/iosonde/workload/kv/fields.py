@@ -208,8 +208,8 @@ class KvFields(BaseModel):
     )
     read_cache: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
         None,
-        description="RocksDB: size of a persistent read cache in files, at least 100 MiB; empty: none. It needs `g++` and "
-        "RocksDB's headers.",
+        description="RocksDB: size of a persistent read cache in files, at least 100 MiB; empty: none. It needs `g++` "
+        "and RocksDB's headers.",
     )
     read_cache_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
         None,

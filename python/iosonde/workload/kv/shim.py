@@ -1,10 +1,12 @@
 """The C++ shim of RocksDB: compiled on demand against the installed headers, and kept in iosonde's cache.
 
-RocksDB's C interface has no persistent read cache, and allocates an object for each read. The shim (`data/shim/rocksdb.cc`)
-adds what is missing. It is code that an engine loads, so the engine receives the open descriptor of the file that was checked
-here: it belongs to this user, nobody else can write to it, and its directory is this user's alone (mode 0700).
+RocksDB's C interface has no persistent read cache, and allocates an object for each read. The shim
+(`data/shim/rocksdb.cc`) adds what is missing. It is code that an engine loads, so the engine receives the open
+descriptor of the file that was checked here: it belongs to this user, nobody else can write to it, and its directory
+is this user's alone (mode 0700).
 
-The file's name is a hash of all that it depends on: source, compiler, headers and library. A new library gets a new shim.
+The file's name is a hash of all that it depends on: source, compiler, headers and library. A new library gets a new
+shim.
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ def _versions(compiler: str, library: Path) -> tuple[str, str]:
 
 
 def _include(library: Path) -> list[str]:
-    """A RocksDB outside the system directories has its headers in `include` beside `lib`; others must not write them."""
+    """A RocksDB outside the system directories has its headers in `include` beside `lib`; nobody else may write them."""
     beside = library.parent.parent / "include"
     if beside == Path("/usr/include") or not (beside / HEADER).is_file():
         return []
@@ -218,8 +220,10 @@ def _compile(compiler: str, version: str, library: Path, directory: int, name: s
     standard = "c++20" if int(version.split(".")[0]) >= CPP20_FROM else "c++17"
     try:
         done = _run(
-            [compiler, f"-std={standard}", "-O2", "-w", "-fPIC", "-shared", "-pipe", *_include(library)]
-            + ["-o", place, "-x", "c++", "-", "-x", "none", str(library), "-Wl,-z,defs"],
+            [
+                *(compiler, f"-std={standard}", "-O2", "-w", "-fPIC", "-shared", "-pipe", *_include(library)),
+                *("-o", place, "-x", "c++", "-", "-x", "none", str(library), "-Wl,-z,defs"),
+            ],
             given=_source(),
             pass_fds=(directory,),
         )
