@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
@@ -76,6 +76,7 @@ def find(question: Question) -> Iterator[Finding]:
 
 def _compared(question: Question, key: dict[str, Any], first: str, second: str, rows: pl.DataFrame) -> ReadCacheGain:
     metric, pairs = question.analysis.metric, list(rows.iter_rows(named=True))
+    better: Literal["higher", "lower"] = "lower" if metric_of(metric).better == "lower" else "higher"
     gain = pooled_ratio([(pair["second_values"], pair["first_values"]) for pair in pairs])
     before, after = ([pair["case_ids"][place] for pair in pairs] for place in (0, 1))
     case_ids = tuple(dict.fromkeys([*before, *after]))
@@ -85,7 +86,7 @@ def _compared(question: Question, key: dict[str, Any], first: str, second: str, 
         second=second,
         metric=metric,
         gain=gain,
-        decision=verdict(gain, better=metric_of(metric).better),
+        decision=verdict(gain, better=better),
         block_cache_hit_ratio=_mean(question, "block_cache_hit_ratio", after),
         read_cache_hit_ratio=_mean(question, "read_cache_hit_ratio", after),
         about=f" ({', '.join(words)})" if words else "",

@@ -142,7 +142,7 @@ def _versions(compiler: str, library: Path) -> tuple[str, str]:
 
 
 def _include(library: Path) -> list[str]:
-    """A RocksDB outside the system directories has its headers in `include` beside `lib`; nobody else may write them."""
+    """A RocksDB outside the system directories has its headers in `include` beside `lib`; others may not write them."""
     beside = library.parent.parent / "include"
     if beside == Path("/usr/include") or not (beside / HEADER).is_file():
         return []
