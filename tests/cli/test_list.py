@@ -49,6 +49,7 @@ Databases
   jo2024-cache                   27 min  A flash tier for memcached (extstore) [memory limit, memcached]
   jo2024-postgresql              36 min  TPC-C on PostgreSQL with data and log on one device [memory limit, PostgreSQL]
   jo2024-postgresql-log          72 min  PostgreSQL write-ahead log on a separate device [memory limit, PostgreSQL]
+  jo2024-read-cache             ≤63 min  RocksDB's persistent read cache [RocksDB]
   lmdb-sync                      48 min  LMDB: write durability, load order and batch size
   log-device                    ≤54 min  RocksDB write-ahead log on a separate device [RocksDB]
   oltp                            2.3 h  TPC-C throughput of PostgreSQL and MariaDB [memory limit, MariaDB, PostgreSQL]
@@ -60,6 +61,7 @@ Memory and swap
   paging                         59 min  Page faults from swap, and mapped files [root]
 
 External commands
+  command-db-bench-read-cache    11 min  RocksDB's persistent read cache with db_bench
   command-db-bench                8 min  RocksDB's db_bench as an external command
   command-fio                     3 min  fio as an external command
   command-memcaslap               3 min  memcaslap against memcached with a flash tier
