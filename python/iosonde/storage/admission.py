@@ -98,7 +98,7 @@ class Admission:
         return target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
 
     def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
-        """Return the directories of a store: one in the target's own; its log and read cache may be on second targets."""
+        """Return the directories of a store: one in the target's own; log and read cache may be on second targets."""
         own = Path(target.spec_target("per_job", 0)["directory"])
         name = Path(named["path"]).name
         if not _NAME.fullmatch(name):
