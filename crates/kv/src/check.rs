@@ -51,7 +51,7 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
     if let Database::Loaded { batch, rate, .. } = workload.database {
         check_batch(batch, "`database.batch`")?;
         require(
-            rate.is_none_or(|rate| rate >= 1.0 && rate <= RATE_MAX),
+            rate.is_none_or(|rate| (1.0..=RATE_MAX).contains(&rate)),
             || format!("a load of {} records per second", rate.unwrap_or_default()),
             "`database.rate`",
             "use a rate of at least 1 and up to ten millions, or none",
