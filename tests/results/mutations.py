@@ -379,10 +379,12 @@ def main() -> None:
         os.chdir(scratch)  # A target without a path would be created here.
         fuzzer = Fuzzer(Path(scratch) / "fuzz", chosen.seed)
         begin = time.monotonic()
+        stopped: list[bool] = []
         with suppress(KeyboardInterrupt):
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background job would ignore it.
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            while fuzzer.mutations < chosen.mutations:
+            # A shell's background job would ignore SIGINT, and a command takes a KeyboardInterrupt for its own.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stopped.append(True))
+            while not stopped and fuzzer.mutations < chosen.mutations:
                 fuzzer.step()
                 if fuzzer.mutations % PROGRESS == 0:
                     problems = len(fuzzer.tracebacks) + len(fuzzer.written)
