@@ -21,7 +21,7 @@ from iosonde.storage.consent import Consent
 
 SHORT: dict[str, dict[str, str]] = {
     "command-fio": {"queue_depth": "4", "duration": "200ms", "size": "4M", "space": "16MiB"},
-    "command-db-bench": {"threads": "2", "cache": "8MiB", "records": "2000", "reads": "1000", "space": "64MiB"},
+    "command-db-bench": {"threads": "2", "cache_size": "8MiB", "records": "2000", "reads": "1000", "space": "64MiB"},
     "command-db-bench-read-cache": {"threads": "2", "read_cache": "on the target", "records": "2000", "reads": "1000"},
     "command-pgbench": {"clients": "2", "duration": "1s"},
     "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "2s", "size": "4M", "space": "16MiB"},
