@@ -39,6 +39,7 @@ Arrays and file systems
   davidovic2019-raid0            71 min  RAID 0 scaling from one to three drives [root, 3 devices]
   filesystems                    40 min  File system overhead [root]
   han2021-raid                   79 min  RAID levels compared with their expected throughput [root, 8 devices]
+  jo2024-bcache                  10 min  Fast device as a block cache [root]
   systems                        35 min  Comparison of two systems
 
 Databases
