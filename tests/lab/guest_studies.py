@@ -19,11 +19,11 @@ from guest_nvme import try_drive
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
 sessions = waiting_session(), waiting_session()
 cache_session = waiting_session(CACHE_CONSENT)
+try_caches(cache_session, Path("caches.json"))
 # What limits are tried on stays mounted.
 said = {
     "builder": try_builder(),
     "arrays": try_arrays(*sessions),
-    "caches": try_caches(cache_session),
     "drive": try_drive(),
     "limits": try_limits(),
 }

@@ -362,6 +362,23 @@ def test_emptying_detaches_and_attaches(fake: FakeBcache, monkeypatch: pytest.Mo
     journal.removed(built.key)
 
 
+def test_attaching_again_waits_until_the_kernel_has_detached(fake: FakeBcache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux 6.1 reports the state `no cache` before it accepts the next cache."""
+    built = fake.build()
+    folder = fake.sys / "class/block/bcache0/bcache"
+    refusals = iter([True, True, False])
+
+    def write(file: Path, value: str) -> None:
+        if file.name == "attach" and next(refusals):
+            raise TargetError("the kernel refused it")
+        (folder / "state").write_text("no cache" if file.name == "detach" else "clean")
+
+    monkeypatch.setattr(bcache, "_write", write)
+    bcache.empty(built)
+    assert list(refusals) == []
+    journal.removed(built.key)
+
+
 def test_counters_are_read_from_sysfs(fake: FakeBcache) -> None:
     built = fake.build()
     folder = fake.sys / "class/block/bcache0/bcache"

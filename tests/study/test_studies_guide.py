@@ -55,7 +55,16 @@ def test_the_table_of_parameters_is_that_of_the_code() -> None:
 
 
 def test_the_table_of_setups_is_that_of_the_code() -> None:
-    decided = {**Setup().model_dump(), "devices": None, "chunk": None, "failed_members": None, "mount_options": None}
+    of_cache = dict.fromkeys(name for name in Setup.model_fields if name.startswith("cache_"))
+    cache = {"cache": "none", **of_cache, "cache_state": "cold"}
+    decided = {
+        **Setup().model_dump(),
+        **cache,
+        "devices": None,
+        "chunk": None,
+        "failed_members": None,
+        "mount_options": None,
+    }
     rows = [
         f"| `{name}` | {_default(name, decided[name])} | {field.description} |"
         for name, field in SetupParameters.model_fields.items()

@@ -22,7 +22,7 @@ from iosonde.storage.block_caches import BlockCache, implementation
 from iosonde.storage.block_caches.sample import sample
 
 STEP_NS = 1_000_000_000
-LAYOUT_NS = 10_000_000
+LAYOUT_NS = 100_000_000
 MOST_STEPS = 600
 PATIENCE = 10
 """Steps without progress after which a cache is as warm, or as dirty, as it gets."""

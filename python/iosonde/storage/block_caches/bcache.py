@@ -128,10 +128,23 @@ def empty(built: BlockCache) -> None:
     folder = SYS / "class/block" / built.device.name / "bcache"
     _write(folder / "detach", "1")
     _wait(lambda: read(folder / "state") == "no cache", EMPTY_S, f"`{built.device}` did not detach from its cache")
-    _write(folder / "attach", built.identity)
-    _wait(lambda: read(folder / "state") not in ("", "no cache"), ACTIVE_S, f"`{built.device}` did not attach")
+    _attach_again(folder, built)
     # Attaching restores nothing of the settings that belong to the backing device; write the mode again to be certain.
     _write(folder / "cache_mode", str(built.facts["mode"]))
+
+
+def _attach_again(folder: Path, built: BlockCache) -> None:
+    """The kernel refuses (EINVAL) until it has finished detaching, a moment after the state says so."""
+    deadline = time.monotonic() + ACTIVE_S
+    while True:
+        try:
+            _write(folder / "attach", built.identity)
+            break
+        except TargetError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+    _wait(lambda: read(folder / "state") not in ("", "no cache"), ACTIVE_S, f"`{built.device}` did not attach")
 
 
 def hold_dirty(built: BlockCache, *, held: bool) -> None:
