@@ -252,6 +252,7 @@ def _remove(name: str) -> bool:
                 raise OSError(errno.EBUSY, f"`/dev/mapper/{name}` is still in use") from None
             time.sleep(POLL_S)
         else:
+            Path("/dev/mapper", name).unlink(missing_ok=True)  # Without udev the node remains.
             return True
 
 
