@@ -26,6 +26,7 @@ _VIEWS_OF_TOPIC: Mapping[str, Sequence[str]] = {
     "comparison": ("bars", "lines", "heatmap"),
     "interference": ("timeseries", "lines", "percentiles"),
     "arrays": ("heatmap", "lines"),
+    "caches": ("bars", "lines", "timeseries"),
     "stores": ("timeseries", "bars", "lines"),
     "transactions": ("lines", "bars", "timeseries"),
     "reference": ("lines", "bars", "heatmap"),
