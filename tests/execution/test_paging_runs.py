@@ -128,7 +128,7 @@ def test_classes_add_up_and_swap_traffic_is_a_series(tmp_path: Path) -> None:
 def test_a_block_device_becomes_swap_with_consent_and_is_clean_afterwards(tmp_path: Path) -> None:
     image = tmp_path / "image"
     with image.open("wb") as file:
-        file.truncate(128 * MIB)
+        file.truncate(512 * MIB)  # Other processes may swap to it too.
     device = LoopDevice(image)
     try:
         path = str(device.path)
