@@ -76,6 +76,7 @@ def paging(record: Record) -> dict[str, Any]:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_pages_go_to_a_swap_file_and_come_back_as_they_were(tmp_path: Path) -> None:
     setting = memory_settings.FILES["page_cluster"]
     before = setting.read_text()
@@ -103,6 +104,7 @@ def faults_measured(tmp_path: Path) -> float:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_classes_add_up_and_swap_traffic_is_a_series(tmp_path: Path) -> None:
     carried_out(tmp_path)
     results = ResultSet.open(tmp_path / "results")
@@ -125,6 +127,7 @@ def test_classes_add_up_and_swap_traffic_is_a_series(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_block_device_becomes_swap_with_consent_and_is_clean_afterwards(tmp_path: Path) -> None:
     image = tmp_path / "image"
     with image.open("wb") as file:
@@ -161,6 +164,7 @@ def moved_bytes(device: Path) -> list[int]:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_memory_that_is_too_small_without_swap_is_a_failed_run_with_its_cause(tmp_path: Path) -> None:
     record = carried_out(tmp_path, swap="off")
     assert record.failure is not None
@@ -169,6 +173,7 @@ def test_memory_that_is_too_small_without_swap_is_a_failed_run_with_its_cause(tm
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_full_swap_area_is_a_failed_run_with_its_cause(tmp_path: Path) -> None:
     record = carried_out(tmp_path, swap_size="8MiB")
     assert record.failure is not None
@@ -177,6 +182,7 @@ def test_a_full_swap_area_is_a_failed_run_with_its_cause(tmp_path: Path) -> None
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_killed_engine_leaves_no_swap(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -204,6 +210,7 @@ def kill_engine_once_it_swaps(directory: str) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -229,6 +236,7 @@ def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_the_shipped_study_answers_its_question(tmp_path: Path) -> None:
     from iosonde.findings.findings import answer
     from iosonde.study.model import Study

@@ -96,6 +96,7 @@ def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_file_becomes_swap_and_nothing_remains_of_it(tmp_path: Path) -> None:
     area = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
     assert str(area.area) in paths()
@@ -108,6 +109,7 @@ def test_a_file_becomes_swap_and_nothing_remains_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_device_becomes_swap_and_loses_its_header(disk: Path) -> None:
     area = swap.SwapArea.on_device(number_of(disk), OWN, None)
     assert (str(disk) in paths(), area.size_bytes) == (True, BYTES)
@@ -117,6 +119,7 @@ def test_a_device_becomes_swap_and_loses_its_header(disk: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> None:
     first = swap.SwapArea.on_device(number_of(disk), "iosonde-00000001", None)
     try:
@@ -128,6 +131,7 @@ def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> N
 
 
 @pytest.mark.system
+@pytest.mark.alone
 @pytest.mark.needs("setpriv")
 def test_swapoff_that_the_kernel_refuses_is_reported_and_cleanup_succeeds_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +153,7 @@ def test_swapoff_that_the_kernel_refuses_is_reported_and_cleanup_succeeds_later(
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_cleanup_turns_off_the_swap_of_a_killed_process(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
     file = str(tmp_path / f"{OWN}-setup" / "swap")
@@ -160,6 +165,7 @@ def test_cleanup_turns_off_the_swap_of_a_killed_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_cleanup_finds_the_swap_file_whose_directory_was_renamed_and_keeps_another_in_its_place(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
     place, moved = tmp_path / f"{OWN}-setup", tmp_path / "moved"
@@ -173,6 +179,7 @@ def test_cleanup_finds_the_swap_file_whose_directory_was_renamed_and_keeps_anoth
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_file_system_without_swap_files_is_refused_and_nothing_stays(tmp_path: Path) -> None:
     memory = Path("/dev/shm", OWN)
     memory.mkdir()
@@ -187,6 +194,7 @@ def test_a_file_system_without_swap_files_is_refused_and_nothing_stays(tmp_path:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_a_swap_file_larger_than_the_free_space_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="no room") as raised:
         swap.SwapArea.on_file(tmp_path, OWN, 1 << 50)
@@ -195,6 +203,7 @@ def test_a_swap_file_larger_than_the_free_space_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_page_cluster_is_set_and_restored_after_a_crash() -> None:
     file = memory_settings.FILES["page_cluster"]
     before = file.read_text()
@@ -210,6 +219,7 @@ def test_page_cluster_is_set_and_restored_after_a_crash() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.alone
 def test_zram_becomes_swap_and_its_device_disappears() -> None:
     if not swap.ZRAM_CONTROL.exists():
         with pytest.raises(TargetError, match="no zram"):
