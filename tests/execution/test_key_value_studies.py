@@ -413,6 +413,7 @@ class TestMemoryLimit:
         assert (made / "memory.swap.max").read_text() == "0"
         assert (tmp_path / "cgroup.subtree_control").read_text() == "+memory"
         (made / "memory.peak").write_text("900000\n")
+        (made / "memory.swap.peak").write_text("4096\n")
         (made / "memory.events").write_text("low 0\nhigh 0\nmax 17\noom 1\noom_kill 1\n")
         (made / "memory.stat").write_text("anon 4096\nfile 8192\nworkingset_refault_file 3\nunknown 1\n")
         (made / "io.stat").write_text("259:0 rbytes=8192 wbytes=0 rios=2 wios=0 dbytes=0 dios=0\n7:0\n")
@@ -422,6 +423,7 @@ class TestMemoryLimit:
             "version": 2,
             "limit_bytes": 1 << 20,
             "peak_bytes": 900000,
+            "swap_peak_bytes": 4096,
             "at_limit": 17,
             "oom_kills": 1,
             "statistics": {"file": 8192, "anon": 4096, "workingset_refault_file": 3},
