@@ -15,12 +15,12 @@ Buffered and direct I/O with 64 threads and a file each (han2021-device)
 Does the page cache help or hinder this device, and does it matter whether
 access is sequential or random?
 
-64 threads, each with its own file, 512 KiB at a time: sequential and random,
-reading and writing, through the page cache and past it. It is the baseline of
-the paper's RAID study, and there all three devices are close to equal in both
-modes. Each repeat begins with the files' pages dropped from the cache. Buffered
-writes count as done when the cache has them, as in the paper, so with files
-that fit into memory they say more of the memory than of the device.
+64 threads, each with its own file, 512 KiB per I/O: sequential and random reads
+and writes, buffered and direct. It is the baseline of the publication's RAID
+study, in which all three devices are nearly equal in both modes. Each repeat
+starts with the files' pages dropped from the cache. Buffered writes complete
+when the cache has them, as in the publication, so with files that fit in memory
+they measure memory rather than the device.
 
 Source: Han et al. 2021, Optane SSDs in RAID (Table 1), measured with fio
 

@@ -11,7 +11,7 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
-from iosonde.metrics import oltp, paging
+from iosonde.metrics import block_cache, oltp, paging
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
@@ -299,6 +299,8 @@ def test_every_metric_that_comes_out_is_defined(tmp_path: Path) -> None:
     course = {*COURSE_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
     # What the kernel's threads and each core did is evidence of the engine, which these runs have none of.
     course |= {name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))}
+    # Only runs on a block cache have its counters.
+    course |= {each.name for each in block_cache.LIST}
     # Only key-value runs have accounts.
     course |= {
         "ops_per_sec",

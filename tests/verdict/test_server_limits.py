@@ -21,7 +21,7 @@ def record(
     arrival = {"kind": "closed"}
     facts: dict[str, Any] = {
         "run_id": "c0001-r1", "attempt": 1, "case_id": "main", "part": "main", "control": False, "repeat": 1, "order": 0,
-        "levels": {}, "parameters": {}, "started_at": "", "ended_at": "", "outcome": "complete", "failure": None,
+        "levels": {}, "parameters": {}, "started_at": "2026-01-02T03:04:05+00:00", "ended_at": "2026-01-02T03:05:05+00:00", "outcome": "complete", "failure": None,
         "engine": {}, "phases": [], "child": {}, "target": {}, "environment": "", "warnings": [],
         "spec": {"workload": {"kind": "tpcc", "measurement": {"terminals": 4, "arrival": arrival}}},
         "result": {"begin_ns": 0, "end_ns": 10 * SECOND, "jobs": jobs, "devices": [{"busy_ns": int(busy_s * SECOND)}]},

@@ -279,6 +279,9 @@ impl Store for Database {
     }
 }
 
+/// One file of the cache (`cache_file_size` in RocksDB's `persistent_cache_tier.h`).
+const SMALLEST_READ_CACHE: u64 = 100 << 20;
+
 /// Attaches an empty read cache to the options of a database that is not open yet.
 fn attach_read_cache(
     library: &RocksDb,
@@ -287,8 +290,21 @@ fn attach_read_cache(
     cache: &CachePlace,
 ) -> Result<(), KvError> {
     let shim = shim.ok_or_else(|| KvError::new(Code::Internal, "a read cache was not checked", ""))?;
+    let failed = |words: &dyn std::fmt::Display| {
+        let action = format!(
+            "create a read cache of {} bytes in `{}`",
+            cache.bytes,
+            cache.path.display()
+        );
+        KvError::store(NAME, action, words).at("`target.read_cache`")
+    };
     let path = CString::new(cache.path.as_os_str().as_bytes())
         .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+    // A RocksDB with assertions aborts the process where a size is refused, or it cannot create the directory.
+    if cache.bytes < SMALLEST_READ_CACHE {
+        return Err(failed(&format_args!("it needs at least {SMALLEST_READ_CACHE} bytes")));
+    }
+    std::fs::create_dir_all(cache.path.join("cache")).map_err(|error| failed(&error))?;
     // SAFETY: the options are of the library that the shim is bound to; it copies the path.
     let attached = library.attempt(|error| unsafe {
         (shim.attach_read_cache)(
@@ -299,14 +315,7 @@ fn attach_read_cache(
             error,
         );
     });
-    attached.map_err(|words| {
-        let action = format!(
-            "create a read cache of {} bytes in `{}`",
-            cache.bytes,
-            cache.path.display()
-        );
-        KvError::store(NAME, action, words).at("`target.read_cache`")
-    })
+    attached.map_err(|words| failed(&words))
 }
 
 /// Reads of one thread through the shim.

@@ -190,7 +190,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let shim = shim(&directory);
         let opener = RocksdbOpener::new(None, &BTreeMap::new(), Some(shim.as_raw_fd())).unwrap();
-        for (path, bytes) in [(directory.path().join("small"), 1 << 20), ("/proc/nowhere".into(), 100 << 20)] {
+        for (path, bytes) in [
+            (directory.path().join("small"), 1 << 20),
+            ("/proc/nowhere".into(), 100 << 20),
+        ] {
             let read_cache = Some(CachePlace {
                 path,
                 bytes,
@@ -199,7 +202,10 @@ mod tests {
             let (path, log) = (directory.path().join("database"), None);
             let place = Place::Directory { path, log, read_cache };
             let error = opener.open(&place, &contract::DEMANDS).err().expect("it is refused");
-            assert_eq!((error.code, error.context.as_str()), (Code::Store, "`target.read_cache`"));
+            assert_eq!(
+                (error.code, error.context.as_str()),
+                (Code::Store, "`target.read_cache`")
+            );
         }
     }
 
@@ -221,7 +227,10 @@ mod tests {
         });
         let cached = Place::Directory { path, log, read_cache };
         let error = opener.check(&cached, &contract::DEMANDS).unwrap_err();
-        assert_eq!((error.code, error.context.as_str()), (Code::Library, "`target.read_cache`"));
+        assert_eq!(
+            (error.code, error.context.as_str()),
+            (Code::Library, "`target.read_cache`")
+        );
     }
 
     #[test]

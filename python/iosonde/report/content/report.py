@@ -24,7 +24,7 @@ from iosonde.report.content.summary import summary
 from iosonde.report.content.sustained import tables as round_tables
 from iosonde.report.content.table import Table
 from iosonde.report.content.tables import case_tables, cross_table, search_tables
-from iosonde.report.material.result_sets import Material, Source, gather
+from iosonde.report.material.result_sets import Material, Source, gather, require_distinct
 from iosonde.study.model import Study, View
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ TABLES: Mapping[str, Callable[[View, Material], Table]] = {"table": cross_table,
 
 
 def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
-    """Collect the content of a report; simulated result sets beside measured ones only if asked."""
+    """Collect the content of a report on distinct result sets; simulated beside measured ones only if asked."""
+    require_distinct(result_sets)
     return Report(chapters=[Chapter(material=each) for each in gather(result_sets, mix_simulated=mix_simulated)])
 
 

@@ -224,14 +224,13 @@ class Material:
 def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Material]:
     """Group result sets by their study, and name them so that a reader can tell them apart.
 
-    Raises `ResultsError` where one is named twice, or some are simulated and others measured, unless that is asked for.
+    Raises `ResultsError` where some are simulated and others measured, unless that is asked for.
     """
     from iosonde.procedure.schedule import open_runs
     from iosonde.results.combine import labels
 
     if not mix_simulated:
         require_one_kind(result_sets)
-    _require_distinct(result_sets)
     studies: dict[str, list[Source]] = {}
     arms = [arm for each in result_sets for arm in each.arms()]
     for name, results in zip(labels(arms), arms, strict=True):
@@ -257,7 +256,7 @@ def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
     return f"{' and '.join(sorted(arrivals)) or 'closed'} loop"
 
 
-def _require_distinct(result_sets: Sequence[ResultSet]) -> None:
+def require_distinct(result_sets: Sequence[ResultSet]) -> None:
     """Refuse a result set that is named twice, whatever the path."""
     places = Counter(each.directory.resolve() for each in result_sets)
     twice = next((place for place, times in places.items() if times > 1), None)
