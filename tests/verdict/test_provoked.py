@@ -106,7 +106,7 @@ def test_reads_of_what_was_never_written_are_not_the_disks(measure: Measure, dis
 
 
 def test_reads_of_what_was_trimmed_are_not_the_disks(measure: Measure, disk: Path) -> None:
-    record = measure(disk, read_fraction=0.5, trim_fraction=0.5)
+    record = measure(disk, span="4MiB", read_fraction=0.5, trim_fraction=0.5)
     assert "unwritten_extents" in codes(record)
 
 
