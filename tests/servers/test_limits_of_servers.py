@@ -22,7 +22,7 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 
-pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine", "root")]
+pytestmark = [pytest.mark.alone, pytest.mark.system, pytest.mark.needs("setpriv", "engine", "root")]
 
 IN_MEMORY = {
     "postgresql": 'postgresql = { shared_buffers = "256MB", max_connections = 40, fsync = false, synchronous_commit = "off" }',

@@ -22,7 +22,7 @@ from mounted import LoopFileSystem
 
 from iosonde.results.schema import Record
 
-pytestmark = [pytest.mark.system, pytest.mark.needs("root", "disk")]
+pytestmark = [pytest.mark.alone, pytest.mark.system, pytest.mark.needs("root", "disk")]
 
 NOT_DISTURBED = {"cpu_governor", "io_scheduler", "one_hardware_queue"}
 """What a machine is, and not what disturbs a run."""

@@ -19,7 +19,7 @@ from iosonde.verdict import warning_kinds
 
 Measure = Callable[..., Record]
 
-pytestmark = [pytest.mark.system, pytest.mark.needs("disk")]
+pytestmark = [pytest.mark.alone, pytest.mark.system, pytest.mark.needs("disk")]
 
 NOISE = {
     # What other work on the machine does to a run is no fault of the rules.

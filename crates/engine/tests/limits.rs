@@ -142,8 +142,9 @@ fn an_engine_that_was_stopped_for_a_while_reports_how_long_and_in_which_interval
     for queue_depth in [1, 16] {
         let (events, stopped_ns) = run_with_stops(&spec(1, queue_depth, 4), 1, Duration::from_secs(2));
         let (stalled_ns, longest_ns) = stalls(&events);
+        // A busy machine stops a thread some time after the signal was sent.
         assert!(
-            longest_ns + 2 * BEAT_NS >= stopped_ns,
+            longest_ns + 10 * BEAT_NS >= stopped_ns,
             "{longest_ns} of {stopped_ns} ns"
         );
         assert!((longest_ns..=4_000_000_000).contains(&stalled_ns), "{stalled_ns}");

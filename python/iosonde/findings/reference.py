@@ -152,6 +152,8 @@ def beside(published: pl.DataFrame, cases: pl.DataFrame, summary: pl.DataFrame) 
     factors = [name for name in named if name in measured.columns or name in apart]
     own = in_scope(summary, apart).select("case_id", "metric", "median", "low", "high", *apart)
     matched = measured.select("case_id", *(name for name in factors if name not in apart)).join(own, on="case_id")
+    numbers = [name for name in factors if published.schema[name].is_numeric() and matched.schema[name].is_numeric()]
+    published, matched = (each.with_columns(pl.col(numbers).cast(pl.Float64)) for each in (published, matched))
     return published.join(matched, on=[*factors, "metric"], how="left", maintain_order="left").with_columns(
         ratio=pl.col("median") / pl.col("value")
     )
