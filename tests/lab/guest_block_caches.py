@@ -97,7 +97,7 @@ def measured(states: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def after_a_kill(session: Session) -> dict[str, Any]:
-    """What there was when a session was killed in a run, what cleanup did, and what is left."""
+    """State when a session was killed during a run, what cleanup printed, and what remains after it."""
     directory = Path(tempfile.mkdtemp()) / "set"
     ResultSet.create(directory, planned({"long": STATES["bcache"]}, duration="60s"))
     session.begin(directory)

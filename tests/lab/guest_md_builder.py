@@ -22,7 +22,7 @@ STATES: dict[str, dict[str, Any]] = {
 
 
 def try_builder() -> dict[str, Any]:
-    """What stood, by level."""
+    """State of the arrays, by level."""
     return {level: stand(level, asked) for level, asked in STATES.items()}
 
 

@@ -10,7 +10,7 @@ from iosonde.storage.arrays import mdstat
 
 
 @pytest.fixture(scope="module")
-def stood(studies_said: dict[str, Any]) -> dict[str, Any]:
+def states_by_level(studies_said: dict[str, Any]) -> dict[str, Any]:
     """What the guest saw of each level."""
     said: dict[str, Any] = studies_said["builder"]
     return said
@@ -21,29 +21,29 @@ def stood(studies_said: dict[str, Any]) -> dict[str, Any]:
     [("raid1", 0, "[4/4] [UUUU]"), ("raid10", 2, "[4/2] [U_U_]"), ("raid5", 1, "[4/3] [UUU_]")],
 )
 def test_an_array_is_in_the_state_that_is_asked_for(
-    stood: dict[str, Any], level: str, degraded: int, status: str
+    states_by_level: dict[str, Any], level: str, degraded: int, status: str
 ) -> None:
-    state = stood[level]["state"]
+    state = states_by_level[level]["state"]
     assert (state["level"], state["raid_disks"], state["degraded"]) == (level, 4, degraded)
-    [array] = mdstat.parse(stood[level]["mdstat"]).values()
+    [array] = mdstat.parse(states_by_level[level]["mdstat"]).values()
     assert (array["is_active"], array["level"], array["status"]) == (True, level, status)
 
 
-def test_a_stripe_has_its_chunk(stood: dict[str, Any]) -> None:
-    assert stood["raid0"]["state"]["chunk_bytes"] == 64 << 10
+def test_a_stripe_has_its_chunk(states_by_level: dict[str, Any]) -> None:
+    assert states_by_level["raid0"]["state"]["chunk_bytes"] == 64 << 10
 
 
-def test_a_rebuild_is_under_way(stood: dict[str, Any]) -> None:
-    assert mdstat.is_synchronising(stood["raid5"]["state"])
-    [array] = mdstat.parse(stood["raid5"]["mdstat"]).values()
+def test_a_rebuild_is_under_way(states_by_level: dict[str, Any]) -> None:
+    assert mdstat.is_synchronising(states_by_level["raid5"]["state"])
+    [array] = mdstat.parse(states_by_level["raid5"]["mdstat"]).values()
     assert array["action"] == "recovery"
 
 
-def test_an_array_of_the_same_name_is_refused_while_one_stands(stood: dict[str, Any]) -> None:
-    for said in stood.values():
+def test_an_array_of_the_same_name_is_refused_while_one_stands(states_by_level: dict[str, Any]) -> None:
+    for said in states_by_level.values():
         assert "there is an array `/dev/md/iosonde-0a0b0c0d` already" in said["refused"]
 
 
-def test_nothing_is_left_of_an_array_neither_at_its_end_nor_after_cleanup(stood: dict[str, Any]) -> None:
-    for said in stood.values():
+def test_nothing_is_left_of_an_array_neither_at_its_end_nor_after_cleanup(states_by_level: dict[str, Any]) -> None:
+    for said in states_by_level.values():
         assert (said["left"], said["running"], said["journal"]) == ([""] * 4, [], [])

@@ -175,6 +175,25 @@ def test_a_damaged_description_is_named(tmp_path: Path, change: dict[str, object
 
 
 @pytest.mark.unit
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linked: bool) -> None:
+    """`report` would write into the directory that the link names."""
+    entry = {"name": "a", "study": "quick", "title": "A", "values": []}
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
+    description = suites.session.Description(
+        suite=suite, target=SLOW, against=None, skipped={}, alternating={"a": False}
+    )
+    (tmp_path / "suite").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "suite" / "suite.json").write_text(description.model_dump_json())
+    if linked:
+        (tmp_path / "suite" / "01-a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ResultsError, match="is missing or not a directory"):
+        suites.open_directory(tmp_path / "suite")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.unit
 def test_a_page_of_a_suite_without_results_says_so(tmp_path: Path) -> None:
     suite = suites.load("jo2024")
     directory = suites.SuiteDirectory(

@@ -134,6 +134,8 @@ def open_directory(directory: Path) -> SuiteDirectory:
     try:
         with Directory.open(path) as opened:
             description = Description.model_validate_json(opened.read(FILE))
+            found = SuiteDirectory(path=path, description=description)
+            _refuse_links(found, opened)
     except OSError as error:
         raise ResultsError(
             f"`{directory}` is not the directory of a suite: {error.strerror}", hint="`iosonde suite` creates one"
@@ -146,7 +148,22 @@ def open_directory(directory: Path) -> SuiteDirectory:
             where=f"at `{place}`" if place else "",
             hint="the result sets beside it can be read one by one with `iosonde report`",
         ) from error
-    return SuiteDirectory(path=path, description=description)
+    return found
+
+
+def _refuse_links(suite: SuiteDirectory, directory: Directory) -> None:
+    """Raise `ResultsError` for a result set that is a link: reports are written into it, also in a received suite."""
+    for path in suite.all_result_sets():
+        try:
+            is_own = directory.is_directory(path.name)
+        except FileNotFoundError:
+            is_own = False
+        if not is_own:
+            raise ResultsError(
+                f"`{path}` is missing or not a directory",
+                where=f"in the suite `{suite.path}`",
+                hint="a suite has its result sets in its own directory; read others with `iosonde report DIR`",
+            )
 
 
 def remaining(suite: SuiteDirectory, *, retry_failed: bool = False) -> list[Path]:
