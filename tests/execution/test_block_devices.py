@@ -132,7 +132,7 @@ def refusal(directory: Path, *disks: Disk, given: Consent | None = None, **setti
 def mounted(disk: Disk, point: Path, *, kind: str = "ext4") -> Iterator[None]:
     run(f"mkfs.{kind}", "-q", disk.path)
     point.mkdir()
-    run("mount", disk.path, point)
+    run("mount", "-o", "ro", disk.path, point)  # The kernel writes to a file system mounted for writing at any time.
     try:
         yield
     finally:
@@ -278,7 +278,7 @@ def test_a_mounted_partition_is_refused_with_its_disk(disks: Callable[..., Disk]
         os.mknod(part, 0o600 | stat.S_IFBLK, os.makedev(*map(int, known.read_text().split(":"))))
     run("mkfs.ext4", "-q", part)
     (tmp_path / "point").mkdir()
-    run("mount", part, tmp_path / "point")
+    run("mount", "-o", "ro", part, tmp_path / "point")
     try:
         name = part.name
         assert f"`{name}` is mounted at" in refusal(tmp_path, disk)
@@ -318,7 +318,7 @@ def test_members_of_a_btrfs_over_two_devices_are_refused_mounted_or_not(
     run("mkfs.btrfs", "-q", "-f", "-d", "raid1", "-m", "raid1", first.path, second.path)
     run("btrfs", "device", "scan", first.path, second.path)
     (tmp_path / "point").mkdir()
-    run("mount", first.path, tmp_path / "point")
+    run("mount", "-o", "ro", first.path, tmp_path / "point")
     try:
         for disk in (first, second):
             assert "is mounted at" in (text := refusal(tmp_path, disk)) or "member of the mounted btrfs" in text
