@@ -48,7 +48,7 @@ Performance = Callable[..., tuple[float, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """What stands under a case, and what its members do for each I/O and byte of the host, all together."""
+    """Setup of a case, and the I/Os and bytes of all its members for each I/O and byte of the host."""
 
     target: dict[str, Any]
     members: list[str]

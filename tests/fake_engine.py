@@ -152,7 +152,7 @@ def misbehave_later(how: str, spec: dict) -> None:
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         case "exit":
-            sys.stderr.write("cannot go on\n")
+            sys.stderr.write("cannot continue\n")
             sys.exit(3)
         case "garbage":
             os.write(1, b"\x00\xff not JSON\n")

@@ -114,7 +114,7 @@ def _engine() -> str:
 
 
 def _loop_devices() -> str:
-    """Made, formatted and mounted once, because nothing but trying tells."""
+    """Created, formatted and mounted once, because only a trial shows whether it works."""
     from iosonde.storage import tools
     from iosonde.storage.loop_devices import LoopDevice
 

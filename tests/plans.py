@@ -159,7 +159,7 @@ def a_record(plan: Plan, run: Run, **changes: Any) -> Record:
 
 
 def sign(record: Path) -> None:
-    """Write the manifest of a record anew, as somebody who edits one would."""
+    """Recompute the manifest of a record, as somebody who edits one would."""
     files = {path.name: path.read_bytes() for path in record.iterdir() if path.name != MANIFEST}
     (record / MANIFEST).write_bytes(manifest(files))
 

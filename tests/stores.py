@@ -78,8 +78,8 @@ def spec(store: str, target: Path | Spec, *streams: Spec, count: int = 2000, **c
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the engine said."""
+class Output:
+    """Events of the engine."""
 
     events: list[Spec]
 
@@ -116,16 +116,16 @@ class Told:
 
     @property
     def phases(self) -> list[tuple[str, str]]:
-        told = [(event["phase"], event["edge"]) for event in self.events if event["event"] == "phase"]
-        return [phase for phase in told if phase[1] != "progress"]
+        edges = [(event["phase"], event["edge"]) for event in self.events if event["event"] == "phase"]
+        return [phase for phase in edges if phase[1] != "progress"]
 
     def entries(self, stream: str, operation: str) -> list[Spec]:
         return [
             entry
             for interval in self.intervals
-            for told in interval["streams"]
-            if told["stream"] == stream
-            for entry in told["operations"]
+            for each in interval["streams"]
+            if each["stream"] == stream
+            for entry in each["operations"]
             if entry["operation"] == operation
         ]
 
@@ -136,14 +136,14 @@ class Told:
         return sum(check[what] for check in self.store["checks"])
 
 
-def carry_out(spec: Spec) -> Told:
+def carry_out(spec: Spec) -> Output:
     done = subprocess.run(
         [real_engine()], input=json.dumps(spec), capture_output=True, text=True, check=False, timeout=120
     )
     assert not done.stderr, done.stderr
-    told = Told([json.loads(line) for line in done.stdout.splitlines()])
-    assert done.returncode == (0 if told.last["event"] == "result" else 1)
-    return told
+    output = Output([json.loads(line) for line in done.stdout.splitlines()])
+    assert done.returncode == (0 if output.last["event"] == "result" else 1)
+    return output
 
 
 def command(*words: str | Path) -> str:

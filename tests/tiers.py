@@ -68,7 +68,7 @@ LONG_FILES = (
 def pytest_configure(config: pytest.Config) -> None:
     """Start watching which programs are called."""
     config.stash[_PROGRAMS] = programs = Programs()
-    sys.addaudithook(programs.hear)
+    sys.addaudithook(programs.note)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -153,7 +153,7 @@ class Programs:
     def __init__(self) -> None:
         self.started: set[str] = set()
 
-    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Take note of a process that is started."""
         if event == "subprocess.Popen":
             executable, command = arguments[0], arguments[1]

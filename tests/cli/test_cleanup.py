@@ -22,7 +22,7 @@ def leave(path: Path, keep: str = "no") -> None:
     subprocess.run([sys.executable, "-c", LEAVE, path, keep], check=True, cwd=CHECKOUT / "python")
 
 
-def test_cleanup_removes_what_was_left_and_says_so(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_cleanup_removes_leftovers_and_lists_them(iosonde: Iosonde, tmp_path: Path) -> None:
     leave(tmp_path / "left")
     leave(tmp_path / "kept", "keep")
     done = iosonde("cleanup")
@@ -39,7 +39,7 @@ def test_cleanup_removes_what_was_left_and_says_so(iosonde: Iosonde, tmp_path: P
     assert iosonde("cleanup").stdout == "nothing to remove\n"
 
 
-def test_kept_files_of_other_paths_stay_and_none_is_removed_without_confirmation(
+def test_kept_files_of_other_paths_remain_and_none_is_removed_without_confirmation(
     iosonde: Iosonde, tmp_path: Path
 ) -> None:
     for name in ("one", "other"):
@@ -57,7 +57,7 @@ def test_kept_files_of_other_paths_stay_and_none_is_removed_without_confirmation
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_cleanup_that_could_not_remove_something_says_so_with_its_exit_code(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_failed_cleanup_has_an_exit_code(iosonde: Iosonde, tmp_path: Path) -> None:
     leave(tmp_path / "left")
     (tmp_path / "left" / "precious").mkdir()
     done = iosonde("cleanup")

@@ -15,7 +15,7 @@ def test_devices_shows_every_block_device_and_whether_it_may_be_written(iosonde:
     shown = iosonde("devices")
     assert (shown.returncode, shown.stderr) == (0, "")
     blocks = [block for block in shown.stdout.split("\n\n") if "  kind  " in block]
-    # Others may make and remove devices meanwhile.
+    # Other processes may create and remove devices at the same time.
     assert blocks or not block_stack.all_devices()
     assert all(block.count("\n  overwrite  ") == 1 for block in blocks)
 

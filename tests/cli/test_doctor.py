@@ -30,7 +30,7 @@ def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
     assert fio.startswith("ok: ") if shutil.which("fio") else fio.startswith("note: not found")
 
 
-def test_without_an_engine_nothing_can_run_and_the_exit_code_says_so(iosonde: Iosonde) -> None:
+def test_without_an_engine_doctor_fails_with_an_exit_code(iosonde: Iosonde) -> None:
     shown = iosonde("doctor", IOSONDE_ENGINE="/nowhere/iosonde-engine")
     assert shown.returncode == 1
     assert lines(shown.stdout)["engine"].startswith("missing: ")

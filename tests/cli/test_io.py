@@ -57,7 +57,7 @@ def test_one_measurement_is_a_line_an_interval_and_a_table(tmp_path: Path) -> No
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_in_open_loop_both_latencies_are_told_apart() -> None:
+def test_in_open_loop_both_latencies_are_distinguished() -> None:
     done = io("--target", "null:1MiB", "--span", "1MiB", "--rate", "2k", *SHORT)
     assert done.exit_code == 0, done.exception
     assert "response latency p50" in done.stdout

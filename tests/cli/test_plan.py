@@ -14,7 +14,7 @@ def anonymous(text: str, target: Path) -> str:
     return re.sub("iosonde-[0-9a-f]{8}", "iosonde-XXXXXXXX", text.replace(str(target), "DIR"))
 
 
-def test_plan_shows_every_case_its_cost_and_what_is_made(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_plan_shows_every_case_its_cost_and_what_is_created(iosonde: Iosonde, tmp_path: Path) -> None:
     shown = iosonde("plan", "quick", "--target", tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert anonymous(shown.stdout, tmp_path) == snapshot("""\

@@ -60,7 +60,7 @@ def test_the_manual_page_is_valid_roff() -> None:
     assert "`" not in page
 
 
-def test_completion_knows_subcommands_studies_and_profiles(iosonde: Iosonde) -> None:
+def test_completion_offers_subcommands_studies_and_profiles(iosonde: Iosonde) -> None:
     def complete(*words: str) -> list[str]:
         line = " ".join(words)
         shown = iosonde(_IOSONDE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))

@@ -12,13 +12,13 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return result_set(tmp_path_factory.mktemp("sets") / "first", small_study(), seconds=1).directory
 
 
-def test_a_report_lies_in_the_result_set_unless_told_otherwise(iosonde: Iosonde, first: Path) -> None:
+def test_a_report_is_written_into_the_result_set_by_default(iosonde: Iosonde, first: Path) -> None:
     done = iosonde("report", first)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{first}/report.html\n", "")
     assert (first / "report.html").read_text().startswith("<!doctype html>")
 
 
-def test_markdown_goes_where_it_is_told(iosonde: Iosonde, first: Path, tmp_path: Path) -> None:
+def test_markdown_is_written_to_the_given_path(iosonde: Iosonde, first: Path, tmp_path: Path) -> None:
     done = iosonde("report", first, "--format", "md", "--output", tmp_path / "new" / "report.md")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path}/new/report.md\n", "")
     assert len(list((tmp_path / "new" / "figures").glob("*.svg"))) == 4

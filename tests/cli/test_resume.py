@@ -48,7 +48,7 @@ def test_what_is_missing_is_carried_out_and_nothing_else(result_set: ResultSet) 
     ]
 
 
-def test_failed_runs_are_repeated_when_asked(result_set: ResultSet) -> None:
+def test_failed_runs_are_repeated_on_request(result_set: ResultSet) -> None:
     assert resume(result_set, "--retry-failed").exit_code == 0
     assert outcomes(result_set)[1] == ("c0002-r1", 2, "complete")
 

@@ -147,7 +147,7 @@ def wait_for(path: Path, session: subprocess.Popen[str]) -> None:
 
 
 BUSY_S = 20
-"""For Ctrl-C on a busy machine: many times what is promised, and far less than an engine that hangs (60 s)."""
+"""For Ctrl-C on a busy machine: many times the documented limit, and far less than an engine that hangs (60 s)."""
 
 
 def seconds_until_exit(session: subprocess.Popen[str]) -> tuple[float, str, str]:

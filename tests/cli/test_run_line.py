@@ -11,14 +11,14 @@ MS = 10**6
 
 
 def interval(begin_ms: int, end_ms: int, count: int, streams: Sequence[str] = ("main",)) -> dict[str, Any]:
-    """As the engine tells it: `count` reads of 4 KiB."""
+    """An event of the engine: `count` reads of 4 KiB."""
     latency = {"buckets": [[500, count]]}
     read = {"count": count, "bytes": 4096 * count, "response_latency": None, "completion_latency": latency}
     streams = [{"stream": name, "operations": [read]} for name in streams]
     return {"begin_ns": begin_ms * MS, "end_ns": end_ms * MS, "streams": streams}
 
 
-def test_intervals_that_overlap_make_a_run_no_longer() -> None:
+def test_overlapping_intervals_count_once() -> None:
     """I/Os of half a second: the first interval lasts until its last one ends, long after the second has started."""
     rates = Rates()
     for each in (interval(2000, 2600, 60), interval(2100, 2900, 20), interval(2200, 3000, 20)):

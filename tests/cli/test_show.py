@@ -6,7 +6,7 @@ from command_line import CHECKOUT, Iosonde
 from inline_snapshot import snapshot
 
 
-def test_show_tells_question_factors_profiles_and_source(iosonde: Iosonde) -> None:
+def test_show_prints_question_factors_profiles_and_source(iosonde: Iosonde) -> None:
     shown = iosonde("show", "han2021-device")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.replace(str(CHECKOUT), "CHECKOUT") == snapshot("""\

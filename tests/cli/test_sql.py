@@ -47,7 +47,7 @@ c0001-r2             1   -
 """)
 
 
-def test_damaged_files_are_named_beside_the_answer(directory: Path) -> None:
+def test_damaged_files_are_named_with_the_result(directory: Path) -> None:
     (directory / "records/c0001-r1/record.json").write_text("{")
     done = sql(directory, "SELECT count(*) AS n FROM runs")
     assert done.stdout == "n\n3\n"

@@ -1,4 +1,4 @@
-"""Of two systems the better one for each workload, by the numbers that it stands on."""
+"""The better of two systems for each workload, with the values that the recommendation is based on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """docs/fio.md is true: its tables are those of the code.
 
-`python tests/docs/test_fio_guide.py` writes them anew.
+`python tests/docs/test_fio_guide.py` updates them.
 """
 
 from __future__ import annotations

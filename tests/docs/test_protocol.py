@@ -1,4 +1,4 @@
-"""docs/protocol.md is true: what it shows runs, and what it lists is what there is."""
+"""docs/protocol.md is correct: its examples run, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def histograms_in(value: Any) -> Iterator[dict[str, Any]]:
             yield from histograms_in(part)
 
 
-# What it lists is what there is.
+# Tables are complete.
 
 
 @pytest.mark.engine
@@ -125,7 +125,7 @@ def test_the_tables_list_every_type_field_and_value_and_no_other() -> None:
 
 
 def documented() -> dict[str, dict[str, set[str]]]:
-    """Type -> name -> what stands beside it, of all tables whose head names a type."""
+    """Type -> name -> fields in the next column, of all tables whose head names a type."""
     found: dict[str, dict[str, set[str]]] = {}
     for table in re.finditer(r"^\| `([A-Z]\w*(?:\.\w+)?)` \|(.*)\n\|[-|: ]+\n((?:\|.*\n)+)", TEXT, re.MULTILINE):
         rows = [row.strip("|").split("|") for row in table[3].splitlines()]
@@ -209,7 +209,7 @@ def test_the_table_of_buckets_is_right() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 511, 1023, 1024, 100_000, 2**43, 2**44 - 1])
-def test_the_formulas_are_those_of_the_code(value: int) -> None:
+def test_the_formulas_match_the_code(value: int) -> None:
     shift = max(value.bit_length() - 10, 0)
     bucket = 512 * shift + (value >> shift)
     assert bucket == bucket_of([value])[0]
@@ -219,7 +219,7 @@ def test_the_formulas_are_those_of_the_code(value: int) -> None:
         assert ((bucket - 512 * shift) << shift, 1 << shift) == (lower_ns(bucket), width_ns(bucket))
 
 
-# What it shows runs.
+# Examples run.
 
 
 @pytest.mark.engine
@@ -316,7 +316,7 @@ def front_to_back(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.engine
-def test_the_engine_that_it_shows_is_one(example_engine: Path, tmp_path: Path) -> None:
+def test_the_example_engine_completes_a_run(example_engine: Path, tmp_path: Path) -> None:
     done, events = carry_out(front_to_back(tmp_path), example_engine)
     assert done.failure is None
     for event in events:
@@ -330,7 +330,7 @@ def test_the_engine_that_it_shows_is_one(example_engine: Path, tmp_path: Path) -
 
 
 @pytest.mark.engine
-def test_the_engine_that_it_shows_stops_when_told_to(example_engine: Path, tmp_path: Path) -> None:
+def test_the_example_engine_stops_on_request(example_engine: Path, tmp_path: Path) -> None:
     spec = front_to_back(tmp_path)
     spec["workload"]["duration_ns"] = 3600 * 10**9
     done, _ = carry_out(spec, example_engine, stop_at="interval")
@@ -339,7 +339,7 @@ def test_the_engine_that_it_shows_stops_when_told_to(example_engine: Path, tmp_p
 
 
 @pytest.mark.engine
-def test_the_engine_that_it_shows_refuses_what_it_cannot_do(example_engine: Path, tmp_path: Path) -> None:
+def test_the_example_engine_refuses_what_it_does_not_support(example_engine: Path, tmp_path: Path) -> None:
     spec = front_to_back(tmp_path)
     spec["workload"]["streams"][0]["mix"]["read_fraction"] = 0.5
     done, _ = carry_out(spec, example_engine)
@@ -351,13 +351,13 @@ def test_the_engine_that_it_shows_refuses_what_it_cannot_do(example_engine: Path
 def carry_out(spec: dict[str, Any], engine: Path, *, stop_at: str = "") -> tuple[EngineRun, list[dict[str, Any]]]:
     stop, events = Stop(), []
 
-    def hear(event: dict[str, Any]) -> None:
+    def note(event: dict[str, Any]) -> None:
         events.append(event)
         if event["event"] == stop_at:
             stop.set()
 
     try:
-        return drive(spec, on_event=hear, stop=stop, engine=engine), events
+        return drive(spec, on_event=note, stop=stop, engine=engine), events
     finally:
         stop.close()
 

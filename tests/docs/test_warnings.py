@@ -20,7 +20,7 @@ def rows_under(head: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[1].splitlines()]
 
 
-def test_every_warning_stands_on_the_page_with_its_rule_and_hint_and_no_other() -> None:
+def test_the_page_lists_exactly_the_warnings_with_rule_and_hint() -> None:
     documented = rows_under("warning | points to | given when | what to do")
     points = {"note": "-"}
     assert documented == [

@@ -162,7 +162,7 @@ def test_both_account_for_as_many_reads_and_the_kernel_agrees(file: Path) -> Non
 
 @pytest.mark.parametrize(("operation", "fraction"), [("read", 0.0), ("write", 1.0)])
 def test_the_disk_counts_what_the_engine_counts(file: Path, operation: str, fraction: float) -> None:
-    """Whatever else uses the disk can only add to its counters, so the quietest of a few runs tells."""
+    """Whatever else uses the disk can only add to its counters, so the quietest of a few runs counts."""
     counted = min(counted_by_disk(file, operation, fraction) for _ in range(5))
     assert counted == pytest.approx(SIZE, rel=TOLERANCE)
 

@@ -109,7 +109,7 @@ def test_a_link_that_now_leads_to_another_device_is_refused(
 
 
 @RUNS
-def test_a_node_that_was_created_anew_for_another_device_is_refused(
+def test_a_node_that_was_recreated_for_another_device_is_refused(
     devices: list[LoopDevice], tmp_path: Path, run: Any
 ) -> None:
     named, victim = devices

@@ -1,4 +1,4 @@
-"""What reaches the file: as compressible, as duplicated, as random as was asked for.
+"""What reaches the file: as compressible, duplicated and random as requested.
 
 Judged by a real zstd (the package `zstandard`: a wheel that brings the reference library, so that neither the engine
 nor its tests have to compile it) and by comparing blocks, on what the engine wrote, read back from the file.

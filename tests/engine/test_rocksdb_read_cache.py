@@ -241,7 +241,7 @@ def test_tiers_are_metrics_and_the_directories_are_removed(tmp_path: Path, monke
 def test_a_full_cache_device_is_a_failed_record_or_costs_hits_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RocksDB's writer of the cache asserts that its writes succeed; without assertions it goes on."""
+    """RocksDB's writer of the cache asserts that its writes succeed; without assertions it continues."""
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     (tmp_path / "data").mkdir()
     with small_file_system(tmp_path / "fast", 160) as fast:

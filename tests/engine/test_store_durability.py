@@ -51,7 +51,7 @@ def killed(run: Spec) -> int:
         assert event["event"] != "error", event
         if event["event"] == "interval":
             began = began or time.monotonic()
-            acknowledged += sum(each["count"] for told in event["streams"] for each in told["operations"])
+            acknowledged += sum(each["count"] for output in event["streams"] for each in output["operations"])
             if (acknowledged and time.monotonic() > began + SECONDS) or time.monotonic() > deadline:
                 break
     engine.send_signal(signal.SIGKILL)
@@ -94,24 +94,24 @@ def test_the_result_states_what_writes_survive(
     store: str, options: Spec, sync: bool, survives: str, tmp_path: Path
 ) -> None:
     writer = stream("writer", "update", choice=SEQUENTIAL, sync=sync, limit_operations=10)
-    told = carry_out(spec(store, tmp_path, writer, database=EMPTY, options=options))
-    assert told.store["durability"] == survives
+    output = carry_out(spec(store, tmp_path, writer, database=EMPTY, options=options))
+    assert output.store["durability"] == survives
 
 
 def test_runs_without_writes_have_no_durability(tmp_path: Path) -> None:
-    told = carry_out(spec("lmdb", tmp_path, stream("reader", "read", limit_operations=10)))
-    assert "durability" not in told.store
+    output = carry_out(spec("lmdb", tmp_path, stream("reader", "read", limit_operations=10)))
+    assert "durability" not in output.store
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_reads_beside_writers_are_never_stale(store: str, tmp_path: Path) -> None:
     both = {"read": 1.0, "update": 1.0, "read_modify_write": 1.0}
     mixed = stream("mixed", both, jobs=4, limit_operations=4000, freshness=True)
-    told = carry_out(spec(store, tmp_path, mixed, count=50))
-    assert told.checks("values") > 1000
-    assert told.checks("corrupted") == 0
-    assert sum(check.get("stale", 0) for check in told.store["checks"]) == 0
-    assert told.warnings == []
+    output = carry_out(spec(store, tmp_path, mixed, count=50))
+    assert output.checks("values") > 1000
+    assert output.checks("corrupted") == 0
+    assert sum(check.get("stale", 0) for check in output.store["checks"]) == 0
+    assert output.warnings == []
 
 
 def test_freshness_needs_single_writes_without_deletes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong with a store is told apart, on the real store."""
+"""Faults of a store are distinguished, on the real store."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def test_a_corrupted_value_is_found_counted_and_warned_of(tmp_path: Path) -> Non
     number = next(number for number in range(2000) if content.count(key(number)) == 1)
     content[content.find(key(number)) + 16 + 50] ^= 1
     file.write_bytes(content)
-    told = carry_out(run)
-    assert told.store["kept"]
-    assert told.checks("corrupted") == 1
-    assert told.checks("values") == 2000
-    (warning,) = [event for event in told.events if event["event"] == "warning"]
+    output = carry_out(run)
+    assert output.store["kept"]
+    assert output.checks("corrupted") == 1
+    assert output.checks("values") == 2000
+    (warning,) = [event for event in output.events if event["event"] == "warning"]
     assert warning["code"] == "corrupted_values"
     assert warning["message"] == f"1 of 2000 values read are corrupted or out of order, first of record {number}"
 
 
 @pytest.mark.needs("rocksdb")
-def test_a_record_that_was_lost_is_warned_of(tmp_path: Path) -> None:
+def test_a_lost_record_gives_a_warning(tmp_path: Path) -> None:
     """The mark says that all are there; the store has forgotten the second half."""
     run = spec("rocksdb", tmp_path, READER)
     carry_out(run)
@@ -55,9 +55,9 @@ def test_a_record_that_was_lost_is_warned_of(tmp_path: Path) -> None:
     delete = stream("delete", "delete", choice=SEQUENTIAL, limit_operations=1)
     carry_out(spec("rocksdb", tmp_path, delete, database=EXISTING))
     (tmp_path / "iosonde-database.json").write_text(mark)
-    told = carry_out(run)
-    assert told.checks("missing") == 1
-    assert told.warnings == ["missing_records"]
+    output = carry_out(run)
+    assert output.checks("missing") == 1
+    assert output.warnings == ["missing_records"]
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -72,9 +72,9 @@ def test_iterators_and_scans_report_records_that_a_store_lost(store: str, direct
     (tmp_path / "iosonde-database.json").write_text(mark)
     whole = 1995 if direction == "forward" else 2000  # Whose end shows what is missing there.
     walk = stream("walk", "iterate", direction=direction, limit_operations=whole)
-    told = carry_out(spec(store, tmp_path, walk))
-    assert told.checks("missing") == 5
-    assert told.warnings == ["missing_records"]
+    output = carry_out(spec(store, tmp_path, walk))
+    assert output.checks("missing") == 5
+    assert output.warnings == ["missing_records"]
     scan = stream(
         "scan",
         "scan",
@@ -84,8 +84,8 @@ def test_iterators_and_scans_report_records_that_a_store_lost(store: str, direct
         scan_records_max=3,
         limit_operations=1,
     )
-    told = carry_out(spec(store, tmp_path, scan))
-    assert told.checks("missing") == (5 if direction == "forward" else 1)
+    output = carry_out(spec(store, tmp_path, scan))
+    assert output.checks("missing") == (5 if direction == "forward" else 1)
 
 
 @pytest.mark.needs("rocksdb")
@@ -171,7 +171,7 @@ def test_keys_that_a_store_cannot_hold_are_unsupported(tmp_path: Path) -> None:
     assert (error["code"], error["context"]) == ("unsupported", "`records.key_bytes`")
 
 
-def test_a_directory_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     assert carry_out(spec("lmdb", tmp_path / "nowhere", READER)).error["code"] == "vanished"
 
 
@@ -265,7 +265,7 @@ SHARE = {"operation": "read", "weight": 1.0}
         ),
     ],
 )
-def test_a_spec_that_makes_no_sense_is_refused_at_its_place(run: Spec, context: str, message: str) -> None:
+def test_an_invalid_spec_is_refused_with_its_place(run: Spec, context: str, message: str) -> None:
     error = carry_out(run).error
     assert error["code"] == "invalid_spec"
     assert error["context"] == context

@@ -45,16 +45,16 @@ class TestEveryStore:
     def test_a_loaded_database_holds_every_record_and_is_kept(self, store: str, tmp_path: Path) -> None:
         run = spec(store, tmp_path, reading_all(jobs=2))
         first, second = carry_out(run), carry_out(run)
-        for told in (first, second):
-            assert told.count("reader", "read") == told.checks("values") == COUNT
-            assert told.checks("missing") == told.checks("corrupted") == 0
-            assert told.warnings == []
-            assert told.store["kind"] == told.result["backend"]["kind"] == store
-            assert told.store["version"]
-            assert told.store["options"]
-            assert told.store["record_bytes"] == COUNT * 116
-            assert told.store["database_bytes"] > COUNT * 116
-            assert told.intervals[0]["store"].keys() == told.store["statistics_at_end"].keys() != set()
+        for output in (first, second):
+            assert output.count("reader", "read") == output.checks("values") == COUNT
+            assert output.checks("missing") == output.checks("corrupted") == 0
+            assert output.warnings == []
+            assert output.store["kind"] == output.result["backend"]["kind"] == store
+            assert output.store["version"]
+            assert output.store["options"]
+            assert output.store["record_bytes"] == COUNT * 116
+            assert output.store["database_bytes"] > COUNT * 116
+            assert output.intervals[0]["store"].keys() == output.store["statistics_at_end"].keys() != set()
         assert first.phases == [("layout", "begin"), ("layout", "end")]
         assert first.result["layout"] == {"written_bytes": COUNT * 116, "kept_bytes": 0}
         assert second.phases == []
@@ -77,10 +77,10 @@ class TestEveryStore:
     def test_readers_and_a_writer_are_measured_apart_and_end_together(self, store: str, tmp_path: Path) -> None:
         reader = stream("readers", "read", jobs=4, limit_operations=4000)
         writer = stream("writer", "update", background=True)
-        told = carry_out(spec(store, tmp_path, reader, writer))
-        assert told.count("readers", "read") == told.checks("values") == 4000
-        assert told.checks("missing") == told.checks("corrupted") == 0
-        assert {(job["stream"], job["job"]) for job in told.result["jobs"]} == {
+        output = carry_out(spec(store, tmp_path, reader, writer))
+        assert output.count("readers", "read") == output.checks("values") == 4000
+        assert output.checks("missing") == output.checks("corrupted") == 0
+        assert {(job["stream"], job["job"]) for job in output.result["jobs"]} == {
             *(("readers", job) for job in range(4)),
             ("writer", 0),
         }
@@ -91,65 +91,65 @@ class TestEveryStore:
     def test_iterators_go_through_all_records_in_both_directions(self, store: str, tmp_path: Path) -> None:
         for direction in ("forward", "reverse"):
             walk = stream("walk", "iterate", direction=direction, limit_operations=COUNT + 5)
-            told = carry_out(spec(store, tmp_path, walk))
-            assert told.count("walk", "read") == told.checks("values") == COUNT + 5
-            assert told.checks("corrupted") == 0
+            output = carry_out(spec(store, tmp_path, walk))
+            assert output.count("walk", "read") == output.checks("values") == COUNT + 5
+            assert output.checks("corrupted") == 0
             first = stream("first", "scan", choice=SEQUENTIAL, direction=direction, limit_operations=1)
             assert carry_out(spec(store, tmp_path, first)).checks("values") == 1
 
-    def test_scans_read_as_many_records_as_are_asked_for(self, store: str, tmp_path: Path) -> None:
+    def test_scans_read_the_requested_number_of_records(self, store: str, tmp_path: Path) -> None:
         scans = stream(
             "scans", "scan", choice=SEQUENTIAL, scan_records_min=10, scan_records_max=10, limit_operations=COUNT
         )
-        told = carry_out(spec(store, tmp_path, scans))
-        assert told.count("scans", "scan") == COUNT
-        assert told.checks("values") == COUNT * 10 - sum(range(10)), "the last scans meet the end"
-        assert told.checks("corrupted") == 0
+        output = carry_out(spec(store, tmp_path, scans))
+        assert output.count("scans", "scan") == COUNT
+        assert output.checks("values") == COUNT * 10 - sum(range(10)), "the last scans meet the end"
+        assert output.checks("corrupted") == 0
 
-    def test_inserted_records_are_found_and_leave_the_database_for_loading_anew(
+    def test_inserted_records_are_found_and_the_database_is_loaded_again(
         self, store: str, tmp_path: Path
     ) -> None:
         """YCSB D: what is read most is what was inserted last, by another thread too."""
         mix = stream("d", {"read": 0.9, "insert": 0.1}, choice=LATEST, jobs=2, limit_operations=3000)
-        told = carry_out(spec(store, tmp_path, mix))
-        assert told.count("d", "write") > 100
-        assert told.checks("missing") == told.checks("corrupted") == 0
+        output = carry_out(spec(store, tmp_path, mix))
+        assert output.count("d", "write") > 100
+        assert output.checks("missing") == output.checks("corrupted") == 0
         assert not carry_out(spec(store, tmp_path, reading_all())).store["kept"]
 
     def test_deleted_records_are_counted_as_missing(self, store: str, tmp_path: Path) -> None:
         delete = stream("delete", "delete", choice=SEQUENTIAL, batch=10, limit_operations=COUNT // 2)
         assert carry_out(spec(store, tmp_path, delete)).count("delete", "delete") == COUNT // 2
-        told = carry_out(spec(store, tmp_path, reading_all(), database=EXISTING))
-        assert told.checks("missing") == COUNT // 2
-        assert told.checks("values") == COUNT // 2
-        assert told.warnings == [], "nobody said that they must be there"
+        output = carry_out(spec(store, tmp_path, reading_all(), database=EXISTING))
+        assert output.checks("missing") == COUNT // 2
+        assert output.checks("values") == COUNT // 2
+        assert output.warnings == [], "nobody said that they must be there"
 
     def test_read_modify_write_is_one_operation(self, store: str, tmp_path: Path) -> None:
         mix = stream("f", {"read": 1, "read_modify_write": 1}, choice=ZIPFIAN, limit_operations=1000)
-        told = carry_out(spec(store, tmp_path, mix))
-        modified = told.count("f", "read_modify_write")
+        output = carry_out(spec(store, tmp_path, mix))
+        modified = output.count("f", "read_modify_write")
         assert 400 < modified < 600
-        assert told.count("f", "read") + modified == told.checks("values") == 1000
-        assert sum(entry["bytes"] for entry in told.entries("f", "read_modify_write")) == modified * 2 * 116
+        assert output.count("f", "read") + modified == output.checks("values") == 1000
+        assert sum(entry["bytes"] for entry in output.entries("f", "read_modify_write")) == modified * 2 * 116
 
     def test_sizes_may_differ_from_record_to_record(self, store: str, tmp_path: Path) -> None:
         sizes = {"kind": "uniform", "min_bytes": 16, "max_bytes": 5000}
         writer = stream("writer", "update", limit_operations=500, sync=True)
         assert carry_out(spec(store, tmp_path, writer, value_size=sizes)).count("writer", "write") == 500
-        told = carry_out(spec(store, tmp_path, reading_all(), value_size=sizes))
-        assert told.checks("values") == COUNT
-        assert told.checks("corrupted") == 0
+        output = carry_out(spec(store, tmp_path, reading_all(), value_size=sizes))
+        assert output.checks("values") == COUNT
+        assert output.checks("corrupted") == 0
 
     def test_the_transition_settles_opens_again_and_empties_the_page_cache(self, store: str, tmp_path: Path) -> None:
         transition = {"settle": True, "reopen": True, "page_cache": "drop"}
         # Of which an opening reads only a little.
         run = spec(store, tmp_path, stream("one", "read", limit_operations=1), transition=transition, value_bytes=4000)
-        told = carry_out(run)
-        assert told.phases[2:] == [("precondition", "begin"), ("precondition", "end")]
-        assert told.store["settle_ns"] > 0
-        cached = told.store["cached_bytes_at_begin"]
+        output = carry_out(run)
+        assert output.phases[2:] == [("precondition", "begin"), ("precondition", "end")]
+        assert output.store["settle_ns"] > 0
+        cached = output.store["cached_bytes_at_begin"]
         if cached is not None and command_file_system(tmp_path) != "tmpfs":
-            assert cached < told.store["database_bytes"] / 2
+            assert cached < output.store["database_bytes"] / 2
 
     def test_unknown_options_are_refused_with_the_nearest_name_and_nothing_is_written(
         self, store: str, tmp_path: Path
@@ -187,13 +187,13 @@ class TestEveryStore:
         engine.kill()
         engine.communicate()
         assert json.loads((tmp_path / MARK).read_text())["state"] == "incomplete"
-        told = carry_out(spec(store, tmp_path, reading_all()))
-        assert not told.store["kept"]
-        assert told.checks("values") == COUNT
-        assert told.checks("missing") == told.checks("corrupted") == 0
+        output = carry_out(spec(store, tmp_path, reading_all()))
+        assert not output.store["kept"]
+        assert output.checks("values") == COUNT
+        assert output.checks("missing") == output.checks("corrupted") == 0
         assert sorted(path.name for path in tmp_path.iterdir()) == ["database", MARK]
 
-    def test_a_database_with_contents_of_another_version_is_loaded_anew(self, store: str, tmp_path: Path) -> None:
+    def test_a_database_of_another_version_is_loaded_again(self, store: str, tmp_path: Path) -> None:
         carry_out(spec(store, tmp_path, reading_all()))
         mark = json.loads((tmp_path / MARK).read_text())
         mark["made_of"]["contents"] -= 1
@@ -210,8 +210,8 @@ class TestEveryStore:
         engine.stdin.flush()
         while '"layout"' not in engine.stdout.readline():
             pass
-        told, _ = engine.communicate('"stop"\n')
-        last = json.loads(told.splitlines()[-1])
+        output, _ = engine.communicate('"stop"\n')
+        last = json.loads(output.splitlines()[-1])
         assert (last["event"], last["outcome"]) == ("result", "stopped")
         assert json.loads((tmp_path / MARK).read_text())["state"] == "incomplete"
 
@@ -230,15 +230,15 @@ class TestLoads:
 
     def test_a_rate_limit_is_not_passed(self) -> None:
         writer = stream("writer", "update", rate_limit=2000.0, jobs=2)
-        told = carry_out(self.run(writer, duration_ns=400_000_000))
-        assert 0 < told.count("writer", "write") <= 802
-        assert all(entry["response_latency"] is None for entry in told.entries("writer", "write"))
+        output = carry_out(self.run(writer, duration_ns=400_000_000))
+        assert 0 < output.count("writer", "write") <= 802
+        assert all(entry["response_latency"] is None for entry in output.entries("writer", "write"))
 
-    def test_an_open_loop_counts_from_the_intended_start_and_tells_its_schedule(self) -> None:
+    def test_an_open_loop_counts_from_the_intended_start_and_reports_its_schedule(self) -> None:
         writer = stream("writer", "update", arrival={"kind": "constant", "rate": 1000.0})
-        told = carry_out(self.run(writer, duration_ns=300_000_000))
-        assert all(entry["response_latency"]["count"] == entry["count"] for entry in told.entries("writer", "write"))
-        schedule = told.result["jobs"][0]["schedule"]
+        output = carry_out(self.run(writer, duration_ns=300_000_000))
+        assert all(entry["response_latency"]["count"] == entry["count"] for entry in output.entries("writer", "write"))
+        schedule = output.result["jobs"][0]["schedule"]
         assert 295 <= schedule["due"] <= 305
         assert schedule["started"] <= schedule["due"]
 
@@ -253,17 +253,17 @@ class TestLoads:
         assert entry["completion_latency"]["min_ns"] == entry["completion_latency"]["max_ns"]
 
     def test_a_ramp_comes_before_the_measurement(self) -> None:
-        told = carry_out(
+        output = carry_out(
             self.run(stream("r", "read"), duration_ns=200_000_000, ramp={"duration_ns": 200_000_000, "bytes": None})
         )
-        assert {interval["phase"] for interval in told.intervals} == {"ramp", "measure"}
+        assert {interval["phase"] for interval in output.intervals} == {"ramp", "measure"}
 
     def test_loading_ten_million_records_needs_no_memory_for_each(self) -> None:
         loaded = {**LOADED, "batch": 1000, "order": "random"}
         run = spec("null", self.VIRTUAL, stream("r", "read", limit_operations=1), database=loaded, count=10_000_000)
-        told = carry_out(run)
-        assert told.result["layout"]["written_bytes"] == 10_000_000 * 116
-        assert told.result["peak_memory_bytes"] < 200e6
+        output = carry_out(run)
+        assert output.result["layout"]["written_bytes"] == 10_000_000 * 116
+        assert output.result["peak_memory_bytes"] < 200e6
 
 
 class TestRawDevice:
@@ -278,13 +278,13 @@ class TestRawDevice:
     def on(device: Path) -> Spec:
         return {"kind": "device", "path": str(device), "size_bytes": 64 << 20}
 
-    def test_a_database_is_loaded_and_kept_there_and_nothing_lies_beside_it(self, device: Path) -> None:
+    def test_a_database_is_loaded_and_kept_without_other_files(self, device: Path) -> None:
         run = spec("lmdb", self.on(device), reading_all(jobs=4), stream("w", "update", background=True, rate_limit=100))
         first, second = carry_out(run), carry_out(run)
-        for told in (first, second):
-            assert told.checks("values") == COUNT
-            assert told.checks("missing") == told.checks("corrupted") == 0
-            assert COUNT * 116 < told.store["database_bytes"] < 64 << 20
+        for output in (first, second):
+            assert output.checks("values") == COUNT
+            assert output.checks("missing") == output.checks("corrupted") == 0
+            assert COUNT * 116 < output.store["database_bytes"] < 64 << 20
         assert (first.store["kept"], second.store["kept"]) == (False, True)
         assert not list(Path("/dev").glob(f"{device.name}-lock*"))
 

@@ -42,22 +42,22 @@ def test_a_users_database_is_read_and_nothing_in_it_changes(tmp_path: Path) -> N
     reads = stream("reads", "read", choice=EACH_ONCE, jobs=2, limit_operations=2000)
     scans = stream("scans", "scan", scan_records_min=5, scan_records_max=5, limit_operations=200)
     walk = stream("walk", "iterate", limit_operations=COUNT + 5)
-    told = carry_out(reading(mine, reads, scans, walk))
-    assert told.count("reads", "read") == 2000
-    assert told.count("walk", "read") == COUNT + 5
-    assert told.checks("missing") == told.checks("corrupted") == told.checks("values") == 0
-    assert told.store["record_bytes"] == COUNT * 116
-    assert told.store["database_bytes"] > 0
+    output = carry_out(reading(mine, reads, scans, walk))
+    assert output.count("reads", "read") == 2000
+    assert output.count("walk", "read") == COUNT + 5
+    assert output.checks("missing") == output.checks("corrupted") == output.checks("values") == 0
+    assert output.store["record_bytes"] == COUNT * 116
+    assert output.store["database_bytes"] > 0
     assert state(mine) == before
 
 
 @pytest.mark.needs("rocksdb")
 @pytest.mark.parametrize("count", [10, COUNT * 2])
-def test_as_many_keys_are_sampled_as_there_are_or_are_asked_for(count: int, tmp_path: Path) -> None:
+def test_the_requested_number_of_keys_is_sampled_or_all(count: int, tmp_path: Path) -> None:
     reads = stream("reads", "read", choice=SEQUENTIAL, limit_operations=min(count, COUNT))
-    told = carry_out(reading(owned(tmp_path), reads, count=count))
-    assert told.count("reads", "read") == min(count, COUNT)
-    assert told.checks("missing") == 0
+    output = carry_out(reading(owned(tmp_path), reads, count=count))
+    assert output.count("reads", "read") == min(count, COUNT)
+    assert output.checks("missing") == 0
 
 
 @pytest.mark.needs("rocksdb")
@@ -81,8 +81,8 @@ def test_tools_of_the_system_read_databases_of_the_systems_lmdb_only(tmp_path: P
     for library in (None, "system"):
         target = tmp_path / str(library)
         target.mkdir()
-        told = carry_out(spec("lmdb", target, stream("reads", "read", limit_operations=10), library=library))
+        output = carry_out(spec("lmdb", target, stream("reads", "read", limit_operations=10), library=library))
         done = subprocess.run(["mdb_stat", target / "database"], capture_output=True, text=True, check=False)
-        found[told.store["build"]["data_version"][0]] = (done.returncode, "Entries: 2000" in done.stdout)
+        found[output.store["build"]["data_version"][0]] = (done.returncode, "Entries: 2000" in done.stdout)
     assert found["1"] == (0, True)
     assert found["3"][0] != 0, "MDB_VERSION_MISMATCH"

@@ -98,7 +98,7 @@ def test_rates_are_shares_of_what_was_found_and_take_turns(whole: ResultSet) -> 
     assert whole.cases.filter(whole.cases["part"] == "curve")["rate"].to_list() == [found.value] * 2
 
 
-def test_a_study_that_was_stopped_anywhere_ends_as_if_it_had_not_been(whole: ResultSet, tmp_path: Path) -> None:
+def test_a_study_stopped_anywhere_resumes_with_the_same_result(whole: ResultSet, tmp_path: Path) -> None:
     records = whole.records()
     for kept in {0, 1, len(records) // 2, len(records) - 1}:
         directory = tmp_path / str(kept)
@@ -114,7 +114,7 @@ def test_a_study_that_was_stopped_anywhere_ends_as_if_it_had_not_been(whole: Res
     assert search_of(again) == search_of(whole)
 
 
-def test_a_failed_run_is_a_result_until_it_is_to_be_retried(whole: ResultSet, tmp_path: Path) -> None:
+def test_a_failed_run_counts_unless_it_is_retried(whole: ResultSet, tmp_path: Path) -> None:
     directory = tmp_path / "set"
     shutil.copytree(whole.directory, directory)
     failed = [directory / "records" / run_id / "record.json" for run_id in ("c0001-p01-r1", "c0001-p01-r2")]
@@ -135,7 +135,7 @@ def test_a_failed_run_is_a_result_until_it_is_to_be_retried(whole: ResultSet, tm
     }
 
 
-def test_a_record_that_was_made_on_another_way_does_not_count(whole: ResultSet, tmp_path: Path) -> None:
+def test_a_record_of_another_search_path_does_not_count(whole: ResultSet, tmp_path: Path) -> None:
     """As when an earlier run was repeated and turned out otherwise: the probes after it are of other values."""
     directory = tmp_path / "set"
     shutil.copytree(whole.directory, directory)
@@ -148,7 +148,7 @@ def test_a_record_that_was_made_on_another_way_does_not_count(whole: ResultSet, 
     assert pending and (pending.run_id, pending.levels) == ("c0001-p02-r1", {"rate": 2000.0})
 
 
-def test_what_cannot_be_found_is_refused_with_its_place() -> None:
+def test_unknown_references_are_refused_with_their_place() -> None:
     for changed, what in (
         (('part = "capacity"', 'part = "curve"'), "there is no part `curve` before `curve` that could provide `rate`"),
         (("derived.rate", "derived.span"), "`span` cannot be derived"),

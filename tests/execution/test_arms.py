@@ -74,7 +74,7 @@ def test_equal_simulated_drives_are_the_same(tmp_path: Path) -> None:
     assert not (tmp_path / "results" / "against").exists()
 
 
-def test_different_simulated_drives_are_told_apart_and_one_is_recommended(tmp_path: Path) -> None:
+def test_different_simulated_drives_are_distinguished_and_one_is_recommended(tmp_path: Path) -> None:
     results = execute(planned("sim:sp900", "sim:p900"), tmp_path / "results")
     assert verdicts(results) == {"better"}
     text = as_text(results)

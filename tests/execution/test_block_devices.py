@@ -151,7 +151,7 @@ def test_a_device_is_measured_only_if_it_is_named_twice(disks: Callable[..., Dis
         assert record.target["devices"][0]["kind"] == "loop"
 
 
-def test_what_it_holds_is_lost_only_if_its_size_is_repeated(disks: Callable[..., Disk], tmp_path: Path) -> None:
+def test_data_is_overwritten_only_if_the_size_is_repeated(disks: Callable[..., Disk], tmp_path: Path) -> None:
     disk = disks()
     run("mkfs.ext4", "-q", "-L", "precious", disk.path)
     named = Consent(destroy=(disk.path,))
@@ -301,7 +301,7 @@ def partition_table(*, begin: int, sectors: int) -> bytes:
 
 
 def _allow_partitions(disk: Disk) -> None:
-    """A loop device has none unless it is told to look for them."""
+    """A loop device has none unless it scans for them."""
     with Path(disk.path).open("rb") as device:
         status = bytearray(232)
         fcntl.ioctl(device, 0x4C05, status)  # LOOP_GET_STATUS64
@@ -390,7 +390,7 @@ def test_no_serial_number_is_kept_with_the_plan(disks: Callable[..., Disk]) -> N
     assert plan.required_options and "required_options" not in plan.model_dump()
 
 
-def test_at_least_the_edges_are_named_as_lost(disks: Callable[..., Disk]) -> None:
+def test_the_edges_of_a_device_are_listed_as_overwritten(disks: Callable[..., Disk]) -> None:
     (lost,) = planned(disks(), span="64KiB").destroys
     assert f"bytes 0 to {EDGE_BYTES - 1} are lost" in lost.what
 
@@ -445,7 +445,7 @@ def test_nobody_else_can_claim_it_while_a_study_runs(
     ],
     ids=["ext4", "journal apart", "xfs", "btrfs"],
 )
-def test_a_file_system_is_made_on_a_device_and_wiped(
+def test_a_file_system_is_created_on_a_device_and_wiped(
     disks: Callable[..., Disk], tmp_path: Path, settings: dict[str, str], size_bytes: int
 ) -> None:
     used = [disks(size_bytes) for _ in range(1 + ("journal" in settings))]
@@ -461,7 +461,7 @@ def test_a_journal_apart_takes_a_device_more(disks: Callable[..., Disk]) -> None
         planned(disks(), file_system="ext4", journal="external")
 
 
-def test_devices_that_differ_in_size_are_told(disks: Callable[..., Disk]) -> None:
+def test_devices_of_different_sizes_are_reported(disks: Callable[..., Disk]) -> None:
     plan = planned(disks(32 * MIB), disks(48 * MIB), file_system="ext4")
     assert "differ in size" in plan.notes[0] and "the smallest counts" in plan.notes[0]
 
@@ -481,12 +481,12 @@ def test_every_job_cannot_have_a_file_of_a_raw_device(disks: Callable[..., Disk]
         planned(disks(), files="per_job")
 
 
-def test_direct_io_below_the_sectors_is_told(disks: Callable[..., Disk]) -> None:
+def test_direct_io_below_the_sector_size_is_reported(disks: Callable[..., Disk]) -> None:
     with pytest.raises(TargetError, match="only of multiples of 4 KiB"):
         planned(disks(sector_bytes=4096), block_size="512")
 
 
-def test_a_resumed_study_asks_again(disks: Callable[..., Disk], tmp_path: Path) -> None:
+def test_a_resumed_study_requires_consent_again(disks: Callable[..., Disk], tmp_path: Path) -> None:
     disk = disks()
     result_set = ResultSet.create(tmp_path / "set", planned(disk))
     before = disk.digest()
@@ -507,7 +507,7 @@ resume(sys.argv[1], consent=Consent(destroy=(sys.argv[2],)))
 """
 
 
-def test_after_a_kill_cleanup_wipes_what_was_made_and_nothing_else(disks: Callable[..., Disk], tmp_path: Path) -> None:
+def test_after_a_kill_cleanup_wipes_what_was_created_and_nothing_else(disks: Callable[..., Disk], tmp_path: Path) -> None:
     disk = disks()
     plan = planned(disk, file_system="ext4", duration="20s")
     result_set = ResultSet.create(tmp_path / "set", plan)
@@ -530,7 +530,7 @@ def test_after_a_kill_cleanup_wipes_what_was_made_and_nothing_else(disks: Callab
     assert open_target(disk.path).asks() == [f"--destroy {disk.path}"]
 
 
-def test_cleanup_leaves_alone_what_somebody_made_there_since(disks: Callable[..., Disk]) -> None:
+def test_cleanup_keeps_what_others_created_since(disks: Callable[..., Disk]) -> None:
     disk = disks()
     facts = {
         "device": disk.path,
@@ -550,7 +550,7 @@ def test_cleanup_leaves_alone_what_somebody_made_there_since(disks: Callable[...
     assert disk.digest() == before
 
 
-def test_devices_says_which_may_be_used_and_why_not(
+def test_devices_lists_usable_devices_and_reasons(
     disks: Callable[..., Disk], iosonde: Iosonde, tmp_path: Path
 ) -> None:
     free, held, full = disks(), disks(), disks()
@@ -572,7 +572,7 @@ def test_records_of_raw_runs_name_no_inherited_claim(disks: Callable[..., Disk],
 
 
 @BTRFS
-def test_an_array_is_made_of_devices_and_wiped(disks: Callable[..., Disk], tmp_path: Path) -> None:
+def test_an_array_of_devices_is_created_and_wiped(disks: Callable[..., Disk], tmp_path: Path) -> None:
     used = [disks(256 * MIB), disks(256 * MIB)]
     tries = Tries(*used)
     plan = planned(*used, array="raid1", array_kind="btrfs")

@@ -1,4 +1,4 @@
-"""Studies of external commands from plan to report: consent, records, metrics, and nothing left behind."""
+"""Studies of external commands from plan to report: consent, records, metrics, and no leftovers."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_nothing_runs_without_the_hash_that_plan_prints(iosonde: Iosonde, tmp_pa
     assert marker.exists()
 
 
-def test_resume_asks_for_the_hash_too(tmp_path: Path) -> None:
+def test_resume_requires_the_hash_too(tmp_path: Path) -> None:
     plan = planned(tmp_path / "target", STUDY.replace("repeats = 3", "repeats = 1"))
     created = ResultSet.create(tmp_path / "set", plan)
     for consent in (Consent(), Consent(commands="f" * 64)):

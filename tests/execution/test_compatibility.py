@@ -1,4 +1,4 @@
-"""An engine of other sources is told once, and before anything is written."""
+"""An engine of other sources is reported once, before anything is written."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
         (lacks_a_word, "it does not know `workload.streams[0].io_mode: direct`"),
     ],
 )
-def test_it_is_said_in_what_they_differ(tmp_path: Path, change: Callable[[dict[str, Any]], Any], said: str) -> None:
+def test_the_differences_are_named(tmp_path: Path, change: Callable[[dict[str, Any]], Any], said: str) -> None:
     with pytest.raises(EngineError) as error:
         compatibility.check(another(tmp_path, change), short_plan().specs())
     assert error.value.what.endswith(said)
 
 
-def test_an_engine_without_a_schema_is_not_asked() -> None:
+def test_an_engine_without_a_schema_is_not_checked() -> None:
     compatibility.check(FAKE, short_plan().specs())

@@ -1,4 +1,4 @@
-"""A study that takes a day is stopped and goes on; on a simulated drive, whose day takes seconds, nothing differs."""
+"""A study of a day that is stopped and resumed has the same result, on a simulated drive, whose day takes seconds."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_day_that_was_interrupted_is_the_same_day(tmp_path: Path) -> None:
                 resume(tmp_path / "in-parts", observer=_StopAfter(runs))
     listener = _StopAfter(None)
     in_parts = resume(tmp_path / "in-parts", observer=listener)
-    assert not listener.notes, "a simulated drive is as it was left: nothing is prepared anew"
+    assert not listener.notes, "a simulated drive keeps its state: nothing is prepared again"
     assert len({record.session for record in in_parts.records()}) == 3
     assert measured(in_parts) == measured(whole)
     assert found_rounds(in_parts)[0].passes == found_rounds(whole)[0].passes

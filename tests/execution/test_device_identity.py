@@ -138,7 +138,7 @@ def test_nobody_mounts_what_is_claimed(loops: Loops, tmp_path: Path) -> None:
     assert all("in use" in text for text in refused)
 
 
-def test_resume_asks_for_consent_anew_and_for_the_contents_of_today(loops: Loops, tmp_path: Path) -> None:
+def test_resume_requires_consent_again_for_the_current_contents(loops: Loops, tmp_path: Path) -> None:
     """Consent is for one session: an existing device is neither written nor wiped without it, also if it was given."""
     target = loops.attach(loops.image())
     plan = expand(parse(STUDY), open_target(str(target)))

@@ -31,4 +31,4 @@ def test_a_lower_level_leaves_free_what_the_higher_one_before_it_wrote(
     content = disk.image.read_bytes()
     assert len(zlib.compress(content[MIB : 8 * MIB], 1)) > 0.99 * 7 * MIB
     assert not any(content[9 * MIB : 24 * MIB]), "what 75 % and others wrote there was discarded"
-    assert disk.image.stat().st_blocks * 512 < 12 * MIB, "and its room given back"
+    assert disk.image.stat().st_blocks * 512 < 12 * MIB, "and its space is free again"

@@ -89,7 +89,7 @@ def amplification(done: ResultSet) -> list[float]:
     return run_metrics(done).filter(pl.col("metric") == "media_write_amplification")["value"].to_list()
 
 
-def test_what_a_drive_tells_is_recorded_computed_and_said(
+def test_drive_counters_are_recorded_derived_and_reported(
     disk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "opened", Amplifying(disk, 2.5).opened)
@@ -122,7 +122,7 @@ def test_two_result_sets_are_compared_by_it(disk: str, tmp_path: Path, monkeypat
 
 
 @pytest.mark.needs("disk without NVMe")
-def test_a_disk_that_tells_nothing_is_a_reason_in_the_record_and_in_the_report(disk: str, tmp_path: Path) -> None:
+def test_a_disk_without_counters_has_a_reason_in_record_and_report(disk: str, tmp_path: Path) -> None:
     done = carried_out(tmp_path / "target", tmp_path / "results")
     reason = f"`{block_stack.name_of(disk)}` is no NVMe drive"
     [record] = done.records()
@@ -132,7 +132,7 @@ def test_a_disk_that_tells_nothing_is_a_reason_in_the_record_and_in_the_report(d
     assert findings(done)["Device write amplification is not known"] == reason
 
 
-def test_simulated_drives_know_it_exactly(tmp_path: Path) -> None:
+def test_simulated_drives_have_exact_counters(tmp_path: Path) -> None:
     """Random writes over a full drive of flash cost more at the media than the host writes."""
     done = execute(expand(parse(SIMULATED), open_target("sim:sp900,capacity=256MiB")), tmp_path / "results")
     usage = done.sql(

@@ -40,7 +40,7 @@ def run(
     return done, events
 
 
-def test_a_run_that_goes_well_has_a_result_its_tables_and_an_account(
+def test_a_successful_run_has_a_result_tables_and_resource_usage(
     monkeypatch: pytest.MonkeyPatch, stop: Stop
 ) -> None:
     done, events = run(monkeypatch, "well", stop=stop, duration_ns=200_000_000)
@@ -78,7 +78,7 @@ def test_a_run_that_goes_well_has_a_result_its_tables_and_an_account(
         ("silent", "not_started", "no output from the engine for 1.5 s after its start", ""),
         ("crash", "crashed", "the engine crashed (SIGSEGV)", "thread 'main' panicked"),
         ("killed", "killed", "the engine was killed (SIGKILL)", ""),
-        ("exit", "crashed", "the engine crashed (exit status 3)", "cannot go on"),
+        ("exit", "crashed", "the engine crashed (exit status 3)", "cannot continue"),
         ("hang", "silent", "no event from the engine for 0.5 s; it was killed", "phase `measure`"),
         ("no result", "protocol", "the engine exited without a result", ""),
         (
@@ -188,13 +188,13 @@ def test_an_engine_does_not_outlive_an_error_of_ours(monkeypatch: pytest.MonkeyP
     assert not Path(f"/proc/{seen[0]['pid']}").exists()
 
 
-def test_peak_memory_that_may_be_ours_is_not_told_as_the_engines(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+def test_peak_memory_inherited_from_python_is_not_reported_as_the_engines(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
     # This Python has loaded Polars and is far larger than the script.
     done, _ = run(monkeypatch, "well", stop=stop)
     assert done.child["max_rss_bytes"] is None
 
 
-def test_the_engine_is_found_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_is_found_through_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
     assert find_engine() == FAKE
 

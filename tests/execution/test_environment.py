@@ -27,7 +27,7 @@ def test_the_same_machine_gives_the_same_facts() -> None:
     assert environment.capture(FAKE) == environment.capture(FAKE)
 
 
-def test_the_host_is_told_apart_and_not_named() -> None:
+def test_hosts_are_distinguished_and_not_named() -> None:
     text = json.dumps(environment.capture(FAKE))
     assert len(json.loads(text)["machine"]["host_hash"]) == 12
     assert json.dumps(socket.gethostname()) not in text

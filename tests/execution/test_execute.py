@@ -38,7 +38,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs are carried out by the fake engine, which fails as told: run id -> how."""
+    """Runs are carried out by the fake engine, which fails as given: run id -> how."""
     monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
 
     def plan_faults(**faults: str) -> None:
@@ -114,7 +114,7 @@ def test_every_run_is_carried_out_in_its_order_and_leaves_a_record(real: None, t
     assert ResultSet.open(tmp_path / "set").records() == result_set.records()
 
 
-def test_intervals_histograms_and_jobs_of_a_run_tell_the_same(real: None, tmp_path: Path) -> None:
+def test_intervals_histograms_and_jobs_of_a_run_agree(real: None, tmp_path: Path) -> None:
     result_set = execute(null_plan(repeats=1, duration_ns=300_000_000), tmp_path / "set")
     sums = result_set.sql(
         "SELECT run_id, (SELECT sum(count) FROM intervals i WHERE i.run_id = r.run_id) AS intervals,"
@@ -128,7 +128,7 @@ def test_intervals_histograms_and_jobs_of_a_run_tell_the_same(real: None, tmp_pa
 
 
 @pytest.mark.parametrize("how", ["crash", "garbage", "no space", "exit before hello"])
-def test_a_failed_run_is_a_record_and_the_study_goes_on(faults: Any, tmp_path: Path, how: str) -> None:
+def test_a_failed_run_is_a_record_and_the_study_continues(faults: Any, tmp_path: Path, how: str) -> None:
     faults(c0002_r1=how)
     result_set = execute(null_plan(), tmp_path / "set")
     assert outcomes(result_set) == dict.fromkeys(RUN_IDS, "complete") | {"c0002-r1": "failed"}
@@ -141,7 +141,7 @@ def test_a_failed_run_is_a_record_and_the_study_goes_on(faults: Any, tmp_path: P
     ]
 
 
-def test_failures_that_repeat_are_said_once(faults: Any, tmp_path: Path) -> None:
+def test_repeated_failures_are_reported_once(faults: Any, tmp_path: Path) -> None:
     faults(**{"*": "no space"})
     watcher = Watcher()
     execute(null_plan(), tmp_path / "set", observer=watcher)
@@ -185,7 +185,7 @@ def test_warnings_of_the_engine_travel_with_the_record(faults: Any, tmp_path: Pa
     ]
 
 
-def test_a_test_file_is_removed_at_the_end_and_what_was_there_stays(real: None, tmp_path: Path) -> None:
+def test_a_test_file_is_removed_at_the_end_and_other_files_remain(real: None, tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     (directory / "thesis.tex").write_text("years of work")
@@ -196,7 +196,7 @@ def test_a_test_file_is_removed_at_the_end_and_what_was_there_stays(real: None, 
     assert result_set.records()[0].target["file_system"]["kind"]
 
 
-def test_a_test_file_stays_when_it_is_to_be_kept(real: None, tmp_path: Path) -> None:
+def test_a_test_file_remains_with_keep(real: None, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     plan = expand(file_study(), open_target(str(tmp_path / "data")), profile="quick", keep=True)
     execute(plan, tmp_path / "set")
@@ -214,7 +214,7 @@ def test_what_a_kill_after_the_last_record_leaves_is_removed_by_resume(real: Non
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_a_target_that_vanishes_makes_failed_records_that_say_so(
+def test_a_target_that_vanishes_gives_failed_records_with_the_reason(
     real: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Vandal(Watcher):
@@ -293,7 +293,7 @@ def test_a_result_set_that_is_being_written_is_not_resumed(real: None, tmp_path:
         resume(tmp_path / "set")
 
 
-def test_without_an_engine_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_engine_nothing_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(tmp_path / "none"))
     with pytest.raises(EngineError):
         execute(null_plan(), tmp_path / "set")

@@ -1,4 +1,4 @@
-"""What can go wrong while a target is prepared: each time a clear result, the study goes on, and nothing is left."""
+"""Faults during the preparation of a target: each has a clear result, the study continues, and nothing remains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plan_of(directory: Path, **settings: str) -> Plan:
     return expand(fills(90, 30), open_target(str(directory)), settings=settings)
 
 
-class Meanwhile:
+class DuringFill:
     """Does something when a run begins."""
 
     def __init__(self, act: Callable[[Any], None]) -> None:
@@ -76,7 +76,7 @@ def test_a_disk_that_gets_full_in_mid_fill_fails_that_level_and_the_next_is_meas
         elif run.run_id.startswith("c0002"):
             other.unlink(missing_ok=True)
 
-    result_set = execute(plan, tmp_path / "set", observer=Meanwhile(act))
+    result_set = execute(plan, tmp_path / "set", observer=DuringFill(act))
     assert by_step(result_set) == [
         (90, "purge", "complete"),
         (90, "fill", "failed"),
@@ -120,7 +120,7 @@ def test_without_discard_the_strongest_means_is_to_overwrite(monkeypatch: pytest
 
 @pytest.mark.needs("hole punching")
 def test_a_device_that_takes_no_discard_is_purged_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`trim` frees the blocks; that the device is not told of it (FITRIM fails) is no failure."""
+    """`trim` frees the blocks; a device that does not get the discard (FITRIM fails) is no failure."""
 
     def refuse(*arguments: Any) -> int:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
@@ -132,7 +132,7 @@ def test_a_device_that_takes_no_discard_is_purged_all_the_same(monkeypatch: pyte
     assert {record.parameters["purge"] for record in result_set.records()} == {"trim"}
 
 
-def test_a_target_that_shrinks_is_a_failure_that_says_so(tmp_path: Path) -> None:
+def test_a_target_that_shrinks_is_a_failure_with_the_reason(tmp_path: Path) -> None:
     """Somebody cuts the file that was filled; reads then find nothing where there was something."""
     (tmp_path / "on").mkdir()
 
@@ -142,7 +142,7 @@ def test_a_target_that_shrinks_is_a_failure_that_says_so(tmp_path: Path) -> None
             os.truncate(file, 64 * 1024)
 
     settings = {"capacity": "64MiB", "fill": "50", "read_fraction": "1.0"}
-    result_set = execute(plan_of(tmp_path / "on", **settings), tmp_path / "set", observer=Meanwhile(act))
+    result_set = execute(plan_of(tmp_path / "on", **settings), tmp_path / "set", observer=DuringFill(act))
     record = result_set.records()[-1]
     assert (record.outcome, record.part) == ("failed", "main") and record.failure
     assert "has shrunk: 32 MiB were prepared, and 64 KiB are left" in record.failure.message
@@ -155,16 +155,16 @@ import sys
 from pathlib import Path
 from iosonde.execution import execute
 from iosonde.plan import Plan
-from test_fill_faults import Meanwhile
+from test_fill_faults import DuringFill
 
 def say(run):
     print(run.levels.get("step", "round"), flush=True)
 
-execute(Plan.model_validate_json(Path(sys.argv[1]).read_text()), sys.argv[2], observer=Meanwhile(say))
+execute(Plan.model_validate_json(Path(sys.argv[1]).read_text()), sys.argv[2], observer=DuringFill(say))
 """
 
 
-def test_a_power_cut_in_mid_fill_loses_that_run_and_the_target_is_prepared_anew(tmp_path: Path) -> None:
+def test_a_power_cut_during_the_fill_loses_that_run_and_the_target_is_prepared_again(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     plan = plan_of(tmp_path / "on", capacity="1GiB", fill="90")
     (tmp_path / "plan.json").write_text(plan.model_dump_json())

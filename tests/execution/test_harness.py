@@ -62,7 +62,7 @@ def test_a_shape_is_measured_once_and_remembered(harness: Harness, stop: Stop) -
     assert again.of(on_disk()) == costs, "it is the same measurement, not another"
 
 
-def test_another_build_of_the_engine_is_measured_anew(harness: Harness, stop: Stop) -> None:
+def test_another_build_of_the_engine_is_measured_again(harness: Harness, stop: Stop) -> None:
     harness.of(on_disk())
     engine = real_engine()
     facts = environment.capture(engine)

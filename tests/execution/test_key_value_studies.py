@@ -131,11 +131,11 @@ def test_four_stores_are_loaded_read_and_accounted_for_and_nothing_is_left(place
     assert (loads["wall_seconds"] > 0).all()
     assert (loads["space_amplification"] > 1).all()
     assert loads["operations"].to_list() == [5000] * 4
-    told = done.sql("SELECT run_id, count(DISTINCT statistic) AS n FROM store_statistics GROUP BY ALL")
-    assert len(told) == 8 and told["n"].min() > 3  # type: ignore[operator]
+    found = done.sql("SELECT run_id, count(DISTINCT statistic) AS n FROM store_statistics GROUP BY ALL")
+    assert len(found) == 8 and found["n"].min() > 3  # type: ignore[operator]
 
 
-def test_the_report_says_what_was_loaded_and_that_values_came_back(place: Path, tmp_path: Path) -> None:
+def test_the_report_has_the_loaded_records_and_the_verification(place: Path, tmp_path: Path) -> None:
     parts = LOAD_AND_READ.replace('["lmdb", "rocksdb", "redb", "fjall"]', '["lmdb"]')
     view = '[[views]]\nkind = "accounts"\ntitle = "Loads"\npart = "load"\nmetrics = ["wall_seconds", "cpu_percent"]\n'
     done = execute(plan(place, parts + view), tmp_path / "results")
@@ -148,7 +148,7 @@ def test_the_report_says_what_was_loaded_and_that_values_came_back(place: Path, 
     assert any(table.title.startswith("What LMDB 0.9") for table in chapter.tables)
 
 
-def test_reads_of_a_database_in_memory_are_told_to_be_of_memory(place: Path, tmp_path: Path) -> None:
+def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tmp_path: Path) -> None:
     """The page cache is dropped first; whoever reads more than a little has the whole database in it at the end."""
     measurement = 'value_size = 4000\nlmdb = { MDB_NORDAHEAD = true }\nchoice = "each_once"\n'
     said = {}
@@ -199,7 +199,7 @@ class Corruptor:
         file.write_bytes(content)
 
 
-def test_a_corrupted_value_is_counted_warned_of_and_told(place: Path, tmp_path: Path) -> None:
+def test_a_corrupted_value_is_counted_and_gives_a_warning_and_a_finding(place: Path, tmp_path: Path) -> None:
     both = plan(place, ONE % "readrandom", 'choice = "each_once"\nlimit_operations = 5000', repeats=2)
     done = execute(both, tmp_path / "results", observer=Corruptor(place))
     assert done.runs["values_corrupted"].to_list() == [0, 1]
@@ -278,7 +278,7 @@ def test_a_store_needs_a_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("rocksdb")
-def test_a_log_apart_lies_on_the_second_target_and_is_removed(place: Path, tmp_path: Path) -> None:
+def test_a_separate_log_is_on_the_second_target_and_is_removed(place: Path, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="second target"):
         plan(place, ONE % "overwrite", 'store = "rocksdb"\nlog = "apart"')
     second = tmp_path / "second"
@@ -434,7 +434,7 @@ class TestMemoryLimit:
         group.remove()
         assert not made.exists() and entries() == []
 
-    def test_without_the_means_a_study_is_refused_before_it_begins(
+    def test_without_its_requirements_a_study_is_refused_before_it_starts(
         self, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(control_group, "mounts", lambda: [])
@@ -527,7 +527,7 @@ def test_an_options_file_takes_effect_in_rocksdb(place: Path, tmp_path: Path) ->
 def test_logs_deleted_before_writeback_explain_few_bytes_at_the_device(
     loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
 ) -> None:
-    """Each record is written to a log and to a table; a flush deletes its log, of which the device never hears."""
+    """Each record is written to a log and to a table; a flush deletes its log, which the device never sees."""
     place = loop_file_system(size="400M", direct_io=True).directory
     measurement = (
         'records = 20000\nvalue_size = 4000\nstore = "rocksdb"\n'
@@ -555,11 +555,11 @@ def test_what_reaches_the_device_after_the_measurement_is_counted_where_it_is_th
     assert done.runs.sort("repeat")["database_kept"].to_list() == [False, True]
     metrics = run_metrics(done).filter(pl.col("operation") == "all", pl.col("repeat") == 2)
     first = run_metrics(done).filter(pl.col("repeat") == 1, pl.col("metric") == "file_system_write_amplification")
-    assert first.is_empty(), "whose writes they were cannot be told of a run that loaded first"
-    told = dict(metrics.select("metric", "value").iter_rows())
-    assert told["file_system_write_amplification"] > 0.5
-    together = told["store_write_amplification"] * told["file_system_write_amplification"]
-    assert told["device_write_amplification"] == pytest.approx(together)
+    assert first.is_empty(), "the writes of a run that loaded first cannot be attributed"
+    found = dict(metrics.select("metric", "value").iter_rows())
+    assert found["file_system_write_amplification"] > 0.5
+    together = found["store_write_amplification"] * found["file_system_write_amplification"]
+    assert found["device_write_amplification"] == pytest.approx(together)
 
 
 def test_a_write_held_back_beyond_the_end_counts_until_the_end(tmp_path: Path) -> None:
@@ -573,7 +573,7 @@ def test_a_write_held_back_beyond_the_end_counts_until_the_end(tmp_path: Path) -
     assert (facts["writing_jobs"], facts["stalled_ns"]) == (1, 2_000_000_000)
 
 
-def test_a_record_says_what_the_devices_did_until_all_was_durable(
+def test_a_record_has_the_device_totals_until_all_data_is_durable(
     loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
 ) -> None:
     place = loop_file_system(size="400M").directory

@@ -120,7 +120,7 @@ def test_kills_at_random_instants_lose_nothing_and_measure_nothing_twice(result_
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_killed_engines_make_failed_records_and_the_study_goes_on(result_set: ResultSet) -> None:
+def test_killed_engines_give_failed_records_and_the_study_continues(result_set: ResultSet) -> None:
     directory, chance = result_set.directory, random.Random(1)
     session = started(directory)
     begin(session)

@@ -1,4 +1,4 @@
-"""Arrays made over files in a directory: what stands, in which state, and that nothing is left of it.
+"""Arrays over files in a directory: what is created, in which state, and that it is removed.
 
 They are real btrfs arrays on loop devices, so they need root and btrfs-progs; arrays of md need a kernel that has them,
 and are built in the lab (`tests/lab/test_md_builder.py`).
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from engines import real_engine
 from needs import BTRFS
-from standing import clean, nothing_left, resumed_and_killed
+from leftovers import clean, nothing_left, resumed_and_killed
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute, resume
@@ -80,7 +80,7 @@ def records(plan: Plan, place: Path) -> dict[str, Record]:
     return {str(record.levels["array"]): record for record in result_set.records()}
 
 
-def test_every_level_is_made_measured_recorded_and_removed(directory: Path, tmp_path: Path) -> None:
+def test_every_level_is_created_measured_recorded_and_removed(directory: Path, tmp_path: Path) -> None:
     levels = ("raid0", "raid1", "raid10", "raid5", "raid6")
     found = records(planned(directory, *levels, devices="4"), tmp_path / "set")
     assert {level: record.outcome for level, record in found.items()} == dict.fromkeys(levels, "complete")
@@ -111,7 +111,7 @@ def test_a_member_is_replaced_while_an_array_is_rebuilding(directory: Path, tmp_
     assert record.setup["state_after"]["sync_action"] in ("recover", "idle")
 
 
-def test_a_kernel_without_md_is_told_before_anything_is_written(
+def test_a_kernel_without_md_is_an_error_before_anything_is_written(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tools, "find", lambda tool: None if tool == "mdadm" else f"/sbin/{tool}")
@@ -121,7 +121,7 @@ def test_a_kernel_without_md_is_told_before_anything_is_written(
     assert list(directory.iterdir()) == []
 
 
-def test_only_root_can_make_arrays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_root_can_create_arrays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(TargetError, match="only root can create"):
         planned(directory, "raid1", devices="2")
@@ -165,7 +165,7 @@ def test_a_chunk_that_members_do_not_hold_is_refused(directory: Path) -> None:
     assert caught.value.what == "a chunk of 8 MiB is too large for members of 8 MiB"
 
 
-def test_of_devices_of_unequal_size_the_smallest_counts_and_a_warning_says_so(directory: Path) -> None:
+def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path) -> None:
     with loops(directory, 160 * MIB, 192 * MIB) as devices:
         built = btrfs.build(
             devices, Setup(devices=2, array="raid0", array_kind="btrfs", file_system="btrfs"), "iosonde-00000001"
@@ -188,7 +188,7 @@ def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> No
         assert journal.entries() == []
 
 
-def test_a_member_that_fails_is_told_from_one_that_was_missing_before() -> None:
+def test_a_failing_member_is_distinguished_from_a_missing_one() -> None:
     whole, lost = {"degraded": 0, "errors": 0, "raid_disks": 4}, {"degraded": 1, "errors": 0, "raid_disks": 4}
     [warning] = array_health.warnings({"state": whole, "state_after": lost})
     assert warning.code == array_health.MEMBER_FAILED
@@ -201,7 +201,7 @@ def test_a_member_that_fails_is_told_from_one_that_was_missing_before() -> None:
     assert warning.code == "rebuild_ended"
 
 
-def test_an_array_that_was_not_whole_any_more_is_not_taken_for_a_healthy_one() -> None:
+def test_an_incomplete_array_is_not_reported_as_healthy() -> None:
     lost = {"degraded": 1, "errors": 0, "raid_disks": 4}
     [warning] = array_health.warnings({"state": lost, "state_after": lost, "asked": {"failed_members": 0}})
     assert warning.code == array_health.MEMBER_MISSING
@@ -211,7 +211,7 @@ def test_an_array_that_was_not_whole_any_more_is_not_taken_for_a_healthy_one() -
     assert "9 I/Os of its members had failed" in warning.message
 
 
-def test_the_member_and_the_moment_of_its_failure_are_told() -> None:
+def test_the_failed_member_and_the_time_are_reported() -> None:
     before = {"degraded": 0, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "in_sync"}}
     after = {"degraded": 1, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "faulty"}}
     seen = {"at": 1.0, "phase": "measure", "interval": 4}
@@ -244,7 +244,7 @@ class LosesAMember:
 
 
 @pytest.mark.parametrize("says", ["continue", "stop"])
-def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_does_as_it_says(
+def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_stops_or_continues(
     directory: Path, tmp_path: Path, says: str
 ) -> None:
     plan = planned(directory, "raid1", devices="2", duration="1500ms", durability="dsync")

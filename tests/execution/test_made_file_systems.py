@@ -1,4 +1,4 @@
-"""File systems and raw devices made in a directory: what stands, what is recorded, and that nothing is left.
+"""File systems and raw devices created in a directory: what is created and recorded, and that it is removed.
 
 They are real: loop devices, mkfs, mounts.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from engines import real_engine
 from needs import BTRFS, XFS
-from standing import clean, nothing_left, resumed_and_killed, standing
+from leftovers import clean, leftovers, nothing_left, resumed_and_killed
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
@@ -101,7 +101,7 @@ def in_order(result_set: ResultSet) -> list[Record]:
     ],
     ids=["ext4", "ext4 without journal", "ext4 with its journal apart", "xfs", "btrfs"],
 )
-def test_a_file_system_is_made_mounted_measured_and_removed(
+def test_a_file_system_is_created_mounted_measured_and_removed(
     directory: Path, tmp_path: Path, settings: dict[str, str], size: str, commands: list[list[str]]
 ) -> None:
     result_set = execute(planned(directory, size=size, **settings), tmp_path / "set")
@@ -121,7 +121,7 @@ def test_a_file_system_is_made_mounted_measured_and_removed(
     assert len({record.setup["made_at"] for record in records}) == 1
 
 
-def test_the_devices_that_are_watched_are_those_that_were_made(directory: Path, tmp_path: Path) -> None:
+def test_the_observed_devices_are_those_that_were_created(directory: Path, tmp_path: Path) -> None:
     result_set = execute(planned(directory, file_system="ext4", journal="external"), tmp_path / "set")
     record = result_set.records()[0]
     numbers = [device["device"].removeprefix("/dev/loop") for device in record.setup["devices"]]
@@ -132,7 +132,7 @@ def test_the_devices_that_are_watched_are_those_that_were_made(directory: Path, 
     assert set(usage) == set(watched)
 
 
-def test_a_file_system_has_a_journal_or_none_as_asked(directory: Path, tmp_path: Path) -> None:
+def test_a_file_system_has_a_journal_only_on_request(directory: Path, tmp_path: Path) -> None:
     for kind in ("on", "off"):
         looks = LooksAtFeatures()
         plan = planned(directory, file_system="ext4", journal=kind, read_fraction="1.0")
@@ -172,7 +172,7 @@ def test_without_a_file_system_the_device_is_measured_raw(directory: Path, tmp_p
 
 
 @pytest.mark.parametrize(("kind", "means"), [("none", "overwrite"), ("ext4", "trim")])
-def test_what_is_made_can_be_purged_for_rounds(directory: Path, tmp_path: Path, kind: str, means: str) -> None:
+def test_a_created_file_system_can_be_purged_for_rounds(directory: Path, tmp_path: Path, kind: str, means: str) -> None:
     text = STUDY.replace("{size}", "64MiB").replace(
         "[profiles", '[parts.rounds]\nmax_rounds = 2\nwindow = 2\nmin_length = "0"\n[profiles'
     )
@@ -184,7 +184,7 @@ def test_what_is_made_can_be_purged_for_rounds(directory: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("fresh", "made"), [("study", 1), ("case", 2), ("run", 4)])
-def test_it_is_made_as_often_as_the_study_says(directory: Path, tmp_path: Path, fresh: str, made: int) -> None:
+def test_a_file_system_is_created_as_often_as_the_study_requires(directory: Path, tmp_path: Path, fresh: str, made: int) -> None:
     records = execute(planned(directory, fresh=fresh), tmp_path / "set").records()
     assert len({record.setup["made_for"] for record in records}) == made
 
@@ -199,14 +199,14 @@ def test_raw_and_file_systems_follow_each_other_in_one_study(directory: Path, tm
     assert {record.outcome for record in result_set.records()} == {"complete"}
 
 
-def test_the_room_of_a_plan_is_really_there(directory: Path, tmp_path: Path) -> None:
+def test_the_planned_space_is_usable_on_the_file_system(directory: Path, tmp_path: Path) -> None:
     for kind, size in (("ext4", "64MiB"), ("xfs", "320MiB"), ("btrfs", "256MiB")):
         plan = planned(directory, size=size, file_system=kind, span="100%", limit_bytes="1MiB", read_fraction="0.0")
         records = execute(plan, tmp_path / kind).records()
         assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
 
 
-def test_mount_options_that_the_kernel_refuses_are_a_failed_record_with_its_words(
+def test_refused_mount_options_give_a_failed_record_with_the_kernel_message(
     directory: Path, tmp_path: Path
 ) -> None:
     records = execute(planned(directory, file_system="ext4", mount_options="nosuchoption"), tmp_path / "set").records()
@@ -220,13 +220,13 @@ def test_an_image_that_does_not_fit_is_refused_before_anything_is_written(direct
     assert "there will be" in refusal(directory, file_system="ext4", span="63MiB")
 
 
-def test_an_array_on_files_must_be_asked_for_by_their_size(directory: Path) -> None:
+def test_an_array_on_files_requires_their_size(directory: Path) -> None:
     text = STUDY.replace('setup_size = "{size}"\n', "")
     with pytest.raises(TargetError, match="needs devices"):
         expand(parse(text), open_target(str(directory)), settings={"array": "raid0", "devices": "2"})
 
 
-def test_a_missing_program_is_told_before_anything_is_written(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_an_error_before_anything_is_written(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "find", lambda tool: None)
     with pytest.raises(TargetError) as caught:
         planned_anyway(directory)
@@ -234,7 +234,7 @@ def test_a_missing_program_is_told_before_anything_is_written(directory: Path, m
     assert "apt install e2fsprogs" in str(caught.value)
 
 
-def test_only_root_can_make_file_systems(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_root_can_create_file_systems(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.chmod(0o777)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(TargetError, match="only root can"):
@@ -246,19 +246,19 @@ def planned_anyway(directory: Path) -> Plan:
     return expand(study, open_target(str(directory)), settings={"file_system": "ext4"})
 
 
-def test_a_kernel_without_the_file_system_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_the_file_system_is_an_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_systems, "is_known_to_kernel", lambda kind: False)
     with pytest.raises(TargetError, match="this kernel does not support ext4"):
         planned_anyway(directory)
 
 
-def test_files_on_what_is_taken_apart_cannot_be_kept(directory: Path) -> None:
+def test_files_on_a_temporary_file_system_cannot_be_kept(directory: Path) -> None:
     study = parse(STUDY.replace("{size}", "64MiB"))
     with pytest.raises(TargetError, match="cannot be kept"):
         expand(study, open_target(str(directory)), settings={"file_system": "ext4"}, keep=True)
 
 
-def test_the_plan_says_what_is_made(directory: Path) -> None:
+def test_the_plan_lists_what_is_created(directory: Path) -> None:
     plan = planned(directory, file_system="ext4", journal="external")
     (made,) = plan.destroys
     assert made.path == f"{directory}/{plan.created_name}-setup"
@@ -285,11 +285,11 @@ def test_after_a_kill_at_any_moment_cleanup_removes_everything(
     ended = resume(result_set.directory, retry_failed=True)
     assert {record.outcome for record in ended.records()} == {"complete"}
     # Control groups of killed sessions stay until `iosonde cleanup`; everything else is gone.
-    assert [path for path in standing(directory) if not path.startswith("/sys/fs/cgroup/")] == []
+    assert [path for path in leftovers(directory) if not path.startswith("/sys/fs/cgroup/")] == []
     clean(directory)
 
 
-def test_what_another_mounted_there_meanwhile_is_not_removed(directory: Path, tmp_path: Path) -> None:
+def test_files_of_others_in_the_directory_of_images_prevent_its_removal(directory: Path, tmp_path: Path) -> None:
     """A file that lies in the directory of images and is not ours stops the removal, and the file stays."""
     plan = planned(directory, file_system="ext4")
 

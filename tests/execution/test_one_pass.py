@@ -75,7 +75,7 @@ def test_it_writes_the_span_and_the_spare_room_once() -> None:
         assert stream["limit_bytes"] == 4096 * (blocks + round(blocks * spare))
 
 
-def test_the_spare_room_of_a_real_drive_must_be_said(tmp_path: Path) -> None:
+def test_the_spare_area_of_a_real_drive_must_be_given(tmp_path: Path) -> None:
     with pytest.raises(StudyError) as raised:
         case_on(str(tmp_path), span="1MiB")
     assert raised.value.what == "preconditioning in one pass needs the drive's `over_provisioning`"

@@ -35,7 +35,7 @@ def test_load_opens_a_result_set(tmp_path: Path) -> None:
     assert repr(iosonde.load(tmp_path / "set")) == f"ResultSet('{tmp_path}/set', 0 of 4 runs)"
 
 
-def test_what_is_promised_is_there() -> None:
+def test_the_public_names_exist() -> None:
     assert set(iosonde.__all__) <= set(dir(iosonde))
     for name in iosonde.__all__:
         assert callable(getattr(iosonde, name))

@@ -77,7 +77,7 @@ def paging(record: Record) -> dict[str, Any]:
 
 @pytest.mark.system
 @pytest.mark.alone
-def test_pages_go_to_a_swap_file_and_come_back_as_they_were(tmp_path: Path) -> None:
+def test_pages_are_swapped_out_and_in_unchanged(tmp_path: Path) -> None:
     setting = memory_settings.FILES["page_cluster"]
     before = setting.read_text()
     record = carried_out(tmp_path, verify_after="true", page_cluster="0")

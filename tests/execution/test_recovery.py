@@ -1,4 +1,4 @@
-"""What SNIA's saturation and recovery tests say in words, measured on simulated drives whose truth is known."""
+"""Findings of SNIA's saturation and recovery tests, on simulated drives of known behaviour."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def findings_of(result_set: ResultSet) -> list[Finding]:
 PAUSES = """
 name = "pauses"
 title = "Pauses"
-question = "What do they give back?"
+question = "What do they recover?"
 repeats = 1
 
 [measurement]
@@ -87,12 +87,12 @@ stages = [
 def recoveries(target: str, directory: Path) -> tuple[list[IdleRecovery], list[str]]:
     result_set = carried_out(PAUSES, target, directory)
     fallen = [each.case_id for each in lasting_drops(Facts(result_set))]
-    assert not any("stage" in case_id for case_id in fallen), "what a stage loses is told of the pass"
+    assert not any("stage" in case_id for case_id in fallen), "the loss of a stage is a finding of the pass"
     found = idle_recoveries(study_of(result_set), result_set)
     return found, [each.sentence for each in findings_of(result_set)]
 
 
-def test_a_drive_that_tidies_up_is_faster_after_pauses_until_its_free_blocks_are_used(tmp_path: Path) -> None:
+def test_a_drive_that_collects_when_idle_is_faster_after_pauses_until_its_free_blocks_are_used(tmp_path: Path) -> None:
     """It frees up to 18 % of its blocks, 230 MiB, and only when it was idle for half a second.
 
     So pauses of 100 ms change nothing. After 9.5 s a burst writes into free blocks at the rate of the controller, and
@@ -112,7 +112,7 @@ def test_a_drive_that_tidies_up_is_faster_after_pauses_until_its_free_blocks_are
     assert any("returns to within 10 % of it after" in title for title in titles)
 
 
-def test_a_device_without_a_memory_gets_nothing_from_pauses(tmp_path: Path) -> None:
+def test_a_stateless_device_gains_nothing_from_pauses(tmp_path: Path) -> None:
     text = PAUSES.replace('precondition = "128KiB"\n', "")
     result_set = carried_out(text, "simulated:servers=1,write=100us,size=1GiB", tmp_path / "set")
     found = idle_recoveries(study_of(result_set), result_set)
@@ -153,7 +153,7 @@ stages = [
 """
 
 
-def test_random_writes_degrade_and_sequential_ones_recover_once_all_was_written_anew(tmp_path: Path) -> None:
+def test_random_writes_degrade_and_sequential_overwrites_recover(tmp_path: Path) -> None:
     """The drive holds 512 MiB and takes 1.2 GB/s in order: what random writes left is gone after about two passes."""
     result_set = carried_out(STIMULI.replace("LAST", "5s"), "sim:pm963,capacity=512MiB", tmp_path / "set")
     random, again = changes(study_of(result_set), courses(Facts(result_set)), result_set.cases)
@@ -168,13 +168,13 @@ def test_random_writes_degrade_and_sequential_ones_recover_once_all_was_written_
     assert not any("random" in title or "again" in title for title in cliffs), "what the stage before left is no cliff"
 
 
-def test_what_has_no_time_to_recover_is_said_not_to(tmp_path: Path) -> None:
+def test_a_stage_that_is_too_short_does_not_recover(tmp_path: Path) -> None:
     text = STIMULI.replace("LAST", "1s").replace('"4s"', '"40s"')
     result_set = carried_out(text, "sim:pm963,capacity=2GiB", tmp_path / "set")
     assert any("does not recover within 1 s" in each.sentence for each in findings_of(result_set))
 
 
-def test_a_device_without_a_memory_loses_nothing_by_a_change(tmp_path: Path) -> None:
+def test_a_stateless_device_loses_nothing_by_a_change(tmp_path: Path) -> None:
     text = STIMULI.replace("LAST", "2s").replace("1MiB", "4KiB").replace("8KiB", "4KiB")
     result_set = carried_out(text, "simulated:servers=1,write=100us,size=1GiB", tmp_path / "set")
     titles = [each.sentence for each in findings_of(result_set)]

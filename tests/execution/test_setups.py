@@ -61,7 +61,7 @@ def laid_out(result_set: ResultSet) -> list[int]:
     return [record.result["layout"]["written_bytes"] // MIB for record in in_order(result_set) if record.result]
 
 
-def test_each_setup_is_made_once_and_its_runs_share_the_drives(tmp_path: Path) -> None:
+def test_each_setup_is_created_once_and_its_runs_share_the_drives(tmp_path: Path) -> None:
     result_set = execute(planned(), tmp_path / "set")
     assert laid_out(result_set) == [8, 0, 0, 0, 8, 0, 0, 0]
     for record in result_set.records():
@@ -77,7 +77,7 @@ def test_each_setup_is_made_once_and_its_runs_share_the_drives(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("fresh", "expected"), [("case", [8, 0] * 4), ("run", [8] * 8)])
-def test_what_is_to_be_fresh_is_made_anew(tmp_path: Path, fresh: str, expected: list[int]) -> None:
+def test_fresh_setups_are_recreated(tmp_path: Path, fresh: str, expected: list[int]) -> None:
     assert laid_out(execute(planned(fresh=fresh), tmp_path / "set")) == expected
 
 
@@ -120,7 +120,7 @@ def test_a_resumed_study_finds_its_simulated_array_again(tmp_path: Path) -> None
 
 
 def test_drives_of_another_setup_are_never_taken_for_these(tmp_path: Path) -> None:
-    """As after a kill between two setups: what lies there is of an array that is not asked for."""
+    """As after a kill between two setups: the leftovers are of an array that the next run does not use."""
     plan = planned()
     result_set = ResultSet.create(tmp_path / "set", plan)
     drive_state.prepare(plan, result_set.directory)

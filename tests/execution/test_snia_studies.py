@@ -1,4 +1,4 @@
-"""The shipped studies of sustained state, carried out on a simulated drive to their report."""
+"""The shipped studies of sustained performance on a simulated drive, from plan to report."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_each_block_size_of_the_throughput_test_is_prepared_by_itself() -> None:
     assert [case.parameters["precondition"] for case in plan.adaptive] == [128 << 10, 1 << 20]
 
 
-def test_what_is_reported_is_the_mean_over_the_measurement_window(carried_out: Callable[[str], ResultSet]) -> None:
+def test_the_reported_value_is_the_mean_over_the_measurement_window(carried_out: Callable[[str], ResultSet]) -> None:
     result_set = carried_out("snia-latency")
     study = Study.model_validate(result_set.plan.study)
     metrics = run_metrics(result_set)
@@ -94,7 +94,7 @@ def test_what_is_reported_is_the_mean_over_the_measurement_window(carried_out: C
     assert writes == pytest.approx(sum(tracked.values[found.first - 1 : found.last]) / 5)
 
 
-def test_the_window_is_drawn_with_its_average_what_is_allowed_and_its_line(
+def test_the_window_is_drawn_with_its_average_its_limits_and_its_linear_fit(
     carried_out: Callable[[str], ResultSet],
 ) -> None:
     from iosonde.report import figures
@@ -130,7 +130,7 @@ def test_the_head_of_a_report_names_device_platform_and_preparation(carried_out:
     assert "Linux" in head["Platform"] and "simulated" in head["Device"]
 
 
-def test_rounds_have_no_place_in_a_figure_of_stages(carried_out: Callable[[str], ResultSet]) -> None:
+def test_a_figure_of_stages_has_no_rounds(carried_out: Callable[[str], ResultSet]) -> None:
     from iosonde.report import figures
 
     result_set = carried_out("snia-host-idle-recovery")
@@ -158,7 +158,7 @@ def test_pauses_and_writes_alternate(carried_out: Callable[[str], ResultSet]) ->
 PAUSES = """
 name = "pauses"
 title = "Pauses"
-question = "What does a pause give back?"
+question = "What does a pause recover?"
 repeats = 1
 
 [measurement]
@@ -186,7 +186,7 @@ stages = [
 """
 
 
-def test_a_pause_gives_back_what_the_drive_collects_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_recovers_what_the_drive_collects_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pm963 begins to collect ahead after half a second without a command."""
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     result_set = execute(

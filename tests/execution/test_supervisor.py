@@ -146,7 +146,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("script", "changes", "code", "message"), FAILURES)
-def test_failures_have_a_code_and_say_why(
+def test_failures_have_a_code_and_a_reason(
     tmp_path: Path, script: str, changes: dict[str, Any], code: str, message: str
 ) -> None:
     done = run(tmp_path, script, **changes)

@@ -73,7 +73,7 @@ def found_rounds(result_set: ResultSet) -> list[RoundsConclusion]:
 
 
 @pytest.mark.needs("hole punching")
-def test_fill_leaves_the_rest_free_and_what_it_writes_does_not_compress(tmp_path: Path) -> None:
+def test_fill_leaves_the_rest_free_and_writes_incompressible_data(tmp_path: Path) -> None:
     plan = plan_of(str(tmp_path / "data"), keep=True)
     execute(plan, tmp_path / "set")
     file = tmp_path / "data"
@@ -84,7 +84,7 @@ def test_fill_leaves_the_rest_free_and_what_it_writes_does_not_compress(tmp_path
     assert len(zlib.compress(content, 1)) > 0.99 * len(content)
 
 
-def test_every_step_is_a_record_and_every_record_names_what_was_prepared(tmp_path: Path) -> None:
+def test_every_step_is_a_record_and_every_record_has_the_preparation(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     result_set = execute(plan_of(str(tmp_path / "on")), tmp_path / "set")
     records = result_set.records()
@@ -174,7 +174,7 @@ factors.queue_depth = [1, 2]
 """
 
 
-def test_a_long_run_is_judged_by_its_own_rounds(tmp_path: Path) -> None:
+def test_a_long_run_is_evaluated_by_its_own_rounds(tmp_path: Path) -> None:
     result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", LONG), tmp_path / "set")
     found = courses(Facts(result_set))
     assert [len(each.values) for each in found] == [12, 12]

@@ -1,4 +1,4 @@
-"""Runs that iosonde ends: because they are steady, or because the time given is over. And the truths of a known drive."""
+"""Runs that iosonde stops because they are steady or the time limit is reached, and a simulated drive of known behaviour."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def titles(result_set: ResultSet) -> list[str]:
     return [each.sentence for each in found]
 
 
-def test_the_engine_runs_on_and_is_ended_once_it_is_steady(tmp_path: Path) -> None:
-    """A write of this drive takes 100 us whatever happens: steady with the fifth round, and three more are asked for."""
+def test_the_engine_is_stopped_once_it_is_steady(tmp_path: Path) -> None:
+    """A write of this drive takes 100 us whatever happens: steady with the fifth round, and three more are requested."""
     listener = Listener()
     plan = plan_of("simulated:servers=1,write=100us,size=1GiB", duration="24h")
     result_set = execute(plan, tmp_path / "set", observer=listener)
@@ -91,12 +91,12 @@ def test_the_engine_runs_on_and_is_ended_once_it_is_steady(tmp_path: Path) -> No
     assert (record.outcome, record.end_reason) == ("complete", "steady")
     [course] = courses(Facts(result_set))
     assert course.steady.measured and (course.steady.measured.first, course.steady.measured.last) == (1, 5)
-    assert 8 <= len(course.values) < 24 * 3600, "the engine on virtual time is some way ahead when it hears of it"
+    assert 8 <= len(course.values) < 24 * 3600, "the engine on virtual time is ahead when the stop arrives"
     assert "steady state reached after 8 s; the run ends" in listener.notes
     assert found_rounds(result_set)[0].reached
 
 
-def test_the_study_says_what_steady_is_and_the_record_which_rule_was_applied(tmp_path: Path) -> None:
+def test_the_study_defines_steady_and_the_record_has_the_applied_rule(tmp_path: Path) -> None:
     """Exponential service times: SNIA's rule holds with the fifth round, one of a tenth of a percent never does."""
     target = "simulated:servers=1,write=100us,size=1GiB"
     settings = {"duration": "30s", "service": "exponential"}
@@ -121,7 +121,7 @@ def test_a_window_of_three_ends_a_run_sooner_than_one_of_five(tmp_path: Path) ->
     assert "steady state reached after 3 s; the run ends" in listener.notes
 
 
-def test_not_achieved_is_what_a_run_that_is_too_short_comes_to(tmp_path: Path) -> None:
+def test_a_run_that_is_too_short_has_not_achieved_steady_state(tmp_path: Path) -> None:
     result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", duration="4s"), tmp_path / "set")
     [found] = found_rounds(result_set)
     assert not found.reached and found.reason == "steady state was not achieved within the length of the run"
@@ -129,7 +129,7 @@ def test_not_achieved_is_what_a_run_that_is_too_short_comes_to(tmp_path: Path) -
     assert any("no steady state" in title for title in titles(result_set))
 
 
-def test_a_drive_of_known_spare_room_falls_when_that_is_used_up(tmp_path: Path) -> None:
+def test_a_drive_of_known_spare_area_slows_down_when_it_is_used_up(tmp_path: Path) -> None:
     """The pm963 has 7 % of spare room: new, it takes 1.07 times its capacity of random writes before it must collect.
 
     Its steady state then is what collecting leaves: with `a = exp(-(1 - a) 1.07)` of a block valid when it is collected,
@@ -153,8 +153,8 @@ def test_a_drive_of_known_spare_room_falls_when_that_is_used_up(tmp_path: Path) 
     # can (AR(1) near 1), and the interval of the mean is as wide as what the level may become: a narrow one would be false.
     final = course.bandwidth[-5:] / 4096
     assert all(level.low < value < level.high for value in final), (level, final)
-    told = titles(result_set)
-    assert any(": steady at" in title for title in told) and any("write cliff" in title for title in told)
+    sentences = titles(result_set)
+    assert any(": steady at" in title for title in sentences) and any("write cliff" in title for title in sentences)
 
 
 SLOW = STUDY.replace('interval = "100ms"', 'interval = "100ms"\nio_mode = "buffered"').replace(
@@ -162,7 +162,7 @@ SLOW = STUDY.replace('interval = "100ms"', 'interval = "100ms"\nio_mode = "buffe
 )
 
 
-def test_a_long_run_ends_with_what_it_has_when_the_time_given_is_over(tmp_path: Path) -> None:
+def test_a_long_run_is_kept_when_the_time_limit_is_reached(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     listener = Listener()
     plan = plan_of(str(tmp_path / "on"), SLOW, span="16MiB", duration="10min", purge="none")
@@ -177,7 +177,7 @@ def test_a_long_run_ends_with_what_it_has_when_the_time_given_is_over(tmp_path: 
     assert not list((tmp_path / "on").iterdir()), "what was made is removed"
 
 
-def test_a_study_that_is_cut_says_so_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
+def test_a_study_at_its_time_limit_keeps_completed_runs_and_resumes(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     text = SLOW.replace("max_rounds = 1", "max_rounds = 500")
     settings = {"span": "16MiB", "duration": "500ms", "round_length": "none", "purge": "overwrite"}
@@ -201,7 +201,7 @@ def test_a_study_that_is_cut_says_so_keeps_what_it_has_and_goes_on(tmp_path: Pat
     assert any("no steady state" in title for title in titles(result_set))
 
 
-def test_the_command_takes_a_limit_of_time_and_refuses_nonsense(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_the_command_has_a_time_limit_and_refuses_invalid_ones(iosonde: Iosonde, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY.replace("[profiles.quick]", "[profiles.standard]"))
     for text, message in (("8 hours", "is not a unit of time"), ("0s", "leaves no time")):
         refused = iosonde("run", str(tmp_path / "study.toml"), "--target", "null:1GiB", "--time-limit", text)
@@ -215,7 +215,7 @@ def test_the_command_takes_a_limit_of_time_and_refuses_nonsense(iosonde: Iosonde
         (STUDY.replace('round_length = "1s"\n', ""), "`until_steady` needs a `round_length`"),
     ],
 )
-def test_what_could_never_be_judged_is_refused(text: str, message: str) -> None:
+def test_rounds_that_can_never_be_evaluated_are_refused(text: str, message: str) -> None:
     with pytest.raises(StudyError) as raised:
         plan_of("null:1GiB", text)
     assert message in raised.value.what

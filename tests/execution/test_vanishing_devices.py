@@ -108,7 +108,7 @@ def test_a_node_that_vanishes_stops_the_study_and_the_device_is_wiped(
 
 
 def test_a_device_that_fails_when_its_edges_are_zeroed_is_an_error(loops: Loops, tmp_path: Path) -> None:
-    """It takes what the study writes, and nothing at its end: its backing file system is full."""
+    """It accepts the writes of the study, and none at the end: its backing file system is full."""
     memory = tmp_path / "memory"
     memory.mkdir()
     run("mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", memory)

@@ -1,6 +1,6 @@
-"""Arrays of known performance: what they promise, what they lose, and to what, in numbers and in words."""
+"""Arrays of known performance: expected values, losses and their causes, as values and as sentences."""
 
-# sentences stand here word for word
+# sentences are written out here
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def row(answers: list[dict[str, Any]], level: str, devices: int, operation: str)
     return found
 
 
-def test_efficiency_is_measured_over_promised_with_its_interval(fabricated: ResultSet) -> None:
+def test_efficiency_is_measured_over_expected_with_its_interval(fabricated: ResultSet) -> None:
     answers = Loads(question_of(fabricated)).answers()
     for level, devices, operation, multiple, efficiency in [
         ("raid0", 8, "read", 8, 1.0),
@@ -142,7 +142,7 @@ def test_single_devices_are_no_arrays(fabricated: ResultSet) -> None:
     assert "single" not in {each["array"] for each in answers}
 
 
-def test_the_counters_of_the_members_say_what_each_io_cost(fabricated: ResultSet) -> None:
+def test_member_counters_give_the_cost_of_each_io(fabricated: ResultSet) -> None:
     answers = Loads(question_of(fabricated)).answers()
     modify = row(answers, "raid5", 8, "write")
     assert modify["member_ios_per_operation"] == pytest.approx(4, abs=0.05)
@@ -154,7 +154,7 @@ def test_the_counters_of_the_members_say_what_each_io_cost(fabricated: ResultSet
     assert row(answers, "raid1", 8, "write")["member_ios_per_operation"] == pytest.approx(8, abs=0.05)
 
 
-def test_the_bound_knows_partial_stripes(fabricated: ResultSet) -> None:
+def test_the_bound_accounts_for_partial_stripes(fabricated: ResultSet) -> None:
     answers = Loads(question_of(fabricated)).answers()
     found = row(answers, "raid5", 8, "write")
     # 4 KiB on a chunk of 512 KiB: two reads and two writes, shared out among 8 drives, both at once.
@@ -167,7 +167,7 @@ LOAD = {"block_size": 4 * KIB, "io_mode": "direct", "access": "random", "read_fr
 
 
 def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: Any) -> list[dict[str, Any]]:
-    """RAID and one device with one I/O in flight; `facts` are what runs tell of their target."""
+    """RAID and one device with one I/O in flight; `facts` are recorded facts about the target."""
     cases, runs = results(["array", "devices"], {"bandwidth": values}, jobs=1, **LOAD)
     outcomes = cases.select("case_id").with_columns(pl.lit(value).alias(name) for name, value in facts.items())
     factors = {"array": ["single", "raid0"], "devices": [1, 4]}
@@ -224,13 +224,13 @@ def test_the_name_of_the_thread_comes_from_the_runs() -> None:
     assert (without["array_thread"], without["array_thread_utilisation"]) == (None, None)
 
 
-def test_without_one_device_nothing_is_promised() -> None:
+def test_without_a_single_device_there_is_no_expected_value() -> None:
     cases, runs = results(["array", "devices"], {"bandwidth": {("raid0", 4): [98.0] * 3}}, jobs=1, **LOAD)
     cells = runs.group_by("case_id").agg(values=pl.col("value")).join(cases, on="case_id")
     assert array_performance(cells, cases, factors=[]).is_empty()
 
 
-def test_capacity_is_promised_too(fabricated: ResultSet) -> None:
+def test_capacity_has_an_expected_value_too(fabricated: ResultSet) -> None:
     answers = Loads(question_of(fabricated)).answers()
     found = row(answers, "raid5", 8, "read")
     assert found["capacity"] == found["expected_capacity"] == 7 * 480e9

@@ -20,7 +20,7 @@ def series(*means_ms: float | None) -> list[tuple[int, float | None]]:
         ((9, 9, 1.5, 1, 1), 2.5),
         ((1, 9, 1, 1, 1), 2.5),  # A single good interval is none.
         ((None, 1, 1, 1), 1.5),  # A stall is no recovery.
-        ((1, 1), None),  # Too short to tell whether it stays.
+        ((1, 1), None),  # Too short to decide whether it is permanent.
         ((2, 2, 2, 2), None),
     ],
 )

@@ -35,7 +35,7 @@ def test_too_few_devices_have_no_model() -> None:
     assert expected("raid50", 8) is None
 
 
-def test_two_copies_of_btrfs_promise_what_raid_10_does() -> None:
+def test_two_copies_of_btrfs_are_expected_to_equal_raid_10() -> None:
     assert expected("raid1", 4, copies=2) == expected("raid10", 4)
 
 
@@ -63,7 +63,7 @@ def counted(work: Work) -> tuple[float, float, float, float]:
         ("raid6", 6, 4 * CHUNK, (0, 6, 0, 6 / 4)),
     ],
 )
-def test_a_write_costs_what_the_layout_says(
+def test_a_write_costs_what_the_layout_requires(
     level: str, devices: int, block: int, expected_work: tuple[float, float, float, float]
 ) -> None:
     work = request(level, devices, CHUNK, block, writes=True)

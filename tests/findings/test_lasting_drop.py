@@ -1,4 +1,4 @@
-"""Runs that fall to another level for good, and those that only look like it."""
+"""Runs that drop permanently to another level, and runs that only seem to."""
 
 from __future__ import annotations
 

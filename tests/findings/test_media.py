@@ -39,7 +39,7 @@ def judged(*drives: dict[str, Any]) -> dict[str, Any]:
     return media.judged(pl.DataFrame([{**facts(*drives), **none}], schema=schema)).row(0, named=True)
 
 
-def test_the_media_take_what_all_drives_say_over_what_all_were_handed() -> None:
+def test_media_amplification_divides_the_sums_over_all_drives() -> None:
     row = judged(a_drive(written=2 * GIB), a_drive(written=4 * GIB))
     assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_not_reported"]) == (6 * GIB, 2 * GIB, None)
 
@@ -63,7 +63,7 @@ def test_what_is_no_number_has_a_reason(drive: dict[str, Any], reason: str) -> N
     assert (row["media_write_bytes"], row["media_taken_bytes"], row["media_not_reported"]) == (None, None, reason)
 
 
-def test_one_drive_that_does_not_tell_is_enough() -> None:
+def test_one_drive_without_counters_prevents_the_value() -> None:
     assert judged(a_drive(), a_drive(begin={"not_reported": "no"}))["media_not_reported"] == "no"
 
 
@@ -71,6 +71,6 @@ def test_the_least_that_is_a_number_is() -> None:
     assert judged(a_drive(handed=64 * UNIT, written=1))["media_write_bytes"] == 1
 
 
-def test_without_a_drive_nothing_is_said_not_even_why() -> None:
+def test_without_a_drive_there_is_neither_value_nor_reason() -> None:
     assert set(facts().values()) == {None}
     assert judged()["media_not_reported"] is None

@@ -53,7 +53,7 @@ def test_a_comparison_with_another_result_stays_apart() -> None:
     assert "RAID 6" in reversed_[0].about
 
 
-def test_a_comparison_comes_first_in_a_study_that_asks_for_it_first() -> None:
+def test_the_order_of_questions_decides_which_comparison_comes_first() -> None:
     assert isinstance(found(spread({}), ASKED)[0], Comparison)
 
 
@@ -66,7 +66,7 @@ def test_a_single_level_is_no_dependence() -> None:
     assert not [each for each in found(values, asked) if isinstance(each, Dependence)]
 
 
-def test_an_interval_that_says_nothing_is_reported_without_its_ends() -> None:
+def test_an_uninformative_interval_is_reported_without_its_ends() -> None:
     assert ratio_estimate_text(Estimate(2.0, 0.01, 100.0)) == "2.00 times (95 % CI wider than a factor of 100)"
 
 

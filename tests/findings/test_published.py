@@ -4,7 +4,7 @@ Davidovic et al. 2019, Table III; the conclusions are theirs (`docs/`, study `da
 better than 1; beyond 16 nothing is gained, for reading from RAID 0 beyond 4; where the peak is reached and how high.
 """
 
-# sentences stand here word for word
+# sentences are written out here
 
 from __future__ import annotations
 

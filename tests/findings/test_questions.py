@@ -71,7 +71,7 @@ def test_flatness_is_the_ratio_of_best_to_worst() -> None:
     assert (row["best_level"], row["worst_level"], row["ratio"]) == (2, 4, 2)
 
 
-def test_a_machine_that_slows_down_is_told_by_its_control_case() -> None:
+def test_the_control_case_shows_a_machine_that_slows_down() -> None:
     found = drift(controls("iops", [100, 99, 97, 96, 94, 93, 91, 90]), metric="iops")
     assert found is not None
     assert found.change.value == pytest.approx(-0.105, abs=0.01)
@@ -86,7 +86,7 @@ def test_noise_is_not_drift() -> None:
     assert not found.change.below(0) and not found.change.above(0)
 
 
-def test_three_controls_say_nothing_of_drift() -> None:
+def test_three_controls_are_too_few_for_drift() -> None:
     assert drift(controls("iops", [100, 90, 80]), metric="iops") is None
 
 

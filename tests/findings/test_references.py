@@ -60,7 +60,7 @@ def test_an_operation_that_is_no_factor_is_matched_with_the_results_of_that_oper
     assert set(joined["median"]) == {2e6, 9e6}
 
 
-def test_published_values_can_be_asked_every_question() -> None:
+def test_every_question_applies_to_published_values() -> None:
     table = cells(published(reference("davidovic2019-grid", "one-drive")))
     assert table["values"].list.len().unique().to_list() == [1]
     assert table["case_id"].n_unique() == 340

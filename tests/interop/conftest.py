@@ -1,4 +1,4 @@
-"""A result set with all that exports tell apart: closed and open loop, streams, reads, writes, flushes, failed runs."""
+"""A result set with everything that exports distinguish: both loops, streams, reads, writes, flushes, failed runs."""
 
 from __future__ import annotations
 

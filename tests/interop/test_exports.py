@@ -125,7 +125,7 @@ def test_json_names_the_load_in_fios_options(exported: dict[str, Path]) -> None:
     assert (opened["rate_iops"], opened["rate_process"]) == ("4000", "poisson")
 
 
-def test_what_fio_says_of_each_job_is_said_of_each(results: ResultSet) -> None:
+def test_per_job_output_of_fio_has_an_equivalent_per_job(results: ResultSet) -> None:
     record = results.records()[0]
     stream = record.spec["workload"]["streams"][0] | {"jobs": 4, "limit_bytes": 4 << 20, "limit_operations": 40}
     split = stream | {"span": {"offset_bytes": 4096, "bytes": 8 << 20, "sharing": "split"}}

@@ -47,7 +47,7 @@ def head(result: Imported) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(JOBS.glob("*.fio")), ids=lambda path: path.stem)
-def test_every_study_that_is_made_can_be_planned(path: Path) -> None:
+def test_every_imported_study_can_be_planned(path: Path) -> None:
     study = parse(import_job_file(path, environment=ENVIRONMENT).text)
     plan = expand(study, open_target("null:1TiB"), settings={"verify": "none"})
     assert [run.case_id for run in plan.runs] == [part.name for part in study.parts] * 3, "in the order of the job file"
@@ -126,7 +126,7 @@ files = "per_job"
 """)
 
 
-def test_sections_run_together_until_stonewall_begins_a_part() -> None:
+def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
     result = import_job_file(JOBS / "phases.fio", environment={})
     assert [part["name"] for part in parts(result)] == ["fill", "scan", "lookups", "some"]
     (beside,) = parts(import_job_file(JOBS / "beside.fio", environment={}))
@@ -157,7 +157,7 @@ def test_a_file_bounds_what_its_job_addresses(tmp_path: Path) -> None:
     assert part["measurement"]["span"] == "4MiB"
 
 
-def test_a_job_that_ends_with_its_target_is_given_a_length_and_that_is_said(tmp_path: Path) -> None:
+def test_a_job_without_a_duration_gets_one_and_a_note(tmp_path: Path) -> None:
     result = imported(tmp_path, "[a]\nfilename=/dev/x\n[b]\nstonewall\nfilename=y\nsize=20%\nruntime=2\n")
     first, second = (part["measurement"] for part in parts(result))
     assert (first["span"], first["duration"]) == ("1GiB", "10s")
@@ -458,7 +458,7 @@ hint: the case is named after its section of the job file, and that has to chang
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place_and_a_way_out(tmp_path: Path, lines: str, expected: str) -> None:
+def test_errors_have_a_place_and_a_hint(tmp_path: Path, lines: str, expected: str) -> None:
     with pytest.raises(StudyError) as error:
         imported(tmp_path, f"[job]\nsize=1m\n{lines}\n")
     assert str(error.value).replace(str(tmp_path), "DIR") == expected
@@ -469,7 +469,7 @@ def test_a_file_without_jobs_is_refused(tmp_path: Path) -> None:
         imported(tmp_path, "[global]\nbs=4k\n")
 
 
-def test_every_option_says_what_becomes_of_it_once() -> None:
+def test_every_option_is_classified_once() -> None:
     names = [name for option in options.OPTIONS for name in (option.name, *option.aliases)]
     assert len(names) == len(set(names))
     for option in options.OPTIONS:
@@ -483,7 +483,7 @@ def test_parameters_that_options_become_are_those_of_the_code() -> None:
     assert said - values <= set(BlockParameters.model_fields)
 
 
-def test_the_command_writes_a_new_file_and_says_what_is_missing(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_the_command_writes_a_new_file_and_lists_what_is_missing(iosonde: Iosonde, tmp_path: Path) -> None:
     study = tmp_path / "made.toml"
     done = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
     assert (done.returncode, done.stdout) == (0, "")
@@ -509,6 +509,6 @@ def test_without_an_output_the_study_goes_to_standard_output(iosonde: Iosonde) -
     assert nowhere.returncode == 1 and "cannot write" in nowhere.stderr
 
 
-def test_every_engine_that_is_done_in_another_way_says_so() -> None:
+def test_engines_with_a_note_are_those_that_differ() -> None:
     plain = {"io_uring", "libaio", "psync", "sync", "pvsync", "pvsync2", "vsync", "null", "cpp_null"}
     assert {name for name, engine in engines.ENGINES.items() if not engine.differs} == plain

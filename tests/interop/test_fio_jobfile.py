@@ -58,14 +58,14 @@ def test_an_included_file_counts_from_the_one_that_names_it_and_keeps_its_own_li
         ("[a]\ninclude a.fio\n", "job files include each other more than 16 deep", "included in line 2 of `a.fio`"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, what: str, where: str) -> None:
+def test_errors_name_the_line(tmp_path: Path, text: str, what: str, where: str) -> None:
     with pytest.raises(StudyError) as error:
         sections(tmp_path, text)
     assert error.value.what.startswith(what)
     assert error.value.where == where
 
 
-def test_a_file_that_is_missing_or_no_text_is_said(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="No such file"):
         jobfile.read(tmp_path / "none.fio", environment={})
     (tmp_path / "binary.fio").write_bytes(b"\xff\xfe\x00")
@@ -99,7 +99,7 @@ def test_what_fio_would_cut_off_in_silence_is_no_size(text: str) -> None:
         units.size(text, kb_base=1024)
 
 
-def test_times_are_in_seconds_unless_they_or_their_option_say_otherwise() -> None:
+def test_times_are_in_seconds_unless_they_or_their_option_have_another_unit() -> None:
     assert units.time_ns("2", unit="s") == 2 * 10**9
     assert units.time_ns("250", unit="ms") == 250 * 10**6
     assert [units.time_ns(text, unit="s") for text in ("1m", "2h")] == [60 * 10**9, 7200 * 10**9]

@@ -1,4 +1,4 @@
-"""Whatever stands in a job file: there comes a study that can be planned, or an error that says why not."""
+"""Any contents of a job file give a study that can be planned, or an error with the reason."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ DEVICES = [Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].sp
 TARGET = ",".join(map(str, DEVICES))
 CONSENT = Consent(destroy=tuple(map(str, DEVICES)))
 FAILING = DEVICES[2]
-STANDS_WITHIN_S = 300.0
+MEASURES_WITHIN_S = 300.0
 STUDY = """
 name = "md"
 title = "md"
@@ -56,19 +56,19 @@ array_state = "clean"
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A process that waits to be told which result set it is to go on with."""
+    """A process that waits for the result set that it resumes."""
 
     pid: int
-    told: int
+    pipe: int
     """Descriptor that it reads the directory from."""
 
-    def begin(self, directory: Path) -> None:
-        os.write(self.told, str(directory).encode())
-        os.close(self.told)
+    def start(self, directory: Path) -> None:
+        os.write(self.pipe, str(directory).encode())
+        os.close(self.pipe)
 
     def kill_while_measuring(self, active: Callable[[], list[str]]) -> bool:
         """Kill it once its engine measures something `active`; False where it never got so far."""
-        deadline = time.monotonic() + STANDS_WITHIN_S
+        deadline = time.monotonic() + MEASURES_WITHIN_S
         while not (is_measuring := self._is_measuring(active)) and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(self.pid, signal.SIGKILL)
@@ -85,12 +85,12 @@ class Session:
 
 
 def waiting_session(consent: Consent = CONSENT) -> Session:
-    """One that shares what this process has imported, which takes long here; to be asked for before threads begin."""
+    """Fork a session, which shares the modules that this process has imported (slow here). Call before threads start."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
         os.close(reading)
-        return Session(pid=pid, told=writing)
+        return Session(pid=pid, pipe=writing)
     os.close(writing)
     try:
         resume(os.read(reading, 4096).decode(), consent=consent)
@@ -101,7 +101,7 @@ def waiting_session(consent: Consent = CONSENT) -> Session:
 
 
 def try_arrays(to_clean_up: Session, to_resume: Session) -> dict[str, Any]:
-    """What came of members that fail, and what killed sessions leave."""
+    """Runs with a failing member, and leftovers of killed sessions."""
     return {
         "failing": lose_a_member(),
         "cleanup": after_a_kill(to_clean_up, lambda _: [str(each.failed) for each in cleanup() if each.failed]),
@@ -137,13 +137,13 @@ def lose_a_member() -> dict[str, Any]:
     }
 
 
-def after_a_kill(session: Session, put_right: Callable[[Path], list[str]]) -> dict[str, Any]:
-    """What stood when a session was killed, what putting it right came to, and what is left then."""
+def after_a_kill(session: Session, recover: Callable[[Path], list[str]]) -> dict[str, Any]:
+    """Objects that existed when a session was killed, the result of `recover`, and the leftovers after it."""
     directory = Path(tempfile.mkdtemp()) / "set"
     ResultSet.create(directory, planned(array=["raid5"], duration=["2s"]))
-    session.begin(directory)
+    session.start(directory)
     was_measuring = session.kill_while_measuring(running_arrays)
-    return {"was_measuring": was_measuring, "stood": left(), "said": put_right(directory), "left": left()}
+    return {"was_measuring": was_measuring, "existed": left(), "result": recover(directory), "left": left()}
 
 
 def planned(**factors: list[Any]) -> Plan:

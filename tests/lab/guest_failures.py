@@ -1,4 +1,4 @@
-"""A drive that fails while its array is measured: dm-flakey stands on it, and stops answering in the middle."""
+"""A drive that fails while its array is measured: dm-flakey on top of it fails all I/O from some time on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AFTER_S = 2.5
 
 
 def fail_members(engine: str) -> None:
-    """An array with a copy goes on without the drive; one without ends the run with an error that says why."""
+    """An array with redundancy continues without the drive; one without fails the run with the reason."""
     for level in ("raid1", "raid0"):
         name = f"{level} with a member that fails"
         say(name=name, begins=True)
@@ -55,7 +55,7 @@ def recover(member: Path) -> None:
 
 def load(member: Path, *, up: bool) -> None:
     run("dmsetup", "load", member.name, "--table", table(LAB / "0", up=up))
-    # Without freezing what stands on it: nothing does that could be frozen.
+    # Without freezing a file system above: there is none.
     run("dmsetup", "suspend", "--noflush", "--nolockfs", member.name)
     run("dmsetup", "resume", member.name)
 

@@ -23,11 +23,11 @@ STATES: dict[str, dict[str, Any]] = {
 
 def try_builder() -> dict[str, Any]:
     """State of the arrays, by level."""
-    return {level: stand(level, asked) for level, asked in STATES.items()}
+    return {level: build_and_remove(level, asked) for level, asked in STATES.items()}
 
 
-def stand(level: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Build it, look at it, take it apart."""
+def build_and_remove(level: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Build an array, read its state, remove it."""
     setup = Setup(array=level, devices=4, chunk=64 << 10, **asked)  # type: ignore[arg-type]
     built = md.build(DEVICES, setup, NAME)
     found = {"state": md.state(built), "mdstat": Path("/proc/mdstat").read_text(), "refused": refused(setup)}
@@ -43,7 +43,7 @@ def stand(level: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def refused(setup: Setup) -> str:
-    """Another array of the same name, while this one stands."""
+    """Build another array of the same name while this one exists."""
     try:
         md.build(DEVICES, setup, NAME)
     except TargetError as error:

@@ -19,7 +19,7 @@ def judge(guest_report: Report, name: str, tolerance: float) -> None:
 
 @pytest.mark.parametrize("what", ["reads", "writes"])
 @pytest.mark.parametrize("name", [f"{level}x{count}" for level, count, _, _ in CLOSED_FORM])
-def test_raid_0_1_and_10_do_what_the_closed_form_says(guest_report: Report, name: str, what: str) -> None:
+def test_raid_0_1_and_10_match_the_closed_form(guest_report: Report, name: str, what: str) -> None:
     judge(guest_report, f"{name} {what}", 0.1)
 
 
@@ -34,14 +34,14 @@ def test_the_more_parity_the_slower_full_stripes_are_written(guest_report: Repor
     assert none > one > two > 0
 
 
-def test_a_mirror_goes_on_without_a_member_that_fails(guest_report: Report) -> None:
+def test_a_mirror_continues_without_a_failed_member(guest_report: Report) -> None:
     said = guest_report.of("raid1 with a member that fails")
     assert said["failure"] is None
     assert said["missing"] == 1
     assert said["iops"] > 0
 
 
-def test_a_stripe_whose_member_fails_ends_the_run_with_an_error_that_says_why(guest_report: Report) -> None:
+def test_a_failed_member_of_a_stripe_fails_the_run_with_the_reason(guest_report: Report) -> None:
     said = guest_report.of("raid0 with a member that fails")
     assert said["failure"] is not None
     assert "Input/output error" in str(said["failure"]) or "EIO" in str(said["failure"])

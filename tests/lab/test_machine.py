@@ -50,7 +50,7 @@ def lab_run(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "iosonde", "lab", "run", *arguments]
 
 
-def test_a_command_runs_in_the_machine_and_only_results_come_out(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_command_runs_in_the_machine_and_only_results_are_returned(environment: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(
         [*lab_run("--drives", "3", "--size", "1MiB", "--results", str(tmp_path)), "--", "sh", "-c", GUEST],
         capture_output=True,
@@ -74,7 +74,7 @@ def test_a_command_runs_in_the_machine_and_only_results_come_out(environment: di
     assert not (real_engine().parent / "written-by-the-guest").exists()
 
 
-def test_nothing_of_a_machine_stays_when_its_owner_is_killed(environment: dict[str, str], tmp_path: Path) -> None:
+def test_nothing_of_a_machine_remains_when_its_owner_is_killed(environment: dict[str, str], tmp_path: Path) -> None:
     command = [*lab_run("--size", "1MiB", "--results", str(tmp_path)), "--", "true"]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as owner:
         assert owner.stderr is not None
@@ -92,7 +92,7 @@ def test_nothing_of_a_machine_stays_when_its_owner_is_killed(environment: dict[s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_machine_that_does_not_start_in_time_says_what_it_said_last(machine_image: Image, tmp_path: Path) -> None:
+def test_a_machine_that_does_not_start_in_time_reports_its_last_output(machine_image: Image, tmp_path: Path) -> None:
     settings = Settings(drives=Drives(count=0), boot_s=0.01)
     with (
         Machine(["true"], image=machine_image, results=tmp_path, settings=settings) as machine,
@@ -138,7 +138,7 @@ def test_a_guest_that_cannot_start_its_command_ends_with_an_error(machine_image:
 
 
 @pytest.mark.system
-def test_without_a_kernel_to_be_had_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_available_kernel_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for tool in ("apt-cache", "apt-get"):
         (tmp_path / tool).write_text("#!/bin/sh\nexit 100\n")
         (tmp_path / tool).chmod(0o755)
@@ -175,7 +175,7 @@ def test_without_kvm_the_guest_is_emulated(
         ({"size_bytes": 1 << 60}, "no room for the lab's machine"),
     ],
 )
-def test_a_machine_that_cannot_be_made_is_an_error(drives: dict[str, int], message: str) -> None:
+def test_a_machine_that_cannot_be_started_is_an_error(drives: dict[str, int], message: str) -> None:
     with pytest.raises(LabError, match=message):
         Settings(drives=Drives(limits=Limits(), **drives)).check_room()
 

@@ -20,7 +20,7 @@ def states_by_level(studies_said: dict[str, Any]) -> dict[str, Any]:
     ("level", "degraded", "status"),
     [("raid1", 0, "[4/4] [UUUU]"), ("raid10", 2, "[4/2] [U_U_]"), ("raid5", 1, "[4/3] [UUU_]")],
 )
-def test_an_array_is_in_the_state_that_is_asked_for(
+def test_an_array_is_in_the_requested_state(
     states_by_level: dict[str, Any], level: str, degraded: int, status: str
 ) -> None:
     state = states_by_level[level]["state"]
@@ -39,7 +39,7 @@ def test_a_rebuild_is_under_way(states_by_level: dict[str, Any]) -> None:
     assert array["action"] == "recovery"
 
 
-def test_an_array_of_the_same_name_is_refused_while_one_stands(states_by_level: dict[str, Any]) -> None:
+def test_an_array_of_the_same_name_is_refused_while_one_exists(states_by_level: dict[str, Any]) -> None:
     for said in states_by_level.values():
         assert "there is an array `/dev/md/iosonde-0a0b0c0d` already" in said["refused"]
 

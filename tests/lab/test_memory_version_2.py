@@ -62,7 +62,7 @@ def test_a_kill_in_the_middle_of_a_load_leaves_nothing_after_cleanup(limits: dic
     assert killed["then"] == [] and killed["files"] == ["lost+found"]
 
 
-def test_a_group_that_processes_stand_in_has_no_room_for_a_limit(limits: dict[str, Any]) -> None:
+def test_a_group_with_processes_cannot_have_a_limit(limits: dict[str, Any]) -> None:
     """As in a container: its kernel lets a group have processes or groups with controllers, and not both."""
     assert limits["occupied"]["what"].startswith(f"cannot limit memory to {LIMIT} bytes in `/sys/fs/cgroup/occupied/")
     assert "run iosonde outside this container" in limits["occupied"]["hint"]

@@ -1,4 +1,4 @@
-"""An NVMe drive by its admin commands, for real: what it tells of itself, and a purge by its own means."""
+"""An NVMe drive by its admin commands, for real: what it reports, and a purge with its own commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_strongest_purge_of_a_namespace_is_its_format(drive: dict[str, Any])
     assert "format" in drive["purges"]
 
 
-def test_it_takes_all_of_the_namespace_and_the_plan_says_so(drive: dict[str, Any]) -> None:
+def test_the_purge_covers_the_namespace_and_the_plan_lists_it(drive: dict[str, Any]) -> None:
     assert drive["before"] == "ab" * 8
     assert drive["after"] == "00" * 8, "behind everything that the study writes"
     [what] = drive["destroys"]
@@ -37,7 +37,7 @@ def test_a_sanitize_that_the_drive_does_not_offer_is_refused_before_anything_is_
     assert "`format`" in drive["refused"]["hint"]
 
 
-def test_a_drive_tells_its_health_in_its_own_log(drive: dict[str, Any]) -> None:
+def test_the_health_log_of_a_drive_is_read(drive: dict[str, Any]) -> None:
     assert 0 <= drive["now"]["temperature_celsius"] < 100
     assert drive["now"]["percentage_used"] == 0
     assert drive["now"]["media_errors"] == 0
@@ -53,9 +53,9 @@ def test_it_counts_what_the_host_wrote_as_the_kernel_does(studies_said: dict[str
 def test_a_drive_without_a_log_of_its_media_is_no_number_but_a_reason(
     drive: dict[str, Any], guest_report: Report
 ) -> None:
-    for [told] in drive["drives"]:
-        assert NO_SUCH_LOG in told["begin"]["not_reported"]
-        assert "media" not in told["end"]
+    for [reported] in drive["drives"]:
+        assert NO_SUCH_LOG in reported["begin"]["not_reported"]
+        assert "media" not in reported["end"]
     [evidence] = [
         finding.evidence
         for finding in guest_report.findings("purged")

@@ -61,14 +61,14 @@ def test_a_device_moves_the_bytes_that_it_is_held_to(throttled: ThrottledDevice,
 
 
 @pytest.mark.parametrize("queue_depth", [2, 4, 8])
-def test_latency_under_load_is_what_littles_law_says(throttled: ThrottledDevice, queue_depth: int) -> None:
+def test_latency_under_load_follows_littles_law(throttled: ThrottledDevice, queue_depth: int) -> None:
     measured = measure(real_engine(), throttled.path, queue_depth=queue_depth)
     assert is_held_to(measured.iops, IOPS), measured
     assert measured.latency_s == pytest.approx(queue_depth / measured.iops, rel=0.03)
 
 
-def test_what_is_written_with_many_in_flight_comes_back(tmp_path: Path) -> None:
-    """The daemon alone does not promise that: see `ThrottledDevice`."""
+def test_data_written_with_many_ios_in_flight_is_read_back(tmp_path: Path) -> None:
+    """The daemon alone does not guarantee that: see `ThrottledDevice`."""
     with throttled_devices(Limits(iops=2000), size_bytes=64 * MIB) as devices:
         for block_bytes in (4096, 2 * MIB):
             measure(
@@ -155,7 +155,7 @@ def wait_until_gone(paths: list[Path], processes: list[psutil.Process]) -> None:
         if not attached and not running:
             return
         time.sleep(0.05)
-    raise AssertionError(f"left behind: {attached}, {running}")
+    raise AssertionError(f"leftovers: {attached}, {running}")
 
 
 def is_attached(path: Path) -> bool:
@@ -163,7 +163,7 @@ def is_attached(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_stays_however_the_owner_ends(how: signal.Signals) -> None:
+def test_nothing_remains_however_the_owner_exits(how: signal.Signals) -> None:
     with held_by_a_command("--count", "2", "--iops", "100") as (owner, paths, children):
         assert all(path.is_block_device() and is_attached(path) for path in paths)
         assert len(children) == 2
@@ -231,7 +231,7 @@ def test_a_device_in_use_at_the_end_is_an_error_that_names_it(monkeypatch: pytes
         (64, 1 << 50, "no room for 64 x 1 PiB"),
     ],
 )
-def test_what_cannot_be_made_is_an_error(count: int, size_bytes: int, message: str) -> None:
+def test_a_device_that_cannot_be_created_is_an_error(count: int, size_bytes: int, message: str) -> None:
     with pytest.raises(LabError, match=message), throttled_devices(Limits(), count=count, size_bytes=size_bytes):
         pass
 
@@ -259,7 +259,7 @@ def test_what_is_missing_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatc
     assert raised.value.hint
 
 
-def test_a_daemon_without_fuse_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_daemon_without_fuse_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake = tmp_path / "qemu-storage-daemon"
     fake.write_text("#!/bin/sh\necho 'Parameter type does not accept value fuse' >&2; exit 1\n")
     fake.chmod(0o755)
@@ -280,7 +280,7 @@ def test_mistakes_on_the_command_line_are_distinguished(iosonde: Iosonde) -> Non
     )
 
 
-def test_a_device_whose_credit_is_used_up_falls_and_a_short_run_says_when(tmp_path: Path) -> None:
+def test_exhausted_burst_credit_lowers_throughput_and_a_short_run_reports_the_time(tmp_path: Path) -> None:
     """Four times the rate until the credit is gone: 2.7 s and 213 MB, from rest."""
     limits = Limits(bandwidth=BANDWIDTH, burst_bandwidth=4 * BANDWIDTH, burst_length_s=2)
     assert limits.burst_bytes == pytest.approx(213.3e6, rel=0.01)
@@ -319,7 +319,7 @@ name = "main"
 """
 
 
-def test_a_burst_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_burst_is_refused() -> None:
     for limits in (
         {"burst_bandwidth": 5},
         {"bandwidth": 9, "burst_bandwidth": 5, "burst_length_s": 2},

@@ -73,7 +73,7 @@ def test_a_summary_has_what_a_reader_looks_for(indexed: Index) -> None:
     assert odd.trust == "No run has a verdict"
 
 
-def test_headlines_are_the_best_medians_of_what_the_study_asks(root: Path, indexed: Index) -> None:
+def test_headlines_are_the_best_medians_of_the_metrics_of_the_study(root: Path, indexed: Index) -> None:
     results = ResultSet.open(root / "a")
     medians = results.case_metrics.filter(~pl.col("control"), pl.col("operation") == "all")
     summary = next(each for each in indexed.summaries if each.path == "a")

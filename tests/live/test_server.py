@@ -125,7 +125,7 @@ def test_a_killed_server_does_not_end_the_study(page: LivePage) -> None:
     page.close()
 
 
-def test_the_report_is_linked_at_the_end_and_the_server_ends_when_nobody_asks(page: LivePage, tmp_path: Path) -> None:
+def test_the_report_is_linked_at_the_end_and_an_idle_server_exits(page: LivePage, tmp_path: Path) -> None:
     assert ask(page.url + "report.html")[0] == 404
     (tmp_path / "report.html").write_text("<p>the report</p>")
     page.over("complete", "4 of 4 runs complete.", tmp_path / "report.html")

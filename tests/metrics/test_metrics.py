@@ -149,7 +149,7 @@ def test_response_latency_and_backlog_belong_to_the_open_loop_alone(tmp_path: Pa
     assert not closed.filter(pl.col("metric").str.starts_with("response") | (pl.col("metric") == "backlog_max")).height
 
 
-def test_processor_and_device_figures_are_said_once_for_the_whole_run(tmp_path: Path) -> None:
+def test_processor_and_device_metrics_exist_once_per_run(tmp_path: Path) -> None:
     usage = {"user_ns": 6_000_000, "system_ns": 2_000_000, "wall_ns": SECOND}
     results = result_set(
         tmp_path / "r",
@@ -287,7 +287,7 @@ def test_the_achieved_rate_is_what_was_started_of_what_was_due_in_each_stream_an
     assert dict(shares.select("stream", "value").iter_rows()) == {"reader": 0.9, "writer": 0.8, "all": 0.88}
 
 
-def test_every_metric_that_comes_out_is_defined(tmp_path: Path) -> None:
+def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     completion = lognormal(350_000)
     usage = {"user_ns": 1, "system_ns": 1, "wall_ns": SECOND}
     samples = [Samples(interval=i, completion_ns=completion, response_ns=completion) for i in range(3)]
@@ -316,7 +316,7 @@ def test_every_metric_that_comes_out_is_defined(tmp_path: Path) -> None:
     }
 
 
-def test_what_verification_found_is_said_of_the_whole_run_and_of_no_other(tmp_path: Path) -> None:
+def test_verification_metrics_exist_for_the_whole_run_only(tmp_path: Path) -> None:
     samples = [Samples(completion_ns=[1000]), Samples(operation="write", completion_ns=[1000])]
     found = {"checked_bytes": 8192, "faults": {"lost": 1, "flipped": 2}}
     metrics = run_metrics(result_set(tmp_path / "with", [samples], verification=found))

@@ -19,7 +19,7 @@ def test_every_metric_is_on_the_page_with_its_unit_and_formula_and_no_other() ->
     assert documented == {name: (each.unit or "-", each.formula, each.better) for name, each in METRICS.items()}
 
 
-def test_the_page_says_from_how_many_samples_on_each_percentile_is_given() -> None:
+def test_the_page_states_the_samples_that_each_percentile_needs() -> None:
     text = " ".join(PAGE.read_text().split())
     words = {"p99": "1,000", "p99_9": "10,000", "p99_99": "100,000", "p99_999": "a million", "p99_9999": "ten million"}
     for name, count in words.items():
@@ -28,6 +28,6 @@ def test_the_page_says_from_how_many_samples_on_each_percentile_is_given() -> No
         assert re.search(rf"{name.replace('_', '.')} from {count}", text), name
 
 
-def test_units_stand_in_the_names_of_latencies() -> None:
+def test_names_of_latencies_contain_the_unit() -> None:
     for name, metric in METRICS.items():
         assert ("_ns" in name) == (metric.unit == "ns"), name

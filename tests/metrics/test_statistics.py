@@ -144,7 +144,7 @@ def test_pairing_removes_what_both_members_of_a_pair_suffer() -> None:
     assert paired.value == pytest.approx(1.1, rel=0.01)
 
 
-def test_the_interval_of_a_ratio_covers_the_truth() -> None:
+def test_the_interval_of_a_ratio_covers_the_true_value() -> None:
     hits = 0
     for _ in range(200):
         estimate = ratio(RANDOM.normal(110, 5, 10), RANDOM.normal(100, 5, 10))
@@ -156,7 +156,7 @@ def test_pooled_ratios_are_their_geometric_mean() -> None:
     assert pooled_ratio([([2], [1]), ([8], [1])]).value == pytest.approx(4)
 
 
-def test_without_repeats_a_pooled_interval_says_how_the_ratio_varies_among_cells() -> None:
+def test_without_repeats_a_pooled_interval_shows_the_variation_among_cells() -> None:
     assert pooled_ratio([([1], [1]), ([2], [1])]).certain is False
     estimate = pooled_ratio([([cell], [1]) for cell in (1.05, 1.1, 1.2, 1.1, 1.15)])
     assert estimate.above(1)
@@ -180,7 +180,7 @@ def test_a_verdict_needs_the_whole_interval(low: float | None, high: float | Non
     assert verdict(estimate, better="lower") == lower
 
 
-def test_more_repeats_are_asked_for_when_the_interval_is_wide() -> None:
+def test_more_repeats_are_suggested_when_the_interval_is_wide() -> None:
     assert runs_needed(Estimate(1.1, 0.9, 1.35), 5) == "about 18 repeats would decide it"
     assert runs_needed(Estimate(1.01, 0.5, 2.0), 5).startswith("more than 50 repeats would be needed")
     assert runs_needed(Estimate(1.1), 2) == "at least 3 repeats are needed"

@@ -79,7 +79,7 @@ def test_a_series_that_leaves_steady_state_again_is_noticed() -> None:
     assert found.measured and (found.measured.first, found.measured.mean) == (7, 60)
 
 
-def test_one_that_leaves_and_does_not_come_back_is_lost() -> None:
+def test_steady_state_that_is_left_and_not_reached_again_is_lost() -> None:
     found = steady_state([100] * 6 + [60, 50])
     assert found.first and found.measured is None and found.first.last == 5
     assert (found.achieved, found.left, found.came_back, found.lost) == (False, 7, False, True)
@@ -110,7 +110,7 @@ def test_noise_around_one_level_holds_to_the_end() -> None:
     assert found.measured is found.first and found.left is None
 
 
-def test_one_that_stays_has_not_left() -> None:
+def test_steady_state_that_lasts_until_the_end_was_not_left() -> None:
     found = steady_state([300, 100, 100, 100, 100, 100, 101, 99, 100])
     assert (found.measured and found.measured.first, found.left) == (2, None)
     assert not found.came_back and not found.lost
@@ -123,17 +123,17 @@ def test_not_achieved_is_a_result() -> None:
         assert found.latest is not None and not found.latest.steady
 
 
-def test_fewer_rounds_than_a_window_say_nothing() -> None:
+def test_fewer_rounds_than_a_window_have_no_result() -> None:
     found = steady_state([100, 100, 100, 100])
     assert (found.achieved, found.latest, found.rounds) == (False, None, 4)
     assert not steady_state([]).achieved
 
 
-def test_what_stands_still_is_not_steady() -> None:
+def test_zero_throughput_is_not_steady() -> None:
     assert not steady_state([0, 0, 0, 0, 0]).achieved
 
 
-def test_other_criteria_can_be_asked_for() -> None:
+def test_other_criteria_can_be_set() -> None:
     drift = [94, 97, 100, 103, 106]
     assert steady_state(drift, criteria=Criteria(slope=0.12)).achieved
     assert not steady_state([100, 110, 100, 90, 100], criteria=Criteria(range=0.19)).achieved
@@ -235,7 +235,7 @@ ADVERSARIAL: dict[str, tuple[list[float], int | None]] = {
     "a stall of the engine before the last window": ([100.0] * 6 + [float("nan")] + [100.0] * 6, 8),
     "an infinite round": ([100.0] * 11 + [float("inf")], None),
     "an oscillation with the period of the window": ([100.0, 130.0, 100.0, 70.0, 100.0] * 4, None),
-    "a sawtooth within the range that falls at its end": ([100.0, 105.0, 110.0, 115.0, 95.0] * 3 + [70.0], None),
+    "a sawtooth within the range that drops in the last round": ([100.0, 105.0, 110.0, 115.0, 95.0] * 3 + [70.0], None),
     "a fast start": ([900.0, 500.0, 200.0] + [100.0] * 9, 4),
     "recovery after a disturbance": ([100.0] * 8 + [55.0, 55.0] + [100.0] * 8, 11),
     "growth without an end": ([10.0 * 1.05**number for number in range(40)], None),

@@ -38,7 +38,7 @@ class Made:
 
 @dataclass
 class MadeUp:
-    """Evidence of runs that were asked for, in the order in which they were."""
+    """Evidence of the requested runs, in the order of requests."""
 
     observe: Callable[[Run], Made]
     known: dict[str, Made] = field(default_factory=dict)

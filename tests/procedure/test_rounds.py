@@ -35,7 +35,7 @@ def case_of(tmp_path: Any, *, repeats: int = 1, measurement: dict[str, Any] | No
 
 
 def go_on(case: Case, evidence: MadeUp, *, at_most: int = 10_000) -> list[Run]:
-    """Carry out what is asked for, in the evidence's session."""
+    """Carry out the requested runs, in the evidence's session."""
     runs: list[Run] = []
     while len(runs) < at_most and (run := progress(case, evidence).next_run):
         evidence.known[run.run_id] = evidence.observe(run)
@@ -143,7 +143,7 @@ def test_rounds_that_are_fewer_than_a_window_are_counted_and_not_judged(tmp_path
     assert found.reached and not found.sought
 
 
-def test_a_pause_destroys_the_state_which_is_made_anew_and_rounds_already_measured_count(tmp_path: Any) -> None:
+def test_after_a_pause_the_target_is_prepared_again_and_completed_rounds_count(tmp_path: Any) -> None:
     case = case_of(tmp_path, max_rounds=8, window=5)
     evidence = made(by_round(*(1000 * 0.8**n for n in range(8))))
     before = go_on(case, evidence, at_most=5)
@@ -158,7 +158,7 @@ def test_a_pause_destroys_the_state_which_is_made_anew_and_rounds_already_measur
     assert found.passes[0].restarts == (4,) and found.reached
 
 
-def test_a_pause_in_the_midst_of_preparation_begins_it_again(tmp_path: Any) -> None:
+def test_a_pause_during_preparation_restarts_it(tmp_path: Any) -> None:
     case = case_of(tmp_path, max_rounds=1)
     evidence = made(by_round(100))
     assert [run.levels["step"] for run in go_on(case, evidence, at_most=1)] == ["purge"]
@@ -171,7 +171,7 @@ def test_a_pause_in_the_midst_of_preparation_begins_it_again(tmp_path: Any) -> N
     assert concluded(case, evidence).reached
 
 
-def test_wherever_it_is_stopped_it_comes_to_its_end(tmp_path: Any) -> None:
+def test_rounds_stopped_anywhere_resume_with_the_same_result(tmp_path: Any) -> None:
     case = case_of(tmp_path, max_rounds=6, factors={"block_size": ["64KiB", "4KiB"]})
     whole = len(go_on(case, made(by_round(100))))
     for stop in range(whole):
@@ -204,7 +204,7 @@ def test_on_a_simulated_target_a_pause_destroys_nothing() -> None:
     assert all(run.restart == 0 for run in go_on(case, evidence))
 
 
-def test_a_failed_step_or_round_ends_the_pass_and_says_why(tmp_path: Any) -> None:
+def test_a_failed_step_or_round_ends_the_pass_with_the_reason(tmp_path: Any) -> None:
     case = case_of(tmp_path, max_rounds=6)
     evidence = MadeUp(lambda run: Made(failure="no space left" if run.part else "", latency_ns=1.0))
     assert len(go_on(case, evidence)) == 1

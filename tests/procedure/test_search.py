@@ -48,7 +48,7 @@ def test_whole_numbers_are_bracketed_to_neighbours_or_to_the_precision(
 
 @settings(max_examples=30, deadline=None)
 @given(boundary=boundaries, start=st.integers(1, 10**6), repeats=repeats, stop=st.integers(0, 60))
-def test_after_a_stop_at_any_run_a_search_goes_on_as_if_nothing_had_happened(
+def test_a_search_stopped_at_any_run_resumes_with_the_same_result(
     boundary: float, start: int, repeats: int, stop: int
 ) -> None:
     case = search_case(repeats=repeats, start=start)
@@ -60,7 +60,7 @@ def test_after_a_stop_at_any_run_a_search_goes_on_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize("start", [1, 777, 10**6])
-def test_what_holds_everywhere_or_nowhere_is_said_with_the_bound(start: int) -> None:
+def test_a_condition_met_everywhere_or_nowhere_is_reported_with_the_bound(start: int) -> None:
     everywhere, runs = carry_out(search_case(start=start), up_to(10**9))
     assert (everywhere.reached, everywhere.value, everywhere.fails_at) == (False, 10**6, None)
     assert everywhere.reason == "it holds everywhere up to 1000000, the highest rate to be tried"
@@ -87,7 +87,7 @@ def test_a_rate_too_low_for_enough_samples_does_not_keep_a_search_from_higher_on
     assert found.value is not None and 50_000 / 1.05 <= found.value <= 50_000
 
 
-def test_a_boundary_below_the_rate_that_gives_enough_samples_is_not_said_to_be_found() -> None:
+def test_a_boundary_with_too_few_samples_is_not_reported() -> None:
     found, _ = carry_out(
         search_case(start=10**6), lambda run: Made(None if float(run.levels["rate"]) < 2000 else MS * 2)
     )
@@ -109,7 +109,7 @@ def test_most_of_a_probes_runs_decide_or_all_and_no_more_are_taken_than_it_takes
     assert [run.repeat for run in runs] == [1, 2]
 
 
-def test_a_probe_without_any_result_ends_the_search_and_says_why() -> None:
+def test_a_probe_without_any_result_ends_the_search_with_the_reason() -> None:
     found, runs = carry_out(search_case(repeats=3), lambda run: Made(failure="the device answered with an error"))
     assert not found.reached
     assert found.reason == "every run at rate 1 failed: the device answered with an error"

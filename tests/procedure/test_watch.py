@@ -1,4 +1,4 @@
-"""A run that is judged while it goes on: it ends when it is steady, and goes on when it was and is no more."""
+"""A run that is evaluated while it runs: it stops when it is steady, and continues when it no longer is."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_slow_drift_within_the_range_is_not_steady() -> None:
     assert ends_after(events(*(1000 * 1.04**number for number in range(20))))[0] is None
 
 
-def test_it_must_stay_steady_as_long_as_is_asked() -> None:
+def test_it_must_stay_steady_for_the_requested_rounds() -> None:
     assert ends_after(events(*[1000] * 9), hold=3)[0] == 32
 
 

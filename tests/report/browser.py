@@ -104,7 +104,7 @@ class Browser:
         return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed["data"])))
 
     def requests(self) -> list[str]:
-        """Return every address that was asked for, besides the page itself and what it made in memory."""
+        """Return every address that was requested, except the page itself and objects that it created in memory."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
         return [url for url in sent if url != self.driver.current_url and not url.startswith(("data:", "blob:"))]

@@ -50,7 +50,7 @@ def _harness_limited(run: Run) -> RecordVerdict:
     return RecordVerdict(kind="harness-limited", because=["so it is"], evidence={})
 
 
-def test_what_is_drawn_is_what_the_drive_does(drawn: dict[str, Figure]) -> None:
+def test_drawn_values_match_the_drive(drawn: dict[str, Figure]) -> None:
     rows = drawn["Bandwidth over block size"].rows
     row = rows.row(
         by_predicate=(pl.col("panel") == "read") & (pl.col("x") == 8192) & (pl.col("series") == "16"), named=True
@@ -77,19 +77,19 @@ def test_a_percentile_is_drawn_only_with_ten_samples_beyond_it(drawn: dict[str, 
         assert samples * 10**-nines >= 10 * (1 - 1e-9)
 
 
-def test_latency_says_which_loop_it_was_measured_in(drawn: dict[str, Figure]) -> None:
+def test_latency_is_labelled_with_its_loop(drawn: dict[str, Figure]) -> None:
     chart = drawn["IOPS against tail latency"].panels[0].chart
     titles = {layer["encoding"]["y"].get("title") for layer in chart["layer"]}
     assert titles == {"Completion latency, p99 (closed loop)"}
 
 
-def test_a_figure_says_in_words_what_it_shows(drawn: dict[str, Figure]) -> None:
+def test_a_figure_has_a_description_in_words(drawn: dict[str, Figure]) -> None:
     description = drawn["The bandwidth surface"].description
     assert description.startswith("Heat map: Bandwidth (MB/s) over Block size, for 4 values of Jobs. From 5")
 
 
 @pytest.mark.engine
-def test_a_case_without_a_result_is_marked_and_says_why(interrupted: ResultSet) -> None:
+def test_a_case_without_a_result_is_marked_with_the_reason(interrupted: ResultSet) -> None:
     drawn = {figure.title: figure for figure in figures([interrupted])}
     failed = drawn["The bandwidth surface"].rows.filter(pl.col("hole") != "")
     assert failed.select("x", "series", "y", "hole").rows() == [
@@ -108,7 +108,7 @@ def _of_tails(directory: Path, **view: Any) -> Chapter:
     return chapter
 
 
-def test_a_figure_of_which_nothing_would_show_is_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_an_empty_figure_is_omitted_with_the_reason(tmp_path: Path) -> None:
     chapter = _of_tails(tmp_path, y="completion_latency_ns_p99_9999")
     assert "Tail" not in [figure.title for figure in chapter.figures]
     assert chapter.undrawn == [
@@ -116,12 +116,12 @@ def test_a_figure_of_which_nothing_would_show_is_left_out_with_the_reason(tmp_pa
     ]
 
 
-def test_it_is_said_which_metric_no_case_has(tmp_path: Path) -> None:
+def test_a_metric_without_any_value_is_named(tmp_path: Path) -> None:
     (left_out,) = _of_tails(tmp_path, y="rebuild_seconds").undrawn
     assert left_out.why == "no case has a value of this metric (Time to rebuild a member)"
 
 
-def test_panels_without_a_value_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_panels_without_a_value_are_omitted_and_counted(tmp_path: Path) -> None:
     chapter = _of_tails(tmp_path, y="completion_latency_ns_p99_99", facet="queue_depth", x="jobs")
     (tail,) = (figure for figure in chapter.figures if figure.title == "Tail")
     lacking = tail.rows.filter(pl.col("y").is_null())
@@ -154,7 +154,7 @@ def _with_reference(directory: Path, **view: Any) -> Figure:
     return figures([result_set(directory / "set", facts, seconds=1, repeats=1)])[0]
 
 
-def test_few_published_lines_lie_over_ones_own_dashed(tmp_path: Path) -> None:
+def test_few_published_lines_are_drawn_dashed_over_measured_ones(tmp_path: Path) -> None:
     figure = _with_reference(tmp_path, series="queue_depth", facet="direction", where={"queue_depth": 4})
     assert [panel.title for panel in figure.panels] == ["read", "write"]
     published = figure.rows.filter("published")
@@ -173,7 +173,7 @@ def test_few_published_lines_lie_over_ones_own_dashed(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
-def test_many_published_lines_stand_beside_on_their_own_scale(tmp_path: Path) -> None:
+def test_many_published_lines_have_panels_and_a_scale_of_their_own(tmp_path: Path) -> None:
     figure = _with_reference(tmp_path, series="queue_depth", facet="direction")
     assert [panel.title for panel in figure.panels] == [
         "Measured · read",
@@ -209,7 +209,7 @@ def _reading(directory: Path, **view: Any) -> ResultSet:
     return result_set(directory / "set", facts, seconds=1, repeats=1)
 
 
-def test_bars_hold_what_was_published_of_their_own_levels_and_far_ones_stay_visible(tmp_path: Path) -> None:
+def test_bars_show_published_values_of_the_same_levels_and_small_ones_stay_visible(tmp_path: Path) -> None:
     """On an axis from 0 to 60 million, one's own 30 thousand would not be seen."""
     drawn = figures([_reading(tmp_path, kind="bars", x="load", y="iops")])
     figure = next(each for each in drawn if each.title == "Reading")
@@ -224,7 +224,7 @@ def test_bars_hold_what_was_published_of_their_own_levels_and_far_ones_stay_visi
     assert symbols["encoding"]["shape"]["title"] == "Published"
 
 
-def test_published_accounts_stand_below_the_case_they_match(tmp_path: Path) -> None:
+def test_published_accounts_follow_the_case_they_match(tmp_path: Path) -> None:
     [chapter] = collect([_reading(tmp_path, kind="accounts", metrics=["iops"])]).chapters
     table = next(each for each in chapter.tables if each.title == "Reading")
     assert table.heads == ["Load", "Source", "IOPS", "Repeats"]

@@ -91,7 +91,7 @@ def test_a_study_in_a_browser_from_start_to_report(live: LivePage, browser: Star
     assert [each for each in reader.complaints() if "favicon" not in each] == []
 
 
-def test_the_page_survives_a_pause_of_the_server_and_says_when_it_is_gone(live: LivePage, browser: Start) -> None:
+def test_the_page_survives_a_pause_of_the_server_and_reports_its_end(live: LivePage, browser: Start) -> None:
     reader = browser(live.url, width=800)
     wait_for(reader, "title", "By hand")
     assert reader.run("return document.documentElement.scrollWidth - window.innerWidth") <= 0
@@ -99,7 +99,7 @@ def test_the_page_survives_a_pause_of_the_server_and_says_when_it_is_gone(live: 
     reader.driver.execute_cdp_cmd("Network.enable", {})
     reader.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
     wait_for(reader, "connection", "No answer from iosonde; asking again.")
-    live.send({"kind": "note", "text": "sent meanwhile"})
+    live.send({"kind": "note", "text": "sent during the pause"})
     reader.driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline | {"offline": False})
-    wait_for(reader, "notes", "sent meanwhile")
+    wait_for(reader, "notes", "sent during the pause")
     assert reader.run("return document.getElementById('connection').innerText") == ""

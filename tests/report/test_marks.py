@@ -82,13 +82,13 @@ def shown(result_set: ResultSet) -> str:
     return console.file.getvalue()
 
 
-def test_records_and_tables_say_it(simulated: ResultSet, measured: ResultSet) -> None:
+def test_records_and_tables_are_marked(simulated: ResultSet, measured: ResultSet) -> None:
     assert all(record.target["simulated"] for record in simulated.records())
     assert simulated.runs["simulated"].all() and not measured.runs["simulated"].any()
     assert simulated.simulated and not measured.simulated
 
 
-def test_exports_say_it(simulated: ResultSet, measured: ResultSet, tmp_path: Path) -> None:
+def test_exports_are_marked(simulated: ResultSet, measured: ResultSet, tmp_path: Path) -> None:
     for result_set in (simulated, measured):
         directory = tmp_path / result_set.directory.name
         runs = [path for name in ("fio-json", "hdr") for path in result_set.export(name, directory / name)]
@@ -111,7 +111,7 @@ def test_every_figure_is_marked_and_no_sentence_repeats_it(simulated: ResultSet,
     assert {figure.simulated for figure in plain.all_figures} == {""}
 
 
-def test_saved_figures_and_their_rows_say_it(simulated: ResultSet, tmp_path: Path) -> None:
+def test_saved_figures_and_their_rows_are_marked(simulated: ResultSet, tmp_path: Path) -> None:
     for path in report.save_figures([simulated], tmp_path):
         assert ">simulated<" in path.read_text(), path.name
     for figure in report.figures([simulated]):
@@ -121,7 +121,7 @@ def test_saved_figures_and_their_rows_say_it(simulated: ResultSet, tmp_path: Pat
 
 
 @pytest.mark.engine
-def test_page_markdown_and_terminal_say_it(simulated: ResultSet, tmp_path: Path) -> None:
+def test_page_markdown_and_terminal_are_marked(simulated: ResultSet, tmp_path: Path) -> None:
     page = report.write([simulated], tmp_path / "report.html")[0].read_text()
     assert "<title>Two depths (simulated) – iosonde</title>" in page
     assert '<p class="banner"><strong>Simulated.</strong> Results of a device model, not of a device.</p>' in page
@@ -143,7 +143,7 @@ def test_simulated_and_measured_are_not_mixed_unasked(
     assert not (tmp_path / "report.html").exists()
 
 
-def test_asked_for_each_is_marked_beside_the_other(simulated: ResultSet, measured: ResultSet) -> None:
+def test_on_request_simulated_and_real_result_sets_are_drawn_together_and_marked(simulated: ResultSet, measured: ResultSet) -> None:
     (figure, *_) = report.figures([simulated, measured], mix_simulated=True)
     assert figure.simulated == "partly simulated"
     head, *rows = figure.csv().splitlines()

@@ -123,7 +123,7 @@ def test_surfaces_and_bars_mark_values_that_are_not_device_limited(drawn: dict[s
 
 
 @pytest.mark.engine
-def test_the_page_explains_and_its_rows_know_the_verdict(judged: ResultSet, tmp_path: Path) -> None:
+def test_the_page_explains_verdicts_and_its_rows_have_them(judged: ResultSet, tmp_path: Path) -> None:
     (page,) = write([judged], tmp_path / "report.html")
     text = page.read_text()
     assert "Each run is judged by its own counters" in text
@@ -133,7 +133,7 @@ def test_the_page_explains_and_its_rows_know_the_verdict(judged: ResultSet, tmp_
 
 
 @pytest.mark.engine
-def test_markdown_and_the_terminal_say_it_too(judged: ResultSet, tmp_path: Path) -> None:
+def test_markdown_and_the_terminal_have_verdicts_too(judged: ResultSet, tmp_path: Path) -> None:
     page, *_ = write([judged], tmp_path / "report.md", format="md")
     text = page.read_text()
     assert "## Verdicts" in text

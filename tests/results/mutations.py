@@ -5,7 +5,7 @@
 The result sets are of every kind of study (`varied_sets.py`). Reading includes `resume`, with an engine that measures
 nothing, and every command that reads result sets, in turn. Up to three mutations are combined, and some claim another
 version of the format or the protocol. One part of them is as a damaged disk makes them. In the other the checksums are
-written anew, as somebody who edits on purpose would do, so that the content itself is what has to be refused.
+recomputed, as somebody who edits on purpose would do, so that the content itself has to be refused.
 
 A value that only the last resort (`results/interpreting.py`) turns into an error is counted too: a check is missing.
 """
@@ -186,7 +186,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _sign(directory: Path) -> None:
-    """Write every checksum anew."""
+    """Recompute every checksum."""
     plan, form = directory / "plan.json", directory / "format.json"
     if plan.is_file() and form.is_file() and not plan.is_symlink() and not form.is_symlink():
         try:
@@ -370,7 +370,7 @@ def _limited() -> Iterator[None]:
 
 
 def main() -> None:
-    """Mutate as often as asked for, and print what went wrong."""
+    """Mutate as often as requested, and print failures."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--mutations", type=int, default=10_000)
     arguments.add_argument("--seed", type=int, default=1)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.engine
 SECONDS = 10
 
 
-def test_no_mutation_of_a_result_set_gives_a_traceback_or_a_write_outside(
+def test_no_mutation_of_a_result_set_causes_a_traceback_or_a_write_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

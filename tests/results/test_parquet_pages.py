@@ -99,7 +99,7 @@ def test_the_pages_of_written_tables_have_their_rows() -> None:
         (b"", "not a Parquet file"),
     ],
 )
-def test_a_file_whose_metadata_lie_is_refused(content: bytes, reason: str) -> None:
+def test_a_file_with_false_metadata_is_refused(content: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         pages_of(content)
 

@@ -52,13 +52,13 @@ def test_what_was_written_is_read_again(result_set: ResultSet) -> None:
     assert again.problems == []
 
 
-def test_records_and_missing_runs_stand_in_the_order_of_execution(result_set: ResultSet) -> None:
+def test_records_and_missing_runs_are_in_the_order_of_execution(result_set: ResultSet) -> None:
     measure(result_set, "c0001-r2", "c0002-r1")
     assert [record.run_id for record in result_set.records()] == ["c0002-r1", "c0001-r2"]
     assert [run.run_id for run in result_set.missing_runs()] == ["c0001-r1", "c0002-r2"]
 
 
-def test_a_failed_run_is_repeated_only_when_asked(result_set: ResultSet) -> None:
+def test_a_failed_run_is_repeated_only_on_request(result_set: ResultSet) -> None:
     measure(result_set, "c0001-r1", "c0001-r2", "c0002-r1")
     fail(result_set, "c0002-r2")
     assert result_set.missing_runs() == []
@@ -140,7 +140,7 @@ def test_a_table_of_another_schema_is_named_and_skipped(result_set: ResultSet) -
 
 
 @pytest.mark.engine
-def test_a_second_writer_is_told_who_writes(result_set: ResultSet) -> None:
+def test_a_second_writer_gets_an_error_with_the_process_number(result_set: ResultSet) -> None:
     script = (
         "import sys; from iosonde.results import ResultSet\n"
         "with ResultSet.open(sys.argv[1]).lock(): print('locked', flush=True); sys.stdin.read()"
@@ -199,7 +199,7 @@ hint: name another directory with `--output DIR`\
     )
 
 
-def test_what_is_not_a_result_set_is_said_to_be_none(tmp_path: Path, result_set: ResultSet) -> None:
+def test_other_directories_are_no_result_set(tmp_path: Path, result_set: ResultSet) -> None:
     texts = [refusal(lambda: ResultSet.open(tmp_path)), refusal(lambda: ResultSet.open(tmp_path / "none"))]
     (result_set.directory / "format.json").write_text('{"format": 5}')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
@@ -274,7 +274,7 @@ def test_a_factor_named_like_a_column_of_another_table_does_not_blur_a_join(tmp_
     assert joined.rows() == [("read", "read")]
 
 
-def test_several_result_sets_are_told_apart_also_when_their_names_are_the_same(tmp_path: Path) -> None:
+def test_result_sets_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     sets = []
     for name, levels in (("a", (1, 2)), ("b", ("deep",))):
         sets.append(ResultSet.create(tmp_path / name / "set", hand_plan(levels=levels, repeats=1)))

@@ -39,7 +39,7 @@ def database_of(plan: Plan) -> str:
 
 
 @pytest.mark.engine
-def test_resume_asks_for_consent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_requires_consent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     plan = plan_of()

@@ -149,7 +149,7 @@ def works_in(process: Path, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_log_lies_on_its_own_target(kind: str, place: Path, disk_place: Path, templates: dict[str, Path]) -> None:
+def test_the_log_is_on_its_own_target(kind: str, place: Path, disk_place: Path, templates: dict[str, Path]) -> None:
     """On another file system, where moving copies."""
     instance = restored(place, kind, templates, log=disk_place / "iosonde-89abcdef")
     try:

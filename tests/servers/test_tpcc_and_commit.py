@@ -219,7 +219,7 @@ def first_acknowledged(directory: Path) -> tuple[int, int, int]:
     return tuple(int.from_bytes(part, "little") for part in (data[:4], data[4:8], data[8:]))  # type: ignore[return-value]
 
 
-def test_a_server_that_dies_fails_the_run_unless_that_is_expected(loaded: Loaded, tmp_path: Path) -> None:
+def test_a_server_crash_fails_the_run_unless_expected(loaded: Loaded, tmp_path: Path) -> None:
     def kill() -> None:
         while not any(path.stat().st_size > 16 for path in tmp_path.glob("*.acked")):
             time.sleep(0.02)

@@ -66,7 +66,7 @@ def test_a_btrfs_has_no_device_number_of_its_own_but_its_device_is_found(
 def test_the_alignment_of_direct_io_is_that_of_the_device(
     loop_file_system: Callable[..., Any], sector_bytes: int, alignment: int
 ) -> None:
-    """Told by statx and found by reading, the two ways of knowing agree."""
+    """The value from statx and the one found by reading agree."""
     directory = loop_file_system(sector_bytes=sector_bytes).directory
     assert direct_io.offset_alignment(directory) == alignment
     with direct_io._scratch_file(directory) as file:
@@ -82,7 +82,7 @@ def test_every_device_is_described_without_its_serial_number() -> None:
         assert not serial or serial not in map(str, facts.values())
 
 
-def test_a_device_that_tells_its_temperature_tells_what_is_too_hot(
+def test_a_temperature_sensor_reports_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from iosonde.storage import block_stack

@@ -143,7 +143,7 @@ def test_a_partition_of_a_disk_that_is_mounted_as_a_whole_is_refused(machine: Ma
 
 
 @pytest.mark.parametrize("holder", ["md0", "dm-3", "bcache0"])
-def test_a_member_of_what_stands_is_refused(machine: Machine, holder: str) -> None:
+def test_a_member_of_an_active_device_is_refused(machine: Machine, holder: str) -> None:
     machine.disk(holder, "9:0")
     machine.holds(holder, "vdb")
     assert machine.refusals("vdb") == [f"`vdb` is part of `{holder}`"]
@@ -289,7 +289,7 @@ def test_what_cannot_be_written_is_refused(machine: Machine) -> None:
         ("data", False, False),
     ],
 )
-def test_members_are_refused_by_signature_and_other_signatures_are_told(
+def test_members_are_refused_by_signature_and_other_signatures_are_reported(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, kind: str, several: bool, is_refused: bool
 ) -> None:
     found = Signature(device="vdb", kind=kind, is_one_of_several=several)

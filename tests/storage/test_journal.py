@@ -61,7 +61,7 @@ def test_a_directory_is_removed_with_the_files_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "symlink", "replaced", "hard link"])
-def test_what_a_user_put_into_a_directory_of_ours_stays_and_is_reported(tmp_path: Path, kind: str) -> None:
+def test_files_of_the_user_in_a_created_directory_are_kept_and_reported(tmp_path: Path, kind: str) -> None:
     """D9."""
     left, theirs, victim = tmp_path / "left", tmp_path / "left" / "theirs", tmp_path / "victim"
     left_by_a_killed_process(left, "directory")
@@ -101,13 +101,13 @@ def test_a_directory_that_was_replaced_by_a_link_is_left(tmp_path: Path) -> None
     assert (tmp_path / "precious/data").exists()
 
 
-def test_what_was_announced_and_never_made_is_forgotten(tmp_path: Path) -> None:
+def test_an_entry_without_its_object_is_dropped(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path / "left", until="announced")
     assert reasons() == ["is gone already"]
     assert journal.entries() == []
 
 
-def test_what_was_made_but_not_identified_is_removed_only_if_empty(tmp_path: Path) -> None:
+def test_a_created_but_unidentified_entry_is_removed_only_if_empty(tmp_path: Path) -> None:
     """The process died between making it and noting its inode: a name alone proves nothing about content."""
     left_by_a_killed_process(tmp_path / "full", until="made")
     left_by_a_killed_process(tmp_path / "empty", "directory", until="made")
@@ -115,8 +115,8 @@ def test_what_was_made_but_not_identified_is_removed_only_if_empty(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
-def test_what_was_made_but_not_identified_is_taken_over_only_if_empty(tmp_path: Path) -> None:
-    """A kill between the two steps must not end a study for good."""
+def test_a_created_but_unidentified_entry_is_adopted_only_if_empty(tmp_path: Path) -> None:
+    """A kill between the two steps must not stop a study permanently."""
     left_by_a_killed_process(tmp_path / "empty", "directory", "made")
     assert journal.is_ours(tmp_path / "empty")
     assert journal.take_over(tmp_path / "empty", keep=False)
@@ -170,7 +170,7 @@ def test_what_another_running_process_uses_cannot_be_taken_over(tmp_path: Path) 
         os.waitpid(child, 0)
 
 
-def test_what_was_to_be_kept_is_kept_until_asked_for(tmp_path: Path) -> None:
+def test_kept_entries_are_removed_only_on_request(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path / "kept", keep="keep")
     assert reasons() == ["was kept (`--kept PATH` removes it as well)"]
     assert journal.cleanup(kept=[tmp_path / "other"])[0].reason == reasons()[0]
@@ -262,7 +262,7 @@ def test_the_journal_belongs_to_its_user_alone_whatever_the_umask(tmp_path: Path
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parents[1])] == [0o600, 0o700, 0o700]
 
 
-def test_nothing_is_made_where_it_cannot_be_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_created_without_a_journal_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with pytest.raises(TargetError, match="cannot record"):

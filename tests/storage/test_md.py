@@ -1,4 +1,4 @@
-"""Linux md: the commands, what the kernel tells, and every reason not to begin. Real arrays are made in the lab."""
+"""Linux md: the commands, the state that the kernel reports, and reasons to refuse. Real arrays are created in the lab."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_state_of_an_array_is_read_as_the_kernel_shows_it(tmp_path: Path) ->
     assert not mdstat.is_synchronising(state)
 
 
-def test_a_rebuild_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_a_rebuild_reports_progress(tmp_path: Path) -> None:
     folder = sysfs(
         tmp_path / "md", degraded="1", sync_action="recover", sync_completed="524288 / 2097152", sync_speed="20480"
     )
@@ -153,7 +153,7 @@ def test_members_fail_so_that_the_array_survives(level: str, count: int, expecte
     assert members.failing(DEVICES, setup) == [DEVICES[number] for number in expected]
 
 
-def test_an_array_without_mdadm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mdadm_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(tools, "find", lambda tool: None)
     with pytest.raises(TargetError) as caught:
@@ -204,8 +204,8 @@ def test_the_name_on_a_member_is_read_without_its_host(tmp_path: Path, monkeypat
     device = tmp_path / "device"
     device.touch()
     monkeypatch.setattr(md, "find", lambda tool: "/sbin/mdadm")
-    told = {"output": "MD_LEVEL=raid5\nMD_DEVICES=4\nMD_NAME=any:iosonde-12345678\nMD_UUID=1:2:3:4"}
-    assert md.name_on(device, run=lambda *command: told) == "iosonde-12345678"
+    answer = {"output": "MD_LEVEL=raid5\nMD_DEVICES=4\nMD_NAME=any:iosonde-12345678\nMD_UUID=1:2:3:4"}
+    assert md.name_on(device, run=lambda *command: answer) == "iosonde-12345678"
 
     def fails(*command: Any) -> dict[str, Any]:
         raise TargetError("no superblock")

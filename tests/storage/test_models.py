@@ -66,7 +66,7 @@ def test_all_six_classes_of_the_published_studies_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", models())
-def test_a_model_loads_and_says_where_its_figures_come_from(name: str) -> None:
+def test_a_model_loads_and_names_the_source_of_its_values(name: str) -> None:
     model = load_model(name, target=f"sim:{name}")
     assert len(model.sources) > 200
     target = open_target(f"sim:{name}")

@@ -1,4 +1,4 @@
-"""What a drive tells of its media, and each reason why it tells nothing."""
+"""Media counters of a drive, and each reason why there are none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ask = Callable[[FakeDrive], dict[str, Any]]
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Asks a drive that stands where a real one would."""
+    """Read counters from a fake drive in place of a real one."""
     monkeypatch.setattr(counters, "_found", {})
 
     def answer(drive: FakeDrive) -> dict[str, Any]:
@@ -29,14 +29,14 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     return answer
 
 
-def test_a_drive_with_the_extended_log_tells_all(ask: Ask) -> None:
-    told = ask(FakeDrive({0x02: health(units_written=9), 0xC0: extended(written=7, read=5)}.get))
-    assert told["data_units_written"] == 9
-    assert told["media"] == {"log": "ocp", "written_bytes": 7, "read_bytes": 5, "step_bytes": 1}
-    assert "not_reported" not in told
+def test_a_drive_with_the_extended_log_reports_everything(ask: Ask) -> None:
+    reported = ask(FakeDrive({0x02: health(units_written=9), 0xC0: extended(written=7, read=5)}.get))
+    assert reported["data_units_written"] == 9
+    assert reported["media"] == {"log": "ocp", "written_bytes": 7, "read_bytes": 5, "step_bytes": 1}
+    assert "not_reported" not in reported
 
 
-def test_without_it_the_logs_of_the_endurance_group_are_asked_for_by_its_number(ask: Ask) -> None:
+def test_without_it_the_logs_of_the_endurance_group_are_read_by_its_number(ask: Ask) -> None:
     drive = FakeDrive({0x02: health(), 0x22: data_placement(host=1, media=2)}.get, group=3)
     assert ask(drive)["media"]["log"] == "fdp"
     assert (0x22, 3) in drive.asked
@@ -47,7 +47,7 @@ def test_without_it_the_logs_of_the_endurance_group_are_asked_for_by_its_number(
     assert "media" not in ask(FakeDrive(pages.get, group=0)), "it is in no group"
 
 
-def test_a_log_that_is_not_there_is_asked_for_once(ask: Ask) -> None:
+def test_a_missing_log_is_requested_once(ask: Ask) -> None:
     """Each time would be an entry in the drive's error log, which some watch."""
     drive = FakeDrive({0x02: health(used=4)}.get)
     first, second = ask(drive), ask(drive)
@@ -57,12 +57,12 @@ def test_a_log_that_is_not_there_is_asked_for_once(ask: Ask) -> None:
     assert [identifier for identifier, _ in drive.asked] == [0x02, 0xC0, 0x02]
 
 
-def test_a_page_of_the_vendor_s_own_is_told_of(ask: Ask) -> None:
-    told = ask(FakeDrive({0x02: health(), 0xC0: extended(written=1, guid=bytes(16))}.get))
-    assert told["not_reported"] == "`nvme0n1`: its log page C0h is vendor-specific, not OCP's"
+def test_a_vendor_specific_page_is_reported(ask: Ask) -> None:
+    reported = ask(FakeDrive({0x02: health(), 0xC0: extended(written=1, guid=bytes(16))}.get))
+    assert reported["not_reported"] == "`nvme0n1`: its log page C0h is vendor-specific, not OCP's"
 
 
-def test_what_is_no_nvme_drive_or_not_to_be_opened_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_that_are_no_nvme_drive_or_cannot_be_opened_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counters.now("loop0") == {"not_reported": "`loop0` is no NVMe drive"}
     assert counters.now("nvme0n1p1") == {"not_reported": "`nvme0n1p1` is no NVMe drive"}
 
@@ -82,6 +82,6 @@ def test_a_drive_that_fails_is_no_drive_without_the_log(ask: Ask) -> None:
                 raise admin.StatusError(0x02, 0x4006)  # Internal error.
             return super().log_page(identifier, size_bytes, specific=specific)
 
-    told = ask(Failing({0x02: health()}.get))
-    assert told == {"not_reported": "`nvme0n1`: the drive answered its command 0x02 with status 0x4006"}
+    reported = ask(Failing({0x02: health()}.get))
+    assert reported == {"not_reported": "`nvme0n1`: the drive answered its command 0x02 with status 0x4006"}
     assert counters._found == {}, "next time it may answer"

@@ -10,7 +10,7 @@ from iosonde.storage.nvme import logs
 GUID_OF_ANOTHER = bytes(range(16))
 
 
-def test_health_is_what_lies_at_its_offsets() -> None:
+def test_health_is_parsed_at_its_offsets() -> None:
     page = health(kelvin=300, spare=98, used=3, units_read=7, units_written=1 << 70, media_errors=2)
     assert logs.health(page) == logs.Health(
         temperature_celsius=27,
@@ -43,7 +43,7 @@ def test_data_placement_and_endurance_groups_count_in_bytes_and_in_gigabytes() -
     assert (counted.written_bytes, counted.step_bytes) == (12 * 10**9, 10**9)
 
 
-def test_a_group_that_leaves_the_media_out_tells_nothing() -> None:
+def test_a_group_without_media_counters_reports_nothing() -> None:
     with pytest.raises(logs.LogError, match="leaves out"):
         logs.endurance_group(endurance_group(media=0))
 

@@ -103,15 +103,15 @@ def test_blocks_are_erased_or_else_their_keys_by_one_command_to_no_namespace(
     assert kernel.flushed == 1
 
 
-def test_it_waits_for_the_end_and_tells_how_far_it_is(kernel: Kernel) -> None:
+def test_it_waits_for_the_end_and_reports_progress(kernel: Kernel) -> None:
     kernel.states = [(IN_PROGRESS, progress) for progress in (0, 3000, 7000, 33000, 33100)] + [(DONE, 0xFFFF)]
-    told: list[str] = []
-    sanitize(-1, told.append, poll_s=0)
-    assert told == ["sanitize: 10 % done", "sanitize: 50 % done"]
+    reported: list[str] = []
+    sanitize(-1, reported.append, poll_s=0)
+    assert reported == ["sanitize: 10 % done", "sanitize: 50 % done"]
     assert kernel.states == []
 
 
-def test_a_drive_that_fails_is_told_to_work_again_and_the_error_says_so(kernel: Kernel) -> None:
+def test_after_a_failed_sanitize_the_drive_leaves_failure_mode_and_the_error_reports_it(kernel: Kernel) -> None:
     kernel.states = [(IN_PROGRESS, 0), (FAILED, 100)]
     with pytest.raises(OSError, match="sanitize ended with the state `failed`"):
         sanitize(-1, lambda _: None, poll_s=0)
@@ -119,7 +119,7 @@ def test_a_drive_that_fails_is_told_to_work_again_and_the_error_says_so(kernel: 
     assert actions == [2 | 1 << 3, 1]
 
 
-def test_a_drive_without_it_is_not_asked_to(kernel: Kernel) -> None:
+def test_a_drive_without_sanitize_gets_no_command(kernel: Kernel) -> None:
     kernel.capabilities = OVERWRITE
     with pytest.raises(OSError, match="neither block erase nor crypto erase"):
         sanitize(-1, lambda _: None)
@@ -137,7 +137,7 @@ def test_a_namespace_that_came_after_the_plan_is_not_lost(kernel: Kernel) -> Non
     ("active", "allocated", "offered"),
     [((1,), None, True), ((1, 2), None, False), ((2,), None, False), ((1,), (1,), True), ((1,), (1, 7), False)],
 )
-def test_it_is_offered_only_where_no_other_namespace_is_lost(
+def test_sanitize_is_offered_only_if_no_other_namespace_is_lost(
     kernel: Kernel, active: tuple[int, ...], allocated: tuple[int, ...] | None, offered: bool
 ) -> None:
     kernel.active, kernel.allocated = active, allocated

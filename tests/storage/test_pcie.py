@@ -31,7 +31,7 @@ def test_a_link_carries_its_rate_less_its_encoding(link: str, gigabytes: float) 
 
 
 @pytest.mark.parametrize("link", ["Unknown x0", "16.0 GT/s PCIe x0", "16.0 GT/s PCIe x", ""])
-def test_a_link_that_the_kernel_does_not_know_carries_nothing_that_could_be_said(link: str) -> None:
+def test_an_unknown_link_has_no_bandwidth(link: str) -> None:
     assert pcie.bytes_per_second(link) is None
 
 

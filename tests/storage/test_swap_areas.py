@@ -180,7 +180,7 @@ def test_cleanup_finds_the_swap_file_whose_directory_was_renamed_and_keeps_anoth
 
 @pytest.mark.system
 @pytest.mark.alone
-def test_a_file_system_without_swap_files_is_refused_and_nothing_stays(tmp_path: Path) -> None:
+def test_a_file_system_without_swap_files_is_refused_and_nothing_remains(tmp_path: Path) -> None:
     memory = Path("/dev/shm", OWN)
     memory.mkdir()
     try:

@@ -54,7 +54,7 @@ def test_a_file_that_does_not_exist_is_a_target_but_not_one_for_each_job(tmp_pat
         target.spec_target("per_job", 4096)
 
 
-def test_a_file_that_iosonde_did_not_make_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_iosonde_did_not_create_is_refused_unchanged(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("data")
     assert refusal(precious, hide=tmp_path) == snapshot("""\
@@ -65,7 +65,7 @@ hint: name a file that does not exist yet, or the directory `DIR`: iosonde then 
     assert precious.read_text() == "data"
 
 
-def test_a_file_that_iosonde_made_and_kept_is_a_target_again(tmp_path: Path) -> None:
+def test_a_file_that_iosonde_created_and_kept_is_a_target_again(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     journal.created(kept, "file", keep=True)
     kept.write_bytes(b"x" * 8192)
@@ -252,7 +252,7 @@ hint: start at that with `--set block_size=4KiB,...`, or measure through the pag
 """)
 
 
-def test_a_target_says_what_it_makes(tmp_path: Path) -> None:
+def test_a_target_lists_what_it_creates(tmp_path: Path) -> None:
     target = open_target(str(tmp_path))
     assert [each.what for each in target.destroys(1 << 30)] == snapshot(
         ["creates a directory with 1 GiB of files and removes it at the end"]

@@ -31,7 +31,7 @@ def plan_on(target: Path, **options: object) -> Plan:
     return expand(parse(STUDY), open_target(str(target)), **options)  # type: ignore[arg-type]
 
 
-def test_a_directory_is_made_for_the_runs_and_removed_with_their_files(tmp_path: Path) -> None:
+def test_a_directory_is_created_for_the_runs_and_removed_with_their_files(tmp_path: Path) -> None:
     plan = plan_on(tmp_path, settings={"files": "per_job"})
     prepare(plan)
     (own,) = tmp_path.iterdir()
@@ -44,7 +44,7 @@ def test_a_directory_is_made_for_the_runs_and_removed_with_their_files(tmp_path:
     assert journal.entries() == []
 
 
-def test_a_file_target_is_made_empty_and_removed(tmp_path: Path) -> None:
+def test_a_file_target_is_created_empty_and_removed(tmp_path: Path) -> None:
     plan = plan_on(tmp_path / "new")
     prepare(plan)
     assert (tmp_path / "new").stat().st_size == 0
@@ -66,7 +66,7 @@ def test_preparing_and_putting_back_may_be_repeated(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_to_be_kept_stays_and_can_be_used_again(tmp_path: Path) -> None:
+def test_kept_files_remain_and_can_be_used_again(tmp_path: Path) -> None:
     target = tmp_path / "kept"
     plan = plan_on(target, keep=True)
     prepare(plan)

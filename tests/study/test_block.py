@@ -46,7 +46,7 @@ def schema() -> Draft202012Validator:
     return Draft202012Validator(json.loads(asked.stdout)["spec"])
 
 
-def test_every_parameter_says_what_it_is_for() -> None:
+def test_every_parameter_has_a_description() -> None:
     assert [name for name, field in block.BlockParameters.model_fields.items() if not field.description] == []
     known = set(block.BlockParameters.model_fields)
     assert known.issuperset([*WHOLE_WORKLOAD, *block.SIZES, *block.DURATIONS])
@@ -351,7 +351,7 @@ hint: `duration` is set once for the whole run: set it in the measurement\
 """)
 
 
-def test_files_are_those_that_the_engine_makes(tmp_path: Path) -> None:
+def test_files_match_those_that_the_engine_creates(tmp_path: Path) -> None:
     def files(**parameters: Any) -> dict[str, int]:
         return block.files({"main": fitted(tmp_path, **parameters)})
 
@@ -410,11 +410,11 @@ def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
         ({"block_size": 512, "duplicate_fraction": 0.5}, "`block_size` must be a multiple of that"),
     ],
 )  # fmt: skip
-def test_data_that_cannot_be_made_is_refused(parameters: dict[str, Any], message: str) -> None:
+def test_impossible_payloads_are_refused(parameters: dict[str, Any], message: str) -> None:
     assert message in refusal(**parameters)
 
 
-def test_reducible_data_is_asked_of_the_engine_only_where_it_is_asked_for() -> None:
+def test_reducible_data_is_in_the_spec_only_on_request() -> None:
     assert spec_of()["workload"]["streams"][0]["payload"] == {"kind": "random"}
     reducible = spec_of(compression_ratio=2, duplicate_fraction=0.25)["workload"]["streams"][0]["payload"]
     assert reducible == {"kind": "reducible", "compression_ratio": 2.0, "duplicate_fraction": 0.25}
@@ -442,7 +442,7 @@ def test_verification_is_refused_on_a_target_that_keeps_nothing() -> None:
     assert "`null:` and `simulated:` keep none" in str(caught.value)
 
 
-def test_verification_is_asked_of_the_engine(tmp_path: Path) -> None:
+def test_verification_is_in_the_spec(tmp_path: Path) -> None:
     streams = {"main": block.build({"verify": "during"})}
     spec = block.resolve(streams, open_target(str(tmp_path / "data")), seed=1, run_id="r")
     assert spec["workload"]["verify"] == {"when": "during", "journal_directory": None}

@@ -78,7 +78,7 @@ def test_every_shipped_study_declares_the_device_state_that_it_measures(name: st
     assert load(name).device_state is not None
 
 
-def test_the_quick_profiles_of_snia_say_that_they_measure_a_fresh_drive() -> None:
+def test_the_quick_profiles_of_snia_state_that_they_measure_a_fresh_drive() -> None:
     for name in ("snia-iops", "snia-throughput", "snia-latency", "snia-write-saturation", "jo2024-mixed"):
         plan = expand(load(name), open_target(DRIVE), profile="quick")
         assert {case.device_state for case in plan.cases} == {"fresh"}, name

@@ -247,7 +247,7 @@ def test_the_study_in_the_plan_has_profile_and_settings_worked_in() -> None:
     assert plan.study["repeats"] == 2
 
 
-def test_what_views_and_analyses_ask_for_is_written_like_the_levels() -> None:
+def test_values_in_views_and_analyses_are_written_like_levels() -> None:
     text = STUDY + (
         '[[views]]\nkind = "lines"\ntitle = "T"\npart = "grid"\nwhere = { block_size = "4KiB", operation = "read" }\n'
         '[[analysis]]\nkind = "peak"\npart = "grid"\nover = "queue_depth"\nwhere = { block_size = "4k" }\n'
@@ -277,7 +277,7 @@ def test_a_factor_in_time_is_read_back_from_its_levels() -> None:
     repeats=st.integers(1, 4),
     seed=st.integers(0, 1000),
 )
-def test_every_case_comes_once_before_any_comes_again_and_the_control_at_even_distances(
+def test_every_case_runs_once_before_any_repeats_and_controls_are_evenly_spaced(
     levels: int, every: int | None, repeats: int, seed: int
 ) -> None:
     plan = expand(study_of(levels, every=every, repeats=repeats, seed=seed), NULL)

@@ -68,14 +68,14 @@ def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
 
 
 @pytest.mark.parametrize("phase", LOADS)
-def test_a_load_begins_empty_and_writes_every_record(phase: str) -> None:
+def test_a_load_starts_empty_and_writes_every_record(phase: str) -> None:
     found = workload(phase=phase, records="20k")
     assert found["database"] == {"kind": "empty"}
     assert found["duration_ns"] is None
     assert [stream["limit_operations"] for stream in found["streams"]] == [20_000]
 
 
-def test_any_other_phase_begins_loaded_and_lasts_ten_seconds() -> None:
+def test_any_other_phase_starts_loaded_and_lasts_ten_seconds() -> None:
     found = workload(phase="readrandom")
     assert found["database"]["kind"] == "loaded"
     assert found["duration_ns"] == 10 * 10**9
@@ -153,7 +153,7 @@ def test_the_map_of_lmdb_has_room_for_the_inserts_of_a_run(directory: str) -> No
     assert workload(directory, store="rocksdb", phase="ycsb_d")["store"]["options"] == {}
 
 
-def test_databases_that_differ_lie_in_directories_that_differ(directory: str) -> None:
+def test_different_databases_have_different_directories(directory: str) -> None:
     places = [
         workload(directory, **parameters)["target"]["path"]
         for parameters in (
@@ -222,7 +222,7 @@ def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> Non
         ({"memory_limit": "much"}, "is not a size"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(parameters: dict[str, Any], text: str) -> None:
+def test_invalid_combinations_are_refused(parameters: dict[str, Any], text: str) -> None:
     assert text in refusal(**parameters)
 
 

@@ -320,7 +320,7 @@ hint: files are named after streams: at most 128 bytes, no `/`, no `.` in front\
     )
 
 
-def test_what_is_missing_or_not_toml_is_said() -> None:
+def test_a_missing_or_malformed_file_is_an_error() -> None:
     assert [
         refusal('title = "Mine"\n', ""),
         refusal("[1, 4]", "[1, 4"),
@@ -361,7 +361,7 @@ def test_a_study_has_profiles() -> None:
             parse(text)
 
 
-def test_a_study_that_does_not_exist_is_said_with_the_nearest_one(tmp_path: Path) -> None:
+def test_an_unknown_study_is_an_error_with_the_closest_name(tmp_path: Path) -> None:
     def unknown(name: str) -> str:
         with pytest.raises(StudyError) as caught:
             load(name)

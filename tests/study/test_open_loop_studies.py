@@ -68,7 +68,7 @@ def test_act_rounds_records_up_to_what_direct_io_can_do(tmp_path: Path, monkeypa
 
 
 @pytest.mark.engine
-def test_the_latency_curve_stands_on_the_maximum_and_shows_the_overload(tmp_path: Path) -> None:
+def test_the_latency_curve_is_relative_to_the_maximum_and_shows_the_overload(tmp_path: Path) -> None:
     results, chapter = carried_out("latency-curve", tmp_path, repeats=1)
     rates = results.sql("SELECT DISTINCT mix, rate FROM cases WHERE part = 'curve'")
     found = dict(rates.rows())

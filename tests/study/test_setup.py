@@ -63,7 +63,7 @@ def test_a_setup_belongs_to_the_case_with_everything_decided_and_not_to_the_work
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
 
 
-def test_a_study_that_says_nothing_of_setups_has_none() -> None:
+def test_a_study_without_setups_has_none() -> None:
     assert all(case.setup is None and "array" not in case.parameters for case in planned().cases)
 
 
@@ -98,7 +98,7 @@ def test_sizes_are_written_with_units_in_the_names_of_cases() -> None:
         ({"setup_size": '"4KiB"'}, "1 MiB at least"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_place_in_the_file(measurement: dict[str, str], expected: str) -> None:
+def test_a_wrong_value_is_reported_with_its_place_in_the_file(measurement: dict[str, str], expected: str) -> None:
     text = refusal(**measurement)
     assert expected in text
     assert f"measurement.{next(iter(measurement))}`, line" in text
@@ -130,7 +130,7 @@ def test_a_wrong_value_is_told_with_its_place_in_the_file(measurement: dict[str,
         ({"file_system": '"xfs"', "setup_size": '"64MiB"'}, "`xfs` needs 300 MiB at least"),
     ],
 )
-def test_what_does_not_fit_together_is_told_with_its_case(measurement: dict[str, str], expected: str) -> None:
+def test_contradictions_are_reported_with_their_case(measurement: dict[str, str], expected: str) -> None:
     text = refusal(**measurement)
     assert expected in text
     assert "in case `main` of the study `arrays`" in text
@@ -230,13 +230,13 @@ def test_with_one_setup_for_each_case_its_repeats_follow_each_other() -> None:
     assert [len(list(runs)) for _, runs in itertools.groupby(order)] == [3, 3, 3, 3]
 
 
-def test_what_is_made_for_every_run_need_not_be_kept_together() -> None:
+def test_setups_created_for_every_run_may_be_interleaved() -> None:
     plan = planned(factors='array = ["raid0", "raid1"]\nqueue_depth = [1, 2]', repeats=2, fresh='"run"')
     order = [run.case_id for run in plan.runs]
     assert len(set(order[:4])) == len(set(order[4:])) == 4
 
 
-def test_the_control_stands_between_setups() -> None:
+def test_the_control_runs_between_setups() -> None:
     plan = planned(
         "[control]\nevery = 2\n", factors='array = ["raid0", "raid1", "raid5"]\nqueue_depth = [1, 2]', repeats=2
     )
@@ -244,7 +244,7 @@ def test_the_control_stands_between_setups() -> None:
     assert places == [0, 5, 10, 15]
 
 
-def test_layout_is_counted_for_everything_that_is_made(tmp_path: Path) -> None:
+def test_layout_is_counted_for_everything_that_is_created(tmp_path: Path) -> None:
     def laid_out(fresh: str) -> int:
         return planned(
             factors="queue_depth = [1, 2]", repeats=3, target=str(tmp_path), array='"single"', fresh=f'"{fresh}"'
@@ -253,7 +253,7 @@ def test_layout_is_counted_for_everything_that_is_made(tmp_path: Path) -> None:
     assert [laid_out(fresh) >> 20 for fresh in ("study", "case", "run")] == [16, 32, 96]
 
 
-def test_rounds_cannot_build_on_what_is_made_anew() -> None:
+def test_rounds_cannot_use_a_setup_that_is_recreated() -> None:
     text = "[parts.rounds]\nmax_rounds = 5"
     assert '`fresh = "run"` would discard' in refusal(text=text, array='"raid0"', fresh='"run"')
 

@@ -1,4 +1,4 @@
-"""The studies that come with iosonde: they keep what they promise, and the published method to the letter."""
+"""The shipped studies: they do what their texts state, and follow the published method exactly."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def joined(row: dict[str, str], column: str) -> str:
     return "+".join(row[part] for part in column.split("+"))
 
 
-def test_those_of_the_readme_are_there_and_quick_comes_first() -> None:
+def test_the_studies_of_the_readme_exist_and_quick_comes_first() -> None:
     names = list(shipped())
     assert names[0] == "quick" and names[1:] == sorted(names[1:])
     assert {
@@ -130,7 +130,7 @@ def test_those_of_the_readme_are_there_and_quick_comes_first() -> None:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_study_is_named_like_its_file_and_has_all_profiles_that_make_sense(name: str) -> None:
+def test_a_study_is_named_like_its_file_and_has_all_applicable_profiles(name: str) -> None:
     study = load(name)
     assert study.name == name
     assert [*study.profiles] == ["quick", "standard"] + ["paper"] * (study.source != "")
@@ -138,7 +138,7 @@ def test_a_study_is_named_like_its_file_and_has_all_profiles_that_make_sense(nam
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_figure_of_a_view_is_a_metric_that_the_analysis_knows(name: str) -> None:
+def test_every_value_of_a_view_is_a_metric(name: str) -> None:
     from iosonde.metrics.registry import METRICS
 
     study = load(name)
@@ -154,7 +154,7 @@ def _within_rounds(part: Part, factor: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_published_figures_lie_on_the_levels_of_the_paper_profile(name: str) -> None:
+def test_published_values_are_at_levels_of_the_paper_profile(name: str) -> None:
     study = load(name)
     for reference in study.references:
         published = rows(reference)
@@ -197,7 +197,7 @@ def test_profiles_keep_the_factors_and_take_no_level_that_the_largest_has_not(na
             )
 
 
-def test_act_asks_for_aerospikes_load() -> None:
+def test_act_has_aerospikes_load() -> None:
     """1,000 writes a second of 1,536 B, 85 to a block of 128 KiB, doubled by rewriting blocks that are half stale."""
     [case] = plan_of("act", "paper").cases
     assert case.procedure

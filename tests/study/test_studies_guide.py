@@ -1,4 +1,4 @@
-"""docs/studies.md is true: its study is carried out as it stands, its tables are those of the code."""
+"""docs/studies.md is correct: its study runs unchanged, and its tables match the code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_piece_on_arrays_works_on_simulated_drives() -> None:
     assert "arrays/array=raid5/devices=4" in [case.case_id for case in plan.cases]
 
 
-def test_commands_print_what_the_guide_says(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_commands_print_the_output_in_the_guide(iosonde: Iosonde, tmp_path: Path) -> None:
     assert CONSOLE
     for command, output in CONSOLE:
         (tmp_path / "mixed-tail.toml").write_text("".join(TOML))

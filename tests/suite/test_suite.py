@@ -194,7 +194,7 @@ def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linke
 
 
 @pytest.mark.unit
-def test_a_page_of_a_suite_without_results_says_so(tmp_path: Path) -> None:
+def test_a_page_of_a_suite_without_results_states_it(tmp_path: Path) -> None:
     suite = suites.load("jo2024")
     directory = suites.SuiteDirectory(
         path=tmp_path,

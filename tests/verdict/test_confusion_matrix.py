@@ -126,7 +126,7 @@ def starved(bench: Bench) -> Path:
 def quota(bench: Bench) -> Path:
     """Half of one CPU at queue depth 16: 50 ms of each 100 ms.
 
-    The quota is handed out for each CPU, so the heartbeat may go on, on a CPU of its own, while the jobs wait: the jobs' waiting
+    The quota is handed out for each CPU, so the heartbeat may continue on another CPU while jobs wait: the jobs' waiting
     for a CPU is what always shows it.
     """
     group = Path("/sys/fs/cgroup/cpu/iosonde-test-quota")

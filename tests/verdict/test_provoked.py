@@ -42,7 +42,7 @@ def kind(record: Record) -> str:
 def number(record: Record, name: str) -> float:
     assert record.verdict
     value = record.verdict.evidence[name]
-    assert value is not None, f"the record does not tell `{name}`"
+    assert value is not None, f"the record does not contain `{name}`"
     return value
 
 
@@ -110,7 +110,7 @@ def test_reads_of_what_was_trimmed_are_not_the_disks(measure: Measure, disk: Pat
     assert "unwritten_extents" in codes(record)
 
 
-def test_a_loop_device_answers_from_the_cache_of_its_file(measure: Measure, loop_file_system: Any) -> None:
+def test_reads_of_a_loop_device_are_served_from_the_cache_of_its_file(measure: Measure, loop_file_system: Any) -> None:
     mounted = loop_file_system(size="64M")
     record = measure(mounted.directory)
     assert "cache_below" in codes(record)
@@ -263,7 +263,7 @@ def test_one_queue_and_a_scheduler_are_noted_once_the_rate_is_high(
 
 
 @pytest.mark.needs("overlay")
-def test_what_stands_on_another_file_system_has_no_device_to_be_seen(
+def test_an_overlay_file_system_has_no_visible_device(
     measure: Measure, memory: Path, tmp_path: Path
 ) -> None:
     for name in ("lower", "upper", "work"):
@@ -300,7 +300,7 @@ def test_a_run_of_a_few_latencies_is_too_short(measure: Measure, disk: Path) -> 
     assert "short_run" in codes(record)
 
 
-def test_a_run_with_too_few_ios_for_the_tail_that_is_asked_is_noted(measure: Measure, disk: Path) -> None:
+def test_a_run_with_too_few_ios_for_the_requested_percentile_has_a_warning(measure: Measure, disk: Path) -> None:
     tail = [{"kind": "peak", "over": "queue_depth", "metric": "completion_latency_ns_p99_9"}]
     assert "short_for_tail" in codes(measure(disk, analysis=tail, limit_operations=500))
     assert "short_for_tail" not in codes(measure(disk, limit_operations=500))
@@ -323,7 +323,7 @@ def test_a_governor_that_saves_power_is_noted(measure: Measure, disk: Path) -> N
 
 
 @pytest.mark.needs("temperature sensor")
-def test_a_device_that_tells_its_temperature_is_looked_at_before_and_after(measure: Measure, disk: Path) -> None:
+def test_a_temperature_sensor_is_read_before_and_after(measure: Measure, disk: Path) -> None:
     record = measure(disk)
     assert record.target_after["devices"]
     assert number(record, "temperature_celsius") > 0

@@ -338,7 +338,7 @@ def test_own_ios_in_flight_at_the_ends_are_not_others() -> None:
     assert Evidence(facts).other_bytes == pytest.approx(COUNT * BLOCK / 6, rel=0.01)
 
 
-# Where a rule must hold back -----------------------------------------------------------------------------------------
+# Where a rule must not apply -----------------------------------------------------------------------------------------
 
 
 def test_reads_at_the_edges_of_a_limited_run_are_no_fault_of_the_tool() -> None:
@@ -386,7 +386,7 @@ def test_a_core_shared_with_others_is_saturated_when_nothing_is_left() -> None:
     assert "waited for it 50 %" in verdict.because[0]
 
 
-def test_where_the_kernel_tells_no_waiting_switches_tell_of_contention() -> None:
+def test_without_schedstat_context_switches_show_contention() -> None:
     facts = sound()
     job(facts)["pacing"]["cpu_wait_ns"] = None
     assert codes(facts) == []
@@ -394,7 +394,7 @@ def test_where_the_kernel_tells_no_waiting_switches_tell_of_contention() -> None
     assert codes(facts) == ["cpu_contention"]
 
 
-def test_a_device_that_does_not_say_what_is_hot_is_hot_at_70_degrees() -> None:
+def test_a_device_without_a_reported_limit_is_hot_at_70_degrees() -> None:
     facts = sound()
     device(facts).pop("temperature_max_celsius")
     device(facts)["temperature_celsius"] = 69.0
@@ -518,7 +518,7 @@ def test_writes_to_a_reflinked_file_are_copies() -> None:
     assert codes(facts) == ["copying_file_system"]
 
 
-def test_what_an_engine_does_not_tell_gives_no_number_and_no_warning() -> None:
+def test_missing_facts_give_no_number_and_no_warning() -> None:
     facts = sound(harness=None, environment={}, target={"devices": []})
     facts.result.update(evidence=None, devices=[])
     job(facts)["pacing"] = None

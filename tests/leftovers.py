@@ -1,4 +1,4 @@
-"""What tests make under a directory for real, what of it still stands, and sessions that are killed while it does."""
+"""Leftovers of setups that tests create in a directory, and sessions that are killed while their setup exists."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ resume(sys.argv[1], retry_failed=True)
 """
 
 
-def standing(directory: Path) -> list[str]:
-    """Everything that was made there and still is. What is mounted keeps its loop device."""
+def leftovers(directory: Path) -> list[str]:
+    """Everything that was created there and still exists. A mounted image keeps its loop device."""
     attached = [str(device) for device in loop_status.attached_to(directory)]
     return [*attached, *(entry.path for entry in journal.entries()), *map(str, directory.iterdir())]
 
 
 @contextmanager
 def nothing_left(place: Path) -> Iterator[Path]:
-    """A directory where files stand for devices; nothing of them may be left."""
+    """A directory with files in place of devices; none of their setup may remain."""
     place.mkdir()
     yield place
-    left = standing(place)
+    left = leftovers(place)
     if left:
         cleanup()
     assert left == [], left
 
 
 def resumed_and_killed(results: Path, directory: Path, *, after_s: float) -> None:
-    """Resume a study in a process of its own, and kill that so long after something stands in the directory."""
+    """Resume a study in a process of its own, and kill it `after_s` after something exists in the directory."""
     session = subprocess.Popen(
         [sys.executable, "-c", SESSION, str(results)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -48,7 +48,7 @@ def resumed_and_killed(results: Path, directory: Path, *, after_s: float) -> Non
     session.stdin.write("go\n")
     session.stdin.flush()
     deadline = time.monotonic() + 60
-    while not standing(directory) and session.poll() is None and time.monotonic() < deadline:
+    while not leftovers(directory) and session.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(after_s)
     session.send_signal(signal.SIGKILL)
@@ -56,7 +56,7 @@ def resumed_and_killed(results: Path, directory: Path, *, after_s: float) -> Non
 
 
 def clean(directory: Path) -> None:
-    """Remove what a killed session has left there, all of it."""
+    """Remove all leftovers of a killed session."""
     cleaned = cleanup()
     assert not any(each.failed for each in cleaned), cleaned
-    assert standing(directory) == []
+    assert leftovers(directory) == []
