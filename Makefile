@@ -4,8 +4,11 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 
-# Outside the checkout, so that a second clone need not compile everything anew.
+# Outside the checkout, so that a second clone need not compile everything again.
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/iosonde/target
+# Images of containers often disable bytecode. Tests start many Python processes, and each would compile every module.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(HOME)/.cache/iosonde/bytecode
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 export PATH := $(BIN):$(PATH)

@@ -352,7 +352,7 @@ hint: fio's units are explained in docs/fio.md\
             "bs=100",
             snapshot("""\
 `block_size` cannot be `100B`: 100 B is not a block
-  asked for by section `[job]`, line 1 of `job.fio`
+  in section `[job]`, line 1 of `job.fio`
 
 hint: it has 512 B to 64 MiB\
 """),
@@ -361,7 +361,7 @@ hint: it has 512 B to 64 MiB\
             "bs=128m",
             snapshot("""\
 `block_size` cannot be `128MiB`: 128 MiB is not a block
-  asked for by section `[job]`, line 1 of `job.fio`
+  in section `[job]`, line 1 of `job.fio`
 
 hint: it has 512 B to 64 MiB\
 """),

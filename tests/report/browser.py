@@ -27,30 +27,51 @@ FLAGS = (
 )
 
 
-class Browser:
-    """One page, opened from a file or from an address."""
+class Chromium:
+    """A Chromium process, which shows one page after another."""
 
-    def __init__(self, page: Path | str, *, width: int, dark: bool, downloads: Path, scripts: bool = True) -> None:
-        self.downloads = downloads
+    def __init__(self) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="iosonde-chromium-", ignore_cleanup_errors=True)
         options = webdriver.ChromeOptions()
         options.binary_location = "/usr/bin/chromium"
-        for flag in (*FLAGS, f"--user-data-dir={self._profile.name}", f"--window-size={width},900"):
+        for flag in (*FLAGS, f"--user-data-dir={self._profile.name}"):
             options.add_argument(flag)
         options.add_experimental_option("prefs", {"profile.default_content_setting_values.automatic_downloads": 1})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+
+    def quit(self) -> None:
+        """Close the browser and remove its profile."""
+        self.driver.quit()
+        self._profile.cleanup()
+
+
+class Browser:
+    """One page, opened from a file or from an address."""
+
+    def __init__(
+        self,
+        page: Path | str,
+        *,
+        chromium: Chromium,
+        width: int = 1280,
+        dark: bool = False,
+        scripts: bool = True,
+        downloads: Path,
+    ) -> None:
+        self.downloads = downloads
+        self.driver = chromium.driver
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         light = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": light})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": light})
         downloading = {"behavior": "allow", "downloadPath": str(downloads)}
         self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", downloading)
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
         self.driver.get("about:blank")
-        for log in ("browser", "performance"):  # of Chromium's own first page
+        for log in ("browser", "performance"):  # of the page before
             self.driver.get_log(log)
-        if not scripts:
-            self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
         self.driver.get(page if isinstance(page, str) else page.as_uri())
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -112,11 +133,6 @@ class Browser:
     def complaints(self) -> list[str]:
         """Return everything in the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
-
-    def quit(self) -> None:
-        """Close the browser and remove its profile."""
-        self.driver.quit()
-        self._profile.cleanup()
 
 
 def wait(condition: Callable[[], Any], *, what: str, seconds: float = 90) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from browser import Browser
+from browser import Browser, Chromium
 from fabricate import FAILED, SKIPPED, result_set
 
 from iosonde.plan import Run
@@ -35,15 +37,34 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     return result_set(tmp_path_factory.mktemp("holes") / "set", seconds=2, failed=of(FAILED), skipped=of(SKIPPED))
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Callable[..., Browser]]:
-    """Start headless Chromium, as often as asked."""
-    started: list[Browser] = []
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[Callable[[], AbstractContextManager[Chromium]]]:
+    """Chromium processes, started when they are needed and kept for later tests: starting one takes seconds."""
+    started: list[Chromium] = []
+    idle: list[Chromium] = []
 
-    def start(page: Path | str, *, width: int = 1280, dark: bool = False, scripts: bool = True) -> Browser:
-        started.append(Browser(page, width=width, dark=dark, scripts=scripts, downloads=tmp_path / "downloads"))
-        return started[-1]
+    @contextmanager
+    def lend() -> Iterator[Chromium]:
+        if not idle:
+            started.append(Chromium())
+            idle.append(started[-1])
+        lent = idle.pop()
+        yield lent
+        lent.driver.get("about:blank")  # A live page would continue to poll its server.
+        idle.append(lent)
 
-    yield start
+    yield lend
     for each in started:
         each.quit()
+
+
+@pytest.fixture
+def browser(tmp_path: Path, _chromium: Callable[[], AbstractContextManager[Chromium]]) -> Iterator[Callable[..., Browser]]:
+    """Open a page in headless Chromium, in a process of its own for each page of a test."""
+    with ExitStack() as lent:
+
+        def start(page: Path | str, **settings: Any) -> Browser:
+            chromium = lent.enter_context(_chromium())
+            return Browser(page, chromium=chromium, downloads=tmp_path / "downloads", **settings)
+
+        yield start

@@ -91,21 +91,23 @@ class RecordObservation:
 
         return run_metrics(self.results)
 
+    @cached_property
+    def _values(self) -> dict[str, list[tuple[str, str, float]]]:
+        """Stream, operation and value of each metric. Procedures are replayed for each run, and read every value again."""
+        found: dict[str, list[tuple[str, str, float]]] = {}
+        for metric, *scope in self.metrics.select("metric", "stream", "operation", "value").iter_rows():
+            found.setdefault(metric, []).append(tuple(scope))  # type: ignore[arg-type]
+        return found
+
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        """The metric that reports show."""
-        import polars as pl
+        """The metric that reports show: without a stream, of the only one or of all together (`scopes.overall`)."""
+        from iosonde.metrics.scopes import ALL
 
-        from iosonde.metrics.scopes import ALL, overall
-
-        rows = self.metrics.filter(pl.col("metric") == metric)
-        if stream:
-            rows = rows.filter(pl.col("stream") == stream, pl.col("operation") == (operation or ALL))
-        elif operation:
-            several = (rows["stream"] == ALL).any()
-            rows = rows.filter(pl.col("operation") == operation, (pl.col("stream") == ALL) | (not several))
-        else:
-            rows = overall(rows)
-        return float(rows["value"].item()) if len(rows) == 1 else None
+        rows = [each for each in self._values.get(metric, ()) if each[1] == (operation or ALL)]
+        several = any(name == ALL for name, *_ in self._values.get(metric, ()))
+        wanted = stream or (ALL if several else None)
+        values = [value for name, _, value in rows if wanted in (None, name)]
+        return float(values[0]) if len(values) == 1 else None
 
     def slow_shares(
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""

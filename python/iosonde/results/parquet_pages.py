@@ -25,6 +25,13 @@ _DEEPEST = 16
 """Nesting of structures; Parquet's own have 6."""
 
 Struct = Mapping[int, Any]
+Shape = Mapping[int, Any]
+"""Fields that are read: None for a number, a shape for a structure or a list of structures. All others are skipped."""
+
+_PAGE_FACTS: Shape = dict.fromkeys(range(1, 5))
+_PAGE: Shape = {1: None, 2: None, 3: None, 5: _PAGE_FACTS, 7: _PAGE_FACTS, 8: _PAGE_FACTS}
+_CHUNK: Shape = {1: None, 3: dict.fromkeys((4, 7, 9, 11))}
+_FILE: Shape = {3: None, 4: {1: _CHUNK, 3: None}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +58,7 @@ def _pages_of(content: bytes) -> Pages:
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     if footer < 4:
         raise ValueError("its footer is longer than the file")
-    metadata, _ = _struct(content, footer, 0)
+    metadata, _ = _struct(content, footer, _FILE, 0)
     groups: Sequence[Struct] = metadata[4]
     rows: int = metadata[3]
     if rows < 0 or rows != sum(group[3] for group in groups) or any(group[3] < 0 for group in groups):
@@ -73,7 +80,7 @@ def _chunk_bytes(content: bytes, end: int, chunk: Struct, rows: int) -> int:
         raise ValueError("a column is outside of the file")
     values = total = 0
     while place < stop:
-        header, place = _struct(content, place, 0)
+        header, place = _struct(content, place, _PAGE, 0)
         if header[2] < 0 or header[3] < 0:
             raise ValueError("a page has a negative size")
         total += header[2]
@@ -96,15 +103,14 @@ def _values(header: Struct) -> int:
     return values
 
 
-# Thrift's compact protocol. Functions with positions, not a class: a result set has tens of thousands of headers.
+# Thrift's compact protocol. Functions with positions, not a class: a result set has tens of thousands of headers, and
+# what is not needed of them, such as statistics, is skipped.
 
 
-def _struct(content: bytes, place: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Return the numbers, structures and lists of structures of a structure by field, and the place behind it."""
-    if depth > _DEEPEST:
-        raise ValueError("its metadata are nested too deeply")
+def _struct(content: bytes, place: int, shape: Shape, depth: int) -> tuple[dict[int, Any], int]:
+    """Return the fields of a structure that are in `shape`, and the place behind it."""
     found: dict[int, Any] = {}
-    field = 0
+    field = last = 0
     while head := content[place]:
         place += 1
         kind = head & 15
@@ -113,47 +119,78 @@ def _struct(content: bytes, place: int, depth: int) -> tuple[dict[int, Any], int
         else:
             number, place = _varint(content, place)
             field = (number >> 1) ^ -(number & 1)
-        if field in found:  # Readers differ in which one they take.
-            raise ValueError("its metadata have a field twice")
-        if 4 <= kind <= 6:
-            number, place = _varint(content, place)
+        if field <= last:  # Writers write them in order; of a field that occurs twice, readers differ in which one they take.
+            raise ValueError("its metadata have a field twice or out of order")
+        last = field
+        if field not in shape:
+            place = _skipped(content, place, kind, depth)
+        elif 4 <= kind <= 6:
+            number = content[place]
+            place += 1
+            if number > 127:
+                number, place = _varint(content, place - 1)
             found[field] = (number >> 1) ^ -(number & 1)
         elif kind == 12:
-            found[field], place = _struct(content, place, depth + 1)
+            found[field], place = _struct(content, place, shape[field], depth + 1)
         elif kind in (9, 10):
-            found[field], place = _list(content, place, depth + 1)
-        elif kind == 8:
-            found[field] = None
-            number, place = _varint(content, place)
-            place += number
-        elif kind in _SIZES:
-            place += _SIZES[kind]
+            found[field], place = _structs(content, place, shape[field], depth + 1)
         else:
-            raise ValueError("its metadata are malformed")
+            found[field] = None
+            place = _skipped(content, place, kind, depth)
     return found, place + 1
 
 
-def _list(content: bytes, place: int, depth: int) -> tuple[list[Any], int]:
-    """Return a list of structures; lists of anything else are skipped."""
+def _structs(content: bytes, place: int, shape: Shape, depth: int) -> tuple[list[dict[int, Any]], int]:
+    """Return a list of structures, and the place behind it."""
+    size, kind, place = _list_head(content, place)
+    if kind != 12:
+        raise ValueError("its metadata are malformed")
+    found = []
+    for _ in range(size):
+        each, place = _struct(content, place, shape, depth)
+        found.append(each)
+    return found, place
+
+
+def _skipped(content: bytes, place: int, kind: int, depth: int) -> int:
+    """Return the place behind a value."""
+    if 4 <= kind <= 6:
+        while content[place] > 127:
+            place += 1
+        return place + 1
+    if kind == 8:
+        number, place = _varint(content, place)
+        return place + number
+    if kind in _SIZES:
+        return place + _SIZES[kind]
+    if depth >= _DEEPEST:
+        raise ValueError("its metadata are nested too deeply")
+    if kind == 12:
+        while head := content[place]:
+            place += 1
+            if not head >> 4:
+                _, place = _varint(content, place)
+            place = _skipped(content, place, head & 15, depth + 1)
+        return place + 1
+    if kind in (9, 10):
+        size, kind, place = _list_head(content, place)
+        if kind in (1, 2):  # A boolean in a list has a byte, in a structure none.
+            return place + size
+        for _ in range(size):
+            place = _skipped(content, place, kind, depth + 1)
+        return place
+    raise ValueError("its metadata are malformed")
+
+
+def _list_head(content: bytes, place: int) -> tuple[int, int, int]:
+    """Return size and type of a list, and the place of its first element."""
     size, kind = content[place] >> 4, content[place] & 15
     place += 1
     if size == 15:
         size, place = _varint(content, place)
     if size > len(content) - place:
         raise ValueError("its metadata are malformed")
-    found = []
-    for _ in range(size):
-        if kind == 12:
-            each, place = _struct(content, place, depth)
-            found.append(each)
-        elif kind in (4, 5, 6, 8):
-            number, place = _varint(content, place)
-            place += number if kind == 8 else 0
-        elif kind in (1, 2, 3):
-            place += 1
-        else:
-            raise ValueError("its metadata are malformed")
-    return found, place
+    return size, kind, place
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:

@@ -137,4 +137,4 @@ def _checked(given: Given, stream: dict[str, Any]) -> dict[str, Any]:
 
 
 def _where(given: Given) -> str:
-    return f"asked for by section `[{given.section.name}]`, line {given.section.line} of `{given.section.file}`"
+    return f"in section `[{given.section.name}]`, line {given.section.line} of `{given.section.file}`"
