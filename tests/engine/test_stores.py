@@ -106,9 +106,7 @@ class TestEveryStore:
         assert output.checks("values") == COUNT * 10 - sum(range(10)), "the last scans meet the end"
         assert output.checks("corrupted") == 0
 
-    def test_inserted_records_are_found_and_the_database_is_loaded_again(
-        self, store: str, tmp_path: Path
-    ) -> None:
+    def test_inserted_records_are_found_and_the_database_is_loaded_again(self, store: str, tmp_path: Path) -> None:
         """YCSB D: what is read most is what was inserted last, by another thread too."""
         mix = stream("d", {"read": 0.9, "insert": 0.1}, choice=LATEST, jobs=2, limit_operations=3000)
         output = carry_out(spec(store, tmp_path, mix))

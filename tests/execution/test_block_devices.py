@@ -507,7 +507,9 @@ resume(sys.argv[1], consent=Consent(destroy=(sys.argv[2],)))
 """
 
 
-def test_after_a_kill_cleanup_wipes_what_was_created_and_nothing_else(disks: Callable[..., Disk], tmp_path: Path) -> None:
+def test_after_a_kill_cleanup_wipes_what_was_created_and_nothing_else(
+    disks: Callable[..., Disk], tmp_path: Path
+) -> None:
     disk = disks()
     plan = planned(disk, file_system="ext4", duration="20s")
     result_set = ResultSet.create(tmp_path / "set", plan)
@@ -550,9 +552,7 @@ def test_cleanup_keeps_what_others_created_since(disks: Callable[..., Disk]) -> 
     assert disk.digest() == before
 
 
-def test_devices_lists_usable_devices_and_reasons(
-    disks: Callable[..., Disk], iosonde: Iosonde, tmp_path: Path
-) -> None:
+def test_devices_lists_usable_devices_and_reasons(disks: Callable[..., Disk], iosonde: Iosonde, tmp_path: Path) -> None:
     free, held, full = disks(), disks(), disks()
     run("mkfs.ext4", "-q", "-L", "data", full.path)
     with mounted(held, tmp_path / "point"):

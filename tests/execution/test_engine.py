@@ -40,9 +40,7 @@ def run(
     return done, events
 
 
-def test_a_successful_run_has_a_result_tables_and_resource_usage(
-    monkeypatch: pytest.MonkeyPatch, stop: Stop
-) -> None:
+def test_a_successful_run_has_a_result_tables_and_resource_usage(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
     done, events = run(monkeypatch, "well", stop=stop, duration_ns=200_000_000)
     assert done.failure is None
     assert done.result is not None
@@ -188,7 +186,9 @@ def test_an_engine_does_not_outlive_an_error_of_ours(monkeypatch: pytest.MonkeyP
     assert not Path(f"/proc/{seen[0]['pid']}").exists()
 
 
-def test_peak_memory_inherited_from_python_is_not_reported_as_the_engines(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
+def test_peak_memory_inherited_from_python_is_not_reported_as_the_engines(
+    monkeypatch: pytest.MonkeyPatch, stop: Stop
+) -> None:
     # This Python has loaded Polars and is far larger than the script.
     done, _ = run(monkeypatch, "well", stop=stop)
     assert done.child["max_rss_bytes"] is None

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from engines import real_engine
-from needs import BTRFS
 from leftovers import clean, nothing_left, resumed_and_killed
+from needs import BTRFS
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute, resume

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from engines import real_engine
-from needs import BTRFS, XFS
 from leftovers import clean, leftovers, nothing_left, resumed_and_killed
+from needs import BTRFS, XFS
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
@@ -184,7 +184,9 @@ def test_a_created_file_system_can_be_purged_for_rounds(directory: Path, tmp_pat
 
 
 @pytest.mark.parametrize(("fresh", "made"), [("study", 1), ("case", 2), ("run", 4)])
-def test_a_file_system_is_created_as_often_as_the_study_requires(directory: Path, tmp_path: Path, fresh: str, made: int) -> None:
+def test_a_file_system_is_created_as_often_as_the_study_requires(
+    directory: Path, tmp_path: Path, fresh: str, made: int
+) -> None:
     records = execute(planned(directory, fresh=fresh), tmp_path / "set").records()
     assert len({record.setup["made_for"] for record in records}) == made
 
@@ -206,9 +208,7 @@ def test_the_planned_space_is_usable_on_the_file_system(directory: Path, tmp_pat
         assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 2
 
 
-def test_refused_mount_options_give_a_failed_record_with_the_kernel_message(
-    directory: Path, tmp_path: Path
-) -> None:
+def test_refused_mount_options_give_a_failed_record_with_the_kernel_message(directory: Path, tmp_path: Path) -> None:
     records = execute(planned(directory, file_system="ext4", mount_options="nosuchoption"), tmp_path / "set").records()
     assert {record.outcome for record in records} == {"failed"}
     failure = records[0].failure
@@ -226,7 +226,9 @@ def test_an_array_on_files_requires_their_size(directory: Path) -> None:
         expand(parse(text), open_target(str(directory)), settings={"array": "raid0", "devices": "2"})
 
 
-def test_a_missing_program_is_an_error_before_anything_is_written(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_an_error_before_anything_is_written(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tools, "find", lambda tool: None)
     with pytest.raises(TargetError) as caught:
         planned_anyway(directory)

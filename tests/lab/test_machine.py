@@ -50,7 +50,9 @@ def lab_run(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "iosonde", "lab", "run", *arguments]
 
 
-def test_a_command_runs_in_the_machine_and_only_results_are_returned(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_command_runs_in_the_machine_and_only_results_are_returned(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     done = subprocess.run(
         [*lab_run("--drives", "3", "--size", "1MiB", "--results", str(tmp_path)), "--", "sh", "-c", GUEST],
         capture_output=True,

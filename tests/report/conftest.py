@@ -59,7 +59,9 @@ def _chromium() -> Iterator[Callable[[], AbstractContextManager[Chromium]]]:
 
 
 @pytest.fixture
-def browser(tmp_path: Path, _chromium: Callable[[], AbstractContextManager[Chromium]]) -> Iterator[Callable[..., Browser]]:
+def browser(
+    tmp_path: Path, _chromium: Callable[[], AbstractContextManager[Chromium]]
+) -> Iterator[Callable[..., Browser]]:
     """Open a page in headless Chromium, in a process of its own for each page of a test."""
     with ExitStack() as lent:
 

@@ -143,7 +143,9 @@ def test_simulated_and_measured_are_not_mixed_unasked(
     assert not (tmp_path / "report.html").exists()
 
 
-def test_on_request_simulated_and_real_result_sets_are_drawn_together_and_marked(simulated: ResultSet, measured: ResultSet) -> None:
+def test_on_request_simulated_and_real_result_sets_are_drawn_together_and_marked(
+    simulated: ResultSet, measured: ResultSet
+) -> None:
     (figure, *_) = report.figures([simulated, measured], mix_simulated=True)
     assert figure.simulated == "partly simulated"
     head, *rows = figure.csv().splitlines()

@@ -82,9 +82,7 @@ def test_every_device_is_described_without_its_serial_number() -> None:
         assert not serial or serial not in map(str, facts.values())
 
 
-def test_a_temperature_sensor_reports_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_temperature_sensor_reports_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from iosonde.storage import block_stack
 
     sensor = tmp_path / "device/hwmon3"

@@ -263,9 +263,7 @@ def test_one_queue_and_a_scheduler_are_noted_once_the_rate_is_high(
 
 
 @pytest.mark.needs("overlay")
-def test_an_overlay_file_system_has_no_visible_device(
-    measure: Measure, memory: Path, tmp_path: Path
-) -> None:
+def test_an_overlay_file_system_has_no_visible_device(measure: Measure, memory: Path, tmp_path: Path) -> None:
     for name in ("lower", "upper", "work"):
         (memory / name).mkdir()
     merged = tmp_path / "merged"

@@ -93,7 +93,7 @@ class RecordObservation:
 
     @cached_property
     def _values(self) -> dict[str, list[tuple[str, str, float]]]:
-        """Stream, operation and value of each metric. Procedures are replayed for each run, and read every value again."""
+        """Stream, operation and value of each metric: procedures are replayed before each run, and read all again."""
         found: dict[str, list[tuple[str, str, float]]] = {}
         for metric, *scope in self.metrics.select("metric", "stream", "operation", "value").iter_rows():
             found.setdefault(metric, []).append(tuple(scope))  # type: ignore[arg-type]

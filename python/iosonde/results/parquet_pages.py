@@ -119,7 +119,9 @@ def _struct(content: bytes, place: int, shape: Shape, depth: int) -> tuple[dict[
         else:
             number, place = _varint(content, place)
             field = (number >> 1) ^ -(number & 1)
-        if field <= last:  # Writers write them in order; of a field that occurs twice, readers differ in which one they take.
+        if (
+            field <= last
+        ):  # Writers write them in order; of a field that occurs twice, readers differ in which one they take.
             raise ValueError("its metadata have a field twice or out of order")
         last = field
         if field not in shape:
