@@ -96,7 +96,7 @@ class RecordObservation:
         """Stream, operation and value of each metric: procedures are replayed before each run, and read all again."""
         found: dict[str, list[tuple[str, str, float]]] = {}
         for metric, *scope in self.metrics.select("metric", "stream", "operation", "value").iter_rows():
-            found.setdefault(metric, []).append(tuple(scope))  # type: ignore[arg-type]
+            found.setdefault(metric, []).append(tuple(scope))
         return found
 
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
