@@ -24,7 +24,7 @@ from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.memcached import EXTSTORE_BYTES, MIB, Memcached
 from iosonde.servers.server import Settings
-from iosonde.storage import journal, open_target
+from iosonde.storage import journal, open_target, swap
 from iosonde.storage.journal_entry import owner_of
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "memcached")]
@@ -245,7 +245,69 @@ def test_records_expire_and_a_limited_load_takes_its_time(place: Path, tmp_path:
     assert loading["end"] - loading["begin"] >= 390_000_000
 
 
+SWAPPED = """
+memory_limit = "48MiB"
+swap = "target"
+page_cluster = 0
+cache_memory = "128MiB"
+records = 40000
+value_size = 2000
+value_compression_ratio = 1.0
+"""
+"""90 MiB of items in 48 MiB of memory."""
+
+
+@pytest.mark.alone
+@pytest.mark.needs("engine", "root", "memory limits")
+def test_a_server_with_less_memory_than_its_items_swaps_and_nothing_remains(disk_place: Path, tmp_path: Path) -> None:
+    record = run(disk_place, tmp_path / "r", SWAPPED + 'swap_size = "256MiB"', duration="1s")
+    assert record.outcome == "complete", record.failure
+    assert record.memory and record.swap and record.server and record.result
+    assert record.memory["limit_bytes"] == 48 << 20
+    assert record.memory["swap_peak_bytes"] > 30 << 20
+    assert record.memory["peak_bytes"] <= 49 << 20
+    assert record.swap["area"]["kind"] == "file"
+    [check] = record.result["store"]["checks"]
+    assert (check["missing"], check["corrupted"]) == (0, 0)
+    found = metrics_of(tmp_path / "r")
+    assert found["cache_hit_ratio"] == 1
+    assert found["major_faults_per_get"] > 0.1
+    assert found["swap_in_bytes_per_get"] > 0.1 * 4096
+    assert found["swap_out_bytes_per_get"] > 0
+    assert found["device_read_bytes_per_get"] > 0
+    assert found["swap_in_bandwidth"] > 0
+    over_time = interval_metrics(ResultSet.open(tmp_path / "r"), metrics=("swap_in_bandwidth", "major_faults_per_get"))
+    assert {"swap_in_bandwidth", "major_faults_per_get"} == set(over_time["metric"])
+    assert [each for each in swap.active() if str(disk_place) in each.path] == []
+    assert list(disk_place.iterdir()) == []
+
+
 # Faults ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.alone
+@pytest.mark.needs("engine", "root", "memory limits")
+def test_a_full_swap_area_fails_the_run_of_a_server_with_its_cause(disk_place: Path, tmp_path: Path) -> None:
+    record = run(disk_place, tmp_path / "r", SWAPPED + 'swap_size = "8MiB"')
+    assert record.failure
+    assert record.failure.code == "out_of_memory"
+    assert "memory limit of 48 MiB is too small" in record.failure.context
+    assert "raise `swap_size`" in record.failure.hint
+    assert [each for each in swap.active() if str(disk_place) in each.path] == []
+    assert list(disk_place.iterdir()) == []
+
+
+@pytest.mark.alone
+@pytest.mark.needs("engine", "root", "memory limits")
+def test_a_server_killed_while_it_swaps_leaves_no_swap(disk_place: Path, tmp_path: Path) -> None:
+    killed = threading.Thread(target=_kill_the_server, args=(disk_place,))
+    killed.start()
+    record = run(disk_place, tmp_path / "r", SWAPPED + 'swap_size = "256MiB"', duration="20s")
+    killed.join()
+    assert record.failure
+    assert record.failure.code == "server_vanished"
+    assert [each for each in swap.active() if str(disk_place) in each.path] == []
+    assert list(disk_place.iterdir()) == []
 
 
 @pytest.mark.needs("engine")

@@ -320,7 +320,7 @@ fn check_ends(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> St
 fn loads_until_its_limit(stream: &Stream) -> bool {
     let pauses_for_good = match &stream.arrival {
         Arrival::Steps { steps, .. } => steps.last().is_some_and(|step| step.rate == 0.0),
-        Arrival::Closed | Arrival::Constant { .. } | Arrival::Poisson { .. } => false,
+        Arrival::Closed | Arrival::Constant { .. } | Arrival::Poisson { .. } | Arrival::Trace { .. } => false,
     };
     let has_end = stream
         .active

@@ -269,6 +269,11 @@ impl Session for MemcachedSession<'_> {
         self.send_full_batch()
     }
 
+    fn put_with_ttl(&mut self, key: &[u8], value: &[u8], ttl_s: u32) -> Result<(), KvError> {
+        self.writes.set(key, value, u64::from(ttl_s));
+        self.send_full_batch()
+    }
+
     fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
         self.writes.delete(key);
         self.send_full_batch()

@@ -104,6 +104,7 @@ fn workload(operation: KvOperation, value_bytes: u64) -> KvWorkload {
             sync: false,
             freshness: false,
             read_through: None,
+            trace: None,
             arrival: Arrival::Closed,
             rate_limit: None,
             background: false,

@@ -13,6 +13,7 @@ use crate::records::{HEADER_BYTES, NUMBER_BYTES};
 const JOBS_MAX: u32 = 4_096;
 const INTERVAL_NS_MIN: u64 = 100_000_000;
 const BATCH_MAX: u32 = 1_000_000;
+const SPEED_MAX: f64 = 1e6;
 const BYTES_MAX: u64 = 64 << 20;
 /// Smallest key of a cache: the hexadecimal digits of the eight bytes that identify the record.
 const CACHE_KEY_BYTES: u64 = 2 * NUMBER_BYTES as u64;
@@ -48,6 +49,7 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
     check_read_only(workload)?;
     check_cache(workload)?;
     check_freshness(workload)?;
+    check_trace(workload)?;
     if let Database::Loaded { batch, rate, .. } = workload.database {
         check_batch(batch, "`database.batch`")?;
         require(
@@ -160,6 +162,42 @@ fn check_freshness(workload: &KvWorkload) -> Result<(), KvError> {
         || format!("a freshness check of {} records", workload.records.count),
         "`records.count`",
         format!("use at most {RECORDS_MAX} records: it takes 8 bytes of memory for each"),
+    )
+}
+
+/// A trace decides operations, sizes and instants, so nothing else may.
+fn check_trace(workload: &KvWorkload) -> Result<(), KvError> {
+    let Some(trace) = workload.streams.iter().find_map(|stream| stream.trace.as_ref()) else {
+        return Ok(());
+    };
+    let [stream] = &workload.streams[..] else {
+        return Err(KvError::invalid(
+            "a trace beside other streams",
+            "`streams`",
+            "a trace is replayed by one stream",
+        ));
+    };
+    let at = |field: &str| format!("stream `{}`, `{field}`", stream.name);
+    require(
+        stream.batch == 1
+            && matches!(stream.arrival, Arrival::Closed | Arrival::Trace { .. })
+            && stream.rate_limit.is_none()
+            && !stream.freshness,
+        || "a trace with a batch, a rate or a freshness check".into(),
+        at("trace"),
+        "use the arrival `trace` or `closed`, and `batch` 1",
+    )?;
+    require(
+        workload.records.fields == 1,
+        || format!("a trace with {} fields", workload.records.fields),
+        "`records.fields`",
+        "a trace writes whole values: use 1",
+    )?;
+    require(
+        trace.rows > 0,
+        || "a trace without rows".into(),
+        at("trace"),
+        "use at least one row",
     )
 }
 
@@ -367,8 +405,16 @@ fn check_batch(batch: u32, context: impl Into<String>) -> Result<(), KvError> {
 }
 
 fn check_pace(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
-    validate_arrival(&stream.arrival)
-        .map_err(|error| KvError::invalid(error.to_string(), at("arrival"), error.hint()))?;
+    match (&stream.arrival, &stream.trace) {
+        (Arrival::Trace { speed }, Some(_)) => require(
+            *speed > 0.0 && *speed <= SPEED_MAX,
+            || format!("a trace at {speed} times its speed"),
+            at("arrival"),
+            "use a speed above 0 and up to a million",
+        )?,
+        _ => validate_arrival(&stream.arrival)
+            .map_err(|error| KvError::invalid(error.to_string(), at("arrival"), error.hint()))?,
+    }
     require(
         stream.rate_limit.is_none_or(|rate| rate > 0.0 && rate <= RATE_MAX),
         || format!("{} records per second", stream.rate_limit.unwrap_or_default()),
@@ -396,7 +442,8 @@ fn check_ends(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> Str
         stream.background
             || workload.duration_ns.is_some()
             || stream.limit_bytes.is_some()
-            || stream.limit_operations.is_some(),
+            || stream.limit_operations.is_some()
+            || stream.trace.is_some(),
         || "a stream that never ends".into(),
         at("limit_operations"),
         "give the run a duration, or the stream a limit of bytes or operations",

@@ -3,6 +3,8 @@
 //! Values to write are generated before the clock is read, and values read are verified after it. Once buffers have grown
 //! to the largest record, the loop allocates nothing; it never logs or formats.
 
+mod replay;
+
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,6 +20,7 @@ use crate::freshness::Freshness;
 use crate::records::Contents;
 use crate::sample::Sample;
 use crate::store::{Keys, Lent, Session};
+use crate::trace::Replay;
 
 /// The longest sleep of a job that waits for its next operation: it must notice the end.
 const NAP_NS: u64 = 50_000_000;
@@ -62,6 +65,8 @@ pub(crate) struct JobPlan<'a> {
     pub inserter: Option<usize>,
     pub generations: Rng,
     pub latencies: Rng,
+    /// Rows to replay instead of operations of the chooser.
+    pub replay: Option<Replay>,
 }
 
 /// One job; see the module.
@@ -80,6 +85,7 @@ pub(crate) struct Job<'a> {
     generation: u64,
     /// Of the modelled backend.
     latencies: Rng,
+    replay: Option<Replay>,
     iterating: bool,
     /// Position of the iterator of `iterate`.
     sequence: Sequence,
@@ -138,6 +144,7 @@ impl<'a> Job<'a> {
             // Different from those of other jobs and runs, and from the generation of loaded records.
             generation: generations.next_u64() | 1 << 63,
             latencies,
+            replay: plan.replay,
             iterating: false,
             sequence: Sequence::default(),
             spun_ns: 0,
@@ -168,6 +175,13 @@ impl<'a> Job<'a> {
             if self.stream.background && self.common.foreground.load(Ordering::Relaxed) == 0 {
                 self.phases.end_load(now_ns);
             }
+            if self.has_replayed_all() {
+                now_ns = self.end_of_trace(now_ns);
+                if self.phases.stage() == Stage::Drain {
+                    return Ok(());
+                }
+                continue;
+            }
             if !self.phases.may_issue() {
                 self.phases.notice_exhaustion(now_ns, 0);
                 if self.phases.stage() == Stage::Drain {
@@ -187,6 +201,17 @@ impl<'a> Job<'a> {
                 now_ns = woken_ns;
             } else {
                 now_ns = self.step(now_ns)?;
+            }
+        }
+    }
+
+    /// Ends the load of a job that has replayed all its rows, but not before the measurement starts; returns the time.
+    fn end_of_trace(&mut self, now_ns: u64) -> u64 {
+        match self.phases.stage() {
+            Stage::Ramp => wait_until(self.common.clock, now_ns + NAP_NS),
+            Stage::Measure | Stage::Drain => {
+                self.phases.end_load(now_ns);
+                now_ns
             }
         }
     }
@@ -214,6 +239,9 @@ impl<'a> Job<'a> {
     #[inline]
     fn step(&mut self, now_ns: u64) -> Result<u64, KvError> {
         self.found_ns = now_ns;
+        if self.replay.is_some() {
+            return self.replay_next(now_ns);
+        }
         self.chooser.age(now_ns);
         if self.stream.batch > 1 {
             let records = u64::from(self.stream.batch).min(self.phases.operations_left());
@@ -356,12 +384,10 @@ impl<'a> Job<'a> {
     /// Waits for the modelled backend, from which all misses are requested when they are known; returns the time then.
     fn ask_backend(&mut self, backend: ReadThrough, end_ns: u64) -> u64 {
         let mut last_ns = end_ns;
-        for place in &self.gets.misses {
-            let arrived_ns = &mut self.gets.arrived_ns[*place];
-            *arrived_ns += match backend.distribution {
-                Service::Constant => backend.latency_ns,
-                Service::Exponential => (self.latencies.exponential() * backend.latency_ns as f64) as u64,
-            };
+        for index in 0..self.gets.misses.len() {
+            let latency_ns = self.backend_latency(backend);
+            let arrived_ns = &mut self.gets.arrived_ns[self.gets.misses[index]];
+            *arrived_ns += latency_ns;
             last_ns = last_ns.max(*arrived_ns);
         }
         let mut now_ns = self.common.clock.now();
@@ -369,6 +395,14 @@ impl<'a> Job<'a> {
             now_ns = wait_until(self.common.clock, last_ns);
         }
         now_ns
+    }
+
+    /// Latency of the next request to the modelled backend.
+    fn backend_latency(&mut self, backend: ReadThrough) -> u64 {
+        match backend.distribution {
+            Service::Constant => backend.latency_ns,
+            Service::Exponential => (self.latencies.exponential() * backend.latency_ns as f64) as u64,
+        }
     }
 
     fn record_gets(&mut self, begin_ns: u64, intended_ns: Option<u64>) {

@@ -2,7 +2,7 @@
 //!
 //! [`run`] lists its steps. `check` validates the spec, `database` locates and protects a database, `checkpoint` copies it,
 //! `records` defines its contents, `load` writes them, `sample` draws keys of a user's database, `choice` chooses records,
-//! `job` is the measuring loop, `freshness` its check for old values, `threads` runs jobs. Stores implement the traits in
+//! `trace` reads a trace instead, `job` is the measuring loop, `freshness` its check for old values, `threads` runs jobs. Stores implement the traits in
 //! [`store`]; `null` is the one defined here. [`options`] has helpers for their options.
 
 mod check;
@@ -23,6 +23,7 @@ pub mod store;
 #[cfg(test)]
 mod testing;
 mod threads;
+mod trace;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use crate::checkpoint::Copied;
 use crate::database::{Location, State};
 use crate::load::Loading;
 use crate::sample::Sample;
+use crate::trace::Trace;
 
 /// Intervals at which a settling store is polled, and progress is reported.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
@@ -74,6 +76,13 @@ pub struct Run<'a> {
 
 /// Every path that a run of this workload opens.
 pub fn paths(workload: &KvWorkload) -> Vec<PathBuf> {
+    let traces = workload.streams.iter().filter_map(|stream| stream.trace.as_ref());
+    let mut paths: Vec<PathBuf> = traces.map(|trace| PathBuf::from(&trace.path)).collect();
+    paths.extend(target_paths(workload));
+    paths
+}
+
+fn target_paths(workload: &KvWorkload) -> Vec<PathBuf> {
     match &workload.target {
         StoreTarget::Virtual | StoreTarget::Socket { .. } => Vec::new(),
         StoreTarget::Directory {
@@ -103,7 +112,8 @@ pub fn check(workload: &KvWorkload) -> Result<(), KvError> {
 /// When the store or the target cannot be used, or an operation fails. Events emitted before stay true.
 pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, KvError> {
     let workload = run.workload;
-    let demands = demands(run);
+    let trace = Trace::of(workload, run.targets)?;
+    let demands = demands(run, trace.as_ref());
     let place = match database::place(&workload.target) {
         Place::Device { path, bytes } => Place::Device {
             path,
@@ -116,6 +126,7 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
     let stage = Stage {
         run,
         demands,
+        trace: trace.as_ref(),
         control,
         emit,
     };
@@ -144,7 +155,7 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     let cached_bytes_at_begin = location.cached_bytes();
     let statistics_at_begin = store.statistics();
     let cancelled_at_begin = cancelled_write_bytes();
-    let measured = threads::run(run, &*store, sample.as_ref(), stage.control, stage.emit)?;
+    let measured = threads::run(run, &*store, sample.as_ref(), stage.trace, stage.control, stage.emit)?;
     let measured_cancelled_write_bytes = cancelled_write_bytes()
         .zip(cancelled_at_begin)
         .map(|(end, begin)| end - begin);
@@ -194,8 +205,11 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     Ok(result)
 }
 
-fn demands(run: &Run<'_>) -> Demands {
-    let (key_bytes_max, value_bytes_max) = run.contents.bytes_max();
+fn demands(run: &Run<'_>, trace: Option<&Trace>) -> Demands {
+    let (key_bytes_max, value_bytes_max) = match trace {
+        Some(trace) => (trace.key_bytes_max, trace.value_bytes_max),
+        None => run.contents.bytes_max(),
+    };
     Demands {
         key_bytes_max,
         value_bytes_max,
@@ -264,6 +278,7 @@ struct Prepared {
 struct Stage<'a, 'r> {
     run: &'a Run<'r>,
     demands: Demands,
+    trace: Option<&'a Trace>,
     control: &'a mut Control,
     emit: &'a mut dyn FnMut(Event),
 }
@@ -417,13 +432,17 @@ impl Stage<'_, '_> {
         self.report(Phase::Layout, Edge::Begin, 0);
         let mut reported_ns = clock.now();
         let (emit, control) = (&mut *self.emit, &mut *self.control);
-        let loaded = load::load(store, &self.run.contents, loading, &mut |bytes| {
+        let mut go_on = |bytes| {
             if clock.now() >= reported_ns + REPORT_NS {
                 reported_ns = clock.now();
                 emit(phase_event(Phase::Layout, Edge::Progress, reported_ns, bytes));
             }
             !control.is_stopped()
-        })?;
+        };
+        let loaded = match self.trace {
+            Some(trace) => load::load_trace(store, &self.run.contents, trace.rows(1, 0), loading, &mut go_on),
+            None => load::load(store, &self.run.contents, loading, &mut go_on),
+        }?;
         self.report(Phase::Layout, Edge::End, loaded.0);
         Ok(loaded)
     }
@@ -532,6 +551,7 @@ fn must_be_complete(workload: &KvWorkload) -> bool {
     let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
     matches!(workload.database, Database::Loaded { .. })
         && !workload.store.kind.is_cache()
+        && workload.streams.iter().all(|stream| stream.trace.is_none())
         && operations.all(|share| share.operation != KvOperation::Delete)
 }
 

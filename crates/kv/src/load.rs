@@ -8,6 +8,7 @@ use iosonde_protocol::LoadOrder;
 use crate::error::KvError;
 use crate::records::Contents;
 use crate::store::Store;
+use crate::trace::{Request, Rows};
 
 /// How a database is loaded.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +28,17 @@ impl Loading {
     fn early_by(&self, records: u64, elapsed: Duration) -> Option<Duration> {
         let due = Duration::from_secs_f64(records as f64 / self.rate?);
         due.checked_sub(elapsed).filter(|early| !early.is_zero())
+    }
+
+    /// Waits until its rate permits the next records; false if loading is to end.
+    fn wait(&self, records: u64, started: Instant, bytes: u64, go_on: &mut dyn FnMut(u64) -> bool) -> bool {
+        while let Some(early) = self.early_by(records, started.elapsed()) {
+            std::thread::sleep(early.min(NAP));
+            if !go_on(bytes) {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -62,16 +74,52 @@ pub(crate) fn load(
         }
         session.commit(loading.sync)?;
         next = end;
-        if !go_on(bytes) {
+        if !go_on(bytes) || !loading.wait(next, started, bytes, go_on) {
             return Ok((bytes, false));
         }
-        while let Some(early) = loading.early_by(next, started.elapsed()) {
-            std::thread::sleep(early.min(NAP));
-            if !go_on(bytes) {
+    }
+    drop(session);
+    store.flush()?;
+    Ok((bytes, true))
+}
+
+/// Writes every key that a trace reads with a known size and that is not there yet, in generation 0; otherwise as [`load`].
+pub(crate) fn load_trace(
+    store: &dyn Store,
+    contents: &Contents,
+    mut rows: Rows,
+    loading: Loading,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<(u64, bool), KvError> {
+    store.set_sync(loading.sync)?;
+    let mut session = store.session()?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let (mut bytes, mut records, mut pending) = (0, 0_u64, 0);
+    let started = Instant::now();
+    while let Some(row) = rows.next()? {
+        if row.request != Request::Get || row.value_bytes == 0 {
+            continue;
+        }
+        contents.sized_key(row.number, row.key_bytes, &mut key);
+        let is_there = session.get(&key)?.is_some();
+        session.release();
+        if is_there {
+            continue;
+        }
+        value.clear();
+        contents.add_sized_value(row.number, 0, row.value_bytes, &mut value);
+        session.put_with_ttl(&key, &value, row.ttl_s)?;
+        bytes += (key.len() + value.len()) as u64;
+        (records, pending) = (records + 1, pending + 1);
+        if pending == loading.batch {
+            session.commit(loading.sync)?;
+            pending = 0;
+            if !go_on(bytes) || !loading.wait(records, started, bytes, go_on) {
                 return Ok((bytes, false));
             }
         }
     }
+    session.commit(loading.sync)?;
     drop(session);
     store.flush()?;
     Ok((bytes, true))

@@ -68,7 +68,12 @@ impl Contents {
     /// Writes a record's key over `key`.
     #[inline]
     pub fn key(&self, number: u64, key: &mut Vec<u8>) {
-        let bytes = self.key_bytes(number);
+        self.sized_key(number, self.key_bytes(number), key);
+    }
+
+    /// Writes a key of a size that does not follow from its number, at least [`NUMBER_BYTES`].
+    #[inline]
+    pub(crate) fn sized_key(&self, number: u64, bytes: usize, key: &mut Vec<u8>) {
         if key.len() != bytes {
             key.resize(bytes, b'0');
         }
@@ -115,6 +120,18 @@ impl Contents {
             return self.add_part(number, generation, self.value_bytes(number, generation), memory);
         }
         (0..self.fields).for_each(|field| self.add_field(number, field, generation, memory));
+    }
+
+    /// Appends a value of a size that does not follow from its number and generation.
+    #[inline]
+    pub(crate) fn add_sized_value(&self, number: u64, generation: u64, bytes: usize, memory: &mut Vec<u8>) {
+        self.add_part(number, generation, bytes.max(HEADER_BYTES), memory);
+    }
+
+    /// Whether every byte of a value is as written by [`Contents::add_sized_value`] for this record.
+    #[inline]
+    pub(crate) fn is_sized_value_of(&self, number: u64, value: &[u8]) -> bool {
+        self.is_part_of(number, value, |_| value.len())
     }
 
     /// Whether keys sort like the numbers of their records.

@@ -219,6 +219,14 @@ pub trait Session {
     /// Those of the store.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError>;
 
+    /// The same of a record that a cache drops after so many seconds; 0: never. Other stores keep it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn put_with_ttl(&mut self, key: &[u8], value: &[u8], _ttl_s: u32) -> Result<(), KvError> {
+        self.put(key, value)
+    }
+
     /// Adds the deletion of a record to the next write; a missing record is no error.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ pub(crate) fn stream(name: &str, operation: KvOperation) -> KvStream {
         sync: false,
         freshness: false,
         read_through: None,
+        trace: None,
         arrival: Arrival::Closed,
         rate_limit: None,
         background: false,

@@ -10,7 +10,7 @@ use iosonde_load::{Arrivals, Rng};
 use iosonde_metrics::device::DeviceWatch;
 use iosonde_protocol::{
     Arrival, BackendInEffect, Database, Event, JobResult, KeyOrder, KvChoice, KvOperation, KvStream, KvWorkload,
-    Operation, RunResult, ScheduleResult, StoreCheck, StoreDurability,
+    Operation, Outcome, RunResult, ScheduleResult, StoreCheck, StoreDurability,
 };
 
 use crate::choice::{Chooser, Inserts};
@@ -19,6 +19,7 @@ use crate::freshness::Freshness;
 use crate::job::{Common, Job, JobPlan, Tallies};
 use crate::sample::Sample;
 use crate::store::Store;
+use crate::trace::{OwnTiming, Replay, Trace};
 use crate::{Run, must_be_complete};
 
 /// Outcome of the measurement.
@@ -29,11 +30,12 @@ pub(crate) struct Measured {
     pub first_corrupted: Option<u64>,
 }
 
-/// Carries out ramp and measurement, on sampled keys of a user's database if there are any.
+/// Carries out ramp and measurement, on sampled keys of a user's database or a trace if there is one.
 pub(crate) fn run(
     run: &Run<'_>,
     store: &dyn Store,
     sample: Option<&Sample>,
+    trace: Option<&Trace>,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<Measured, KvError> {
@@ -64,6 +66,7 @@ pub(crate) fn run(
         store,
         common: &common,
         shared: &shared,
+        trace,
     };
     let jobs = planned_jobs
         .iter()
@@ -99,6 +102,13 @@ pub(crate) fn run(
         first_corrupted = finished_jobs.iter().find_map(|job| job.first_corrupted);
         Ok::<_, KvError>(finished(workload, &planned_jobs, &finished_jobs))
     })?;
+    if trace.is_some() && result.outcome == Outcome::Complete && result.jobs.iter().all(|job| job.operations == 0) {
+        return Err(KvError::new(
+            Code::InvalidSpec,
+            "the trace ended before the measurement started",
+            "use a shorter `ramp`, or a longer trace",
+        ));
+    }
     Ok(Measured {
         result,
         checks: found,
@@ -246,6 +256,7 @@ struct Workers<'a> {
     store: &'a dyn Store,
     common: &'a Common<'a>,
     shared: &'a Shared,
+    trace: Option<&'a Trace>,
 }
 
 impl<'a> Workers<'a> {
@@ -279,7 +290,14 @@ impl<'a> Workers<'a> {
             }
         };
         let phases = JobPhases::new(self.phase_plan(stream, planned.job), self.shared, recorder);
-        let mut job = Job::new(self.plan(planned, stream), self.common, phases, session);
+        let plan = match self.plan(planned, stream) {
+            Ok(plan) => plan,
+            Err(error) => {
+                gate.cancel();
+                return Err(error);
+            }
+        };
+        let mut job = Job::new(plan, self.common, phases, session);
         if !gate.pass() {
             return Ok(None);
         }
@@ -298,16 +316,24 @@ impl<'a> Workers<'a> {
         }))
     }
 
-    fn plan(self, planned: PlannedJob, stream: &'a KvStream) -> JobPlan<'a> {
+    fn plan(self, planned: PlannedJob, stream: &'a KvStream) -> Result<JobPlan<'a>, KvError> {
         let (number, job, seed) = (planned.stream as u64, planned.job, self.run.seed);
-        JobPlan {
+        let rows = self.trace.map(|trace| trace.rows(stream.jobs, job));
+        Ok(JobPlan {
             stream,
             chooser: Chooser::new(stream, number, job, self.common.inserts.first(), seed),
-            schedule: Arrivals::new(&stream.arrival, stream.jobs, job, 0, seed, number),
+            schedule: match (&rows, &stream.arrival) {
+                (Some(rows), Arrival::Trace { speed }) => Some(Arrivals::given(Box::new(OwnTiming {
+                    rows: rows.clone(),
+                    speed: *speed,
+                }))),
+                _ => Arrivals::new(&stream.arrival, stream.jobs, job, 0, seed, number),
+            },
             inserter: planned.inserter,
             generations: Rng::new(seed, &[0x6e6, number, u64::from(job)]),
             latencies: Rng::new(seed, &[0xbac, number, u64::from(job)]),
-        }
+            replay: rows.map(Replay::new).transpose()?,
+        })
     }
 
     fn phase_plan(self, stream: &KvStream, job: u32) -> PhasePlan {

@@ -9,6 +9,21 @@ use crate::{Purpose, Rng};
 
 const NS_PER_SECOND: f64 = 1e9;
 
+/// Instants that are given, such as those of a trace.
+pub trait Instants: std::fmt::Debug + Send {
+    /// The next one, in nanoseconds since the start of the schedule; [`u64::MAX`] after the last.
+    fn next_ns(&mut self) -> u64;
+
+    /// The same instants from here on.
+    fn boxed_clone(&self) -> Box<dyn Instants>;
+}
+
+impl Clone for Box<dyn Instants> {
+    fn clone(&self) -> Self {
+        self.boxed_clone()
+    }
+}
+
 /// The intended starts of one job's I/Os, in ascending order, without end.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
@@ -31,9 +46,17 @@ enum Schedule {
         rng: Rng,
     },
     Steps(Steps),
+    Given(Box<dyn Instants>),
 }
 
 impl Arrivals {
+    /// The schedule of a job whose instants are given.
+    pub fn given(instants: Box<dyn Instants>) -> Self {
+        Self {
+            schedule: Schedule::Given(instants),
+        }
+    }
+
     /// The schedule of job number `job` of `jobs`, beginning at `begin_ns`; `None` in closed loop.
     ///
     /// Each job carries an equal part of the stream's rate, which must be valid ([`crate::error::validate`]). A constant
@@ -41,7 +64,8 @@ impl Arrivals {
     /// has the first, at `begin_ns`. In a Poisson schedule the jobs are independent, and together again Poisson.
     pub fn new(arrival: &Arrival, jobs: u32, job: u32, begin_ns: u64, seed: u64, stream_index: u64) -> Option<Self> {
         let schedule = match *arrival {
-            Arrival::Closed => return None,
+            // Its instants are given.
+            Arrival::Closed | Arrival::Trace { .. } => return None,
             Arrival::Constant { rate } => Schedule::Constant {
                 begin_ns,
                 gap_ns: NS_PER_SECOND / rate,
@@ -105,6 +129,7 @@ impl Arrivals {
                 *at_ns
             }
             Schedule::Steps(steps) => steps.next(),
+            Schedule::Given(instants) => instants.next_ns(),
         }
     }
 }

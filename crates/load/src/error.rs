@@ -99,6 +99,9 @@ pub enum LoadError {
     /// A schedule on which nothing ever arrives.
     #[error("`steps` holds no rate above 0, so nothing would ever arrive")]
     NoArrivals,
+    /// Instants of a trace for a stream that has none.
+    #[error("the arrival `trace` for a stream without a trace")]
+    NoTrace,
     /// A span that reaches past the target.
     #[error("the span of {span_bytes} B from byte {offset_bytes} ends beyond the target of {target_bytes} B")]
     SpanBeyondTarget {
@@ -138,6 +141,7 @@ impl LoadError {
             Self::OverProvisioning { .. } => "write 7 % of spare room as 0.07",
             Self::Rate { .. } => "choose a rate in that range, or a closed loop for as fast as it goes",
             Self::NoArrivals => "give at least one step a rate above 0",
+            Self::NoTrace => "only key-value streams can have a trace: use another arrival",
             Self::SpanBeyondTarget { .. } => "make the target larger, or the span smaller",
             Self::RegionTooSmall { .. } => "make the span larger, the block size smaller, or the jobs fewer",
         }
@@ -251,6 +255,7 @@ pub fn validate_arrival(arrival: &Arrival) -> Result<(), LoadError> {
         Arrival::Constant { rate } | Arrival::Poisson { rate } => validate_rate(rate),
         Arrival::Steps { ref steps, .. } => validate_steps(steps),
         Arrival::Closed => Ok(()),
+        Arrival::Trace { .. } => Err(LoadError::NoTrace),
     }
 }
 

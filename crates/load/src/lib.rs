@@ -23,7 +23,7 @@ mod schedule;
 mod testing;
 mod zipf;
 
-pub use arrival::Arrivals;
+pub use arrival::{Arrivals, Instants};
 pub use error::LoadError;
 pub use generator::{Generator, Io};
 pub use permutation::Permutation;

@@ -81,6 +81,7 @@ fn arrival(arrival: &Arrival) -> Result<(), OltpError> {
     let valid = |rate: f64| rate.is_finite() && rate > 0.0;
     let is_valid = match arrival {
         Arrival::Closed => true,
+        Arrival::Trace { .. } => false,
         Arrival::Constant { rate } | Arrival::Poisson { rate } => valid(*rate),
         Arrival::Steps { steps, .. } => {
             steps.iter().all(|step| step.rate.is_finite() && step.rate >= 0.0)

@@ -308,6 +308,10 @@ pub struct KvStream {
     /// `memcached`: what a `read` does that finds nothing; absent: it is a miss, and that is all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_through: Option<ReadThrough>,
+    /// Operations from a trace, instead of `operations` (which then states how many of each it has) and `choice`. The stream
+    /// is the only one, and ends with the trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<KvTrace>,
     /// When operations start.
     pub arrival: Arrival,
     /// Closed loop: maximum records per second of all jobs of the stream; missed operations are not caught up.
@@ -321,6 +325,22 @@ pub struct KvStream {
     /// CPUs to run on: job `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
     pub cpus: Vec<u32>,
+}
+
+/// A trace to replay, converted to rows of fixed size (docs/traces.md).
+///
+/// Rows are divided among jobs by key, so that operations on one key stay in order. Keys have the length of the trace's and
+/// values its sizes; their contents are those of records. With a `loaded` database, every key that the trace reads with a
+/// known size is written first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KvTrace {
+    /// Path of the converted trace.
+    pub path: String,
+    /// Number of its rows.
+    pub rows: u64,
+    /// SHA-256 of the trace that it was converted from.
+    pub digest: String,
 }
 
 /// Where the application gets a value that the cache does not have: a modelled backend. The latency of the `read` includes

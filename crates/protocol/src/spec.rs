@@ -455,6 +455,11 @@ pub enum Arrival {
         /// Gaps within a step.
         spacing: Spacing,
     },
+    /// Open loop at the instants of the stream's trace: only key-value streams have one.
+    Trace {
+        /// Multiple of the trace's own speed.
+        speed: f64,
+    },
 }
 
 /// A rate and how long it lasts.

@@ -79,7 +79,7 @@ def carry_out(
     spec, carried_over = equipment.databases.prepare(run, case)
     run = run.model_copy(update={"spec": spec})
     try:
-        server = equipment.servers.prepare(run, case)
+        server = equipment.servers.prepare(run, case, ready.target)
     except ServerError as error:
         return _not_started(run, case, number, equipment, error, code=error.code)
     with ExitStack() as closing:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.running_server import RunningServer
+from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.memcached import Memcached
 from iosonde.workload.kv.cache import server_settings
 
+if TYPE_CHECKING:
+    from iosonde.storage import Target
 
-def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
+
+def start(run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
     """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
     server = Memcached()
-    instance = _instance(server, run, case)
+    instance = _instance(server, run, case, target)
     try:
         instance.provision()
         started = time.monotonic()
@@ -38,13 +43,14 @@ def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> R
     )
 
 
-def _instance(server: Memcached, run: Run, case: Case) -> Instance:
+def _instance(server: Memcached, run: Run, case: Case, target: Target) -> Instance:
     directory = Path(run.spec["workload"]["target"]["path"]).parent.parent
     return Instance.locate(
         server,
         Directories(own=directory.parent, name=directory.name),
         server_settings(case.parameters),
         case.parameters.get("memory_limit"),
+        swap_bytes=swap_allowance(case.parameters, target),
     )
 
 

@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iosonde import servers
 from iosonde.errors import ServerError
@@ -18,6 +18,7 @@ from iosonde.execution import cache_server
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.stop import Stop
+from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache
 from iosonde.servers import foreign_database
 from iosonde.servers.connection import Connection
@@ -26,6 +27,9 @@ from iosonde.servers.instance import DATABASE, Instance
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import open_target
 from iosonde.workload.tpcc import load_spec
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
 
 LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
     "postgresql": {"fsync": False, "full_page_writes": False, "shared_buffers": "256MB", "max_wal_size": "8GB",
@@ -44,21 +48,25 @@ class DatabaseServers:
         self._stop = stop
         self._note = note
 
-    def prepare(self, run: Run, case: Case) -> RunningServer | None:
-        """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
+    def prepare(self, run: Run, case: Case, target: Target) -> RunningServer | None:
+        """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails.
+
+        The target decides how much swap it may use.
+        """
         if is_on_cache(run.spec["workload"]):
-            return cache_server.start(run, case, self._drive)
+            return cache_server.start(run, case, target, self._drive)
         if "server" not in run.spec["workload"]:
             return None
         url = case.parameters.get("server_url")
-        return self._foreign(run, parse(str(url))) if url else self._restored(run, case)
+        return self._foreign(run, parse(str(url))) if url else self._restored(run, case, target)
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""
         foreign_database.drop_all(self._plan.created_name)
 
-    def _restored(self, run: Run, case: Case) -> RunningServer:
+    def _restored(self, run: Run, case: Case, target: Target) -> RunningServer:
         instance = self._instance(run.spec, case, limit_bytes=case.parameters.get("memory_limit"))
+        instance.swap_bytes = swap_allowance(case.parameters, target)
         try:
             instance.create_directories()
             loaded = None if instance.template.is_complete else self._load(run, case)

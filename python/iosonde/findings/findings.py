@@ -22,6 +22,8 @@ from iosonde.findings import (
     idle_recovery,
     lasting_drop,
     media,
+    memory_extension,
+    memory_share,
     named_values,
     open_loop,
     peak,
@@ -70,6 +72,8 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "durability": transactions.durability,
     "server_limit": transactions.server_limit,
     "cache_tiers": cache_tiers.find,
+    "memory_share": memory_share.find,
+    "memory_extension": memory_extension.find,
     "fault_overhead": fault_overhead.find,
 }
 

@@ -50,7 +50,7 @@ LIST = (
         formula="pages that the machine read from swap x page size / seconds",
         better="neither",
         kind="store",
-        expression=over("swap_in_bytes", "seconds"),
+        expression=over(pl.coalesce("swap_in_bytes", "server_swap_in_bytes"), "seconds"),
         per_interval=True,
     ),
     Metric(
@@ -60,7 +60,7 @@ LIST = (
         formula="pages that the machine wrote to swap x page size / seconds",
         better="neither",
         kind="store",
-        expression=over("swap_out_bytes", "seconds"),
+        expression=over(pl.coalesce("swap_out_bytes", "server_swap_out_bytes"), "seconds"),
         per_interval=True,
     ),
     Metric(

@@ -8,7 +8,7 @@ from iosonde.plan.base import ArmName, JsonObject, Scalar
 from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.plan.load import is_on_cache, is_on_server, streams_of, target_of
-from iosonde.plan.plan import Arm, Plan
+from iosonde.plan.plan import Arm, LeftOut, Plan
 from iosonde.plan.setup import (
     ArrayKind,
     ArrayLevel,
@@ -44,6 +44,7 @@ __all__ = [
     "Fresh",
     "Journal",
     "JsonObject",
+    "LeftOut",
     "Plan",
     "Procedure",
     "Purge",

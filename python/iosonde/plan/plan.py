@@ -28,6 +28,15 @@ class Arm(Frozen):
     """Name of what is created on its target."""
 
 
+class LeftOut(Frozen):
+    """A case of an optional part that the target or the machine cannot carry out."""
+
+    case_id: str
+    part: str
+    reason: str
+    hint: str = ""
+
+
 class Plan(Frozen):
     """What a study will do on a target, or on both arms of a comparison."""
 
@@ -43,6 +52,8 @@ class Plan(Frozen):
     repeats: int
     cases: list[Case]
     runs: list[Run]
+    left_out: list[LeftOut] = Field(default=[])
+    """Cases without runs, and why."""
     destroys: list[Destroys]
     layout_bytes: int
     """Bytes that layout writes at most."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iosonde import workload as workloads
-from iosonde.errors import IosondeError, StudyError
-from iosonde.plan import Case, Cost, Setup
+from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.plan import Case, Cost, LeftOut, Setup
 from iosonde.planning import device_state
 from iosonde.planning.setup_targets import SetupTargets
 from iosonde.study.check import CONTROL
@@ -63,8 +63,11 @@ class Draft:
         return name in self.case.levels or (self.forecast is not None and name in self.forecast.decided)
 
 
-def drafts_of(study: Study, stages: SetupTargets[Any]) -> list[Draft]:
-    """Every case, the control first; their numbers are those of the runs."""
+def drafts_of(study: Study, stages: SetupTargets[Any], *, left_out: list[LeftOut] | None = None) -> list[Draft]:
+    """Every case, the control first; their numbers are those of the runs.
+
+    Cases of optional parts that the target cannot have go to `left_out`, if that is given.
+    """
     cases = [
         (part, levels)
         for part in study.parts
@@ -75,7 +78,14 @@ def drafts_of(study: Study, stages: SetupTargets[Any]) -> list[Draft]:
             f"the study `{study.name}` has no cases",
             hint="every combination of levels is excluded: check `exclude` and `--set`",
         )
-    drafts = [_draft(study, part, levels, number, stages) for number, (part, levels) in enumerate(cases, start=1)]
+    drafts = []
+    for number, (part, levels) in enumerate(cases, start=1):
+        try:
+            drafts.append(_draft(study, part, levels, number, stages))
+        except TargetError as error:
+            if left_out is None or not part.optional:
+                raise
+            left_out.append(left_out_for(error, case_id_of(study, part, levels), part.name))
     if study.control:
         control = Part(name=CONTROL, measurement=study.control.measurement)
         drafts.insert(0, _draft(study, control, {}, 0, stages))
@@ -100,7 +110,7 @@ def _draft(
     stages: SetupTargets[Any],
 ) -> Draft:
     workload = workloads.named(study.workload_of(part))
-    case_id = "/".join([part.name, *(f"{name}={level_text(workload, name, level)}" for name, level in levels.items())])
+    case_id = case_id_of(study, part, levels)
     try:
         whole = whole_case(study, part, levels)
         setup = resolve_setup(whole, devices=stages.base.device_count())
@@ -109,7 +119,7 @@ def _draft(
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study, is_control=number == 0)
         _check_fresh(setup, kind)
-        _check_cache(setup, study.workload)
+        _check_cache(setup, study.workload_of(part))
         extremes, following = (
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
             for each in ((forecast.extremes, forecast.stages) if forecast else ([{}], []))
@@ -150,6 +160,17 @@ def _draft(
         kind=kind,
         forecast=forecast,
     )
+
+
+def case_id_of(study: Study, part: Part, levels: Mapping[str, Scalar | Level]) -> str:
+    """Name of a case: its part and levels."""
+    workload = workloads.named(study.workload_of(part))
+    return "/".join([part.name, *(f"{name}={level_text(workload, name, level)}" for name, level in levels.items())])
+
+
+def left_out_for(error: IosondeError, case_id: str, part: str) -> LeftOut:
+    """A case that cannot be carried out, with the reason."""
+    return LeftOut(case_id=case_id, part=part, reason=error.what, hint=error.hint)
 
 
 def _most(extremes: Sequence[Cost], forecast: Forecast | None) -> Cost:

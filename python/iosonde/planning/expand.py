@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from iosonde.plan import Case, Destroys, Plan, Procedure, Run
+from iosonde.plan import Case, Destroys, LeftOut, Plan, Procedure, Run
 from iosonde.planning import device_state
 from iosonde.planning.arms import Against, Side, paired_order, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
+from iosonde.planning.optional import possible_drafts
 from iosonde.planning.feasible import check_direct, check_memory, check_room
 from iosonde.planning.files import beside_each_other, destroyed, files_of
 from iosonde.planning.order import run_order, seed_of_run
@@ -44,17 +45,27 @@ def expand(
     elif repeats:
         whole = whole.model_copy(update={"repeats": repeats, "repeats_until": False})
     whole = whole.model_copy(update={"seed": whole.seed if seed is None else seed})
+    left_out: list[LeftOut] = []
     if against is None:
         stages = SetupTargets(target)
-        sides = [Side(name="", study=whole, settings=settings or {}, stages=stages, drafts=drafts_of(whole, stages))]
+        drafts = possible_drafts(whole, stages, left_out)
+        sides = [Side(name="", study=whole, settings=settings or {}, stages=stages, drafts=drafts)]
         order = run_order(whole, sides[0].drafts)
     else:
         sides = sides_of(study, whole, target, against, profile=profile, settings=settings or {})
         order = paired_order(whole, sides[0].drafts, sides[1].drafts)
-    return _plan(whole, sides, order, profile=profile, keep=keep)
+    return _plan(whole, sides, order, left_out, profile=profile, keep=keep)
 
 
-def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profile: str, keep: bool) -> Plan:
+def _plan(
+    whole: Study,
+    sides: Sequence[Side],
+    order: Sequence[Draft],
+    left_out: Sequence[LeftOut],
+    *,
+    profile: str,
+    keep: bool,
+) -> Plan:
     drafts = [draft for side in sides for draft in side.drafts]
     check_memory(drafts, whole)
     stages_of = {draft.number: side.stages for side in sides for draft in side.drafts}
@@ -77,6 +88,7 @@ def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profil
         repeats=whole.repeats,
         cases=cases,
         runs=runs,
+        left_out=list(left_out),
         destroys=[
             *(each for stages, group in groups for each in destroyed(group, stages, keep=keep)),
             *(each for stages, group in groups for each in _swap_areas(group, stages)),
@@ -91,6 +103,7 @@ def _plan(whole: Study, sides: Sequence[Side], order: Sequence[Draft], *, profil
             *(note for target in targets for note in target.notes()),
             *device_state.notes(cases),
             *_restoring(drafts),
+            *(f"`{each.case_id}` is left out: {each.reason}" for each in left_out),
         ],
         required_options=[option for target in targets for option in target.asks()],
         created_name=sides[0].stages.base.own,

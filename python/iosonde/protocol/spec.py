@@ -48,6 +48,11 @@ class PoissonArrival(TypedDict):
     rate: float
 
 
+class TraceArrival(TypedDict):
+    kind: Literal["trace"]
+    speed: float
+
+
 class UringBackend(TypedDict):
     completion_polling: bool
     kind: Literal["uring"]
@@ -217,6 +222,12 @@ class ParetoKvSize(TypedDict):
     min_bytes: int
     scale: float
     shape: float
+
+
+class KvTrace(TypedDict):
+    digest: str
+    path: str
+    rows: int
 
 
 Layout: TypeAlias = Literal["missing", "always", "never"]
@@ -503,7 +514,7 @@ class StepsArrival(TypedDict):
     steps: list[RateStep]
 
 
-Arrival: TypeAlias = ClosedArrival | ConstantArrival | PoissonArrival | StepsArrival
+Arrival: TypeAlias = ClosedArrival | ConstantArrival | PoissonArrival | StepsArrival | TraceArrival
 
 
 class SimulatedBackend(TypedDict):
@@ -716,6 +727,7 @@ class KvStream(TypedDict):
     scan_records_max: int
     scan_records_min: int
     sync: bool
+    trace: NotRequired[KvTrace | None]
 
 
 class BlockWorkload(TypedDict):

@@ -31,6 +31,9 @@ COUNTERS: Mapping[str, str] = {
     "extstore_objects_evicted": "Values in these pages",
     "group_read_bytes": "Bytes that its control group read from block devices",
     "group_write_bytes": "Bytes that its control group wrote to block devices",
+    "server_major_faults": "Major page faults of its control group",
+    "server_swap_in_bytes": "Bytes that the machine read from swap, in runs with a swap area",
+    "server_swap_out_bytes": "Bytes that the machine wrote to swap, in runs with a swap area",
 }
 """Statistics of the server (`servers/*.py`) whose increase over the measurement is a fact of the run."""
 

@@ -37,12 +37,22 @@ class Instance:
     settings: Settings
     limit_bytes: int | None = None
     """Memory limit of the server with the page cache."""
+    swap_bytes: int = 0
+    """Swap that it may use beyond this limit."""
     account: Account
     _process: ServerProcess | None = field(default=None, init=False)
     _group: ProcessGroup | None = field(default=None, init=False)
 
     @classmethod
-    def locate(cls, server: Server, directories: Directories, settings: Settings, limit_bytes: int | None) -> Instance:
+    def locate(
+        cls,
+        server: Server,
+        directories: Directories,
+        settings: Settings,
+        limit_bytes: int | None,
+        *,
+        swap_bytes: int = 0,
+    ) -> Instance:
         """Find the programs and check the settings; nothing is created."""
         installation = server.locate()
         server.check_settings(installation, settings)
@@ -52,6 +62,7 @@ class Instance:
             directories=directories,
             settings=settings,
             limit_bytes=limit_bytes,
+            swap_bytes=swap_bytes,
             account=account_for(server.accounts),
         )
 
@@ -129,7 +140,7 @@ class Instance:
     def start(self) -> None:
         """Start it and wait until it accepts connections; `ServerError` with its last message if it does not."""
         assert not self.is_running
-        self._group = self._group or ProcessGroup.make(self.limit_bytes)
+        self._group = self._group or ProcessGroup.make(self.limit_bytes, swap_bytes=self.swap_bytes)
         self._process = ServerProcess.start(
             self.server.command(self.installation, self.place, self.settings),
             account=self.account,
@@ -221,7 +232,8 @@ class Instance:
         if memory and memory["oom_kills"]:
             code = "out_of_memory"
             message = f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed it"
-            hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections"
+            swap = ", or raise `swap_size`" if self.swap_bytes else ""
+            hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections{swap}"
         elif programs.report_full_disk(self.messages()):
             code, hint = "no_space", "name a target with more room, or use fewer warehouses"
         return ServerError(f"{self.server.title} {what}", where=message, hint=hint, code=code)

@@ -36,12 +36,15 @@ class ProcessGroup:
     """Version 2: the group."""
 
     @classmethod
-    def make(cls, limit_bytes: int | None) -> ProcessGroup:
-        """Create what this machine permits; a memory limit that is not possible is a `TargetError`."""
+    def make(cls, limit_bytes: int | None, *, swap_bytes: int = 0) -> ProcessGroup:
+        """Create what this machine permits; a memory limit that is not possible is a `TargetError`.
+
+        `swap_bytes` is how much swap the processes may use beyond the limit.
+        """
         group = cls()
         try:
             if limit_bytes:
-                group.memory = MemoryGroup.make(limit_bytes)
+                group.memory = MemoryGroup.make(limit_bytes, swap_bytes=swap_bytes)
             if limit_bytes and control_group.hierarchy().version == 2:
                 group.unified = group.memory.path if group.memory else None
             else:

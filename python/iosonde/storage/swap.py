@@ -78,6 +78,16 @@ def active(proc: Path = PROC) -> list[Active]:
     return found
 
 
+def traffic(proc: Path = PROC) -> dict[str, int]:
+    """Bytes that the machine has read from swap and written to it since it started; empty without swap."""
+    words = [line.split() for line in read(proc / "vmstat").splitlines()]
+    pages = {word[0]: int(word[1]) for word in words if len(word) == 2 and word[1].isdecimal()}
+    if "pswpin" not in pages or "pswpout" not in pages:
+        return {}
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return {"swap_in_bytes": pages["pswpin"] * page_bytes, "swap_out_bytes": pages["pswpout"] * page_bytes}
+
+
 def check_possible() -> None:
     """`TargetError` if this user cannot use swap, or this kernel has none."""
     require_root("create and enable a swap area")

@@ -157,6 +157,8 @@ class Part(_Strict):
     """Each case is prepared, and then measured in rounds until it is steady."""
     device_state: DeclaredState | None = None
     """Instead of the study's."""
+    optional: bool = False
+    """Cases that the target or the machine cannot carry out are listed with the reason; otherwise the study is refused."""
 
     @property
     def all_factors(self) -> dict[str, list[Scalar | Level]]:
@@ -337,6 +339,8 @@ AnalysisKind = Literal[
     "server_limit",
     "durability",
     "cache_tiers",
+    "memory_share",
+    "memory_extension",
     "fault_overhead",
 ]
 

@@ -18,11 +18,13 @@ from iosonde.execution.database_servers import verification_spec
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.execution.running_server import RunningServer
+from iosonde.execution.swap_allowance import uses_swap
 from iosonde.protocol.event import Event
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.results.server_counters import STATES
 from iosonde.servers import open_files
 from iosonde.servers.connection import Connection
+from iosonde.storage import swap
 
 
 class DatabaseServer(Instrument):
@@ -99,7 +101,12 @@ class DatabaseServer(Instrument):
         )
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect, and kill a server that an error has left running: its pages must not be in swap any more."""
+        self._disconnect()
+        if self._server and self._server.instance:
+            self._server.instance.kill()
+
+    def _disconnect(self) -> None:
         self._cancel()
         if self._connection:
             with suppress(Exception):
@@ -123,6 +130,8 @@ class DatabaseServer(Instrument):
             found = self._server.server.statistics(self._connection)
         if found and self._server.instance:
             found |= _accounts(self._server.instance.group.facts())
+            if uses_swap(self.context.parameters):
+                found |= {f"server_{name}": value for name, value in swap.traffic().items()}
         return {name: value for name, value in found.items() if value >= 0}
 
     def _means(self) -> dict[str, float]:
@@ -176,7 +185,7 @@ class DatabaseServer(Instrument):
 
     def _shut_down(self, warnings: list[RecordWarning]) -> dict[str, Any]:
         assert self._server is not None and self._server.instance is not None
-        self.close()
+        self._disconnect()
         started = time.monotonic()
         orderly = self._server.instance.stop()
         if not orderly:
@@ -207,4 +216,7 @@ def _accounts(group: dict[str, Any]) -> dict[str, int]:
     for name in ("read_bytes", "write_bytes"):
         if group["devices"]:
             found[f"group_{name}"] = sum(int(device[name]) for device in group["devices"])
+    statistics = (group["memory"] or {}).get("statistics", {})
+    if "pgmajfault" in statistics:
+        found["server_major_faults"] = int(statistics["pgmajfault"])
     return found

@@ -6,10 +6,10 @@ from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.plan.commands import is_command
 from iosonde.results.schema import Failure
 from iosonde.storage.control_group import MemoryGroup
-from iosonde.study.swap import DEFAULT_BYTES
 from iosonde.units import format_bytes
 
 
@@ -24,18 +24,8 @@ class MemoryLimit(Instrument):
         """Create the control group."""
         limit_bytes = self.context.parameters.get("memory_limit")
         if limit_bytes and self.context.server is None:  # Otherwise it limits the server.
-            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self._swap_bytes())
-
-    def _swap_bytes(self) -> int:
-        """How much swap the run may use: as much as the area that the study enables for it has."""
-        parameters = self.context.parameters
-        if parameters.get("swap") not in ("target", "zram"):
-            return 0
-        if size_bytes := parameters.get("swap_size"):
-            return int(size_bytes)
-        target = self.context.ready.target
-        is_device = parameters["swap"] == "target" and target.kind == "device"
-        return target.free_bytes() if is_device else DEFAULT_BYTES
+            swap_bytes = swap_allowance(self.context.parameters, self.context.ready.target)
+            self._group = MemoryGroup.make(limit_bytes, swap_bytes=swap_bytes)
 
     def engine_started(self, pid: int) -> None:
         """Move the engine into the group while it waits for its spec and has allocated hardly anything."""

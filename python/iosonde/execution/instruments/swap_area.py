@@ -9,6 +9,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.swap_allowance import uses_swap
 from iosonde.results.schema import RecordWarning
 from iosonde.storage import memory_settings, swap
 from iosonde.storage.device_target import DeviceTarget
@@ -35,7 +36,7 @@ class SwapArea(Instrument):
         settings = {name: parameters[name] for name in memory_settings.FILES if parameters.get(name) is not None}
         try:
             self._saved = memory_settings.apply(settings, own=own)
-            if parameters.get("swap") in ("target", "zram"):
+            if uses_swap(parameters):
                 swap.check_possible()
                 self._area = self._enabled(parameters, own)
         except TargetError as error:

@@ -326,7 +326,18 @@ def _missing(source: Source) -> list[MissingRun]:
         )
         for record in [*source.failed, *source.stopped, *source.impossible]
     ]
-    return ended + [
+    left_out = [
+        MissingRun(
+            source=source.label,
+            run_id="",
+            case_id=each.case_id,
+            kind="unsupported",
+            why=each.reason,
+            hint=each.hint,
+        )
+        for each in source.plan.left_out
+    ]
+    return [*ended, *left_out] + [
         MissingRun(
             source=source.label,
             run_id=run.run_id,

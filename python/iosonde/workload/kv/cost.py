@@ -8,6 +8,7 @@ from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import WRITES
+from iosonde.workload.kv.trace import converted
 
 ASSUMED_OPERATIONS_PER_SECOND = 50_000
 """Speed at which a phase that only operations end is assumed to go when a plan estimates time."""
@@ -35,15 +36,29 @@ def _written(stream: KvParameters) -> int | None:
         )
     if not kinds & WRITES:
         return 0
+    if stream.phase == "trace" and stream.trace:
+        found = converted(stream.trace)
+        return found.sets * (found.key_bytes + found.value_bytes)
     if stream.limit_operations is None or stream.ramp:
         return None
     return stream.limit_operations * stream.record_bytes
 
 
 def _seconds(stream: KvParameters) -> float:
+    if stream.phase == "trace" and stream.trace:
+        return _seconds_of_trace(stream)
     if isinstance(stream.duration, int):
         return stream.duration / 10**9
     if stream.limit_operations:
         by_count = stream.limit_operations / (stream.rate or ASSUMED_OPERATIONS_PER_SECOND)
         return max(by_count, stream.limit_operations * stream.record_bytes / ASSUMED_BYTES_PER_SECOND)
     return (stream.limit_bytes or 0) / ASSUMED_BYTES_PER_SECOND
+
+
+def _seconds_of_trace(stream: KvParameters) -> float:
+    assert stream.trace is not None
+    found = converted(stream.trace)
+    seconds = found.rows / ASSUMED_OPERATIONS_PER_SECOND
+    if stream.arrival == "trace":
+        seconds = found.seconds / stream.trace_speed
+    return min(seconds, stream.duration / 10**9) if isinstance(stream.duration, int) else seconds

@@ -130,11 +130,21 @@ class KvFields(BaseModel):
         description="Check that reads return a value at least as new as the last write acknowledged before; takes 8 B "
         "of memory per record, and writers of one record take turns.",
     )
-    arrival: Literal["closed", "constant", "poisson"] = Field(
-        "closed", description="Closed loop (the next operation when one completes), or open loop."
+    arrival: Literal["closed", "constant", "poisson", "trace"] = Field(
+        "closed",
+        description="Closed loop (the next operation when one completes), or open loop; `trace`: open loop at the "
+        "times of the trace.",
     )
     rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
         None, description="Open loop: operations per second of all jobs together; closed loop: an upper limit."
+    )
+    trace: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+        None,
+        description='`phase = "trace"`: CSV or Parquet file with the operations, named with `--set trace=FILE` '
+        "([traces.md](traces.md)).",
+    )
+    trace_speed: float = Field(
+        1.0, gt=0, le=1e6, description='`arrival = "trace"`: multiple of the speed of the trace; 2 is twice as fast.'
     )
     background: bool = Field(
         False, description="The stream ends when all streams that are not in the background have ended."
@@ -199,6 +209,11 @@ class KvFields(BaseModel):
         None,
         description="Memory of the engine, store and page cache together (a memory cgroup; needs root), of memcached "
         "that of the server and of the page cache of its file; empty: the machine's.",
+    )
+    in_memory: bool = Field(
+        False,
+        description="Put the database into a file system in memory (`/dev/shm`), which the kernel can swap; it is "
+        "loaded again for each run. Not for `memcached`.",
     )
     log: Literal["with_data", "apart"] = Field(
         "with_data", description="RocksDB: where the write-ahead log is; `apart` is in `log_target`."
@@ -266,12 +281,12 @@ class KvFields(BaseModel):
 WHOLE_WORKLOAD = (
     *("store", "library", "options_file", "user_database"),
     *(*STORES[:-1], "tier", "cache_memory", "extstore_size", "connections", "ttl"),
-    *("records", "key_size", "value_size", "value_compression_ratio", "records_seed"),
+    *("records", "key_size", "value_size", "value_compression_ratio", "records_seed", "trace"),
     *("fields", "key_order"),
     *("database", "reload", "carry_over", "load_order", "load_batch", "load_rate", "load_sync"),
     *("settle", "reopen", "page_cache", "settle_at_end"),
     *("read_cache", "read_cache_target", "read_cache_direct_writes"),
-    *("memory_limit", "log", "log_target", "ramp", "ramp_until", "start", "interval"),
+    *("memory_limit", "in_memory", "log", "log_target", "ramp", "ramp_until", "start", "interval"),
 )
 """Parameters of the run: streams that run together must agree on them."""
 

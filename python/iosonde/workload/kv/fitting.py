@@ -7,8 +7,10 @@ from typing import Any
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.workload.interface import Room
+from iosonde.workload.kv import trace
 from iosonde.workload.kv.cache import CACHES
 from iosonde.workload.kv.fields import WHOLE_WORKLOAD
+from iosonde.workload.kv.notation import SMALLEST_VALUE
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOADS, PHASES
 from iosonde.workload.reading import check_agreement
@@ -48,17 +50,37 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
         changes |= {"batch": stream.load_batch, "sync": stream.load_sync}
     if stream.duration == "phase":
         ends = is_load or stream.limit_operations is not None or stream.limit_bytes is not None
+        ends |= stream.phase == "trace"
         changes["duration"] = None if ends or stream.background else DEFAULT_DURATION_NS
     if stream.start == "cold":
         changes |= {"page_cache": "drop", "ramp": 0, "ramp_until": "time"}
+    if stream.phase == "trace":
+        changes |= _by_trace(stream)
     if stream.store in CACHES:
         changes["page_cache"] = "keep"  # The server has just started, and its file is empty.
+    if stream.in_memory:
+        changes["page_cache"] = "keep"  # Its pages are the database itself.
     if is_virtual:
         changes |= {"store": "null", "library": None, "page_cache": "keep", "memory_limit": None}
+        changes |= {"in_memory": False}
+        if stream.phase == "trace" and stream.trace is None:  # As with other second targets, there is nothing to name.
+            changes |= {"phase": "readrandom", "arrival": "closed", "duration": DEFAULT_DURATION_NS}
         changes |= {"read_cache": None, "read_cache_target": None}
         changes |= {"log": "with_data", "log_target": None, "options_file": None, "user_database": None}
         changes |= {"miss": "miss", "ttl": 0}
     return stream.model_copy(update=changes)
+
+
+def _by_trace(stream: KvParameters) -> dict[str, Any]:
+    """What a trace decides: its operations, and about how many records of which size it has."""
+    changes: dict[str, Any] = {"operations": PHASES["trace"].operations}
+    if stream.database is None:
+        changes["database"] = "empty" if stream.store in CACHES else "loaded"
+    if stream.trace is None:  # What a study takes can be estimated without one.
+        return changes
+    found = trace.converted(stream.trace)
+    sizes = {"key_size": found.key_bytes, "value_size": max(found.value_bytes, SMALLEST_VALUE)}
+    return changes | sizes | {"operations": found.operations, "records": found.keys}
 
 
 def _one_database(streams: Mapping[str, KvParameters]) -> dict[str, KvParameters]:

@@ -24,6 +24,7 @@ Phase = Literal[
     "ycsb_d",
     "ycsb_e",
     "ycsb_f",
+    "trace",
 ]
 
 OPERATIONS = ("read", "update", "update_field", "insert", "delete", "scan", "iterate", "read_modify_write")
@@ -90,5 +91,10 @@ PHASES: dict[Phase, Meaning] = {
     "ycsb_d": Meaning(operations="read/95:insert/5", choice="latest:0.99", text="read what was inserted last"),
     "ycsb_e": Meaning(operations="scan/95:insert/5", choice=_ZIPFIAN, text="short ranges"),
     "ycsb_f": Meaning(operations="read/50:read_modify_write/50", choice=_ZIPFIAN, text="read, modify, write"),
+    "trace": Meaning(
+        operations="read:update:delete",
+        choice="uniform",
+        text="the operations of a `trace`, on its keys, with its sizes",
+    ),
 }
 """Parameters of each phase."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from iosonde.units import format_duration
 from iosonde.workload.interface import Layout
-from iosonde.workload.kv import cache
+from iosonde.workload.kv import cache, trace
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOG_STRUCTURED, WRITES
@@ -31,7 +32,7 @@ def files(streams: Mapping[str, KvParameters]) -> dict[str, int]:
     """The databases that a run keeps on disk, by name, with the room that each is assumed to need."""
     whole = next(iter(streams.values()))
     is_created = whole.store != "null" and whole.user_database is None
-    if not is_created:
+    if not is_created or whole.in_memory:
         return {}
     name = identity(whole)
     cache = {f"{name}{READ_CACHE}": whole.read_cache} if whole.read_cache and whole.read_cache_target is None else {}
@@ -50,7 +51,7 @@ def room_by(files: int) -> str:
 def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
     """Room that the database is assumed to need."""
     whole = next(iter(streams.values()))
-    if whole.store == "null" or whole.user_database:
+    if whole.store == "null" or whole.user_database or whole.in_memory:
         return 0
     if whole.store in cache.CACHES:
         return cache.file_bytes(whole)
@@ -71,6 +72,10 @@ def identity(stream: KvParameters) -> str:
     facts += [stream.value_compression_ratio, stream.records_seed, stream.log]
     if (stream.fields, stream.key_order) != (1, "number"):
         facts += [stream.fields, stream.key_order]
+    if stream.in_memory:
+        facts.append("in memory")
+    if stream.phase == "trace" and stream.trace:
+        facts.append(trace.converted(stream.trace).digest)
     if stream.store in cache.CACHES:
         facts += [stream.memcached, stream.tier, stream.cache_memory, stream.extstore_size]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -92,13 +97,14 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
     whole = next(iter(streams.values()))
     if whole.database != "loaded" or whole.store == "null":
         return "never"
-    return "always" if whole.reload or whole.store in cache.CACHES else "missing"
+    return "always" if whole.reload or whole.in_memory or whole.phase == "trace" or whole.store in cache.CACHES else "missing"
 
 
 def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:
     """Whether later runs restore the database from a checkpoint (`execution/databases.py`)."""
     whole = next(iter(streams.values()))
-    if whole.store not in LOG_STRUCTURED or whole.carry_over or whole.database != "loaded":
+    is_loaded_again = whole.phase == "trace" or whole.in_memory
+    if whole.store not in LOG_STRUCTURED or whole.carry_over or whole.database != "loaded" or is_loaded_again:
         return False
     return any(name in WRITES for each in streams.values() for name, _ in operations_of(each.operations or "read"))
 
@@ -109,5 +115,15 @@ def prepares(stream: KvParameters) -> bool:
 
 
 def notes(streams: Mapping[str, KvParameters]) -> list[str]:
-    """None: the cost of a run is its time and its bytes."""
-    return []
+    """What a trace consists of, and what its store ignores of it."""
+    return [text for stream in streams.values() if stream.trace for text in _notes_on_trace(stream)]
+
+
+def _notes_on_trace(stream: KvParameters) -> Iterator[str]:
+    assert stream.trace is not None
+    found = trace.converted(stream.trace)
+    parts = {"gets": found.gets, "sets": found.sets, "deletes": found.deletes}
+    counts = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+    yield f"replays `{stream.trace}`: {counts} of about {found.keys:,} keys over {format_duration(found.seconds * 1e9)}"
+    if found.has_ttl and stream.store not in cache.CACHES:
+        yield f"`{stream.store}` keeps records for good: the times to live of the trace have no effect"

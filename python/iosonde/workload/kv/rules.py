@@ -30,6 +30,7 @@ def _rules(stream: KvFields) -> list[Rule]:
     both = stream.phase == "readwhilewriting"
     rate = max(stream.rate or 0, stream.write_rate or 0)
     return [
+        *_of_traces(stream),
         (stream.library is not None and stream.store not in ("rocksdb", "lmdb"),
          f"`library` is for `rocksdb` and `lmdb`, not `{stream.store}`"),
         (stream.user_database is not None and (stream.store != "rocksdb" or both or kinds & WRITES != set()),
@@ -46,13 +47,16 @@ def _rules(stream: KvFields) -> list[Rule]:
          "`read_cache` is at least 100 MiB, the size of one of its files"),
         (stream.read_cache is not None and stream.user_database is not None,
          "`user_database` is opened without a `read_cache`"),
+        (stream.in_memory and (stream.store not in (*EMBEDDED, "null") or stream.log == "apart"
+                               or stream.read_cache is not None or stream.user_database is not None),
+         "`in_memory` is for a database of its own without `log` and `read_cache`, and not for `memcached`"),
         (both and (stream.operations is not None or stream.background),
          "`readwhilewriting` is two loads: write streams of your own for others"),
         (not both and (stream.write_rate is not None or stream.write_arrival != "closed"),
          "`write_rate` and `write_arrival` are for `phase = \"readwhilewriting\"`"),
         (stream.write_arrival != "closed" and stream.write_rate is None,
          f"`write_arrival = \"{stream.write_arrival}\"` needs a `write_rate`"),
-        (stream.arrival != "closed" and stream.rate is None, f"`arrival = \"{stream.arrival}\"` needs a `rate`"),
+        (stream.arrival in ("constant", "poisson") and stream.rate is None, f"`arrival = \"{stream.arrival}\"` needs a `rate`"),
         (rate > HIGHEST_RATE, f"a rate of {rate:g} per second is beyond what can be timed, {HIGHEST_RATE:,}"),
         (stream.arrival != "closed" and stream.batch > 1, "an open loop is one operation at a time: leave out `batch`"),
         (stream.batch > 1 and not both and not kinds <= _batched(stream.store),
@@ -64,6 +68,26 @@ def _rules(stream: KvFields) -> list[Rule]:
         (stream.jobs > stream.records, f"{stream.jobs} jobs cannot share {stream.records} records"),
         (stream.duration is None and stream.limit_operations is None and stream.limit_bytes is None
          and not stream.background, "it would never end: set `duration`, `limit_operations` or `limit_bytes`"),
+    ]  # fmt: skip
+
+
+def _of_traces(stream: KvFields) -> list[Rule]:
+    if stream.phase != "trace":
+        return [
+            (stream.trace is not None or stream.arrival == "trace" or stream.trace_speed != 1,
+             "`trace`, `trace_speed` and `arrival = \"trace\"` are for `phase = \"trace\"`"),
+        ]  # fmt: skip
+    return [
+        (stream.operations is not None or stream.choice is not None,
+         "the trace decides operations and records: leave out `operations` and `choice`"),
+        (stream.arrival in ("constant", "poisson") or stream.rate is not None,
+         "a trace is replayed at its own times (`arrival = \"trace\"`) or as fast as possible (`closed`)"),
+        (stream.batch > 1 or stream.fields > 1 or stream.freshness,
+         "a trace is replayed one operation at a time: leave out `batch`, `fields` and `freshness`"),
+        (stream.ttl > 0, "the trace has the times to live: leave out `ttl`"),
+        (stream.user_database is not None or stream.carry_over,
+         "a trace has a database of its own: leave out `user_database` and `carry_over`"),
+        (stream.trace_speed != 1 and stream.arrival != "trace", "`trace_speed` is for `arrival = \"trace\"`"),
     ]  # fmt: skip
 
 

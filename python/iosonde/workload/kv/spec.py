@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.kv import cache
+from iosonde.workload.kv import cache, trace
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
@@ -17,6 +18,9 @@ from iosonde.workload.kv.read_cache import check_read_cache, open_read_cache_dir
 from iosonde.workload.kv.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.workload.log_directory import open_log_directory
 from iosonde.workload.ramp import steady_ramp
+
+MEMORY_DIRECTORY = Path("/dev/shm")
+"""A file system in memory, whose pages are charged to the control group that writes them."""
 
 GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""
@@ -49,6 +53,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
             where="by the parameter `log_target`",
             hint="name a directory on another device: `--set log_target=DIRECTORY`",
         )
+    _check_trace(streams)
     if whole.read_cache and whole.store == "rocksdb":
         check_read_cache(whole.library)
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
@@ -67,6 +72,22 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         "settle_at_end": whole.settle_at_end,
     }
     return engine_spec(workload, seed=seed, run_id=run_id, devices=devices)
+
+
+def _check_trace(streams: Mapping[str, KvParameters]) -> None:
+    traced = [stream for stream in streams.values() if stream.phase == "trace"]
+    if traced and len(streams) > 1:
+        raise StudyError(
+            "a trace is replayed by one stream, and this workload has several",
+            where="by the parameter `phase`",
+            hint="use a part of its own for the trace",
+        )
+    if traced and traced[0].trace is None:
+        raise StudyError(
+            "the phase `trace` needs a trace, and none is named",
+            where="by the parameter `trace`",
+            hint="name a CSV or Parquet file: `--set trace=FILE` (docs/traces.md)",
+        )
 
 
 def block_devices_under(path: Path) -> list[str]:
@@ -97,6 +118,8 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
     if whole.user_database:
         return {"kind": "read_only", "path": whole.user_database}, block_devices_under(Path(whole.user_database))
     size_bytes = addressed_bytes(streams)
+    if whole.in_memory:
+        return _place_in_memory(whole, target), target.block_devices()
     if target.kind != "directory":
         given = target.spec_target("shared", size_bytes)
         return given, target.block_devices()
@@ -119,6 +142,17 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
             "direct_writes": whole.read_cache_direct_writes,
         }
     return place, devices
+
+
+def _place_in_memory(whole: KvParameters, target: Target) -> JsonObject:
+    """A directory of its own in memory."""
+    if not os.access(MEMORY_DIRECTORY, os.W_OK):
+        raise TargetError(
+            f"`{MEMORY_DIRECTORY}` cannot be written",
+            where="by the parameter `in_memory`",
+            hint="mount a tmpfs there, or leave out `in_memory`",
+        )
+    return {"kind": "directory", "path": str(MEMORY_DIRECTORY / target.own / identity(whole)), "log_path": None}
 
 
 def _server(whole: KvParameters, target: Target) -> JsonObject:
@@ -177,7 +211,7 @@ def _database(whole: KvParameters, keeps_checkpoint: bool) -> spec.Database:
         case "loaded":
             loaded: spec.LoadedDatabase = {
                 "kind": "loaded",
-                "reload": whole.reload,
+                "reload": whole.reload or whole.in_memory or whole.phase == "trace",
                 "order": whole.load_order,
                 "batch": whole.load_batch,
                 "sync": whole.load_sync,
@@ -255,6 +289,9 @@ def _stream(name: str, stream: KvParameters) -> spec.KvStream:
     }
     if stream.freshness:
         found["freshness"] = True
+    if stream.phase == "trace" and stream.trace:
+        converted = trace.converted(stream.trace)
+        found["trace"] = {"path": converted.path, "rows": converted.rows, "digest": converted.digest}
     if stream.miss == "read_through" and any(each["operation"] == "read" for each in found["operations"]):
         found["read_through"] = {"latency_ns": stream.backend_latency, "distribution": stream.backend_distribution}
     return found
@@ -269,6 +306,8 @@ def _arrival(stream: KvParameters) -> spec.Arrival:
             return {"kind": "constant", "rate": rate}
         case "poisson":
             return {"kind": "poisson", "rate": rate}
+        case "trace":
+            return {"kind": "trace", "speed": stream.trace_speed}
 
 
 def _choice(stream: KvParameters) -> spec.KvChoice:

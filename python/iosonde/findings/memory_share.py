@@ -1,0 +1,107 @@
+"""Which share of memory a device can replace: a latency with less memory against the same load with all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from iosonde.findings.cells import groups
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate, ratio, verdict
+
+MEMORY = "memory_limit"
+"""Parameter whose value is the memory of a case."""
+
+ENOUGH = ("same", "better")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryShare(Finding):
+    """The largest share of memory that can be replaced without a measurably higher latency."""
+
+    kind: ClassVar[str] = "memory share"
+    topic: ClassVar[Topic] = "stores"
+    metric: str
+    about: str
+    replaced: float
+    """Share of memory that the device replaces; 0 if it replaces none of the measured shares."""
+    ratio: Estimate | None
+    """The metric with that share replaced over the metric with all memory."""
+    next_replaced: float | None
+    """The next larger share that was measured; None if the largest one was replaced."""
+    next_ratio: Estimate | None
+    next_decision: str
+    """`worse` or `unclear`; empty if the largest share was replaced."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        metric = wording.metric_words(self.metric)
+        if self.replaced and self.ratio:
+            found = (
+                f"the device replaces {wording.percent_text(self.replaced)} of memory at equal {metric}{self.about}: "
+                f"{wording.ratio_estimate_text(self.ratio)} that of all memory"
+            )
+        else:
+            found = f"no measured share of memory can be replaced at equal {metric}{self.about}"
+        return found + self._limit()
+
+    def _limit(self) -> str:
+        if self.next_replaced is None or self.next_ratio is None:
+            return "; no larger share was measured"
+        text = wording.ratio_estimate_text(self.next_ratio)
+        share = wording.percent_text(self.next_replaced)
+        if self.next_decision == "unclear":
+            return f"; with {share} replaced there is no clear difference, {text}"
+        return f"; with {share} replaced it is {text}"
+
+    def _evidence(self) -> str:
+        return (
+            f"{wording.metric_words(self.metric)} of each memory limit over that of the largest one, equal within 5 %; "
+            f"{wording.counted(self.repeats, 'run')} each"
+        )
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Compare each level of `over` with the one that has the most memory, each combination of other factors by itself."""
+    memory = dict(question.cases.select("case_id", MEMORY).iter_rows()) if MEMORY in question.cases.columns else {}
+    frame = question.cells()
+    known = frame.filter(pl.col("case_id").is_in([case for case, size in memory.items() if size]))
+    for key, group in groups(known, question.by):
+        rows = sorted(group.iter_rows(named=True), key=lambda row: -int(memory[row["case_id"]]))
+        if len(rows) > 1:
+            yield _answer(question, key, rows, memory)
+
+
+def _answer(
+    question: Question, key: dict[str, Any], rows: list[dict[str, Any]], memory: dict[str, Any]
+) -> MemoryShare:
+    whole, *others = rows
+    replaced, found, following = 0.0, None, None
+    for row in others:
+        share = 1 - int(memory[row["case_id"]]) / int(memory[whole["case_id"]])
+        times = ratio(row["values"], whole["values"])
+        decision = verdict(times, better="lower")
+        if decision not in ENOUGH:
+            following = (share, times, decision)
+            break
+        replaced, found = share, times
+    words = [wording.level_words(name, level) for name, level in key.items() if name != "operation"]
+    case_ids = tuple(row["case_id"] for row in rows)
+    return MemoryShare(
+        metric=question.analysis.metric,
+        about=f" ({', '.join(words)})" if words else "",
+        replaced=replaced,
+        ratio=found,
+        next_replaced=following[0] if following else None,
+        next_ratio=following[1] if following else None,
+        next_decision=following[2] if following else "",
+        repeats=min(len(row["values"]) for row in rows),
+        strength=question.support.strength(case_ids, following[1] if following else found or Estimate(1.0, n=0)),
+        case_ids=case_ids,
+        part=question.part.name,
+    )

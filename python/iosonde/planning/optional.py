@@ -1,0 +1,48 @@
+"""Cases of optional parts: those that the target and this machine can carry out, and why others cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iosonde.errors import TargetError
+from iosonde.plan import LeftOut
+from iosonde.planning.draft import Draft, drafts_of, left_out_for
+from iosonde.planning.feasible import check_direct, check_room
+from iosonde.planning.files import files_of
+from iosonde.planning.setup_targets import SetupTargets
+from iosonde.planning.swap_areas import check_swap
+from iosonde.study.model import Study
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+
+def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[LeftOut]) -> list[Draft]:
+    """The drafts of a study; impossible cases of optional parts go to `left_out`. `TargetError` if none is possible."""
+    optional = {part.name for part in study.parts if part.optional}
+    first: TargetError | None = None
+    kept = []
+    for draft in drafts_of(study, stages, left_out=left_out):
+        try:
+            if draft.case.part in optional:
+                _check(draft, stages, study)
+        except TargetError as error:
+            first = first or error
+            left_out.append(left_out_for(error, draft.case.case_id, draft.case.part))
+        else:
+            kept.append(draft)
+    if not any(not draft.case.control for draft in kept):
+        if first:
+            raise first
+        each = left_out[0]
+        raise TargetError(each.reason, where=f"in case `{each.case_id}`, like all others", hint=each.hint)
+    return kept
+
+
+def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:
+    """`TargetError` if the case by itself is impossible."""
+    place = stages.on(draft.case.setup)
+    check_swap([draft], place, study)
+    check_room([draft], files_of([draft]), place)
+    check_direct([draft], place)
+    draft.workload.resolve(draft.streams, place, seed=0, run_id="possible")

@@ -1,0 +1,264 @@
+"""Traces of operations on a key-value store (docs/traces.md): checked row by row, and converted for the engine.
+
+A trace is somebody else's file. It is read in blocks, so memory does not grow with it, and the first wrong value is
+reported with its row and column. The engine gets rows of fixed size (`crates/kv/src/trace.rs`), in which a hash stands
+for the key. They are kept in the cache directory, under a name that changes with the trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import polars as pl
+
+from iosonde import text_files
+from iosonde.cache import cache_directory
+from iosonde.errors import StudyError
+from iosonde.workload.kv import trace_files
+from iosonde.workload.kv.trace_files import Block, invalid
+
+VERSION = 1
+"""Of the converted rows; a change converts traces again."""
+
+OPERATIONS = {"get": 0, "set": 1, "delete": 2}
+PARAMETER = {"get": "read", "set": "update", "delete": "delete"}
+"""Operations of a trace -> the same as parameters of a workload."""
+
+LARGEST_KEY = 250
+SMALLEST_KEY = 16
+"""Shorter keys are lengthened: these bytes identify the key."""
+LARGEST_VALUE = 64 << 20
+LONGEST_TTL_S = 30 * 86400
+LONGEST_S = 10 * 366 * 86400
+
+ROW = np.dtype(
+    [("at_ns", "<u8"), ("number", "<u8"), ("value_bytes", "<u4"), ("ttl_s", "<u4"), ("key_bytes", "<u2"),
+     ("request", "u1"), ("unused", "u1", 5)]
+)  # fmt: skip
+_MAGIC = b"iostrace"
+
+_COUNTERS = 1 << 24
+"""Places in which different keys are counted: below 100 million keys the estimate is within 1 %."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trace:
+    """A converted trace, and what it consists of."""
+
+    path: str
+    """Of the converted rows."""
+    rows: int
+    digest: str
+    """SHA-256 of the trace."""
+    gets: int
+    sets: int
+    deletes: int
+    keys: int
+    """Different keys, estimated."""
+    seconds: float
+    """From the first row to the last."""
+    key_bytes: int
+    """Mean of the rows."""
+    value_bytes: int
+    """Mean of the rows that have a size; 0 if none has."""
+    largest_value: int
+    largest_key: int
+    has_ttl: bool
+
+    @property
+    def operations(self) -> str:
+        """As the parameter `operations`: each with its number."""
+        counts = {"get": self.gets, "set": self.sets, "delete": self.deletes}
+        return ":".join(f"{PARAMETER[name]}/{count}" for name, count in counts.items() if count)
+
+
+def converted(path: str) -> Trace:
+    """The trace in a CSV or Parquet file; `StudyError` names the first row and column that is wrong."""
+    try:
+        descriptor = text_files.open_regular(path)
+    except OSError as error:
+        raise StudyError(
+            f"cannot read the trace `{path}`: {error.strerror or error}",
+            where="by the parameter `trace`",
+            hint="name a CSV or Parquet file (docs/traces.md)",
+        ) from None
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return _converted(str(Path(path).resolve()), identity)
+
+
+@functools.lru_cache(maxsize=16)
+def _converted(path: str, identity: tuple[int, ...]) -> Trace:
+    name = hashlib.sha256(json.dumps([path, identity, VERSION, pl.__version__]).encode()).hexdigest()[:32]
+    rows = cache_directory() / "traces" / f"{name}.rows"
+    return _known(rows) or _convert(path, rows)
+
+
+def _known(rows: Path) -> Trace | None:
+    """A trace that was converted before."""
+    with suppress(OSError, ValueError, TypeError):
+        found = Trace(**json.loads(rows.with_suffix(".json").read_text()))
+        head = len(_head(found))
+        if found.path == str(rows) and rows.stat().st_size == head + found.rows * ROW.itemsize:
+            return found
+    return None
+
+
+def _convert(path: str, rows: Path) -> Trace:
+    try:
+        rows.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=rows.parent, prefix=".tmp-", delete=False) as file:
+            try:
+                trace = _write(path, rows, file)
+                file.seek(0)
+                file.write(_head(trace))
+                file.close()
+                Path(file.name).replace(rows)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+        rows.with_suffix(".json").write_text(json.dumps(dataclasses.asdict(trace)))
+    except OSError as error:
+        raise StudyError(
+            f"cannot convert the trace `{path}`: {error.strerror or error}",
+            where=f"in `{rows.parent}`",
+            hint="a converted trace takes 32 bytes per row; name another directory with `XDG_CACHE_HOME`",
+        ) from error
+    return trace
+
+
+def _write(path: str, rows: Path, file: IO[bytes]) -> Trace:
+    """Write all rows behind room for the head, which is known at the end."""
+    totals = _Totals(path)
+    file.write(bytes(32))
+    for block in trace_files.blocks(path):
+        file.write(totals.add(block).tobytes())
+    return totals.trace(rows)
+
+
+def _head(trace: Trace) -> bytes:
+    numbers = np.array([VERSION, trace.largest_key, trace.largest_value, 0], dtype="<u4")
+    return _MAGIC + numbers.tobytes() + trace.rows.to_bytes(8, "little")
+
+
+class _Totals:
+    """Checks blocks one after the other, and adds up what a trace consists of."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._first: float | None = None
+        self._last = 0.0
+        self._rows = self._key_bytes = self._sized = self._value_bytes = 0
+        self._largest_key, self._largest_value = SMALLEST_KEY, 0
+        self._requests = np.zeros(len(OPERATIONS), dtype=np.int64)
+        self._seen = np.zeros(_COUNTERS, dtype=bool)
+        self._has_ttl = False
+
+    def add(self, block: Block) -> np.ndarray[Any, np.dtype[np.void]]:
+        """The rows of a block for the engine."""
+        table = np.zeros(block.rows, dtype=ROW)
+        table["request"] = _requests(block)
+        table["at_ns"] = self._instants(block)
+        table["number"], table["key_bytes"] = _keys(block)
+        table["value_bytes"] = _sizes(block, table["request"])
+        table["ttl_s"] = _whole(block, "ttl", LONGEST_TTL_S)
+        self._rows += block.rows
+        self._requests += np.bincount(table["request"], minlength=len(OPERATIONS))
+        self._seen[table["number"] % np.uint64(_COUNTERS)] = True
+        self._key_bytes += int(table["key_bytes"].sum())
+        self._value_bytes += int(table["value_bytes"].sum(dtype=np.int64))
+        self._sized += int((table["value_bytes"] > 0).sum())
+        self._largest_key = max(self._largest_key, int(table["key_bytes"].max()))
+        self._largest_value = max(self._largest_value, int(table["value_bytes"].max()))
+        self._has_ttl |= bool((table["ttl_s"] > 0).any())
+        return table
+
+    def trace(self, rows: Path) -> Trace:
+        """The whole."""
+        if not self._rows:
+            raise invalid(self._path, "the trace has no rows", hint="give it at least one row below its header")
+        unseen = _COUNTERS - int(self._seen.sum())
+        keys = round(-_COUNTERS * math.log(max(unseen, 1) / _COUNTERS))
+        return Trace(
+            path=str(rows),
+            rows=self._rows,
+            digest=_digest(self._path),
+            gets=int(self._requests[0]),
+            sets=int(self._requests[1]),
+            deletes=int(self._requests[2]),
+            keys=max(1, min(keys, self._rows)),
+            seconds=self._last - (self._first or 0.0),
+            key_bytes=max(SMALLEST_KEY, round(self._key_bytes / self._rows)),
+            value_bytes=round(self._value_bytes / self._sized) if self._sized else 0,
+            largest_key=self._largest_key,
+            largest_value=self._largest_value,
+            has_ttl=self._has_ttl,
+        )
+
+    def _instants(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """Nanoseconds since the first row of the trace."""
+        seconds = block.numbers("time")
+        block.refuse(seconds.is_null(), "time", "is no number of seconds")
+        block.refuse(~seconds.is_finite(), "time", "is no number of seconds")
+        values = seconds.to_numpy()
+        previous = np.concatenate([[self._last if self._first is not None else values[0]], values[:-1]])
+        self._first = float(values[0]) if self._first is None else self._first
+        block.refuse(pl.Series(values - self._first > LONGEST_S), "time", "is more than ten years after the first row")
+        block.refuse(pl.Series(values < previous), "time", "is before the time of the row above: sort the trace by time")
+        self._last = float(values[-1])
+        return np.rint((values - self._first) * 1e9).astype(np.uint64)
+
+
+def _requests(block: Block) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    names = block.texts("operation")
+    codes = names.replace_strict(OPERATIONS, default=None, return_dtype=pl.UInt8)
+    block.refuse(codes.is_null(), "operation", "is no operation: `get`, `set` and `delete` are")
+    return codes.to_numpy()
+
+
+def _keys(block: Block) -> tuple[Any, Any]:
+    """A number that stands for each key, and its length."""
+    keys = block.texts("key")
+    block.refuse(keys.is_null(), "key", "is no key")
+    lengths = keys.str.len_bytes()
+    block.refuse((lengths < 1) | (lengths > LARGEST_KEY), "key", f"is no key: keys have 1 to {LARGEST_KEY} bytes")
+    return keys.hash(seed=0).to_numpy(), np.maximum(lengths.to_numpy(), SMALLEST_KEY)
+
+
+def _sizes(block: Block, requests: Any) -> Any:
+    """Sizes of values; 0 where a get or a delete has none."""
+    sizes = _whole(block, "value_size", LARGEST_VALUE)
+    is_set = pl.Series(requests == OPERATIONS["set"])
+    if not block.has("value_size"):
+        block.refuse(is_set, "value_size", "a `set` needs the size of its value", is_missing=True)
+    block.refuse(is_set & block.is_empty("value_size"), "value_size", "a `set` needs the size of its value", is_missing=True)
+    # A value of 0 bytes exists: the engine lengthens it, and 0 says that the size is not known.
+    known = (~block.is_empty("value_size")).to_numpy() & (requests != OPERATIONS["delete"])
+    return np.where(known, np.maximum(sizes, 1), 0)
+
+
+def _whole(block: Block, column: str, largest: int) -> Any:
+    """Whole numbers of a column; 0 where it is empty or absent."""
+    if not block.has(column):
+        return np.zeros(block.rows, dtype=np.int64)
+    numbers = block.numbers(column)
+    is_empty = block.is_empty(column)
+    is_whole = numbers.is_finite() & (numbers >= 0) & (numbers <= largest) & (numbers == numbers.floor())
+    block.refuse(~is_empty & ~is_whole.fill_null(value=False), column, f"is no whole number from 0 to {largest}")
+    return numbers.fill_null(0).cast(pl.Int64).to_numpy()
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

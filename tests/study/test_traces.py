@@ -1,0 +1,224 @@
+"""Traces of key-value stores: what their files may contain, how a wrong one is reported, and what becomes of one."""
+
+from __future__ import annotations
+
+import datetime
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from iosonde.errors import StudyError
+from iosonde.storage import open_target
+from iosonde.workload import kv
+from iosonde.workload.kv import trace, trace_files
+
+HEADER = "time,operation,key,value_size,ttl\n"
+ROWS = "10.0,get,apple,100,\n10.5,set,a-key-of-twenty-bytes,2000,60\n10.5,delete,apple,,\n12.25,get,banana,,\n"
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def written(tmp_path: Path, text: str | bytes) -> str:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def rows_of(found: trace.Trace) -> np.ndarray[Any, Any]:
+    content = Path(found.path).read_bytes()
+    assert content[:8] == b"iostrace"
+    assert int.from_bytes(content[24:32], "little") == found.rows
+    return np.frombuffer(content[32:], dtype=trace.ROW)
+
+
+def test_a_csv_file_becomes_rows_with_times_from_the_first(tmp_path: Path) -> None:
+    found = trace.converted(written(tmp_path, HEADER + ROWS))
+    rows = rows_of(found)
+    assert rows["at_ns"].tolist() == [0, 500_000_000, 500_000_000, 2_250_000_000]
+    assert rows["request"].tolist() == [0, 1, 2, 0]
+    assert rows["value_bytes"].tolist() == [100, 2000, 0, 0]
+    assert rows["ttl_s"].tolist() == [0, 60, 0, 0]
+    assert rows["key_bytes"].tolist() == [16, 21, 16, 16]
+    assert rows["number"][0] == rows["number"][2] != rows["number"][3]
+    assert (found.gets, found.sets, found.deletes, found.keys) == (2, 1, 1, 3)
+    assert (found.seconds, found.operations) == (2.25, "read/2:update/1:delete/1")
+    assert (found.value_bytes, found.largest_value, found.largest_key) == (1050, 2000, 21)
+    assert found.has_ttl
+
+
+def test_a_parquet_file_becomes_the_same_rows(tmp_path: Path) -> None:
+    by_csv = rows_of(trace.converted(written(tmp_path, HEADER + ROWS)))
+    start = datetime.datetime(2026, 1, 1)
+    times = [start + datetime.timedelta(seconds=each) for each in (0, 0.5, 0.5, 2.25)]
+    columns: dict[str, Any] = {
+        "time": times,
+        "operation": ["get", "set", "delete", "get"],
+        "key": ["apple", "a-key-of-twenty-bytes", "apple", "banana"],
+        "value_size": [100, 2000, None, None],
+        "ttl": [None, 60, None, None],
+    }
+    path = tmp_path / "trace.parquet"
+    pl.DataFrame(columns).write_parquet(path)
+    assert rows_of(trace.converted(str(path))).tobytes() == by_csv.tobytes()
+
+
+def test_optional_columns_quotes_and_line_ends(tmp_path: Path) -> None:
+    text = 'key,time,operation\r\n"a,b",0,get\r\nc,1,delete\r\n'
+    rows = rows_of(trace.converted(written(tmp_path, text)))
+    assert rows["request"].tolist() == [0, 2]
+    short = rows_of(trace.converted(written(tmp_path, "time,operation,key\n0,get,k")))
+    assert len(short) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "place", "what"),
+    [
+        ("x,get,k,1,", "row 2, column `time`", "`x` is no number"),
+        ("nan,get,k,1,", "row 2, column `time`", "is no number"),
+        (",get,k,1,", "row 2, column `time`", "nothing is no number"),
+        ("9.9,get,k,1,", "row 2, column `time`", "before the time of the row above"),
+        ("1e12,get,k,1,", "row 2, column `time`", "more than ten years"),
+        ("11,read,k,1,", "row 2, column `operation`", "`read` is no operation"),
+        ("11,get,,1,", "row 2, column `key`", "nothing is no key"),
+        (f"11,get,{'k' * 251},1,", "row 2, column `key`", "1 to 250 bytes"),
+        ("11,set,k,,", "row 2, column `value_size`", "a `set` needs the size"),
+        ("11,set,k,-1,", "row 2, column `value_size`", "`-1` is no whole number"),
+        ("11,set,k,1.5,", "row 2, column `value_size`", "`1.5` is no whole number"),
+        ("11,set,k,99999999999,", "row 2, column `value_size`", "is no whole number from 0 to 67108864"),
+        ("11,set,k,1,2592001", "row 2, column `ttl`", "from 0 to 2592000"),
+        ("11,set,k,1", "row 2", "4 values for 5 columns"),
+        ("11,set,k,1,1,1", "row 2", "6 values for 5 columns"),
+        ('11,set,"k,1,1', "row 2", "a quote without its end"),
+        ("", "row 2", "0 values for 5 columns"),
+    ],
+)
+def test_a_wrong_value_is_reported_with_its_row_and_column(row: str, place: str, what: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"{HEADER}10,get,k,1,\n{row}\n12,get,k,1,\n")
+    with pytest.raises(StudyError) as raised:
+        trace.converted(path)
+    assert what in raised.value.what
+    assert f"`{path}`, {place}\n" in raised.value.where
+    assert list((tmp_path / "cache/iosonde/traces").iterdir()) == [], "nothing stays of it"
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "no column `time`"),
+        (b"time,key\n", "no column `operation`"),
+        (b"time,operation,key,valuesize\n", "`valuesize` of the trace is unknown"),
+        (b"time,operation,key,key\n", "`key` of the trace is there twice"),
+        (b"time,operation,key\n", "no rows"),
+        (b"time,operation,key\n0,get,\xff\n", "not UTF-8"),
+        (b"time,operation,key\n0,get,\0\n", "null character"),
+        (b"PAR1 and no Parquet", "the Parquet file cannot be read"),
+        (b"time,operation,key\n" + b"0" * (17 << 20), "a row is longer than"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_reported(content: bytes, what: str, tmp_path: Path) -> None:
+    with pytest.raises(StudyError) as raised:
+        trace.converted(written(tmp_path, content))
+    assert what in raised.value.what
+    assert "docs/traces.md" in raised.value.hint
+
+
+@pytest.mark.parametrize("name", ["absent", "."])
+def test_a_file_that_cannot_be_read_is_reported(name: str, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="cannot read the trace"):
+        trace.converted(str(tmp_path / name))
+
+
+def test_row_groups_that_take_too_much_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.parquet"
+    pl.DataFrame({"time": [0.0] * 100, "operation": ["get"] * 100, "key": ["k"] * 100}).write_parquet(path)
+    assert trace.converted(str(path)).rows == 100
+    monkeypatch.setattr(trace_files, "LONGEST_GROUP", 99)
+    path.touch()
+    with pytest.raises(StudyError, match="a row group has 100 rows") as raised:
+        trace._converted.cache_clear()
+        list(trace_files.blocks(str(path)))
+    assert "row group 0" in raised.value.where
+
+
+def test_rows_are_numbered_across_blocks_and_memory_does_not_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_files, "BLOCK_BYTES", 1 << 16)
+    good = "".join(f"{row}.5,get,key-{row % 97},100,\n" for row in range(60_000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = trace.converted(written(tmp_path, HEADER + good))
+    assert (found.rows, found.keys) == (60_000, 97)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "in KiB"
+    with pytest.raises(StudyError) as raised:
+        trace.converted(written(tmp_path, HEADER + good + "0,get,k,1,\n"))
+    assert "row 60001, column `time`" in raised.value.where
+
+
+def test_a_trace_is_converted_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, HEADER + ROWS)
+    first = trace.converted(path)
+    trace._converted.cache_clear()
+    monkeypatch.setattr(trace, "_convert", lambda *_: pytest.fail("it was converted again"))
+    assert trace.converted(path) == first
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    second = trace.converted(written(tmp_path, HEADER + ROWS + "13,get,cherry,1,\n"))
+    assert (second.rows, second.digest == first.digest) == (5, False)
+
+
+def stream(tmp_path: Path, **parameters: Any) -> kv.KvParameters:
+    path = written(tmp_path, HEADER + ROWS)
+    found: kv.KvParameters = kv.build({"phase": "trace", "trace": path, **parameters})
+    return found
+
+
+def test_a_trace_becomes_a_stream_at_its_own_times_or_as_fast_as_possible(tmp_path: Path) -> None:
+    target = open_target(str(tmp_path))
+    at_its_times = stream(tmp_path, store="lmdb", arrival="trace", trace_speed=2)
+    spec = kv.resolve({"main": at_its_times}, target, seed=1, run_id="r")["workload"]
+    [found] = spec["streams"]
+    assert found["arrival"] == {"kind": "trace", "speed": 2}
+    assert found["trace"]["rows"] == 4
+    assert {each["operation"]: each["weight"] for each in found["operations"]} == {"read": 2, "update": 1, "delete": 1}
+    assert spec["database"] == {"kind": "loaded", "reload": True, "order": "sequential", "batch": 1000, "sync": False}
+    assert spec["records"]["count"] == 3
+    fitted = kv.fit({"main": at_its_times}, target, room_bytes=1 << 40)
+    assert kv.cost(fitted).seconds == pytest.approx(1.125)
+    fast = kv.resolve({"main": stream(tmp_path, store="lmdb")}, target, seed=1, run_id="r")["workload"]
+    assert fast["streams"][0]["arrival"] == {"kind": "closed"}
+    notes = kv.notes(fitted)
+    assert "2 gets, 1 sets, 1 deletes of about 3 keys over 2.25 s" in notes[0]
+    assert "times to live of the trace have no effect" in notes[1]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"phase": "readrandom"}, 'are for `phase = "trace"`'),
+        ({"operations": "read"}, "the trace decides operations"),
+        ({"choice": "uniform"}, "the trace decides operations"),
+        ({"rate": 100}, "replayed at its own times"),
+        ({"arrival": "poisson", "rate": 100}, "replayed at its own times"),
+        ({"store": "memcached", "batch": 8}, "one operation at a time"),
+        ({"store": "memcached", "ttl": "1h"}, "the trace has the times to live"),
+        ({"trace_speed": 2}, '`trace_speed` is for `arrival = "trace"`'),
+    ],
+)
+def test_what_a_trace_decides_cannot_be_set(parameters: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(StudyError) as raised:
+        stream(tmp_path, **parameters)
+    assert message in str(raised.value)
+
+
+def test_a_phase_without_its_trace_is_an_error_of_the_plan(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="needs a trace, and none is named"):
+        kv.resolve({"main": kv.build({"phase": "trace"})}, open_target(str(tmp_path)), seed=1, run_id="r")
