@@ -43,22 +43,25 @@ Arrays and file systems
   systems                        35 min  Comparison of two systems
 
 Databases
+  cache-tiers                    40 min  Memory of a cache replaced by a device [root, memcached]
   commit-latency                 48 min  Durable commits over clients and WAL sync methods [PostgreSQL]
   durability                     19 min  Acknowledged commits after a server crash [MariaDB, PostgreSQL]
   han2021-dbbench                46 min  RocksDB: fills and reads with 64 write buffers [RocksDB]
   han2021-tpcc                   72 min  TPC-C on MariaDB InnoDB over RAID levels [root, 8 devices, MariaDB]
-  jo2024-cache                   27 min  A flash tier for memcached (extstore) [memory limit, memcached]
+  jo2024-cache                  ≤74 min  Caches on a fast drive (extstore, bcache, RocksDB) [root, RocksDB, memcached]
   jo2024-postgresql              36 min  TPC-C on PostgreSQL with data and log on one device [memory limit, PostgreSQL]
   jo2024-postgresql-log          72 min  PostgreSQL write-ahead log on a separate device [memory limit, PostgreSQL]
   jo2024-read-cache             ≤63 min  RocksDB's persistent read cache [RocksDB]
   lmdb-sync                      48 min  LMDB: write durability, load order and batch size
   log-device                    ≤54 min  RocksDB write-ahead log on a separate device [RocksDB]
+  memory-extension                1.5 h  Memory of LMDB and RocksDB extended by a device [root, RocksDB]
   oltp                            2.3 h  TPC-C throughput of PostgreSQL and MariaDB [memory limit, MariaDB, PostgreSQL]
   symas2018                      ≤2.9 h  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
+  trace-replay                   60 min  Replay of a trace of a key-value store [memcached]
   ycsb                           ≤3.0 h  YCSB workloads A to F on four stores [memory limit, RocksDB]
 
 Memory and swap
-  jo2024-swap                    20 min  Swap on a fast drive (PMbench) [root]
+  jo2024-swap                    30 min  Swap on a fast drive (PMbench, memcached) [root, memcached]
   paging                         59 min  Page faults from swap, and mapped files [root]
 
 External commands

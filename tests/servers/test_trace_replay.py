@@ -93,7 +93,9 @@ def test_misses_of_a_replay_are_filled_with_the_sizes_of_the_trace(place: Path, 
 
 @pytest.mark.parametrize("store", ["lmdb", pytest.param("rocksdb", marks=pytest.mark.needs("rocksdb"))])
 def test_embedded_stores_have_every_key_that_the_trace_reads(store: str, place: Path, tmp_path: Path) -> None:
-    rows = [f"{row / 10_000},{'set' if row % 5 == 0 else 'get'},key-{row * 7 % 50},{20 + row % 3}," for row in range(500)]
+    rows = [
+        f"{row / 10_000},{'set' if row % 5 == 0 else 'get'},key-{row * 7 % 50},{20 + row % 3}," for row in range(500)
+    ]
     record = replay(place, tmp_path, rows, f'store = "{store}"\njobs = 3')
     found = checks(record)["read"]
     assert (found["values"], found["missing"], found["corrupted"]) == (400, 0, 0)

@@ -54,6 +54,8 @@ class EightMemories(EightDevices):
         return None
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        if files == "per_job":
+            return {"kind": "file_per_job", "directory": "/mnt/iosonde-01234567", "size_bytes": size_bytes}
         return {"kind": "file", "path": "/mnt/iosonde-01234567/data", "size_bytes": size_bytes}
 
     def block_devices(self) -> list[str]:
@@ -76,11 +78,12 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iosonde.storage.memory_settings.check_possible", lambda _: None)
     monkeypatch.setattr("iosonde.storage.control_group.hierarchy", lambda: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.check_place", lambda *_: None)
+    monkeypatch.setattr("iosonde.workload.kv.cache.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.watched_devices", lambda *_: [])
 
 
 def target_for(study: Study) -> EightDevices:
-    if study.workload == "paging":
+    if study.workload == "paging" or study.name in ("cache-tiers", "memory-extension"):
         return MEMORIES
     return FILES if study.workload in ("tpcc", "commit") else NULL
 
@@ -186,15 +189,21 @@ def test_the_engine_knows_every_spec(name: str) -> None:
 
 @pytest.mark.parametrize("name", shipped())
 def test_profiles_keep_the_factors_and_take_no_level_that_the_largest_has_not(name: str) -> None:
-    """A profile may take fewer points of the same axis, but no other axis and no other point."""
+    """A profile may take fewer points of the same axis, but no other axis and no other point.
+
+    A point with a label may have other sizes under it: `half` of a larger memory.
+    """
     largest = [*load(name).profiles][-1]
     for profile in load(name).profiles:
         few, all_of_them = (plan_of(name, each).study["parts"] for each in (profile, largest))
         for part, whole in zip(few, all_of_them, strict=True):
             assert part["factors"].keys() == whole["factors"].keys()
-            assert all(
-                level in whole["factors"][factor] for factor in whole["factors"] for level in part["factors"][factor]
-            )
+            for factor, known in whole["factors"].items():
+                assert {_point(level) for level in part["factors"][factor]} <= {_point(level) for level in known}
+
+
+def _point(level: Any) -> Any:
+    return (level["label"], *level["set"]) if isinstance(level, dict) else level
 
 
 def test_act_has_aerospikes_load() -> None:

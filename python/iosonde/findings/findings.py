@@ -172,7 +172,7 @@ def findings(
 
 _FIRST_KINDS = (
     *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
-    *("store load", "fault overhead"),
+    *("memory share", "memory extension", "store load", "fault overhead"),
     *("peak", "throughput", "best and worst"),
 )
 """Kinds that come before the others of their topic."""

@@ -42,7 +42,7 @@ class MemoryExtension(Finding):
 
 
 def find(question: Question) -> Iterator[Finding]:
-    """Compare every level of `over` with the first, each combination of other factors by itself unless they are numbers."""
+    """Compare every level of `over` with the first; numeric levels of other factors are pooled."""
     answers = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
     if answers.is_empty():
         return

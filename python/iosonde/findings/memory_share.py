@@ -25,7 +25,9 @@ class MemoryShare(Finding):
     """The largest share of memory that can be replaced without a measurably higher latency."""
 
     kind: ClassVar[str] = "memory share"
-    topic: ClassVar[Topic] = "stores"
+    topic: ClassVar[Topic] = "limits"
+    tier: str
+    """Title of the part: where the remaining data is."""
     metric: str
     about: str
     replaced: float
@@ -43,12 +45,14 @@ class MemoryShare(Finding):
         metric = wording.metric_words(self.metric)
         if self.replaced and self.ratio:
             found = (
-                f"the device replaces {wording.percent_text(self.replaced)} of memory at equal {metric}{self.about}: "
+                f"the device replaces {wording.percent_text(self.replaced)} of memory at equal {metric}{self.about}, "
                 f"{wording.ratio_estimate_text(self.ratio)} that of all memory"
             )
+        elif self.next_decision == "unclear":
+            found = f"not clear whether the device replaces any memory at equal {metric}{self.about}"
         else:
-            found = f"no measured share of memory can be replaced at equal {metric}{self.about}"
-        return found + self._limit()
+            found = f"the device replaces no measured share of memory at equal {metric}{self.about}"
+        return f"{self.tier}: {found}{self._limit()}"
 
     def _limit(self) -> str:
         if self.next_replaced is None or self.next_ratio is None:
@@ -56,7 +60,7 @@ class MemoryShare(Finding):
         text = wording.ratio_estimate_text(self.next_ratio)
         share = wording.percent_text(self.next_replaced)
         if self.next_decision == "unclear":
-            return f"; with {share} replaced there is no clear difference, {text}"
+            return f"; with {share} replaced the difference is not clear, {text}"
         return f"; with {share} replaced it is {text}"
 
     def _evidence(self) -> str:
@@ -67,7 +71,7 @@ class MemoryShare(Finding):
 
 
 def find(question: Question) -> Iterator[Finding]:
-    """Compare each level of `over` with the one that has the most memory, each combination of other factors by itself."""
+    """Compare each level of `over` with the one that has the most memory."""
     memory = dict(question.cases.select("case_id", MEMORY).iter_rows()) if MEMORY in question.cases.columns else {}
     frame = question.cells()
     known = frame.filter(pl.col("case_id").is_in([case for case, size in memory.items() if size]))
@@ -77,9 +81,7 @@ def find(question: Question) -> Iterator[Finding]:
             yield _answer(question, key, rows, memory)
 
 
-def _answer(
-    question: Question, key: dict[str, Any], rows: list[dict[str, Any]], memory: dict[str, Any]
-) -> MemoryShare:
+def _answer(question: Question, key: dict[str, Any], rows: list[dict[str, Any]], memory: dict[str, Any]) -> MemoryShare:
     whole, *others = rows
     replaced, found, following = 0.0, None, None
     for row in others:
@@ -93,6 +95,7 @@ def _answer(
     words = [wording.level_words(name, level) for name, level in key.items() if name != "operation"]
     case_ids = tuple(row["case_id"] for row in rows)
     return MemoryShare(
+        tier=question.part.title or question.part.name,
         metric=question.analysis.metric,
         about=f" ({', '.join(words)})" if words else "",
         replaced=replaced,

@@ -11,9 +11,9 @@ from iosonde.planning import device_state
 from iosonde.planning.arms import Against, Side, paired_order, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
-from iosonde.planning.optional import possible_drafts
 from iosonde.planning.feasible import check_direct, check_memory, check_room
 from iosonde.planning.files import beside_each_other, destroyed, files_of
+from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
 from iosonde.planning.swap_areas import check_swap, swap_areas

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from iosonde.cache import cache_directory
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, is_on_server
 from iosonde.storage.file_names import is_file_name
 from iosonde.storage.journal_entry import OWN_DIRECTORY
 from iosonde.storage.opening import open_target
 from iosonde.storage.target import Target
-from iosonde.storage.workspace import journal_directory
+from iosonde.storage.workspace import MEMORY_DIRECTORY, journal_directory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -73,6 +74,9 @@ class Admission:
             return "a stream's name cannot be part of a file name"
         if (workload.get("backend") or {}).get("state_path") is not None:
             return "the spec names a file for the state of a simulated drive"
+        traces = [Path(stream["trace"]["path"]) for stream in workload.get("streams", ()) if stream.get("trace")]
+        if any(trace.parent != cache_directory() / "traces" for trace in traces):
+            return "the spec names a trace outside of the cache directory"
         journal = (workload.get("verify") or {}).get("journal_directory")
         allowed = str(journal_directory(named["path"])) if named["kind"] == "device" else None
         if journal not in (None, allowed):
@@ -100,6 +104,8 @@ class Admission:
     def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
         """Return the directories of a store: one in the target's own; log and read cache may be on second targets."""
         own = Path(target.spec_target("per_job", 0)["directory"])
+        if case.parameters.get("in_memory"):
+            own = MEMORY_DIRECTORY / own.name
         name = Path(named["path"]).name
         if not _NAME.fullmatch(name):
             return {}

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from iosonde.plan import Case, JsonObject, Plan
 
 
+MEMORY_DIRECTORY = Path("/dev/shm")
+"""A file system in memory, whose pages are charged to the control group that writes them."""
+
+
 def journal_directory(device: str) -> Path:
     """Where verification keeps its journal of a block device, beside which there is no room for one."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()

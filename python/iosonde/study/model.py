@@ -158,7 +158,7 @@ class Part(_Strict):
     device_state: DeclaredState | None = None
     """Instead of the study's."""
     optional: bool = False
-    """Cases that the target or the machine cannot carry out are listed with the reason; otherwise the study is refused."""
+    """Cases that target or machine cannot carry out are listed with the reason, instead of refusing the study."""
 
     @property
     def all_factors(self) -> dict[str, list[Scalar | Level]]:

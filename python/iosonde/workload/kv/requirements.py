@@ -97,7 +97,11 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
     whole = next(iter(streams.values()))
     if whole.database != "loaded" or whole.store == "null":
         return "never"
-    return "always" if whole.reload or whole.in_memory or whole.phase == "trace" or whole.store in cache.CACHES else "missing"
+    return (
+        "always"
+        if whole.reload or whole.in_memory or whole.phase == "trace" or whole.store in cache.CACHES
+        else "missing"
+    )
 
 
 def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:
@@ -126,4 +130,4 @@ def _notes_on_trace(stream: KvParameters) -> Iterator[str]:
     counts = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
     yield f"replays `{stream.trace}`: {counts} of about {found.keys:,} keys over {format_duration(found.seconds * 1e9)}"
     if found.has_ttl and stream.store not in cache.CACHES:
-        yield f"`{stream.store}` keeps records for good: the times to live of the trace have no effect"
+        yield f"`{stream.store}` drops no records: the times to live of the trace have no effect"

@@ -19,9 +19,6 @@ from iosonde.workload.kv.requirements import READ_CACHE, addressed_bytes, identi
 from iosonde.workload.log_directory import open_log_directory
 from iosonde.workload.ramp import steady_ramp
 
-MEMORY_DIRECTORY = Path("/dev/shm")
-"""A file system in memory, whose pages are charged to the control group that writes them."""
-
 GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""
 MAP_FACTOR = 4
@@ -146,6 +143,8 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
 
 def _place_in_memory(whole: KvParameters, target: Target) -> JsonObject:
     """A directory of its own in memory."""
+    from iosonde.storage.workspace import MEMORY_DIRECTORY
+
     if not os.access(MEMORY_DIRECTORY, os.W_OK):
         raise TargetError(
             f"`{MEMORY_DIRECTORY}` cannot be written",

@@ -215,7 +215,9 @@ class _Totals:
         previous = np.concatenate([[self._last if self._first is not None else values[0]], values[:-1]])
         self._first = float(values[0]) if self._first is None else self._first
         block.refuse(pl.Series(values - self._first > LONGEST_S), "time", "is more than ten years after the first row")
-        block.refuse(pl.Series(values < previous), "time", "is before the time of the row above: sort the trace by time")
+        block.refuse(
+            pl.Series(values < previous), "time", "is before the time of the row above: sort the trace by time"
+        )
         self._last = float(values[-1])
         return np.rint((values - self._first) * 1e9).astype(np.uint64)
 
@@ -242,7 +244,9 @@ def _sizes(block: Block, requests: Any) -> Any:
     is_set = pl.Series(requests == OPERATIONS["set"])
     if not block.has("value_size"):
         block.refuse(is_set, "value_size", "a `set` needs the size of its value", is_missing=True)
-    block.refuse(is_set & block.is_empty("value_size"), "value_size", "a `set` needs the size of its value", is_missing=True)
+    block.refuse(
+        is_set & block.is_empty("value_size"), "value_size", "a `set` needs the size of its value", is_missing=True
+    )
     # A value of 0 bytes exists: the engine lengthens it, and 0 says that the size is not known.
     known = (~block.is_empty("value_size")).to_numpy() & (requests != OPERATIONS["delete"])
     return np.where(known, np.maximum(sizes, 1), 0)
@@ -260,5 +264,5 @@ def _whole(block: Block, column: str, largest: int) -> Any:
 
 
 def _digest(path: str) -> str:
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ _PARTS = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 
 def blocks(path: str) -> Iterator[Block]:
     """The rows of a trace in blocks; `StudyError` for a file that is none."""
-    with open(text_files.open_regular(path), "rb") as file:
+    with os.fdopen(text_files.open_regular(path), "rb") as file:
         is_parquet = file.read(len(PARQUET)) == PARQUET
     yield from _of_parquet(path) if is_parquet else _of_csv(path)
 
@@ -122,7 +123,7 @@ def _check_columns(path: str, names: Sequence[str]) -> None:
 
 
 def _of_csv(path: str) -> Iterator[Block]:
-    with open(text_files.open_regular(path), "rb") as file:
+    with os.fdopen(text_files.open_regular(path), "rb") as file:
         header = file.readline(BLOCK_BYTES)
         names = _fields(path, 0, header) if header.strip() else []
         _check_columns(path, names)
@@ -213,11 +214,15 @@ def _check_groups(path: str) -> None:
 
     name: Any = str(Path(path))
     try:
-        found = duckdb.connect().execute(
-            "SELECT row_group_id, max(row_group_num_rows), sum(total_uncompressed_size) FROM parquet_metadata(?) "
-            "GROUP BY ALL ORDER BY ALL",
-            [name],
-        ).fetchall()
+        found = (
+            duckdb.connect()
+            .execute(
+                "SELECT row_group_id, max(row_group_num_rows), sum(total_uncompressed_size) FROM parquet_metadata(?) "
+                "GROUP BY ALL ORDER BY ALL",
+                [name],
+            )
+            .fetchall()
+        )
     except duckdb.Error as error:
         raise ValueError(str(error)) from None
     for group, rows, size in found:
