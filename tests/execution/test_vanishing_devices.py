@@ -4,7 +4,7 @@ reason, and no byte of anything else changes."""
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from test_device_identity import STUDY, After
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
+from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import block_stack, device_target, guard, open_target
+from iosonde.storage import block_stack, device_target, guard, journal, open_target
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.consent import Consent
 from iosonde.storage.kernel import Kernel
@@ -92,6 +93,55 @@ def test_the_claim_keeps_a_partition_from_vanishing(loops: Loops, disk: Path, tm
     assert "busy" in refused[0]
     assert [each.outcome for each in ResultSet.open(tmp_path / "set").records()] == ["complete"] * 3
     assert rest(loops, disk) == PATTERN[: 24 * MIB]
+
+
+@pytest.fixture
+def replaced(loops: Loops) -> tuple[Path, Path, Callable[[], None]]:
+    """A loop device, a file with data, and what attaches that file under the same name and number."""
+    device, victim = loops.attach(loops.image()), loops.image("victim")
+    victim.write_bytes(PATTERN)
+
+    def replace() -> None:
+        run("losetup", "--detach", device)
+        run("losetup", device, victim)
+
+    return device, victim, replace
+
+
+def test_a_disk_that_got_the_number_of_the_one_that_was_checked_is_not_claimed(
+    replaced: tuple[Path, Path, Callable[[], None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, victim, replace = replaced
+    plan = expand(parse(STUDY), open_target(str(device)))
+
+    def underlying(number: str, kernel: Kernel) -> list[str]:
+        replace()
+        return guard.underlying(number, kernel)
+
+    monkeypatch.setattr(device_target, "underlying", underlying)
+    size = str(len(PATTERN))
+    with pytest.raises(TargetError, match="is not the device that was checked"):
+        execute(plan, tmp_path / "set", consent=Consent(destroy=(str(device),), confirm=(size,)))
+    run("blockdev", "--flushbufs", device)
+    assert victim.read_bytes() == PATTERN
+
+
+def test_a_disk_that_got_the_number_of_one_under_a_setup_is_not_wiped(
+    replaced: tuple[Path, Path, Callable[[], None]]
+) -> None:
+    """The claim is released while a file system holds the device: after an unplug nothing holds its number."""
+    device, victim, replace = replaced
+    target = device_target.open_devices([str(device)])
+    devices = device_target.TargetDevices(target=target)
+    with target.claims.held({number_of(device): str(device)}):
+        devices.provide(Setup(file_system="ext4"))
+        replace()
+        with pytest.raises(TargetError, match="another disk has its name and number"):
+            devices.release()
+        assert number_of(device) not in target.claims.numbers
+    journal.removed(device_target._entry(number_of(device), target.own))
+    run("blockdev", "--flushbufs", device)
+    assert victim.read_bytes() == PATTERN
 
 
 @pytest.mark.parametrize("during", [False, True])

@@ -310,7 +310,7 @@ def test_quality_comes_last_with_missing_runs_errors_and_a_busy_core() -> None:
     assert (law.verdict, law.runs, law.total, law.ratios) == ("below", 2, 6, (0.7, 0.71))
     assert (only(found, BusyCore).runs, only(found, BusyCore).total) == (2, 3)
     assert (only(found, Warned).code, only(found, Warned).runs) == ("one_queue", 2)
-    assert only(found, ControlDrift).has_trend
+    assert only(found, ControlDrift).drift.has_trend
     assert [each.topic for each in found][-1] == "quality"
 
 

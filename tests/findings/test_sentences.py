@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 from iosonde.findings.answer import Trust
 from iosonde.findings.array_efficiency import ArrayEfficiency
 from iosonde.findings.asymmetry import Comparison
-from iosonde.findings.device_state import FreshDevice
+from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.drift import drift
 from iosonde.findings.open_loop import OfferedRates, Rate
 from iosonde.findings.quality import Verdicts
@@ -20,6 +20,7 @@ from iosonde.findings.tails import TailGrowth
 from iosonde.findings.throughput import Throughput
 from iosonde.metrics.statistics import Estimate
 from iosonde.metrics.steady_state import SNIA
+from iosonde.plan import DeviceState
 
 
 def rate(*, lower_bound: bool = False, unsaturated: bool = True) -> Throughput:
@@ -131,7 +132,7 @@ def steady(**changes: object) -> SteadyRun:
         "load": "4 KiB random writes",
         "metric": "iops",
         "outcome": "steady",
-        "fresh": False,
+        "state": "steady",
         "rounds": 60,
         "round_s": 60.0,
         "window": (20, 24),
@@ -152,8 +153,11 @@ def test_steady_state() -> None:
     assert steady().sentence == snapshot(
         "4 KiB random writes: steady at 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min and until the end (1 h), 29 % of the best round"
     )
-    assert steady(fresh=True).sentence == snapshot(
+    assert steady(state="fresh").sentence == snapshot(
         "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS) on a fresh device, stable after 24 min, 29 % of the best round"
+    )
+    assert steady(state="unknown").sentence == snapshot(
+        "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS), stable after 24 min, 29 % of the best round; device state unknown"
     )
     assert steady(outcome="changed", changed_to=47_600.0).sentence == snapshot(
         "4 KiB random writes: no lasting steady state, 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min became 47.6 k IOPS by the end (1 h)"
@@ -164,16 +168,19 @@ def test_steady_state() -> None:
 
 
 def test_a_fresh_device() -> None:
-    finding = FreshDevice(
-        capacity_bytes=4 << 30,
-        range_bytes=1 << 30,
-        written_bytes=20 << 30,
-        strength="strong",
-        part="saturation",
-        case_ids=("a",),
-    )
-    assert finding.sentence == snapshot(
+    def finding(state: DeviceState, written: Written, cases: int = 1) -> str:
+        found = FreshDevice(
+            state=state, written=written, cases=cases, strength="strong", part="saturation", case_ids=("a",)
+        )
+        return found.sentence
+
+    small = Written(capacity_bytes=4 << 30, range_bytes=1 << 30, written_bytes=20 << 30)
+    assert finding("fresh", small) == snapshot(
         "Values of part `saturation` are for a fresh device, not for steady state: the load addressed 1 GiB of 4 GiB"
+    )
+    little = Written(capacity_bytes=4 << 30, range_bytes=4 << 30, written_bytes=1 << 30)
+    assert finding("unknown", little, cases=3) == snapshot(
+        "Values of 1 of 3 cases of part `saturation` are for an unknown device state: 1 GiB were written to a device of 4 GiB"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ LVM = (
     "activation { udev_sync = 0 udev_rules = 0 verify_udev_operations = 1 } devices { use_devicesfile = 0 }",
 )
 GROUP = "iosonde-group"
+SECTORS = 64 << 11
+"""Size of volumes."""
+CIPHER = ("aes-xts-plain64", "0" * 64, 0)
 ALIAS = Path("/dev/disk/by-id/nvme-QEMU_NVMe_Ctrl_IOSONDE-LAB-0")
 
 
@@ -28,6 +32,15 @@ def try_guard() -> None:
             with use():
                 refusals, writes = ask_and_count()
                 say(name=name, drive=DRIVE.resolve().name, refusals=refusals, by_alias=ask(ALIAS), writes=writes)
+        except (RuntimeError, OSError) as error:
+            say(name=name, error=str(error))
+        wipe()
+    for name, volume in VOLUMES.items():
+        name = f"guard: {name}"
+        say(name=name, begins=True)
+        try:
+            with volume() as path, node_of(path) as alias:
+                say(name=name, refusals=ask(path), by_alias=ask(alias))
         except (RuntimeError, OSError) as error:
             say(name=name, error=str(error))
         wipe()
@@ -119,13 +132,121 @@ def lvm_group() -> Iterator[None]:
 
 
 @contextmanager
-def dm_holder() -> Iterator[None]:
-    sectors = int(Path("/sys/block", DRIVE.resolve().name, "size").read_text())
-    run("dmsetup", "create", "held", "--table", f"0 {sectors} linear {DRIVE.resolve()} 0")
+def mapped(*targets: str, name: str = "held") -> Iterator[Path]:
+    """A volume of the device mapper, by its table."""
+    run("dmsetup", "create", name, "--table", "\n".join(targets))
+    run("dmsetup", "mknodes", name)
     try:
-        yield
+        yield Path("/dev/mapper", name)
     finally:
-        run("dmsetup", "remove", "--retry", "held")
+        run("dmsetup", "remove", "--retry", name)
+
+
+def table(kind: str, *parameters: object, first: int = 0, size: int = SECTORS) -> str:
+    """A target whose parameters name drives."""
+    words = (each.resolve() if isinstance(each, Path) else each for each in parameters)
+    return " ".join(map(str, (first, size, kind, *words)))
+
+
+@contextmanager
+def node_of(path: Path) -> Iterator[Path]:
+    """A node of another name for the same device."""
+    node = Path("/dev/another-name")
+    os.mknod(node, stat.S_IFBLK | 0o600, path.stat().st_rdev)
+    try:
+        yield node
+    finally:
+        node.unlink()
+
+
+@contextmanager
+def dm_holder() -> Iterator[None]:
+    with mapped(table("linear", DRIVE, 0)):
+        yield
+
+
+@contextmanager
+def dm_under_a_mount() -> Iterator[None]:
+    with mapped(table("linear", DRIVE, 4096)) as volume, mounted("ext4", volume):
+        yield
+
+
+@contextmanager
+def dm_through_another_node() -> Iterator[None]:
+    with node_of(DRIVE) as node, mapped(table("linear", node, 0)) as volume, mounted("ext4", volume):
+        yield
+
+
+@contextmanager
+def dm_crypt_under_a_mount() -> Iterator[None]:
+    with mapped(table("crypt", *CIPHER, DRIVE, 0)) as volume, mounted("ext4", volume):
+        yield
+
+
+@contextmanager
+def snapshot_origin() -> Iterator[None]:
+    with (
+        mapped(table("snapshot-origin", DRIVE), name="origin"),
+        mapped(table("snapshot", DRIVE, OTHER, "N", 8), name="snapshot"),
+    ):
+        yield
+
+
+@contextmanager
+def snapshot_store() -> Iterator[None]:
+    with mapped(table("snapshot", OTHER, DRIVE, "N", 8)) as volume, mounted("ext4", volume):
+        yield
+
+
+@contextmanager
+def volume_beside_a_mounted_one() -> Iterator[Path]:
+    with (
+        mapped(table("linear", DRIVE, SECTORS, size=SECTORS), name="other") as other,
+        mounted("ext4", other),
+        mapped(table("linear", DRIVE, 0)) as volume,
+    ):
+        yield volume
+
+
+@contextmanager
+def volume_on_sectors_of_a_mounted_one() -> Iterator[Path]:
+    with (
+        mapped(table("linear", DRIVE, 0), name="other") as other,
+        mounted("ext4", other),
+        mapped(table("linear", DRIVE, SECTORS - 8, size=64)) as volume,
+    ):
+        yield volume
+
+
+@contextmanager
+def crypt_on_sectors_of_a_mounted_volume() -> Iterator[Path]:
+    with (
+        mapped(table("linear", DRIVE, 0), name="other") as other,
+        mounted("ext4", other),
+        mapped(table("crypt", *CIPHER, DRIVE, 0)) as volume,
+    ):
+        yield volume
+
+
+@contextmanager
+def volume_with_a_mounted_snapshot() -> Iterator[Path]:
+    with (
+        mapped(table("linear", DRIVE, 0)) as volume,
+        mapped(table("snapshot", DRIVE, OTHER, "N", 8), name="snapshot") as snapshot,
+        mounted("ext4", snapshot),
+    ):
+        yield volume
+
+
+@contextmanager
+def volume_under_a_loop_device() -> Iterator[Path]:
+    with mapped(table("linear", DRIVE, 0)) as volume:
+        device = run("losetup", "--find", "--show", volume).strip()
+        try:
+            with mounted("ext4", Path(device)):
+                yield volume
+        finally:
+            run("losetup", "--detach", device)
 
 
 @contextmanager
@@ -233,6 +354,11 @@ USES = {
     "LVM volume": lvm_volume,
     "LVM group without a volume": lvm_group,
     "device mapper": dm_holder,
+    "volume that is mounted": dm_under_a_mount,
+    "volume through a node of another name": dm_through_another_node,
+    "encrypted volume that is mounted": dm_crypt_under_a_mount,
+    "origin of a snapshot": snapshot_origin,
+    "store of a snapshot": snapshot_store,
     "bcache": bcache_backing,
     "bcache that is not registered": bcache_not_registered,
     "mounted partition": partition_mounted,
@@ -242,3 +368,12 @@ USES = {
     "loop device on it that is mounted": loop_on_it,
     "held by another program": held_by_another,
 }
+
+VOLUMES = {
+    "volume beside a mounted one": volume_beside_a_mounted_one,
+    "volume on sectors of a mounted one": volume_on_sectors_of_a_mounted_one,
+    "encrypted volume on sectors of a mounted one": crypt_on_sectors_of_a_mounted_volume,
+    "volume with a mounted snapshot": volume_with_a_mounted_snapshot,
+    "volume under a mounted loop device": volume_under_a_loop_device,
+}
+"""Volumes that are themselves the target."""

@@ -15,6 +15,7 @@ from guest_block_caches import try_caches
 from guest_md_builder import try_builder
 from guest_memory import try_limits
 from guest_nvme import try_drive
+from guest_unplug import try_unplug
 
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
 sessions = waiting_session(), waiting_session()
@@ -26,5 +27,7 @@ said = {
     "arrays": try_arrays(*sessions),
     "drive": try_drive(),
     "limits": try_limits(),
+    # Drives have other names after it.
+    "unplug": try_unplug(),
 }
 Path(sys.argv[1]).write_text(json.dumps(said))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from guest_guard import USES
+from guest_guard import USES, VOLUMES
 from lab_guest import Report
 
 REFUSED = {
@@ -13,6 +13,11 @@ REFUSED = {
     "LVM volume": "is part of `dm-",
     "LVM group without a volume": "LVM2_member",
     "device mapper": "is part of `dm-",
+    "volume that is mounted": "is mounted at `/mnt`",
+    "volume through a node of another name": "is mounted at `/mnt`",
+    "encrypted volume that is mounted": "is mounted at `/mnt`",
+    "origin of a snapshot": "is part of `dm-",
+    "store of a snapshot": "is mounted at `/mnt`",
     "bcache": "is part of `bcache",
     "bcache that is not registered": "is a member of an array or pool (bcache)",
     "mounted partition": "`nvme0n1p1` is mounted at `/mnt`",
@@ -40,3 +45,26 @@ def test_a_drive_in_use_is_refused_by_any_name_and_nothing_is_written(guest_repo
 
 def test_every_use_is_tried() -> None:
     assert set(USES) == {"nothing", *REFUSED}
+    assert set(VOLUMES) == {FREE_VOLUME, *REFUSED_VOLUMES}
+
+
+FREE_VOLUME = "volume beside a mounted one"
+REFUSED_VOLUMES = {
+    "volume on sectors of a mounted one": "shares data with `dm-",
+    "encrypted volume on sectors of a mounted one": "shares data with `dm-",
+    "volume with a mounted snapshot": "shares data with `dm-",
+    "volume under a mounted loop device": "is attached to `dm-",
+}
+
+
+def test_a_volume_that_maps_sectors_of_its_own_may_be_written(guest_report: Report) -> None:
+    assert guest_report.of(f"guard: {FREE_VOLUME}")["refusals"] == []
+
+
+@pytest.mark.parametrize("volume", REFUSED_VOLUMES)
+def test_a_volume_that_maps_sectors_in_use_is_refused_by_any_name(guest_report: Report, volume: str) -> None:
+    said = guest_report.of(f"guard: {volume}")
+    assert "error" not in said, said["error"]
+    refusals = " and ".join(said["refusals"])
+    assert REFUSED_VOLUMES[volume] in refusals and "is mounted at `/mnt`" in refusals
+    assert said["by_alias"] == said["refusals"]

@@ -14,6 +14,7 @@ from iosonde.storage import guard, signatures
 from iosonde.storage.block_nodes import device_number, number_of
 from iosonde.storage.kernel import Kernel
 from iosonde.storage.loop_status import LoopStatus
+from iosonde.storage.mapper_tables import MapperTable, parse
 from iosonde.storage.signatures import Signature
 
 
@@ -24,7 +25,10 @@ class Machine:
         self.root = root
         self.numbers: dict[str, str] = {}
         self.loops: list[LoopStatus] = []
-        self.kernel = Kernel(sys=root / "sys", proc=root / "proc", read_loops=lambda: self.loops)
+        self.tables: dict[str, MapperTable] = {}
+        self.kernel = Kernel(
+            sys=root / "sys", proc=root / "proc", read_loops=lambda: self.loops, read_table=self.tables.get
+        )
         for directory in ("sys/dev/block", "sys/class/block", "sys/block", "proc/self/ns", "dev"):
             (root / directory).mkdir(parents=True)
         (root / "proc/self/mountinfo").touch()
@@ -229,6 +233,58 @@ def test_volumes_of_one_group_do_not_share_data(machine: Machine) -> None:
     machine.mount("253:1", "/home")
     assert machine.refusals("dm-0") == []
     assert "`vdb` is part of `dm-0`" in machine.refusals("vdb")
+
+
+def volumes(machine: Machine, *tables: tuple[int, int, str, str]) -> None:
+    """`dm-0` and on, each with a table of one target, on `vdb` (2048 sectors) and `vdc`."""
+    machine.disk("vdc", "254:32")
+    for place, table in enumerate(tables):
+        machine.disk(f"dm-{place}", f"253:{place}", sectors=table[1])
+        for name, number in (("vdb", "254:16"), ("vdc", "254:32")):
+            if number in table[3].split():
+                machine.holds(f"dm-{place}", name)
+        machine.tables[f"253:{place}"] = parse([table])
+
+
+CRYPT = "aes-xts-plain64 0000 0"
+
+
+@pytest.mark.parametrize(
+    ("table", "mounted", "is_refused"),
+    [
+        ((0, 2048, "linear", "254:16 0"), (0, 2048, "linear", "254:16 0"), True),
+        ((0, 1024, "linear", "254:16 0"), (0, 1024, "linear", "254:16 1023"), True),
+        ((0, 1024, "linear", "254:16 0"), (0, 1024, "linear", "254:16 1024"), False),
+        ((0, 1024, "crypt", f"{CRYPT} 254:16 512"), (0, 1024, "linear", "254:16 0"), True),
+        ((0, 1024, "crypt", f"{CRYPT} 254:16 1024"), (0, 1024, "flakey", "254:16 0 9 0 0"), False),
+        ((0, 2048, "striped", "2 8 254:16 0 254:32 0"), (0, 1024, "linear", "254:32 512"), True),
+        ((0, 2048, "striped", "2 8 254:16 0 254:32 0"), (0, 1024, "linear", "254:32 1024"), False),
+        ((0, 1024, "delay", "254:16 0 5 254:32 0 5"), (0, 1024, "linear", "254:32 0"), True),
+        ((0, 1024, "snapshot", "254:16 254:32 P 8"), (0, 2048, "snapshot-origin", "254:16"), False),
+        ((0, 1024, "snapshot", "254:16 254:32 P 8"), (0, 2048, "linear", "254:32 0"), True),
+        ((0, 1024, "thin", "254:16 1"), (0, 1024, "thin", "254:16 2"), False),
+        ((0, 1024, "mirror", "core 1 8 2 254:16 0 254:32 0"), (0, 2048, "snapshot-origin", "254:32"), True),
+    ],
+)
+def test_volumes_are_compared_by_the_sectors_that_their_tables_map(
+    machine: Machine, table: tuple[int, int, str, str], mounted: tuple[int, int, str, str], is_refused: bool
+) -> None:
+    """Tables made by hand may map the same sectors twice, which the kernel allows."""
+    volumes(machine, table, mounted)
+    machine.mount("253:1", "/data")
+    refusals = machine.refusals("dm-0")
+    assert ("`dm-1`, which shares data with `dm-0`, is mounted at `/data`" in refusals) == is_refused, refusals
+    assert bool(refusals) == is_refused
+
+
+def test_a_loop_device_on_a_part_of_a_volume_shares_data_with_what_maps_these_sectors(machine: Machine) -> None:
+    volumes(machine, (0, 2048, "linear", "254:16 0"), (0, 1024, "linear", "254:16 0"))
+    for name, number, offset in (("loop5", "7:5", 0), ("loop6", "7:6", 1024 * 512)):
+        machine.disk(name, number, sectors=1024)
+        machine.attach(name, backing_device="253:0", offset=offset)
+    machine.mount("253:1", "/data")
+    assert "`dm-1`, which shares data with `loop5`, is mounted at `/data`" in machine.refusals("loop5")
+    assert not [each for each in machine.refusals("loop6") if "dm-1" in each]
 
 
 def test_a_device_with_a_file_system_under_a_loop_device_is_refused_without_a_mount(machine: Machine) -> None:

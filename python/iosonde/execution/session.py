@@ -14,7 +14,7 @@ from pathlib import Path
 
 from iosonde.errors import TargetError
 from iosonde.execution import compatibility, environment
-from iosonde.execution.attempt import Equipment, carry_out
+from iosonde.execution.attempt import Attempt, Equipment, carry_out
 from iosonde.execution.command_consent import require_commands_allowed
 from iosonde.execution.database_servers import DatabaseServers
 from iosonde.execution.databases import Databases
@@ -193,15 +193,24 @@ class _Session:
         )
         if attempt is None:
             return False
-        target.recheck()  # A run on a device that came into use during it leaves no record.
+        try:
+            target.recheck()
+        except TargetError:
+            # A run on a device that came into use during it leaves no record, unless it failed: that is the reason.
+            if attempt.record.outcome == "failed":
+                self._write(run, attempt)
+            raise
+        self._write(run, attempt)
+        self._note_failures(attempt.record)
+        self._note_failed_member(attempt.record)
+        return True
+
+    def _write(self, run: Run, attempt: Attempt) -> None:
         done = attempt.done
         self._result_set.write(
             attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics, done.values
         )
         self._observer.run_ended(run, attempt.record)
-        self._note_failures(attempt.record)
-        self._note_failed_member(attempt.record)
-        return True
 
     def _note_restart(self, run: Run) -> None:
         if run.restart > self._restart:

@@ -56,11 +56,18 @@ class Trust:
         parts = [self._condition()]
         if self.incomplete:
             parts.append(f"{self.incomplete} of {wording.counted(self.runs, 'run')} failed or stopped")
-        if self.drift and abs(self.drift.change.value) > NOTABLE_DRIFT:
-            parts.append(f"the control case drifted by {wording.percent_text(abs(self.drift.change.value))}")
+        parts.append(self._drift())
         if self.single:
             parts.append(f"no confidence intervals: fewer than {MINIMUM_REPEATS} repeats")
         return wording.sentence("; ".join(part for part in parts if part))
+
+    def _drift(self) -> str:
+        """Decided as by the finding about drift."""
+        if not self.drift or abs(self.drift.change.value) <= NOTABLE_DRIFT:
+            return ""
+        if self.drift.has_trend:
+            return f"the control case drifted by {wording.percent_text(abs(self.drift.change.value))}"
+        return f"the control case varied by {wording.percent_text(self.drift.spread)} without a trend"
 
     def _condition(self) -> str:
         if self.simulated:

@@ -29,6 +29,11 @@ class Drift:
     """(largest - smallest) / median."""
     controls: int
 
+    @property
+    def has_trend(self) -> bool:
+        """Whether the interval of the change excludes zero."""
+        return self.change.above(0) or self.change.below(0)
+
 
 def load_drift(runs: pl.DataFrame, *, rates: Sequence[str] = ("iops",)) -> Drift | None:
     """Return the drift of the first of these metrics, or of those that a study names, that the control case has."""

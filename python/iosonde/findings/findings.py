@@ -40,6 +40,7 @@ from iosonde.findings import (
     transactions,
 )
 from iosonde.findings.answer import Answer, answered, trust_of
+from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.disturbance import Disturbance
 from iosonde.findings.finding import STRENGTHS, Finding, Topic
 from iosonde.findings.idle_recovery import IdleRecovery
@@ -126,41 +127,42 @@ def findings(
     disturbed: Sequence[Disturbance] = (),
     recovered: Sequence[IdleRecovery] = (),
     drops: Sequence[LastingDrop] = (),
+    states: DeviceStates | None = None,
 ) -> list[Finding]:
     """Return everything that a result set establishes, the most important first, each fact once.
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
     same, `procedures` from `procedure.observations.conclusions`, `courses` from `sustained.courses`, `disturbed` from
     `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
-    `lasting_drop.lasting_drops`. Questions about arguments that are not given are left out.
+    `lasting_drop.lasting_drops`, `states` from `device_state.device_states` (derived if missing). Questions about arguments
+    that are not given are left out.
     """
     # Verdicts are about the device; the values of a command are its own, whatever limited it.
     support = support_of(metrics, None if study.workload == "command" else runs)
     prepared = metrics
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
-    fresh = list(device_state.find(study, cases, prepared, runs))
-    fresh_cases = {case_id for each in fresh for case_id in each.case_ids}
+    states = states or device_state.device_states(study, cases, prepared, runs, courses)
     probes = search.probes(procedures)
     measured = metrics.filter(~pl.col("case_id").is_in(list(probes)))
     found: list[Finding] = [
-        *fresh,
+        *states.findings,
         *search.find(procedures),
         *throughput.find(cases, metrics, support),
         *store.find(cases, metrics, runs, support),
         *named_values.find(study, cases, metrics, support),
         *media.find(study, cases, metrics, runs, support),
-        *(each for question in _questions(study, cases, metrics, runs, support) for each in _answer(question)),
+        *(each for question in _questions(study, cases, metrics, runs, support, states) for each in _answer(question)),
         *disturbance.find(disturbed),
         *open_loop.find(measured, support),
         *(
             each
             for part in study.parts
             if part.rounds
-            for each in steady.find_rounds(part, cases, metrics, fresh_cases)
+            for each in steady.find_rounds(part, cases, metrics, states)
         ),
-        *steady.find_courses(courses, cases, study.parts, fresh_cases),
+        *steady.find_courses(courses, cases, study.parts, states),
         *stimulus.find(changes(study, courses, cases)),
-        *idle_recovery.find(recovered),
+        *idle_recovery.find(recovered, states),
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
         *transactions.think_time(cases, metrics),
         *reference.find(study, cases, metrics, support),
@@ -214,11 +216,22 @@ def _states(known: peak.Peak, rate: throughput.Throughput) -> bool:
 
 
 def _questions(
-    study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None, support: Support
+    study: Study,
+    cases: pl.DataFrame,
+    metrics: pl.DataFrame,
+    outcomes: pl.DataFrame | None,
+    support: Support,
+    states: DeviceStates,
 ) -> Iterator[Question]:
     for analysis in study.analysis:
         question = Question(
-            study=study, analysis=analysis, cases=cases, runs=metrics, outcomes=outcomes, support=support
+            study=study,
+            analysis=analysis,
+            cases=cases,
+            runs=metrics,
+            outcomes=outcomes,
+            support=support,
+            states=states,
         )
         if not _is_decided_elsewhere(question):
             yield question

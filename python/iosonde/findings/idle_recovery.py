@@ -1,6 +1,6 @@
 """Idle recovery: stages of alternating load and pause, and the continuous load that follows each.
 
-SNIA's host idle recovery. The baseline is the steady state of the rounds before; the gain of a pause length is the rate
+SNIA's host idle recovery. The baseline is the rate of the rounds before, if possible in steady state; the gain of a pause length is the rate
 in the bursts over that baseline; the continuous load afterwards shows how long the gain lasts. A drive that collects
 garbage while idle has a gain, and loses it as it uses up the blocks that it freed.
 """
@@ -8,13 +8,14 @@ garbage while idle has a gain, and loses it as it uses up the blocks that it fre
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, convergences
+from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import Finding, Topic
 from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
@@ -60,6 +61,8 @@ class IdleRecovery:
     base: float
     """IOPS of the rounds' measurement window."""
     base_is_steady: bool
+    base_run: tuple[str, int]
+    """Case and repeat of the last round."""
     bursts: Floats
     """IOPS of every burst, pauses left out."""
     decay: Decay | None
@@ -73,26 +76,29 @@ class IdleRecovery:
 
 @dataclass(frozen=True, kw_only=True)
 class IdleGain(Finding):
-    """Rate of bursts between pauses over the steady-state rate, for every pause length of a part."""
+    """Rate of bursts between pauses over the rate before them, for every pause length of a part."""
 
     kind: ClassVar[str] = "idle gain"
     topic: ClassVar[Topic] = "state"
     gains: tuple[tuple[float, float], ...]
     """Pause in seconds, and the gain after it; the shortest pause first."""
     base: float
-    """IOPS in steady state."""
+    """IOPS of the rounds before the pauses."""
     base_is_steady: bool
+    """Whether that is steady state."""
 
     def _sentence(self) -> str:
         (shortest, low), (longest, high) = self.gains[0], self.gains[-1]
         values = [gain for _, gain in self.gains]
         pauses = wording.range_text(_seconds(shortest), _seconds(longest))
         if max(abs(gain - 1) for gain in values) <= NEAR:
-            return f"Idle pauses of {pauses}: write rate within {100 * NEAR:.0f} % of steady state, no recovery"
+            base = "steady state" if self.base_is_steady else "the rate before them"
+            return f"Idle pauses of {pauses}: write rate within {100 * NEAR:.0f} % of {base}, no recovery"
+        base = _base_words(self.base_is_steady)
         if len(self.gains) == 1:
-            return f"Idle pauses of {pauses}: bursts reach {wording.times_text(low)} the steady-state rate"
+            return f"Idle pauses of {pauses}: bursts reach {wording.times_text(low)} {base}"
         return (
-            f"Bursts reach {wording.times_text(low)} the steady-state rate after pauses of {_seconds(shortest)}, "
+            f"Bursts reach {wording.times_text(low)} {base} after pauses of {_seconds(shortest)}, "
             f"{wording.times_text(high)} after {_seconds(longest)}"
         )
 
@@ -115,16 +121,16 @@ class IdleDecay(Finding):
     def _sentence(self) -> str:
         decay = self.decay
         after = f"Continuous load after pauses of {_seconds(self.pause_s)}"
+        base = _base_words(self.base_is_steady)
         if decay.back_s == 0:
-            return f"{after}: at the steady-state rate from the start"
+            return f"{after}: at {base} from the start"
         first, last = (wording.times_text(rate / self.base) for rate in (decay.first, decay.last))
         if decay.back_s is not None and decay.back_bytes is not None:
             return (
-                f"{after}: starts at {first} the steady-state rate and returns to within {100 * NEAR:.0f} % of "
-                f"it after "
+                f"{after}: starts at {first} {base} and returns to within {100 * NEAR:.0f} % of it after "
                 f"{_seconds(decay.back_s)} and {format_bytes(decay.back_bytes)}"
             )
-        return f"{after}: still {last} the steady-state rate after {_seconds(decay.length_s)}"
+        return f"{after}: still {last} {base} after {_seconds(decay.length_s)}"
 
     def _evidence(self) -> str:
         first, last = (wording.value_text("iops", rate) for rate in (self.decay.first, self.decay.last))
@@ -132,8 +138,12 @@ class IdleDecay(Finding):
         return f"{first} at the start, {last} after {length}; {_base(self.base, self.base_is_steady)}"
 
 
-def find(recoveries: Sequence[IdleRecovery]) -> Iterator[Finding]:
+def find(recoveries: Sequence[IdleRecovery], states: DeviceStates) -> Iterator[Finding]:
     """Return for each part what pauses gain, and how each gain is lost."""
+    recoveries = [
+        replace(each, base_is_steady=each.base_is_steady and states.of(*each.base_run) == "steady")
+        for each in recoveries
+    ]
     for part in dict.fromkeys(each.part for each in recoveries):
         ordered = sorted((each for each in recoveries if each.part == part), key=lambda each: each.pause_s)
         steady = all(each.base_is_steady for each in ordered)
@@ -162,8 +172,12 @@ def _seconds(seconds: float) -> str:
     return format_duration(seconds * 1e9)
 
 
+def _base_words(steady: bool) -> str:
+    return "the steady-state rate" if steady else "the rate before the pauses"
+
+
 def _base(rate: float, steady: bool) -> str:
-    state = "in steady state" if steady else "in the last rounds before, which were not steady"
+    state = "in steady state" if steady else "in the last rounds before, without steady state"
     return f"{wording.value_text('iops', rate)} {state}"
 
 
@@ -234,6 +248,7 @@ def _of_stage(
         pause_s=(cycle[1] - cycle[0]) / 1e9,
         base=window.mean,
         base_is_steady=base.achieved,
+        base_run=(base.case_ids[-1], base.repeat),
         bursts=bursts,
         decay=_decay(follower.case_id, after, window.mean) if follower and after is not None else None,
     )

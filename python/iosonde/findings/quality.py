@@ -143,14 +143,9 @@ class ControlDrift(Finding):
     topic: ClassVar[Topic] = "quality"
     drift: Drift
 
-    @property
-    def has_trend(self) -> bool:
-        """Whether the interval of the change excludes zero."""
-        return self.drift.change.above(0) or self.drift.change.below(0)
-
     def _sentence(self) -> str:
         spread = wording.percent_text(self.drift.spread)
-        if self.has_trend:
+        if self.drift.has_trend:
             verb = "gained" if self.drift.change.value > 0 else "lost"
             return f"Drift: the control case {verb} {wording.percent_text(abs(self.drift.change.value))} over the study"
         if self.drift.spread <= STEADY:

@@ -11,6 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results
 from iosonde.findings.convergence import window_cells
+from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
@@ -43,6 +44,7 @@ class Question:
     outcomes: pl.DataFrame | None = None
     """The view `runs`, for facts besides metrics."""
     support: Support = field(default_factory=Support)
+    states: DeviceStates = field(default_factory=lambda: DeviceStates({}))
     _cells: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Cells of each metric, filled on first use: one analysis reads them several times."""
 

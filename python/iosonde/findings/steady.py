@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, convergences
+from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.metrics.steady_state import Criteria
-from iosonde.metrics.sustained import LOWER_IS_BETTER, Course
+from iosonde.metrics.sustained import Course, Outcome
+from iosonde.plan import DeviceState
 from iosonde.study.model import STAGE, Part
 from iosonde.units import format_bytes, format_duration
-
-Outcome = Literal["steady", "changed", "not steady", "too short"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +30,8 @@ class SteadyRun(Finding):
     load: str
     metric: str
     outcome: Outcome
-    fresh: bool
-    """Whether the device was too little written to for a steady state."""
+    state: DeviceState
+    """State of the device; without steady state of the device, a stable rate is not called steady."""
     rounds: int
     round_s: float
     window: tuple[int, int] | None
@@ -66,8 +66,10 @@ class SteadyRun(Finding):
             later = wording.value_text(self.metric, self.changed_to)
             return f"{self.load}: no lasting steady state, {value} after {after} became {later} by the end ({length})"
         of_peak = f", {wording.percent_text(self.share_of_peak)} of the best round" if self.share_of_peak else ""
-        if self.fresh:
+        if self.state == "fresh":
             return f"{self.load}: {value} on a fresh device, stable after {after}{of_peak}"
+        if not _may_be_steady(self.state):
+            return f"{self.load}: {value}, stable after {after}{of_peak}; device state {self.state}"
         earlier = f", after an earlier level until round {self.left_before}" if self.left_before else ""
         return f"{self.load}: steady at {value} after {after} and until the end ({length}){of_peak}{earlier}"
 
@@ -123,7 +125,7 @@ class SteadyRounds(Finding):
     load: str
     metric: str
     achieved: bool
-    fresh: bool
+    state: DeviceState
     rounds: int
     first: int | None
     last: int | None
@@ -140,8 +142,12 @@ class SteadyRounds(Finding):
     def _sentence(self) -> str:
         left = f", after a level that was left after round {self.withdrawn}" if self.withdrawn else ""
         if self.achieved:
-            state = "stable on a fresh device" if self.fresh else "steady state"
-            return f"{self.load}: {state} in rounds {self.first} to {self.last}{left}"
+            rounds = f"in rounds {self.first} to {self.last}{left}"
+            if _may_be_steady(self.state):
+                return f"{self.load}: steady state {rounds}"
+            if self.state == "fresh":
+                return f"{self.load}: stable on a fresh device {rounds}"
+            return f"{self.load}: stable {rounds}; device state {self.state}"
         if self.range_share is None:
             return (
                 f"{self.load}: no steady state, {wording.counted(self.rounds, 'round')} are fewer than the "
@@ -170,10 +176,13 @@ class ShareOfPeak(Finding):
     metric: str
     levels: tuple[tuple[Any, float], ...]
     """Level of the factor, and the median share."""
+    is_steady: bool
+    """Whether the device was in steady state in all cases."""
     repeats: int
 
     def _sentence(self) -> str:
-        what = "steady state" if self.metric == "steady_fraction" else "last rounds"
+        level = "steady state" if self.is_steady else "stable level"
+        what = level if self.metric == "steady_fraction" else "last rounds"
         low, high = (min(self.levels, key=lambda each: each[1]), max(self.levels, key=lambda each: each[1]))
         ends = " to ".join(
             f"{wording.percent_text(share)} at {wording.level_words(self.over, level)}" for level, share in (low, high)
@@ -187,15 +196,15 @@ class ShareOfPeak(Finding):
         return f"{listed}; {wording.counted(self.repeats, 'run')} each"
 
 
-def find_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, fresh: set[str]) -> Iterator[Finding]:
+def find_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, states: DeviceStates) -> Iterator[Finding]:
     """Return whether each pass of a part with rounds reached steady state."""
     for each in convergences(part, cases, runs):
         if each.sought:
-            yield _of_pass(part, each, fresh=bool(fresh & set(each.case_ids)))
+            yield _of_pass(part, each, states.of(each.case_ids[-1], each.repeat))
 
 
 def find_courses(
-    courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence[Part], fresh: set[str]
+    courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence[Part], states: DeviceStates
 ) -> Iterator[Finding]:
     """Return of every run that is judged by its own rounds whether it was steady, and its write cliff."""
     names = {part.name: list(part.all_factors) for part in parts}
@@ -207,7 +216,7 @@ def find_courses(
         levels = {name: level for name, level in found.items() if level is not None}
         load = _load(levels) or f"part `{course.part}`"
         load += f", repeat {course.repeat}" if course.case_id in several else ""
-        yield _of_run(course, load, fresh=course.case_id in fresh)
+        yield _of_run(course, load, states.of(course.case_id, course.repeat))
         # A drop within a later stage follows from the stage before, and is no write cliff.
         is_first = row.get(STAGE) is None or first[course.part, course.repeat] == course.case_id
         if is_first and course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
@@ -238,6 +247,7 @@ def find(question: Question) -> Iterator[Finding]:
             over=over,
             metric=metric,
             levels=tuple((level, each.value) for (level, _), each in zip(levels, estimates, strict=True)),
+            is_steady=all(_may_be_steady(state) for each in case_ids for state in question.states.of_case(each)),
             repeats=min(len(values) for _, values in levels),
             strength=question.support.strength(case_ids, *estimates),
             case_ids=case_ids,
@@ -245,8 +255,8 @@ def find(question: Question) -> Iterator[Finding]:
         )
 
 
-def _of_run(course: Course, load: str, *, fresh: bool) -> SteadyRun:
-    steady, outcome = course.steady, _outcome(course)
+def _of_run(course: Course, load: str, state: DeviceState) -> SteadyRun:
+    steady, outcome = course.steady, course.outcome
     window = steady.measured if outcome == "steady" else steady.first if outcome == "changed" else None
     shown = window or steady.latest
     level = None
@@ -257,7 +267,7 @@ def _of_run(course: Course, load: str, *, fresh: bool) -> SteadyRun:
         load=load,
         metric=course.tracking,
         outcome=outcome,
-        fresh=fresh,
+        state=state,
         rounds=course.steady.rounds,
         round_s=course.round_s,
         window=(window.first, window.last) if window else None,
@@ -268,32 +278,24 @@ def _of_run(course: Course, load: str, *, fresh: bool) -> SteadyRun:
         range_share=shown.range_share if shown else None,
         slope_share=shown.slope_share if shown else None,
         criteria=course.steady.criteria,
-        strength="moderate" if outcome == "changed" or fresh else "strong",
+        strength="moderate" if outcome == "changed" or not _may_be_steady(state) else "strong",
         case_ids=(course.case_id,),
         part=course.part,
     )
 
 
-def _outcome(course: Course) -> Outcome:
-    """Steady to the end, steady at a level that did not last, or not steady."""
-    window = course.steady.measured
-    if window is None:
-        return "changed" if course.steady.lost else "not steady"
-    moved = float(course.bandwidth[window.first - 1 : window.last].sum()) * course.round_s
-    range_bytes = None if course.tracking in LOWER_IS_BETTER else course.range_bytes
-    is_long = course.steady.criteria.has_enough(
-        round_ns=course.round_s * 1e9, moved_bytes=moved, range_bytes=range_bytes
-    )
-    return "steady" if is_long else "too short"
+def _may_be_steady(state: DeviceState) -> bool:
+    """Return whether a stable rate is steady state: of loads that write nothing, it is whatever the device's state."""
+    return state in ("steady", "not_applicable")
 
 
-def _of_pass(part: Part, each: Convergence, *, fresh: bool) -> SteadyRounds:
+def _of_pass(part: Part, each: Convergence, state: DeviceState) -> SteadyRounds:
     windows = [tracked.window for tracked in each.tracked if tracked.window]
     return SteadyRounds(
         load=_load(each.levels) or f"part `{part.name}`",
         metric=each.metric,
         achieved=each.achieved,
-        fresh=fresh,
+        state=state,
         rounds=each.rounds,
         first=each.first,
         last=each.last,
@@ -303,7 +305,7 @@ def _of_pass(part: Part, each: Convergence, *, fresh: bool) -> SteadyRounds:
         window=part.rounds.window if part.rounds else 5,
         hold=part.rounds.hold if part.rounds else 0,
         withdrawn=each.withdrawn,
-        strength="moderate" if fresh else "strong",
+        strength="strong" if _may_be_steady(state) else "moderate",
         case_ids=tuple(each.case_ids[:1]),
         part=part.name,
     )

@@ -82,7 +82,7 @@ class LoadChange(Finding):
 
     def _evidence(self) -> str:
         steady = self.change.course.steady.achieved
-        settled = "in steady state" if steady else "in the last rounds, which were not steady"
+        settled = "while stable" if steady else "in the last rounds, which were not stable"
         before = "" if self.change.once is None else f"{self._value(self.change.once)} before; "
         length = format_duration(self.change.course.round_s * 1e9)
         return (

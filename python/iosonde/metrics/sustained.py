@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -23,6 +24,8 @@ from iosonde.workload.block.notation import active_window
 from iosonde.workload.block.requirements import active_range_bytes
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
+
+Outcome = Literal["steady", "changed", "not steady", "too short"]
 
 STALLED_SHARE = 0.05
 """Share of an interval in which the engine did not run from which on the interval counts as stalled."""
@@ -65,6 +68,19 @@ class Course:
     def final(self) -> float | None:
         """Mean of the last window, steady or not; None with too few rounds for one."""
         return self.steady.latest.mean if self.steady.latest else None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Steady to the end, steady at a level that did not last, too short to decide, or not steady."""
+        window = self.steady.measured
+        if window is None:
+            return "changed" if self.steady.lost else "not steady"
+        moved = float(self.bandwidth[window.first - 1 : window.last].sum()) * self.round_s
+        range_bytes = None if self.tracking in LOWER_IS_BETTER else self.range_bytes
+        is_long = self.steady.criteria.has_enough(
+            round_ns=self.round_s * 1e9, moved_bytes=moved, range_bytes=range_bytes
+        )
+        return "steady" if is_long else "too short"
 
     def fraction(self, level: float) -> float:
         """A level as a fraction of the best round; of a latency, how many times faster the best round was, inverted."""

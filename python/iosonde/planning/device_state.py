@@ -1,4 +1,4 @@
-"""The device state that a case measures: the one that its study declares, or what target and profile allow.
+"""The device state that a plan prepares for a case: the one that its study declares, or what target and profile allow.
 
 SNIA's terms: *fresh* after a purge, *preconditioned* once the range was written, *steady* once the rate of writes has
 settled. A small active range on a purged drive never gets there: the spare blocks absorb its writes.
@@ -60,7 +60,7 @@ def _prepared(declared: DeviceState, part: Part, stream: BlockParameters, target
     range_bytes, capacity_bytes = stream.active_range_bytes, target.capacity().bytes
     if declared == "fresh":
         return Attained(state="fresh") if is_purged else Attained(state="unknown", reason="the device is not purged")
-    if is_purged and not stream.fill and range_bytes < SMALLEST_RANGE * capacity_bytes:
+    if is_purged and is_small_range(range_bytes, stream.fill, capacity_bytes):
         return Attained(
             state="fresh",
             reason=f"the active range of {format_bytes(range_bytes)} is {100 * range_bytes / capacity_bytes:.0f} % of "
@@ -74,6 +74,14 @@ def _prepared(declared: DeviceState, part: Part, stream: BlockParameters, target
     if declared == "steady" and not is_judged:
         return Attained(state="preconditioned" if is_written else "unknown", reason="there are too few rounds to judge")
     return Attained(state=declared)
+
+
+def is_small_range(range_bytes: int, fill: float, capacity_bytes: int) -> bool:
+    """Return whether the spare blocks of a purged device absorb what is written to an active range.
+
+    A range that was filled to a percentage is measured by what was filled: the free part is meant to be free.
+    """
+    return range_bytes * (100 / fill if fill else 1) < SMALLEST_RANGE * capacity_bytes
 
 
 def _writes(stream: BlockParameters) -> bool:

@@ -157,7 +157,7 @@ CASES = Table(
         Column(
             "device_state",
             TEXT,
-            "Device state that it measures: `fresh`, `preconditioned`, `steady`, `unknown` or `not_applicable`",
+            "Device state that the plan prepares: `fresh`, `preconditioned`, `steady`, `unknown` or `not_applicable`",
         ),
         Column("cost_s", NUMBER, "Planned time of ramp and measurement, s"),
         Column("cost_write_bytes", U64, "Planned upper bound of bytes written; null where only time limits them"),
@@ -171,7 +171,7 @@ RUNS = Table(
         Column("case_id", TEXT, "Case that the run repeats", lambda run: run.record.case_id),
         Column("part", TEXT, "Part of the study", lambda run: run.record.part),
         Column("control", FLAG, "Whether it repeats the control case", lambda run: run.record.control),
-        Column("device_state", TEXT, "Device state of its case", lambda run: run.record.device_state),
+        Column("device_state", TEXT, "Planned device state of its case", lambda run: run.record.device_state),
         Column("arm", TEXT, "Arm of an A/B comparison: `a`, `b` or empty", lambda run: run.record.arm),
         Column("repeat", U32, "Number of the repeat, from 1", lambda run: run.record.repeat),
         Column("order", U32, "Position in the order of execution, from 0", lambda run: run.record.order),

@@ -132,6 +132,15 @@ def wwid(device: str) -> str:
     return _read(path / "wwid") or _read(path / "device" / "wwid")
 
 
+def incarnation(device: str) -> str:
+    """What differs when another disk has been given the same name and number.
+
+    The kernel's sequence number of the disk (Linux 5.15), or else what identifies its hardware.
+    """
+    disk = disk_of(device)
+    return _read(_sys_path(disk) / "diskseq") or f"{wwid(disk)} {serial(disk)} {size_bytes(disk)}"
+
+
 def _sys_path(device: str) -> Path:
     return (_SYS / device).resolve()
 

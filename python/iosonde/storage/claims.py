@@ -34,7 +34,7 @@ class Claims:
                     hint="`iosonde devices` shows its users; nothing was written to it",
                 ) from None
             has_vanished = error.errno in (errno.ENXIO, errno.ENODEV, errno.ENOENT)
-            hint = "it was removed since it was checked; nothing was written" if has_vanished else "run iosonde as root"
+            hint = "it was removed since it was checked" if has_vanished else "run iosonde as root"
             raise TargetError(f"cannot open `{name}`: {error.strerror}", hint=hint) from error
 
     def release(self, number: str) -> None:

@@ -45,7 +45,8 @@ def open_devices(names: list[str]) -> DeviceTarget:
                 hint="targets separated by commas are block devices; `iosonde devices` lists them",
             )
     _check_different(names, numbers)
-    target = DeviceTarget(devices=tuple(devices), numbers=tuple(numbers))
+    incarnations = tuple(map(block_stack.incarnation, numbers))
+    target = DeviceTarget(devices=tuple(devices), numbers=tuple(numbers), incarnations=incarnations)
     target.examine()
     return target
 
@@ -58,6 +59,8 @@ class DeviceTarget(Target):
     """As the user named them, absolute."""
     numbers: tuple[str, ...]
     """To which device each name led when the target was opened (`major:minor`)."""
+    incarnations: tuple[str, ...]
+    """`block_stack.incarnation` of each at that time."""
     own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
     claims: Claims = field(default_factory=Claims, compare=False, repr=False)
     kind: Literal["device"] = "device"
@@ -99,7 +102,26 @@ class DeviceTarget(Target):
         """Each name and its device; `TargetError` for a name that leads to another device by now."""
         for device, number in zip(self.devices, self.numbers, strict=True):
             check_name(device, number)
+            self._check_same(number)
             yield device, number
+
+    def take(self, number: str) -> None:
+        """Claim a device again that was released; `TargetError` if another disk has its number by now."""
+        self.claims.take(number, str(self.devices[self.numbers.index(number)]))
+        try:
+            self._check_same(number)
+        except TargetError:
+            self.claims.release(number)
+            raise
+
+    def _check_same(self, number: str) -> None:
+        index = self.numbers.index(number)
+        if block_stack.incarnation(number) != self.incarnations[index]:
+            raise TargetError(
+                f"`{self.devices[index]}` is not the device that was checked: it was removed, or another disk has its "
+                "name and number by now",
+                hint="nothing was written since; `iosonde devices` lists the devices",
+            )
 
     def recheck(self) -> None:
         """`TargetError` if a claimed device came into use, or a name leads to another device by now.
@@ -137,11 +159,11 @@ class DeviceTarget(Target):
                 self._wipe_unused({} if keep else {number: names[number] for number in written})
 
     def _wipe_unused(self, names: dict[str, str]) -> None:
-        """Zero the edges of devices, but of none that has come into use, which is an error."""
+        """Zero the edges of devices, but of none that has come into use or was replaced, which is an error."""
         problem = None
         for number, name in names.items():
-            self.claims.take(number, name)
             try:
+                self.take(number)
                 _check_unused(name, number, Kernel())
                 self.wipe(number)
             except TargetError as error:
@@ -326,12 +348,19 @@ class TargetDevices:
         )
 
     def release(self) -> None:
-        """Claim them again, and wipe what the setup wrote to them."""
+        """Claim them again, and wipe what the setup wrote to them; `TargetError` where one was removed or replaced."""
+        problem = None
         while self._given:
             number = self._given.pop()
-            self.target.claims.take(number, str(self._name(number)))
-            self.target.wipe(number)
-            journal.removed(_entry(number, self.target.own))
+            try:
+                self.target.take(number)
+                self.target.wipe(number)
+            except TargetError as error:
+                problem = error
+            else:
+                journal.removed(_entry(number, self.target.own))
+        if problem:
+            raise problem
 
     def _name(self, number: str) -> Path:
         return self.target.devices[self.target.numbers.index(number)]

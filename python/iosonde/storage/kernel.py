@@ -9,6 +9,7 @@ from pathlib import Path
 
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.loop_status import LoopStatus, attached_loops, identity_of
+from iosonde.storage.mapper_tables import MapperTable, mapper_table
 from iosonde.storage.mounts import Mount, mounts_in, unescape
 
 SECTOR_BYTES = 512
@@ -22,6 +23,7 @@ class Kernel:
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
     read_loops: Callable[[], list[LoopStatus]] = attached_loops
+    read_table: Callable[[str], MapperTable | None] = mapper_table
 
     def path(self, number: str) -> Path:
         """The directory of a device (`major:minor`) in `/sys`."""
@@ -79,6 +81,12 @@ class Kernel:
                 if holder and member and member not in found.setdefault(holder, []):
                     found[holder].append(member)
         return found
+
+    @cached_property
+    def tables(self) -> dict[str, MapperTable]:
+        """Tables of device mapper volumes by number, as far as the kernel reports them."""
+        tables = {number: self.read_table(number) for number in self.members}
+        return {number: table for number, table in tables.items() if table is not None}
 
     @cached_property
     def mounted(self) -> dict[str, list[Mount]]:

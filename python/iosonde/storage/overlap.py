@@ -1,7 +1,7 @@
 """Which bytes a block device consists of, and whether two devices share any.
 
-A partition is a range of its disk, a loop device a range of a file or of another device, and an array, volume or cache
-consists of its members. Following these downward gives the *extents* of a device. Two devices that have overlapping
+A partition is a range of its disk, a loop device a range of a file or of another device, a volume ranges of its members
+(`mapper_tables.py`), and an array or cache consists of its members. Following these downward gives the *extents* of a device. Two devices that have overlapping
 extents on the same disk or in the same file share data, wherever each of them is in its stack.
 """
 
@@ -22,12 +22,12 @@ class Extent:
     start: int
     end: int
     members: frozenset[str] = frozenset()
-    """Members of arrays and volumes on the way down to here. How these map their members is not followed."""
+    """Members of arrays and of some volumes on the way down to here. How these map their members is not followed."""
 
     def overlaps(self, other: Extent) -> bool:
         """Whether both may contain the same byte.
 
-        Two volumes of one group consist of the same members, and the device mapper gives each its own part of them.
+        Two snapshots or thin volumes have the same members, and the device mapper gives each its own part of them.
         """
         is_same = self.base == other.base and self.start < other.end and other.start < self.end
         return is_same and not self.members & other.members
@@ -59,7 +59,14 @@ def _below(extent: Extent, kernel: Kernel) -> Iterator[Extent]:
     if loop and not loop.problem:
         base = loop.backing_device or loop.backing_file
         yield Extent(base, start + loop.offset, end + loop.offset, extent.members)
-    for member in kernel.members.get(number, []):
-        yield Extent(member, 0, kernel.size_bytes(member), extent.members | {member})
+    table = kernel.tables.get(number)
+    if table and table.ranges is not None:
+        for each in table.ranges:
+            if start < each.at + each.span and each.at < end:
+                yield Extent(each.member, *each.part(start, end), extent.members)
+    else:
+        for member in kernel.members.get(number, []):
+            apart = {member} if table is None or member in table.shared else set()
+            yield Extent(member, 0, kernel.size_bytes(member), extent.members | apart)
     if wwid := kernel.wwid(number):
         yield Extent(f"wwid {wwid}", start, end, extent.members)

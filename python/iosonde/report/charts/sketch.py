@@ -16,7 +16,7 @@ from iosonde.report.charts.figure import Chart, Figure, Panel
 from iosonde.report.charts.layout import Row, unique
 from iosonde.report.charts.published import cited_note, reference_of
 from iosonde.report.charts.vega import MARKS, Frame
-from iosonde.report.material import durability
+from iosonde.report.material import device_states, durability
 from iosonde.report.material.intervals import intervals_of
 from iosonde.report.material.quantities import is_percentile
 from iosonde.report.material.result_sets import Material
@@ -101,8 +101,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         )
         for index, panel in enumerate(panels)
     ]
-    state = _device_state_note(view, material)
-    notes += [state] if state else []
+    notes += filter(None, [device_states.caption(view, material)])
     return Figure(
         name=f"{number:02}-{_slug(material.study.name)}-{_slug(view.title) or view.kind}",
         title=view.title,
@@ -129,13 +128,6 @@ def _of_csv(heads: dict[str, str]) -> dict[str, str]:
 def _distinct(heads: dict[str, str]) -> dict[str, str]:
     """Each name once: lines that are result sets have no column beside that of the result set."""
     return {column: head for head, column in {head: column for column, head in heads.items()}.items()}
-
-
-def _device_state_note(view: View, material: Material) -> str:
-    """Name the device state of the cases that write; empty if none does."""
-    states = dict.fromkeys(case.device_state for _, case in material.cases() if view.part in ("", case.part))
-    named = [state for state in states if state != "not_applicable"]
-    return f"Device state: {', '.join(named)}." if named else ""
 
 
 def _verdict_note(verdicts: Sequence[Kind]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from iosonde.report.charts.published import reference_of
-from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, REPEATS, Cell, Table
+from iosonde.report.material.device_states import has_device_state, state_text
 from iosonde.report.material.durability import HEAD, durability
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import ends_text, factor_title, level_text, metric_text, metric_title
@@ -28,13 +28,13 @@ def accounts_table(view: View, material: Material) -> Table:
     survives = [HEAD] if any(survival) else []
     reasons = [subject.source.hole(subject.case.case_id) for subject in found]
     missing = ["No result because"] if any(reasons) else []
-    state = [DEVICE_STATE] if has_device_state(subject.case for subject in found) else []
+    state = [DEVICE_STATE] if has_device_state(material, ((each.source, each.case) for each in found)) else []
     rows = []
     for subject, reason, surviving in zip(found, reasons, survival, strict=True):
         row = [
             *(Cell(text=level_text(name, subject.level(name))) for name in factors),
             *([Cell(text=subject.source.label if several else "measured")] if named else []),
-            *([device_state_cell([subject.case])] if state else []),
+            *([Cell(text=state_text(material, [(subject.source, subject.case)]))] if state else []),
             *([Cell(text=surviving or "-")] if survives else []),
             *(_cell(metric, known.of(subject)) for metric, known in values.items()),
             _repeats(known.of(subject)[3] for known in values.values()),

@@ -19,7 +19,6 @@ def answer(material: Material, source: Source) -> Answer:
     from iosonde.findings.idle_recovery import idle_recoveries
     from iosonde.findings.lasting_drop import lasting_drops
     from iosonde.metrics.facts import Facts
-    from iosonde.metrics.sustained import courses
 
     results = source.results
     return answer(
@@ -29,9 +28,10 @@ def answer(material: Material, source: Source) -> Answer:
         runs=results.runs,
         warnings=results.warnings,
         procedures=source.procedures,
-        courses=courses(Facts(results)),
+        courses=source.courses,
         disturbed=disturbances(results),
         recovered=idle_recoveries(material.study, results),
         drops=lasting_drops(Facts(results)),
+        states=material.device_states[source.label],
         simulated=source.simulated,
     )

@@ -12,8 +12,8 @@ from typing import Any
 
 from iosonde.plan import Case
 from iosonde.report.charts.figure import Figure
-from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, VERDICT, Cell, Table
+from iosonde.report.material.device_states import has_device_state, state_text
 from iosonde.report.material.durability import differing
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import interval_text, level_text, metric_title
@@ -71,7 +71,8 @@ def _plain_card(material: Material) -> Table | None:
     medians, tails = (Values(material, f"completion_latency_ns_{each}") for each in ("p50", "p99"))
     several = len(material.sources) > 1
     loads = {source.label: _loads(source) for source in material.sources}
-    with_state = has_device_state(case for each in loads.values() for cases in each.values() for case in cases)
+    shown = ((s, case) for s in material.sources for cases in loads[s.label].values() for case in cases)
+    with_state = has_device_state(material, shown)
     rows, keys = [], []
     for source in material.sources:
         for (access, operation), cases in loads[source.label].items():
@@ -88,7 +89,7 @@ def _plain_card(material: Material) -> Table | None:
                         *([Cell(text=source.label)] if several else []),
                         Cell(text=f"{access.capitalize()} {operation}, {size}"),
                         Cell(text=_depth(chosen), number=_in_flight(chosen)),
-                        *([device_state_cell([chosen])] if with_state else []),
+                        *([Cell(text=state_text(material, [(source, chosen)]))] if with_state else []),
                         Cell(text=LIMITED_BY.get(source.verdict(chosen.case_id) or "", "-")),
                         _cell(_RATES[access], rate),
                         *(_cell("completion_latency_ns", value) for value in latencies),

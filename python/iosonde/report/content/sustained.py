@@ -9,8 +9,10 @@ from typing import Any
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, Tracked, convergences, window_means
+from iosonde.findings.device_state import DeviceStates
 from iosonde.metrics.statistics import AUTOREGRESSIVE
 from iosonde.metrics.sustained import Course
+from iosonde.plan import DeviceState
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
@@ -46,12 +48,12 @@ def _of_part(part: Part, source: Source, material: Material) -> Iterator[Table]:
     found = convergences(part, cases, runs)
     of = f" of {source.label}" if len(material.sources) > 1 else ""
     if any(each.sought for each in found):
-        yield _convergence(part, found, of)
+        yield _convergence(part, found, material.device_states[source.label], of)
     if found and part.rounds and (len(found[0].case_ids) > 1 or part.rounds.factors):
         yield _window(part, window_means(part, cases, runs, METRICS), of)
 
 
-def _convergence(part: Part, found: list[Convergence], of: str) -> Table:
+def _convergence(part: Part, found: list[Convergence], states: DeviceStates, of: str) -> Table:
     assert part.rounds, "a part with rounds"
     metric = part.rounds.metric
     heads = [
@@ -59,7 +61,7 @@ def _convergence(part: Part, found: list[Convergence], of: str) -> Table:
         *("Pass", "Rounds", "Window", "Steady", "Average", "Range", "Range allowed", "Slope x rounds", "Slope allowed"),
         *("Linear fit", "All rounds"),
     ]
-    rows = [_convergence_row(part, each, tracked, metric) for each in found for tracked in each.tracked]
+    rows = [_convergence_row(part, each, tracked, metric, states) for each in found for tracked in each.tracked]
     return Table(
         title=f"Convergence: {part.title or part.name}{of}",
         caption=f"Tracking variable: {metric_title(metric)}. Steady state needs both excursions to be within what is "
@@ -75,12 +77,14 @@ def _closing(part: Part) -> str:
     return f", and in the {hold} that follow{'s' * (hold == 1)} at its level (closing check)" if hold else ""
 
 
-def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: str) -> list[Cell]:
+def _convergence_row(
+    part: Part, each: Convergence, tracked: Tracked, metric: str, states: DeviceStates
+) -> list[Cell]:
     assert part.rounds, "a part with rounds"
     window = tracked.window
     series = " ".join(metric_text(metric, value) for value in tracked.values)
     labels = [*_levels(part.factors, each.levels), *_levels(part.rounds.factors, tracked.levels)]
-    verdict = "yes" if each.achieved else "not achieved"
+    verdict = _steady_text(states.of(each.case_ids[-1], each.repeat)) if each.achieved else "not achieved"
     counted = [Cell(text=str(each.repeat), number=each.repeat), Cell(text=str(each.rounds), number=each.rounds)]
     if window is None:
         return [*labels, *counted, Cell(text="-"), Cell(text=verdict), *[Cell(text="-")] * 6, Cell(text=series)]
@@ -94,6 +98,11 @@ def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: st
         Cell(text=window.line),
         Cell(text=series),
     ]
+
+
+def _steady_text(state: DeviceState) -> str:
+    """Say whether a stable rate is steady state of the device."""
+    return "yes" if state in ("steady", "not_applicable") else f"rate only, device {state}"
 
 
 def _window(part: Part, means: pl.DataFrame, of: str) -> Table:
@@ -123,11 +132,8 @@ def _window(part: Part, means: pl.DataFrame, of: str) -> Table:
 
 def _of_courses(source: Source, material: Material) -> Table:
     """The course of every run that is judged by its own rounds: steady state, the plateau, the cliff before it."""
-    from iosonde.metrics.facts import Facts
-    from iosonde.metrics.sustained import courses
-
     of = f" of {source.label}" if len(material.sources) > 1 else ""
-    found = courses(Facts(source.results))
+    states = material.device_states[source.label]
     return Table(
         title=f"Steady state within the runs{of}",
         caption="Rounds are gathered out of the intervals of a run; x is the number of the round. The average has a "
@@ -141,12 +147,12 @@ def _of_courses(source: Source, material: Material) -> Table:
             *("Cliff after", "Written until then", "In active ranges", "Written in all"),
         ],
         labels=1,
-        rows=[[*_course_row(each), *_in_ranges(each)] for each in found],
-        keys=[f"{source.label}\n{each.case_id}" for each in found],
+        rows=[[*_course_row(each, states), *_in_ranges(each)] for each in source.courses],
+        keys=[f"{source.label}\n{each.case_id}" for each in source.courses],
     )
 
 
-def _course_row(course: Course) -> list[Cell]:
+def _course_row(course: Course, states: DeviceStates) -> list[Cell]:
     window = course.steady.measured or course.steady.latest
     metric = course.tracking
     counted = f"{course.steady.rounds} of {format_duration(course.round_s * 1e9)}"
@@ -175,7 +181,7 @@ def _course_row(course: Course) -> list[Cell]:
     return [
         *head,
         Cell(text=f"{window.first}..{window.last}", number=window.last),
-        Cell(text="yes" if course.steady.achieved else "not achieved"),
+        Cell(text=_course_steady_text(course, states)),
         Cell(text=metric_text(metric, window.mean), interval=interval, number=window.mean),
         Cell(text=f"{100 * fraction:.0f} %", number=fraction),
         *(Cell(text=metric_text(metric, value), number=value) for value in figures),
@@ -183,6 +189,12 @@ def _course_row(course: Course) -> list[Cell]:
         Cell(text=_left_text(course), number=left),
         *cliff,
     ]
+
+
+def _course_steady_text(course: Course, states: DeviceStates) -> str:
+    if course.outcome == "steady":
+        return _steady_text(states.of(course.case_id, course.repeat))
+    return "run too short" if course.outcome == "too short" else "not achieved"
 
 
 def _left_text(course: Course) -> str:

@@ -17,7 +17,7 @@ LIMITED_BY = {
 }
 """Verdicts as they are written under this head."""
 DEVICE_STATE = "Device state"
-"""Head of the column with the state of the device that a case measured: fresh, preconditioned, steady, unknown."""
+"""Head of the column with the device state that a case measured (`findings/device_state.py`)."""
 REPEATS = "Repeats"
 """Head of the column with the number of values that a median and its interval are based on."""
 SCOPE = "I/Os"

@@ -10,8 +10,8 @@ import polars as pl
 
 from iosonde.metrics.registry import named_among
 from iosonde.plan import PREPARATION, Case
-from iosonde.report.content.device_states import device_state_cell, has_device_state
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
+from iosonde.report.material.device_states import has_device_state, state_text
 from iosonde.report.material.durability import HEAD, durability
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import ends_text, factor_title, is_number, level_text, metric_text, metric_title
@@ -90,24 +90,24 @@ def cross_table(view: View, material: Material) -> Table:
     layout = Layout.of(view, found, material, surface=True)
     across = list(layout.series) or [metric_title(view.y)]
     down: dict[tuple[str, Any], dict[str, Cell]] = {}
-    cases: dict[tuple[str, Any], list[Case]] = {}
+    cases: dict[tuple[str, Any], list[tuple[Source, Case]]] = {}
     repeats: dict[tuple[str, Any], list[int]] = {}
     for subject in found:
         median, low, high, count = values.of(subject)
         place = (layout.panel(subject.level, subject.source.label), subject.level(view.x))
         column = level_text(view.series or "", subject.level(view.series)) if layout.series else across[0]
-        cases.setdefault(place, []).append(subject.case)
+        cases.setdefault(place, []).append((subject.source, subject.case))
         down.setdefault(place, {})[column] = Cell(
             text=metric_text(view.y, median), interval=ends_text(view.y, low, high), number=median
         )
         repeats.setdefault(place, []).append(count)
     panelled = any(panel for panel, _ in down)
-    with_state = has_device_state(subject.case for subject in found)
+    with_state = has_device_state(material, ((each.source, each.case) for each in found))
     rows = [
         [
             *([Cell(text=panel)] if panelled else []),
             Cell(text=level_text(view.x or "", level), number=level if is_number(level) else None),
-            *([device_state_cell(cases[panel, level])] if with_state else []),
+            *([Cell(text=state_text(material, cases[panel, level]))] if with_state else []),
             *(row.get(column, Cell(text="-")) for column in across),
             Cell(text=str(max(repeats[panel, level])), number=max(repeats[panel, level])),
         ]
@@ -156,7 +156,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     ]
     scoped = len(lines) > len(cases)
     judged = any(case.case_id in source.verdicts for source, case in cases)
-    with_state = has_device_state(case for _, case in cases)
+    with_state = has_device_state(material, cases)
     survival = {(source.label, case.case_id): durability(source, case.case_id) for source, case in cases}
     rates = [name for name in _rates(material) if any(name in metrics for _, _, _, metrics in lines)] or RATES[:2]
     latencies = [
@@ -171,7 +171,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
         levels = [_level_cell(name, case.levels.get(name)) for name in factors]
         where = [
             *([Cell(text=scope)] if scoped else []),
-            *([device_state_cell([case])] if with_state else []),
+            *([Cell(text=state_text(material, [(source, case)]))] if with_state else []),
             *([Cell(text=survival[source.label, case.case_id] or "-")] if any(survival.values()) else []),
         ]
         values = [_value_cell(name, metrics.get(name)) for name in (*rates, *latencies)]

@@ -20,6 +20,8 @@ from iosonde.results.schema import Record
 from iosonde.study.model import Study
 
 if TYPE_CHECKING:
+    from iosonde.findings.device_state import DeviceStates
+    from iosonde.metrics.sustained import Course
     from iosonde.results import ResultSet
     from iosonde.verdict.verdict import Kind
 
@@ -53,6 +55,14 @@ class Source:
     def procedures(self) -> Sequence[tuple[Case, Conclusion | None]]:
         """Cases with a procedure, and what each came to."""
         return conclusions(self.results)
+
+    @cached_property
+    def courses(self) -> Sequence[Course]:
+        """The course of every run that is judged by its own rounds."""
+        from iosonde.metrics.facts import Facts
+        from iosonde.metrics.sustained import courses
+
+        return courses(Facts(self.results))
 
     @cached_property
     def specs_by_case(self) -> dict[str, Mapping[str, Any]]:
@@ -179,6 +189,22 @@ class Material:
         from iosonde.metrics.metrics import case_metrics
 
         return case_metrics(self.run_metrics)
+
+    @cached_property
+    def device_states(self) -> Mapping[str, DeviceStates]:
+        """Device state of every run, by label: the source of answer, captions and tables."""
+        from iosonde.findings.device_state import device_states
+
+        return {
+            source.label: device_states(
+                self.study,
+                source.results.cases,
+                self.run_metrics.filter(pl.col("result_set") == source.label),
+                source.results.runs,
+                source.courses,
+            )
+            for source in self.sources
+        }
 
     @cached_property
     def curves(self) -> pl.DataFrame:

@@ -1,0 +1,46 @@
+"""The device state beside a value, in tables and captions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iosonde.plan import Case, DeviceState
+from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material.subjects import subjects
+from iosonde.study.model import View
+
+NOT_APPLICABLE = "not_applicable"
+
+
+def states_of(material: Material, cases: Iterable[tuple[Source, Case]]) -> list[DeviceState]:
+    """Return the states that cases measured, each once; without cases that have no result."""
+    known = material.device_states
+    return list(
+        dict.fromkeys(state for source, case in cases for state in known[source.label].of_case(case.case_id))
+    )
+
+
+def has_device_state(material: Material, cases: Iterable[tuple[Source, Case]]) -> bool:
+    """Return whether any of the cases writes to a device, so that its state affects the values."""
+    return any(state != NOT_APPLICABLE for state in states_of(material, cases))
+
+
+def state_text(material: Material, cases: Iterable[tuple[Source, Case]]) -> str:
+    """Name the device state of the cases of a row; a dash for cases that write nothing, or have no result."""
+    return ", ".join("-" if state == NOT_APPLICABLE else state for state in states_of(material, cases)) or "-"
+
+
+def caption(view: View, material: Material) -> str:
+    """Name the device state of the cases of a view that write; empty if none does."""
+    found = [(each.source, each.case) for each in subjects(view, material)] if view.part else material.cases()
+    named = [state for state in states_of(material, found) if state != NOT_APPLICABLE]
+    if not named:
+        return ""
+    text = f"Device state: {', '.join(named)}."
+    if view.y in ASSUME_STEADY and named != ["steady"]:
+        text += " Without steady state of the device, values are of a stable rate."
+    return text
+
+
+ASSUME_STEADY = ("steady_iops", "steady_bandwidth", "steady_fraction", "seconds_to_steady_state")
+"""Metrics that are named after steady state, and have a value wherever the rate was stable."""

@@ -1,0 +1,139 @@
+"""The device state of a run: planned, then corrected by what was written and by whether the rate settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+import pytest
+
+from iosonde.findings.device_state import DeviceStates, FreshDevice, device_states
+from iosonde.findings.findings import findings
+from iosonde.plan import PREPARATION
+from iosonde.study.model import Study
+
+GIB = 1 << 30
+SETTLED = [100.0, 40.0, 40.0, 40.0, 40.0, 40.0]
+FALLING = [100.0, 80.0, 60.0, 50.0, 40.0, 30.0]
+STUDY = Study.model_validate(
+    {
+        "name": "by-hand",
+        "title": "By hand",
+        "question": "?",
+        "device_state": "steady",
+        "parts": [{"name": "main", "factors": {"queue_depth": [1]}, "rounds": {"max_rounds": 6, "min_written": 0}}],
+        "profiles": {"quick": {}},
+    }
+)
+
+
+def reached(
+    rounds: Sequence[float] = SETTLED,
+    *,
+    planned: str = "steady",
+    capacity: int | None = 4 * GIB,
+    before: int = 0,
+    prepared: int = 8 * GIB,
+    purge: str = "format",
+    stage: bool = False,
+    **parameters: Any,
+) -> tuple[DeviceStates, list[FreshDevice], list[str]]:
+    """States of a pass: a purge between writes of so many bytes, rounds with these rates, perhaps a stage."""
+    cases, runs, outcomes = [], [], []
+    steps = [("earlier", float(before)), ("purge", 0.0), ("precondition", float(prepared))]
+    steps += [(f"round{number}", rate) for number, rate in enumerate(rounds, 1)]
+    for order, (name, rate) in enumerate([*steps, *([("stage", 1.0)] if stage else [])]):
+        part = PREPARATION if name in ("earlier", "purge", "precondition") else "main"
+        case_id = f"{part}/{name}"
+        levels = {"round": int(name[5:]) if name.startswith("round") else None, "stage": "s" if name == "stage" else None}
+        if part == "main":
+            row = {"case_id": case_id, "part": part, "control": False, "device_state": planned, "queue_depth": 1}
+            cases.append(row | {"span": 4 * GIB, "purge": purge, "precondition": 4096, **parameters, **levels})
+        known = {"run_id": name, "case_id": case_id, "part": part, "repeat": 1, "order": order, "control": False}
+        runs += [
+            {**known, "stream": stream, "operation": operation, "metric": metric, "value": value}
+            for stream in ("main", "all")
+            for operation, metric, value in (
+                ("write", "bandwidth", rate),
+                ("all", "bandwidth", rate),
+                ("all", "iops", rate),
+                ("all", "seconds", 1.0),
+            )
+        ]
+        outcomes.append({**known, "step": name if part == PREPARATION else None, "target_bytes": capacity})
+    frames = [pl.DataFrame(each, infer_schema_length=None) for each in (cases, runs, outcomes)]
+    states = device_states(STUDY, *frames)
+    found = findings(STUDY, frames[0], frames[1], runs=None, states=states)
+    sentences = [each.sentence for each in found if each.kind == "steady rounds"]
+    return states, list(states.findings), sentences
+
+
+def state(*arguments: Any, **options: Any) -> tuple[str, ...]:
+    return reached(*arguments, **options)[0].of_case("main/round6")
+
+
+def test_a_pass_that_settled_is_steady_and_one_that_did_not_is_preconditioned() -> None:
+    assert state() == ("steady",)
+    assert state(FALLING) == ("preconditioned",)
+    assert reached()[2] == ["Queue depth 1: steady state in rounds 2 to 6"]
+    assert reached(FALLING)[2] == ["Queue depth 1: no steady state within 6 rounds"]
+
+
+def test_the_standard_profiles_of_snia_address_enough_of_a_drive() -> None:
+    assert state(span=int(0.8 * 4 * GIB)) == ("steady",)
+    assert state(span=int(0.7 * 4 * GIB)) == ("fresh",)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"span": GIB}, "the load addressed 1 GiB of 4 GiB"),
+        ({"prepared": GIB}, "1 GiB were written to a device of 4 GiB"),
+        (
+            {"prepared": 5 * GIB, "precondition": None},
+            "5 GiB were written to a device of 4 GiB, less than 2 times the active range of 4 GiB",
+        ),
+    ],
+)
+def test_too_little_leaves_a_purged_device_fresh_in_every_sentence(options: dict[str, Any], sentence: str) -> None:
+    states, [found], [steady] = reached(**options)
+    assert states.of_case("main/round6") == ("fresh",)
+    assert found.sentence == f"Values of part `main` are for a fresh device, not for steady state: {sentence}"
+    assert steady == "Queue depth 1: stable on a fresh device in rounds 2 to 6"
+
+
+def test_a_device_that_was_not_purged_is_in_an_unknown_state_then() -> None:
+    states, [found], [steady] = reached(prepared=GIB, purge="none")
+    assert states.of_case("main/round6") == ("unknown",)
+    assert "an unknown device state" in found.sentence
+    assert steady == "Queue depth 1: stable in rounds 2 to 6; device state unknown"
+
+
+def test_bytes_before_the_purge_do_not_count() -> None:
+    assert state(before=100 * GIB) == ("steady",)
+    assert state(before=100 * GIB, prepared=GIB) == ("fresh",)
+
+
+def test_a_filled_part_counts_as_the_capacity_that_it_is_a_share_of() -> None:
+    assert state(fill=30, span=int(0.3 * 4 * GIB)) == ("steady",)
+    assert state(fill=90, span=int(0.9 * GIB)) == ("fresh",)
+
+
+def test_states_that_are_not_to_be_steady_stay_as_planned() -> None:
+    for planned in ("fresh", "unknown", "not_applicable"):
+        assert state(planned=planned) == (planned,)
+    assert state(planned="preconditioned") == ("steady",)
+
+
+def test_a_stage_without_rounds_has_the_state_that_the_rounds_left() -> None:
+    assert reached(stage=True)[0].of_case("main/stage") == ("steady",)
+    assert reached(FALLING, stage=True)[0].of_case("main/stage") == ("preconditioned",)
+
+
+def test_a_case_without_a_result_has_no_state() -> None:
+    assert reached()[0].of_case("main/round7") == ()
+
+
+def test_without_a_known_capacity_the_plan_is_believed() -> None:
+    assert state(capacity=None, span=GIB) == ("steady",)

@@ -1,0 +1,33 @@
+"""Drives that are unplugged while they are measured, in the lab's machine: an error, a failed record, no write elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+KINDS = ("raw", "file system")
+
+
+@pytest.fixture(scope="module")
+def unplugged(studies_said: dict[str, Any]) -> dict[str, Any]:
+    """What `guest_unplug.py` reports."""
+    said: dict[str, Any] = studies_said["unplug"]
+    assert "error" not in said, said["error"]
+    return said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_study_stops_with_an_error_and_the_run_is_a_failed_record(unplugged: dict[str, Any], kind: str) -> None:
+    said = unplugged[kind]
+    assert said["error"] and "Traceback" not in said["error"], said["error"]
+    [(outcome, failure)] = said["records"]
+    assert outcome == "failed" and failure
+    assert said["mounted"] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_written_to_the_drive_that_takes_the_free_number(unplugged: dict[str, Any], kind: str) -> None:
+    said = unplugged[kind]
+    assert said["neighbour_is_intact"]
+    assert (said["written_to_neighbour"], said["written_to_neighbour_by_resume"]) == (0, 0)
