@@ -8,12 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 from engines import real_engine
+from statements import contradictions
 
 from iosonde.execution import execute
 from iosonde.findings.convergence import convergences, window_means
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import PREPARATION
 from iosonde.planning import expand, load, parse
+from iosonde.report.content.report import collect
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.study.model import Study
@@ -26,7 +28,12 @@ SETTINGS = {
     "snia-host-idle-recovery": {"duration": "500ms", "stage": "pauses of 5 s,after pauses of 5 s"},
     "snia-cross-stimulus-recovery": {},
     "mixed-endurance": {"duration": "2s", "fill": "90"},
+    "master2010-degradation": {"duration": "6s", "fill": "50,90"},
+    "snia-write-saturation": {"duration": "6s", "limit_spans": "none"},
+    "jo2024-mixed": {"duration": "100ms", "queue_depth": "1,32"},
+    "idle-recovery": {"duration": "6s", "stage": "pause of 1 s"},
 }
+FILLED = ("mixed-endurance", "master2010-degradation")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Res
 
     def result_set(name: str) -> ResultSet:
         if name not in done:
-            span = {} if name == "mixed-endurance" else {"span": "128MiB"}
+            span = {} if name in FILLED else {"span": "128MiB"}
             plan = expand(load(name), open_target(DRIVE), profile="quick", settings={**span, **SETTINGS[name]})
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("IOSONDE_ENGINE", str(real_engine()))
@@ -58,6 +65,14 @@ def test_it_runs_to_its_report(name: str, carried_out: Callable[[str], ResultSet
     assert [view.title for view in load(name).views if view.title not in page] == []
     for fact in ("purge", "preconditioning", "active range", "data pattern", "write cache"):
         assert fact in page
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_no_two_statements_of_its_report_contradict_each_other(
+    name: str, carried_out: Callable[[str], ResultSet]
+) -> None:
+    [chapter] = collect([carried_out(name)]).chapters
+    assert contradictions(chapter) == []
 
 
 def test_a_round_of_the_iops_test_goes_through_mixes_and_then_block_sizes() -> None:

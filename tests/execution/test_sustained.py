@@ -206,23 +206,9 @@ def test_a_run_too_short_for_a_window_is_not_achieved(tmp_path: Path) -> None:
     assert "steady_fraction" not in set(metrics["metric"])
 
 
-@pytest.mark.parametrize("name", ["master2010-degradation", "snia-write-saturation"])
-def test_a_shipped_study_runs_to_its_report_on_a_simulated_drive(name: str, tmp_path: Path) -> None:
-    from iosonde.report import write
-
-    settings = {"duration": "6s"} | (
-        {"fill": "50,90"} if name.startswith("master") else {"span": "128MiB", "limit_spans": "none"}
-    )
-    plan = expand(load(name), open_target("sim:pm963,capacity=256MiB"), profile="quick", settings=settings)
-    result_set = execute(plan, tmp_path / "set")
-    assert {record.outcome for record in result_set.records()} == {"complete"}
-    assert {record.parameters["purge"] for record in result_set.records()} == {"format"}
-    assert any("steady" in title for title in _titles(result_set))
-    page = write([result_set], tmp_path / "report.md", format="md")[0].read_text()
-    assert "preconditioning" in page and "Preparation" in page
-
-
 def _titles(result_set: ResultSet) -> list[str]:
     study = Study.model_validate(result_set.plan.study)
-    found = findings(study, result_set.cases, run_metrics(result_set), courses=courses(Facts(result_set)))
+    found = findings(
+        study, result_set.cases, run_metrics(result_set), runs=result_set.runs, courses=courses(Facts(result_set))
+    )
     return [each.sentence for each in found]

@@ -29,6 +29,7 @@ name = "until"
 title = "Until it is steady"
 question = "When is it?"
 repeats = 1
+device_state = "steady"
 
 [measurement]
 access = "random"
@@ -78,7 +79,9 @@ class Listener:
 
 def titles(result_set: ResultSet) -> list[str]:
     study = Study.model_validate(result_set.plan.study)
-    found = findings(study, result_set.cases, run_metrics(result_set), courses=courses(Facts(result_set)))
+    found = findings(
+        study, result_set.cases, run_metrics(result_set), runs=result_set.runs, courses=courses(Facts(result_set))
+    )
     return [each.sentence for each in found]
 
 

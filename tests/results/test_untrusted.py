@@ -514,8 +514,20 @@ def test_a_record_whose_parts_are_not_as_they_are_written_is_damaged(change: str
     assert ResultSet.open_records(directory).problems == again.problems, "also where tables are not read"
 
 
-@pytest.mark.parametrize("changes", [{"title": 5}, {"parts": {}}, {"views": [{"kind": "x"}]}], ids=str)
-def test_a_study_in_a_plan_that_cannot_be_interpreted_is_an_error(changes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"title": 5}, "study.title"),
+        ({"parts": {}}, "study.parts"),
+        ({"views": [{"kind": "x"}]}, "study.views.0.kind"),
+        ({"x": 1}, "study.x"),
+        ({"seed": []}, "study.seed"),
+    ],
+    ids=str,
+)
+def test_a_damaged_study_in_a_plan_is_an_error_that_names_the_field(
+    changes: dict[str, Any], field: str, tmp_path: Path
+) -> None:
     """The study is free-form for those who read tables; a report needs it."""
     directory = measured(tmp_path).directory
     path = directory / "plan.json"
@@ -525,8 +537,10 @@ def test_a_study_in_a_plan_that_cannot_be_interpreted_is_an_error(changes: dict[
     result_set = ResultSet.open(directory)
     assert len(result_set.runs) == 4
     result_set.export("csv", tmp_path / "out")
-    with pytest.raises(ResultsError, match="cannot be interpreted"):
-        report.write([result_set], tmp_path / "report.html")
+    for action in (lambda: report.write([result_set], tmp_path / "report.html"), lambda: resume(directory)):
+        with pytest.raises(ResultsError) as caught:
+            action()
+        assert str(path) in caught.value.what and f"`{field}" in caught.value.where, caught.value
 
 
 def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:

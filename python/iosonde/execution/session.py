@@ -90,6 +90,7 @@ def resume(
     the devices may hold other data by now, and the result set may come from somebody else.
     """
     result_set = ResultSet.open(directory)
+    _ = result_set.study  # A damaged one is reported before anything starts.
     with interpreting([result_set.directory]):
         return _carry_out(
             result_set,

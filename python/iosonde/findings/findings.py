@@ -112,7 +112,8 @@ def answer(
     """Answer the study's question from one result set; further arguments are those of `findings`."""
     trust = replace(trust_of(metrics, runs), simulated=simulated, external=study.workload == "command")
     with correlated_repeats(max(repeat_correlations(metrics).values(), default=0.0)):
-        return answered(study.question, findings(study, cases, metrics, runs=runs, **rest), trust)
+        found = findings(study, cases, metrics, runs=runs, simulated=simulated, **rest)
+        return answered(study.question, found, trust)
 
 
 def findings(
@@ -128,6 +129,7 @@ def findings(
     recovered: Sequence[IdleRecovery] = (),
     drops: Sequence[LastingDrop] = (),
     states: DeviceStates | None = None,
+    simulated: bool = False,
 ) -> list[Finding]:
     """Return everything that a result set establishes, the most important first, each fact once.
 
@@ -166,7 +168,7 @@ def findings(
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
         *transactions.think_time(cases, metrics),
         *reference.find(study, cases, metrics, support),
-        *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes),
+        *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
     order = _order(study)
     return sorted(_each_once(found), key=lambda each: _rank(each, order))

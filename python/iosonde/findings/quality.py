@@ -244,11 +244,12 @@ def find(
     outcomes: pl.DataFrame | None,
     warnings: pl.DataFrame | None,
     probes: Collection[str] = (),
+    simulated: bool = False,
 ) -> Iterator[Finding]:
     """Return what a reader must know about the measurement.
 
     `outcomes` is the view `runs` of the result set; `probes` are cases of which a search took as many repeats as it
-    needed.
+    needed. Nothing but its model limits a `simulated` device.
     """
     judged: list[str] = []
     if outcomes is not None:
@@ -257,8 +258,9 @@ def find(
         yield from _verdicts(outcomes, warnings)
         yield from _withheld(outcomes)
     yield from _errors(runs)
-    yield from _in_flight(runs, judged)
-    yield from _busy_core(runs.filter(~pl.col("run_id").is_in(judged)))
+    yield from _in_flight(runs, runs["run_id"].unique().to_list() if simulated else judged)
+    if not simulated:
+        yield from _busy_core(runs.filter(~pl.col("run_id").is_in(judged)))
     yield from _drift(runs)
     yield from _few_repeats(runs.filter(~pl.col("case_id").is_in(list(probes))))
     if warnings is not None:
@@ -333,7 +335,7 @@ def _errors(runs: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[Finding]:
-    """Too many in flight is a fault; too few is covered by the verdict, where there is one."""
+    """Too many in flight is a fault; too few is covered by the verdict on `judged` runs."""
     checked = littles_law(runs)
     explained = pl.col("run_id").is_in(judged)
     short = checked.filter(~explained, pl.col("verdict") == "too_short")

@@ -107,7 +107,7 @@ def _summary(
 ) -> Summary:
     records = [record for record in results.records() if record.part != PREPARATION]
     verdicts = [record.verdict.kind for record in records if record.verdict]
-    study = Study.model_validate(results.plan.study)
+    study = results.study
     environment = context.environment_of(results.environments(), records)
     loads, parameters = _cases(records, cells)
     return Summary(

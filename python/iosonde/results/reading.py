@@ -279,13 +279,22 @@ def manifest(files: Mapping[str, bytes]) -> bytes:
 def first_line(error: BaseException) -> str:
     """Describe an error in one line."""
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}"
+        return f"{field_of(error)}: {reason_of(error)}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, KeyError):
         return f"{error} is missing"
     return str(error).strip().split("\n", 1)[0] or type(error).__name__
+
+
+def field_of(error: ValidationError) -> str:
+    """Return the place of the first invalid value."""
+    return ".".join(map(str, error.errors()[0]["loc"])) or "content"
+
+
+def reason_of(error: ValidationError) -> str:
+    """Return why the first invalid value is invalid."""
+    return str(error.errors()[0]["msg"])
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from pydantic import ValidationError
 
 from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
@@ -27,11 +28,13 @@ from iosonde.results import files, frames, histogram, known
 from iosonde.results.files import Directory
 from iosonde.results.reading import (
     Contents,
+    field_of,
     first_line,
     manifest,
     read_contents,
     read_plan,
     read_tables,
+    reason_of,
     record_name,
     scan_table,
 )
@@ -40,6 +43,8 @@ from iosonde.text_files import is_utf8
 
 if TYPE_CHECKING:
     import duckdb
+
+    from iosonde.study.model import Study
 
 SIMULATED_BACKENDS = ("simulated", "ssd")
 """Backends of the engine that simulate storage."""
@@ -105,6 +110,20 @@ class ResultSet:
     def _repr_html_(self) -> str:
         """The same with figures, for notebooks."""
         return str(self._of_higher_layer("iosonde.report", "notebook"))
+
+    @cached_property
+    def study(self) -> Study:
+        """The study of the plan; `ResultsError` if it is none."""
+        from iosonde.study.model import Study
+
+        try:
+            return Study.model_validate(self.plan.study)
+        except ValidationError as error:
+            raise ResultsError(
+                f"the study in `{self.directory / 'plan.json'}` is damaged",
+                where=f"`study.{field_of(error)}`: {reason_of(error)}",
+                hint="restore the file; `iosonde sql` and `iosonde export` read the records without the study",
+            ) from error
 
     # Writing
 

@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.metrics.registry import named_among
 from iosonde.plan import PREPARATION, Case
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
-from iosonde.report.material.device_states import has_device_state, state_text
+from iosonde.report.material.device_states import has_device_state, not_steady, state_text
 from iosonde.report.material.durability import HEAD, durability
 from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import ends_text, factor_title, is_number, level_text, metric_text, metric_title
@@ -114,11 +114,12 @@ def cross_table(view: View, material: Material) -> Table:
         for (panel, level), row in down.items()
     ]
     title = metric_title_of(view.y, found)
+    steadiness = not_steady(view, material, [(each.source, each.case) for each in found])
     heads = [f"{factor_title(view.series or '')} {column}" if layout.series else column for column in across]
     labels = [*([""] if panelled else []), factor_title(view.x or "case"), *([DEVICE_STATE] if with_state else [])]
     return Table(
         title=view.title,
-        caption=" ".join([view.caption or f"{title}.", medians_of(material, [view.y])]),
+        caption=" ".join(filter(None, [view.caption or f"{title}.", medians_of(material, [view.y]), steadiness])),
         heads=[*labels, *heads, REPEATS],
         labels=len(labels),
         rows=rows,

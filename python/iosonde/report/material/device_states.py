@@ -32,14 +32,17 @@ def state_text(material: Material, cases: Iterable[tuple[Source, Case]]) -> str:
 
 def caption(view: View, material: Material) -> str:
     """Name the device state of the cases of a view that write; empty if none does."""
-    found = [(each.source, each.case) for each in subjects(view, material)] if view.part else material.cases()
+    found = [(each.source, each.case) for each in subjects(view, material)] if view.part else list(material.cases())
     named = [state for state in states_of(material, found) if state != NOT_APPLICABLE]
-    if not named:
-        return ""
-    text = f"Device state: {', '.join(named)}."
-    if view.y in ASSUME_STEADY and named != ["steady"]:
-        text += " Without steady state of the device, values are of a stable rate."
-    return text
+    parts = [f"Device state: {', '.join(named)}." if named else "", not_steady(view, material, found)]
+    return " ".join(filter(None, parts))
+
+
+def not_steady(view: View, material: Material, cases: Iterable[tuple[Source, Case]]) -> str:
+    """State that values are not for steady state, where a view is named after it and no case reached it."""
+    is_named = view.y in ASSUME_STEADY or "steady" in view.title.lower()
+    states = [state for state in states_of(material, cases) if state != NOT_APPLICABLE]
+    return "Values are not for steady state." if is_named and states and "steady" not in states else ""
 
 
 ASSUME_STEADY = ("steady_iops", "steady_bandwidth", "steady_fraction", "seconds_to_steady_state")

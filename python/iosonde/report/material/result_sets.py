@@ -266,7 +266,7 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
         missing = [run for run in results.plan.runs if run.run_id not in found] + open_runs(results)
         source = Source(label=label, results=results, plan=results.plan, records=records, missing=missing)
         studies.setdefault(results.plan.study_name, []).append(source)
-    return [Material(study=Study.model_validate(group[0].plan.study), sources=group) for group in studies.values()]
+    return [Material(study=group[0].results.study, sources=group) for group in studies.values()]
 
 
 def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
