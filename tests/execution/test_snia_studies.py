@@ -12,8 +12,9 @@ from statements import contradictions
 
 from iosonde.execution import execute
 from iosonde.findings.convergence import convergences, window_means
+from iosonde.findings.device_state import DeviceStates
 from iosonde.metrics.metrics import run_metrics
-from iosonde.plan import PREPARATION
+from iosonde.plan import PREPARATION, DeviceState
 from iosonde.planning import expand, load, parse
 from iosonde.report.content.report import collect
 from iosonde.results import ResultSet
@@ -73,6 +74,18 @@ def test_no_two_statements_of_its_report_contradict_each_other(
 ) -> None:
     [chapter] = collect([carried_out(name)]).chapters
     assert contradictions(chapter) == []
+
+
+def test_a_report_whose_tables_do_not_follow_its_findings_is_noticed(
+    carried_out: Callable[[str], ResultSet],
+) -> None:
+    [chapter] = collect([carried_out("snia-latency")]).chapters
+    assert chapter.findings, "of a fresh device"
+    [(label, known)] = chapter.material.device_states.items()
+    planned: dict[tuple[str, int], DeviceState] = dict.fromkeys(known.runs, "steady")
+    chapter.material.__dict__["device_states"] = {label: DeviceStates(planned)}
+    found = contradictions(chapter)
+    assert any("is {'steady'}" in each for each in found), found
 
 
 def test_a_round_of_the_iops_test_goes_through_mixes_and_then_block_sizes() -> None:

@@ -13,7 +13,7 @@ from iosonde.findings.asymmetry import Comparison
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.drift import drift
 from iosonde.findings.open_loop import OfferedRates, Rate
-from iosonde.findings.quality import Verdicts
+from iosonde.findings.quality import ControlDrift, Verdicts
 from iosonde.findings.saturation import Point, Saturation
 from iosonde.findings.steady import SteadyRun
 from iosonde.findings.tails import TailGrowth
@@ -165,6 +165,18 @@ def test_steady_state() -> None:
     assert steady(outcome="not steady", window=None, level=None).sentence == snapshot(
         "4 KiB random writes: no steady state within 1 h: IOPS still changing 4.0 % per window"
     )
+
+
+def test_the_line_on_trust_states_a_drift_only_where_the_finding_does() -> None:
+    def line(values: list[float]) -> tuple[str, str]:
+        found = drift(controls("iops", values), metric="iops")
+        assert found
+        trust = Trust(verdicts={}, runs=5, incomplete=0, single=False, drift=found, simulated=True)
+        return trust.line, ControlDrift(drift=found, strength="moderate").sentence
+
+    for values, words in (([100, 97, 94, 91, 88], "drifted by"), ([100, 60, 130, 80, 160], "without a trend")):
+        trust, finding = line([float(each) for each in values])
+        assert words in trust and ("without a trend" in finding) == ("without a trend" in trust), (trust, finding)
 
 
 def test_a_fresh_device() -> None:

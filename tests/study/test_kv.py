@@ -155,6 +155,15 @@ def test_the_map_of_lmdb_has_room_for_the_inserts_of_a_run(directory: str) -> No
     assert workload(directory, store="rocksdb", phase="ycsb_d")["store"]["options"] == {}
 
 
+def test_a_written_map_that_the_file_system_has_no_space_for_is_refused_when_the_study_is_planned(
+    directory: str,
+) -> None:
+    """Else every such run would fail: the file is as large as the map, 4 times the records unless the study sets it."""
+    for sizes in ({"records": "1G"}, {"lmdb": {"mapsize": "60TiB", "MDB_WRITEMAP": True}}):
+        with pytest.raises(StudyError, match="with `MDB_WRITEMAP` the map needs .* free"):
+            workload(directory, **{"store": "lmdb", "lmdb": {"MDB_WRITEMAP": True}, **sizes})
+
+
 def test_different_databases_have_different_directories(directory: str) -> None:
     places = [
         workload(directory, **parameters)["target"]["path"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
+from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.kv import cache, trace
 from iosonde.workload.kv.fitting import fit
@@ -23,6 +24,8 @@ GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""
 MAP_FACTOR = 4
 """Map size of LMDB over the size of its records, as in the engine: half-full pages, and old pages that readers use."""
+MAP_BYTES_MIN = 64 << 20
+"""Added to it, as in the engine."""
 MAP_BYTES_PER_S = 2 << 30
 """Growth of the map per second of inserts: more than LMDB can insert. A map takes address space only."""
 MAP_BYTES_MAX = 1 << 46
@@ -184,6 +187,7 @@ def _options(streams: Mapping[str, KvParameters], target: Target) -> dict[str, O
     """
     whole = next(iter(streams.values()))
     inserting = [each for each in streams.values() if "insert" in dict(operations_of(each.operations or "read"))]
+    _check_written_map(whole, target)
     is_set = "mapsize" in whole.options or bool(whole.options.get("MDB_WRITEMAP"))
     if whole.store != "lmdb" or target.kind != "directory" or is_set or not inserting:
         return dict(whole.options)
@@ -191,6 +195,19 @@ def _options(streams: Mapping[str, KvParameters], target: Target) -> dict[str, O
     growth = (whole.ramp + max(durations)) * MAP_BYTES_PER_S // 10**9
     records = whole.records * whole.record_bytes * MAP_FACTOR
     return {**whole.options, "mapsize": min(records + growth, MAP_BYTES_MAX)}
+
+
+def _check_written_map(whole: KvParameters, target: Target) -> None:
+    """Refuse a map that the engine would refuse: with `MDB_WRITEMAP` the file is as large as the map."""
+    if whole.store != "lmdb" or target.kind != "directory" or not whole.options.get("MDB_WRITEMAP"):
+        return
+    default = whole.records * whole.record_bytes * MAP_FACTOR + MAP_BYTES_MIN
+    size, free = int(whole.options.get("mapsize", default)), target.free_bytes()
+    if size > free:
+        raise StudyError(
+            f"with `MDB_WRITEMAP` the map needs {format_bytes(size)}, and `{target.name}` has {format_bytes(free)} free",
+            hint="set fewer `records`, or a smaller map with `lmdb = { mapsize = ... }`",
+        )
 
 
 def _expected_inserts(stream: KvParameters) -> int:
