@@ -46,7 +46,12 @@ def _of_device_state(chapter: Chapter, found: list[Finding]) -> Iterator[str]:
                 if not set(state.split(", ")) <= states:
                     yield f"{states}: {caption}"
             claims = "steady" in title.lower()
-            if claims and "Device state" in caption and "steady" not in states and "not for steady state" not in caption:
+            if (
+                claims
+                and "Device state" in caption
+                and "steady" not in states
+                and "not for steady state" not in caption
+            ):
                 yield f"{states}: {title}"
     for table in chapter.tables:
         if "Steady" in table.heads:

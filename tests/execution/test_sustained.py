@@ -18,7 +18,7 @@ from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.sustained import courses
 from iosonde.plan import PREPARATION, Plan
-from iosonde.planning import expand, load, parse
+from iosonde.planning import expand, parse
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.rounds import RoundsConclusion
 from iosonde.results import ResultSet

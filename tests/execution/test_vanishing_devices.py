@@ -127,7 +127,7 @@ def test_a_disk_that_got_the_number_of_the_one_that_was_checked_is_not_claimed(
 
 
 def test_a_disk_that_got_the_number_of_one_under_a_setup_is_not_wiped(
-    replaced: tuple[Path, Path, Callable[[], None]]
+    replaced: tuple[Path, Path, Callable[[], None]],
 ) -> None:
     """The claim is released while a file system holds the device: after an unplug nothing holds its number."""
     device, victim, replace = replaced

@@ -46,7 +46,10 @@ def reached(
     for order, (name, rate) in enumerate([*steps, *([("stage", 1.0)] if stage else [])]):
         part = PREPARATION if name in ("earlier", "purge", "precondition") else "main"
         case_id = f"{part}/{name}"
-        levels = {"round": int(name[5:]) if name.startswith("round") else None, "stage": "s" if name == "stage" else None}
+        levels = {
+            "round": int(name[5:]) if name.startswith("round") else None,
+            "stage": "s" if name == "stage" else None,
+        }
         if part == "main":
             row = {"case_id": case_id, "part": part, "control": False, "device_state": planned, "queue_depth": 1}
             cases.append(row | {"span": 4 * GIB, "purge": purge, "precondition": 4096, **parameters, **levels})

@@ -129,7 +129,7 @@ def _frame(buckets: list[tuple[int, int]]) -> pl.DataFrame:
 
 
 def _state_text(record: Record) -> str:
-    """The device state that was prepared for a run; empty where it does not matter. The report states the one reached."""
+    """The device state that the plan prepared; empty where it does not matter. The report states the one reached."""
     known = "" if record.device_state == "unknown" else "planned "
     return "" if record.device_state == "not_applicable" else f"  {known}device state {record.device_state}"
 

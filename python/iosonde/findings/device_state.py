@@ -87,8 +87,8 @@ class FreshDevice(Finding):
 
     def _evidence(self) -> str:
         return (
-            f"steady state of a drive requires writing at least its capacity over at least {100 * SMALLEST_RANGE:.0f} % "
-            f"of it; {format_bytes(self.written.written_bytes)} written, "
+            "steady state of a drive requires writing at least its capacity over at least "
+            f"{100 * SMALLEST_RANGE:.0f} % of it; {format_bytes(self.written.written_bytes)} written, "
             f"{wording.counted(len(self.case_ids), 'case')}"
         )
 
@@ -181,12 +181,8 @@ def _achieved(
 ) -> dict[tuple[str, int], bool]:
     """Whether each run that was judged was steady, by itself or with the other rounds of its pass."""
     passes = convergences(part, cases, measured) if part.rounds else []
-    found = {
-        (case_id, each.repeat): each.achieved for each in passes if each.sought for case_id in each.case_ids
-    }
-    return found | {
-        (each.case_id, each.repeat): each.outcome == "steady" for each in courses if each.part == part.name
-    }
+    found = {(case_id, each.repeat): each.achieved for each in passes if each.sought for case_id in each.case_ids}
+    return found | {(each.case_id, each.repeat): each.outcome == "steady" for each in courses if each.part == part.name}
 
 
 def _state(

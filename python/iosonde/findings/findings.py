@@ -136,8 +136,8 @@ def findings(
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
     same, `procedures` from `procedure.observations.conclusions`, `courses` from `sustained.courses`, `disturbed` from
     `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
-    `lasting_drop.lasting_drops`, `states` from `device_state.device_states` (derived if missing). Questions about arguments
-    that are not given are left out.
+    `lasting_drop.lasting_drops`, `states` from `device_state.device_states` (derived if missing). Questions about
+    arguments that are not given are left out.
     """
     # Verdicts are about the device; the values of a command are its own, whatever limited it.
     support = support_of(metrics, None if study.workload == "command" else runs)
@@ -156,12 +156,7 @@ def findings(
         *(each for question in _questions(study, cases, metrics, runs, support, states) for each in _answer(question)),
         *disturbance.find(disturbed),
         *open_loop.find(measured, support),
-        *(
-            each
-            for part in study.parts
-            if part.rounds
-            for each in steady.find_rounds(part, cases, metrics, states)
-        ),
+        *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
         *steady.find_courses(courses, cases, study.parts, states),
         *stimulus.find(changes(study, courses, cases)),
         *idle_recovery.find(recovered, states),

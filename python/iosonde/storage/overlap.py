@@ -1,8 +1,9 @@
 """Which bytes a block device consists of, and whether two devices share any.
 
 A partition is a range of its disk, a loop device a range of a file or of another device, a volume ranges of its members
-(`mapper_tables.py`), and an array or cache consists of its members. Following these downward gives the *extents* of a device. Two devices that have overlapping
-extents on the same disk or in the same file share data, wherever each of them is in its stack.
+(`mapper_tables.py`), and an array or cache consists of its members. Following these downward gives the *extents* of a
+device. Two devices that have overlapping extents on the same disk or in the same file share data, wherever each of them
+is in its stack.
 """
 
 from __future__ import annotations

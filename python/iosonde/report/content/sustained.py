@@ -77,9 +77,7 @@ def _closing(part: Part) -> str:
     return f", and in the {hold} that follow{'s' * (hold == 1)} at its level (closing check)" if hold else ""
 
 
-def _convergence_row(
-    part: Part, each: Convergence, tracked: Tracked, metric: str, states: DeviceStates
-) -> list[Cell]:
+def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: str, states: DeviceStates) -> list[Cell]:
     assert part.rounds, "a part with rounds"
     window = tracked.window
     series = " ".join(metric_text(metric, value) for value in tracked.values)

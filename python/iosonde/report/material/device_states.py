@@ -15,9 +15,7 @@ NOT_APPLICABLE = "not_applicable"
 def states_of(material: Material, cases: Iterable[tuple[Source, Case]]) -> list[DeviceState]:
     """Return the states that cases measured, each once; without cases that have no result."""
     known = material.device_states
-    return list(
-        dict.fromkeys(state for source, case in cases for state in known[source.label].of_case(case.case_id))
-    )
+    return list(dict.fromkeys(state for source, case in cases for state in known[source.label].of_case(case.case_id)))
 
 
 def has_device_state(material: Material, cases: Iterable[tuple[Source, Case]]) -> bool:

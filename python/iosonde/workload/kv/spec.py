@@ -205,7 +205,7 @@ def _check_written_map(whole: KvParameters, target: Target) -> None:
     size, free = int(whole.options.get("mapsize", default)), target.free_bytes()
     if size > free:
         raise StudyError(
-            f"with `MDB_WRITEMAP` the map needs {format_bytes(size)}, and `{target.name}` has {format_bytes(free)} free",
+            f"with `MDB_WRITEMAP` the map needs {format_bytes(size)}, and `{target.name}` has {format_bytes(free)}",
             hint="set fewer `records`, or a smaller map with `lmdb = { mapsize = ... }`",
         )
 
