@@ -1,8 +1,8 @@
 """Idle recovery: stages of alternating load and pause, and the continuous load that follows each.
 
-SNIA's host idle recovery. The baseline is the rate of the rounds before, if possible in steady state; the gain of a pause
-length is the rate in the bursts over that baseline; the continuous load afterwards shows how long the gain lasts. A drive
-that collects garbage while idle has a gain, and loses it as it uses up the blocks that it freed.
+SNIA's host idle recovery. The baseline is the rate of the rounds before, if possible in steady state; the gain of a
+pause length is the rate in the bursts over that baseline; the continuous load afterwards shows how long the gain lasts.
+A drive that collects garbage while idle has a gain, and loses it as it uses up the blocks that it freed.
 """
 
 from __future__ import annotations
