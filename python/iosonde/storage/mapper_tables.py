@@ -14,7 +14,7 @@ import os
 import stat
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def _pairs(words: list[str], *places: int) -> list[tuple[str, str]]:
     return [(words[place], words[place + 1]) for place in places if place < len(words)]
 
 
-_DEVICES = {
+_DEVICES: dict[str, Callable[[list[str]], list[tuple[str, str]]]] = {
     "linear": lambda words: _pairs(words, 0),
     "crypt": lambda words: [(words[3], words[4])],
     "flakey": lambda words: _pairs(words, 0),
