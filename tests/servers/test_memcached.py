@@ -282,6 +282,17 @@ def test_a_server_with_less_memory_than_its_items_swaps_and_nothing_remains(disk
     assert list(disk_place.iterdir()) == []
 
 
+@pytest.mark.needs("engine", "root", "loop devices")
+def test_a_server_runs_on_a_file_system_that_iosonde_mounts(disk_place: Path, tmp_path: Path) -> None:
+    """It passes through directories that only their owner could enter."""
+    measurement = FLASH + 'file_system = "ext4"\nsetup_size = "256MiB"'
+    record = run(disk_place, tmp_path / "r", measurement, settings=", ext_page_size = 8, ext_wbuf_size = 2")
+    assert record.outcome == "complete", record.failure
+    assert record.setup and record.setup["asked"]["file_system"] == "ext4"
+    assert record.server and record.server["user"] != "root"
+    assert list(disk_place.iterdir()) == []
+
+
 # Faults ----------------------------------------------------------------------------------------------------
 
 

@@ -80,11 +80,7 @@ pub(crate) fn run(
         ramp_until_steady: workload.ramp.until_steady,
         duration_ns: workload.duration_ns,
         interval_ns: workload.interval_ns,
-        streams: workload
-            .streams
-            .iter()
-            .map(|stream| (stream.name.clone(), stream.arrival != Arrival::Closed))
-            .collect(),
+        streams: open_loops(&workload.streams),
         watch,
         pinned_cpus: pinned_cpus(&workload.streams),
     };
@@ -102,18 +98,35 @@ pub(crate) fn run(
         first_corrupted = finished_jobs.iter().find_map(|job| job.first_corrupted);
         Ok::<_, KvError>(finished(workload, &planned_jobs, &finished_jobs))
     })?;
-    if trace.is_some() && result.outcome == Outcome::Complete && result.jobs.iter().all(|job| job.operations == 0) {
-        return Err(KvError::new(
-            Code::InvalidSpec,
-            "the trace ended before the measurement started",
-            "use a shorter `ramp`, or a longer trace",
-        ));
+    if trace.is_some() {
+        check_replayed(&result)?;
     }
     Ok(Measured {
         result,
         checks: found,
         first_corrupted,
     })
+}
+
+/// Name of each stream, and whether it is an open loop.
+fn open_loops(streams: &[KvStream]) -> Vec<(String, bool)> {
+    let is_open = |stream: &KvStream| stream.arrival != Arrival::Closed;
+    streams
+        .iter()
+        .map(|stream| (stream.name.clone(), is_open(stream)))
+        .collect()
+}
+
+/// Refuses a replay that had no row left for the measurement.
+fn check_replayed(result: &RunResult) -> Result<(), KvError> {
+    if result.outcome == Outcome::Complete && result.jobs.iter().all(|job| job.operations == 0) {
+        return Err(KvError::new(
+            Code::InvalidSpec,
+            "the trace ended before the measurement started",
+            "use a shorter `ramp`, or a longer trace",
+        ));
+    }
+    Ok(())
 }
 
 fn watch(devices: &[String]) -> Result<DeviceWatch, KvError> {

@@ -66,6 +66,7 @@ class Directories:
     def create(self, account: Account) -> None:
         """Create those that are missing; `ServerError` if the server's user cannot reach them."""
         for own, name in self._all():
+            _let_through(own, account)
             check_traversable(own, account)
             create_directory(own, name, account)
         for each in (self.run, self.template if self.template_name else None):
@@ -95,6 +96,13 @@ class Directories:
         if self.socket.parent != self.run:
             found.append((self.socket.parent, self.socket.name))
         return found
+
+
+def _let_through(own: Path, account: Account) -> None:
+    """Let a server's user pass through the directories of iosonde's own above a file system that iosonde mounted."""
+    if own.is_relative_to(MOUNTS) and not account.is_ours:
+        for each in (directory for directory in own.parents if directory.is_relative_to(MOUNTS)):
+            each.chmod(each.stat().st_mode & 0o777 | 0o011)
 
 
 def create_directory(own: Path, name: str, account: Account | None = None) -> None:

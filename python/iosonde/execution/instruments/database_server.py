@@ -7,6 +7,7 @@ that kills its server, it is restarted after the load, and acknowledged commits 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from threading import Timer
 from typing import Any
@@ -16,6 +17,7 @@ import polars as pl
 from iosonde.errors import ServerError
 from iosonde.execution.database_servers import verification_spec
 from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.swap_allowance import uses_swap
@@ -40,6 +42,8 @@ class DatabaseServer(Instrument):
         """At the end of the last interval; before the load, at the start."""
         self._at_start: dict[str, int] = {}
         self._at_end: dict[str, int] = {}
+        self._devices: set[str | None] = set()
+        """Those that hold the server's directories, and not those below them."""
         self._timer: Timer | None = None
         self._killed = False
 
@@ -47,6 +51,9 @@ class DatabaseServer(Instrument):
         """Connect, and read what the server is."""
         if self._server is None:
             return
+        if self._server.instance:
+            places = self._server.instance.directories
+            self._devices = {device_of(path) for path in (places.run, places.log) if path} - {None}
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
@@ -129,7 +136,7 @@ class DatabaseServer(Instrument):
         with suppress(ServerError):
             found = self._server.server.statistics(self._connection)
         if found and self._server.instance:
-            found |= _accounts(self._server.instance.group.facts())
+            found |= accounts_of(self._server.instance.group.facts(), self._devices)
             if uses_swap(self.context.parameters):
                 found |= {f"server_{name}": value for name, value in swap.traffic().items()}
         return {name: value for name, value in found.items() if value >= 0}
@@ -210,12 +217,16 @@ class DatabaseServer(Instrument):
         return Failure(code=cause.code, message=cause.what, context=cause.where, hint=cause.hint)
 
 
-def _accounts(group: dict[str, Any]) -> dict[str, int]:
-    """Counters of the control group that go with the server's own."""
+def accounts_of(group: dict[str, Any], outermost: Collection[str | None]) -> dict[str, int]:
+    """Counters of the control group that go with the server's own.
+
+    The kernel counts the I/O of a stacked device, such as a loop device or an array, again at each device below it.
+    """
     found = {} if group["cpu_ns"] is None else {"server_cpu_ns": int(group["cpu_ns"])}
+    devices = [device for device in group["devices"] if device["device"] in outermost] or group["devices"]
     for name in ("read_bytes", "write_bytes"):
-        if group["devices"]:
-            found[f"group_{name}"] = sum(int(device[name]) for device in group["devices"])
+        if devices:
+            found[f"group_{name}"] = sum(int(device[name]) for device in devices)
     statistics = (group["memory"] or {}).get("statistics", {})
     if "pgmajfault" in statistics:
         found["server_major_faults"] = int(statistics["pgmajfault"])
