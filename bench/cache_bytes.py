@@ -2,10 +2,9 @@
 
 usage: bench/cache_bytes.py DIRECTORY [--seconds 10] [--value 262144]
 
-As root, on a directory of a disk with 3 GiB of free space. memcached runs on an ext4 file system on a loop
-device of its own in DIRECTORY, so the
-counters of the device have only this run's I/O. Two runs: extstore, whose values are read and written through the page
-cache, and swap, with memory for half of the items and `page_cluster = 0`.
+As root, on a directory of a disk with 3 GiB of free space. memcached runs on an ext4 file system on a loop device of
+its own, so the counters of the device have only this run's I/O. Two runs: extstore, whose values are read and written
+through the page cache, and swap, with memory for half of the items and `page_cluster = 0`.
 
 Prints three counts of the same bytes and their ratios to the server's:
 
@@ -14,7 +13,8 @@ Prints three counts of the same bytes and their ratios to the server's:
 - device: bytes of the loop device.
 
 Reads and swap are compared over the measurement; writes of extstore over the whole run, because the kernel writes them
-back later. Read-ahead is 4 KiB, since it reads beyond the values. Exits with 1 if a ratio differs from 1 by more than 3 %, and says why where that is known:
+back later. Read-ahead is 4 KiB, since it reads beyond the values. Exits with 1 if a ratio differs from 1 by more than
+3 %, or if there is no count, and states why where that is known:
 
 - cgroup v1 charges writes of the page cache and of swap to the kernel's own threads, so the group has none;
 - memcached counts bytes of objects, and the page cache reads whole pages: with values of N bytes about 4096 / N more.
