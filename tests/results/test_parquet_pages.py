@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,8 @@ import pytest
 from plans import a_record, hand_plan, sign, tables
 
 from iosonde.errors import ResultsError
-from iosonde.results import ResultSet
-from iosonde.results.parquet_pages import pages_of
+from iosonde.results import ResultSet, parquet_pages
+from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.reading import read_tables
 from iosonde.results.schema import HISTOGRAMS
 
@@ -122,6 +123,41 @@ def test_any_other_bytes_are_refused_or_read(tmp_path: Path) -> None:
             content[chosen.randrange(len(content))] = chosen.randrange(256)
         with contextlib.suppress(ValueError):
             pages_of(bytes(content))
+
+
+def written(rows: int) -> bytes:
+    """A table with texts, numbers and missing values, as a run writes it."""
+    numbers = range(rows)
+    frame = pl.DataFrame(
+        {"text": [f"r{number % 7}" for number in numbers], "number": numbers, "share": [0.5] * rows}
+    ).with_columns(small=pl.col("number").cast(pl.UInt16), missing=pl.lit(None, pl.UInt64))
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", row_group_size=400)
+    return buffer.getvalue()
+
+
+def amount(content: bytes) -> Pages | None:
+    with contextlib.suppress(ValueError):
+        return pages_of(content)
+    return None
+
+
+def test_usual_headers_are_read_as_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The patterns are a shortcut: without them the result of any file is the same, damaged or not."""
+    chosen = random.Random(7)
+    whole = written(1000)
+    contents = [whole]
+    for _ in range(2000):
+        content = bytearray(whole)
+        for _ in range(chosen.choice((1, 2))):
+            content[chosen.randrange(len(content))] = chosen.choice((0, 1, 4, 21, 22, 38, 128, chosen.randrange(256)))
+        contents.append(bytes(content))
+    with_patterns = [amount(content) for content in contents]
+    for name in ("_USUAL_PAGE", "_USUAL_COLUMN"):
+        monkeypatch.setattr(parquet_pages, name, re.compile(rb"(?!)"))
+    assert [amount(content) for content in contents] == with_patterns
+    assert with_patterns[0] and with_patterns[0].rows == 1000
+    assert None in with_patterns
 
 
 def _long_text(directory: Path) -> None:
