@@ -44,9 +44,7 @@ def _visible(match: re.Match[str]) -> str:
 def markdown(text: str) -> str:
     """Write text so that Markdown shows it as it is: no markup, no HTML, one line; code spans stay."""
     pieces = _CODE.split(" ".join(printable(text).split()))
-    return "".join(
-        _in_span(piece) if piece.startswith("`") and len(piece) > 1 else _plain_markdown(piece) for piece in pieces
-    )
+    return "".join(_in_span(piece) if _CODE.fullmatch(piece) else _plain_markdown(piece) for piece in pieces)
 
 
 def markdown_paragraph(text: str) -> str:

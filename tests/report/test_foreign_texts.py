@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 from fabricate import result_set, small_study
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from plans import sign
@@ -277,6 +277,9 @@ TEXT = st.text(alphabet=st.sampled_from("`|<>&*_[]()!#~\\-+=1.) \n\t\x1b\x9b\u20
 
 
 @given(TEXT)
+@example("`_1_")
+@example("``_1_`")
+@example("`_1_`_2_`")
 def test_any_text_is_text_in_markdown(text: str) -> None:
     for written in (
         foreign_text.markdown(text),
