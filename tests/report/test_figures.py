@@ -101,9 +101,15 @@ def test_a_case_without_a_result_is_marked_with_the_reason(interrupted: ResultSe
     assert SKIPPED.endswith("block_size=8192/queue_depth=16")
 
 
+def _study_of(part: str, view: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The study with one part and one view."""
+    parts = [each for each in study()["parts"] if each["name"] == part]
+    return study(parts=parts, views=[view], analysis=[], **changes)
+
+
 def _of_tails(directory: Path, **view: Any) -> Chapter:
     shown = {"kind": "lines", "title": "Tail", "part": "mixed", "x": "queue_depth"} | view
-    facts = study(views=[shown], analysis=[])
+    facts = _study_of("mixed", shown)
     (chapter,) = collect([result_set(directory / "set", facts, seconds=1, repeats=1)]).chapters
     return chapter
 
@@ -150,7 +156,7 @@ def _with_reference(directory: Path, **view: Any) -> Figure:
         "x": "block_size",
         "reference": "table",
     } | view
-    facts = study(views=[shown], references=[REFERENCE], analysis=[])
+    facts = _study_of("grid", shown, references=[REFERENCE])
     return figures([result_set(directory / "set", facts, seconds=1, repeats=1)])[0]
 
 

@@ -14,10 +14,10 @@ from fabricate import result_set
 from rich.console import Console
 
 from iosonde.plan import Run
-from iosonde.report import figures, terminal, write
+from iosonde.report import terminal, write
 from iosonde.report.charts.figure import Figure
 from iosonde.report.charts.files import draw
-from iosonde.report.content.report import collect
+from iosonde.report.content.report import Chapter, collect
 from iosonde.report.content.table import VERDICT, Table
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordVerdict
@@ -45,8 +45,14 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
 
 
 @pytest.fixture(scope="module")
-def drawn(judged: ResultSet) -> dict[str, Figure]:
-    return {figure.title: figure for figure in figures([judged])}
+def chapter(judged: ResultSet) -> Chapter:
+    (chapter,) = collect([judged]).chapters
+    return chapter
+
+
+@pytest.fixture(scope="module")
+def drawn(chapter: Chapter) -> dict[str, Figure]:
+    return {figure.title: figure for figure in chapter.figures}
 
 
 def column(table: Table, head: str) -> list[tuple[str, str]]:
@@ -55,8 +61,7 @@ def column(table: Table, head: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.engine
-def test_every_case_has_its_verdict_and_the_counts_where_repeats_differ(judged: ResultSet) -> None:
-    (chapter,) = collect([judged]).chapters
+def test_every_case_has_its_verdict_and_the_counts_where_repeats_differ(chapter: Chapter) -> None:
     said = {
         key.partition("\n")[2]: cell
         for table in chapter.case_tables
@@ -77,11 +82,10 @@ def test_a_result_set_without_verdicts_has_neither_column_nor_section_nor_marks(
     (chapter,) = collect([whole]).chapters
     assert all(VERDICT not in table.heads for table in chapter.case_tables)
     assert chapter.verdicts == []
-    assert all("Hollow" not in figure.caption for figure in figures([whole]))
+    assert all("Hollow" not in figure.caption for figure in chapter.figures)
 
 
-def test_the_section_counts_runs_and_shows_the_evidence_of_every_case(judged: ResultSet) -> None:
-    (chapter,) = collect([judged]).chapters
+def test_the_section_counts_runs_and_shows_the_evidence_of_every_case(judged: ResultSet, chapter: Chapter) -> None:
     counts, evidence = chapter.verdicts
     shares = dict(zip([kind for kind, _ in column(counts, "Verdict")], column(counts, "Runs"), strict=True))
     assert list(shares) == ["device-limited", "harness-limited", "cache-served", "undetermined"]
