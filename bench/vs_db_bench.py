@@ -145,7 +145,7 @@ class Bench:
     def _driven(self, spec: dict[str, Any]) -> dict[str, Any]:
         stop = Stop()
         try:
-            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine, rocksdb_shim=self.shim)
+            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine, shim=self.shim)
         finally:
             stop.close()
         if done.result is None:
@@ -274,7 +274,7 @@ def main() -> None:
             records=chosen.records,
             seconds=chosen.seconds,
             pairs=chosen.pairs,
-            shim=closing.enter_context(shim.opened(None)) if chosen.interface == "shim" else None,
+            shim=closing.enter_context(shim.opened(shim.ROCKSDB, None)) if chosen.interface == "shim" else None,
         )
         comparisons = {load.name: bench.compare(load) for load in LOADS if chosen.only in load.name}
         harness_ns = bench.harness_ns()

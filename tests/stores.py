@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from engines import real_engine
 
 from iosonde import protocol
+from iosonde.workload.kv import shim
 
 Spec = dict[str, Any]
 
@@ -24,7 +26,8 @@ ZIPFIAN = {"kind": "random", "coverage": "with_replacement", "distribution": {"k
 EMPTY = {"kind": "empty"}
 EXISTING = {"kind": "existing"}
 LOADED = {"kind": "loaded", "reload": False, "order": "random", "batch": 100, "sync": False}
-STORES = ("lmdb", "rocksdb", "redb", "fjall")
+WIREDTIGER = pytest.mark.needs("wiredtiger", "wiredtiger-header", "cc")
+STORES = ("lmdb", "rocksdb", "redb", "fjall", pytest.param("wiredtiger", marks=WIREDTIGER))
 
 
 def stream(name: str, operation: str | dict[str, float], **changes: Any) -> Spec:
@@ -136,10 +139,40 @@ class Output:
         return sum(check[what] for check in self.store["checks"])
 
 
+@contextmanager
+def engine_for(spec: Spec) -> Iterator[tuple[list[str], list[int]]]:
+    """The engine's command line, and the descriptors that it inherits: the shim that WiredTiger needs."""
+    engine = str(real_engine())
+    if spec["workload"]["store"]["kind"] != "wiredtiger":
+        yield [engine], []
+        return
+    with shim.opened(shim.WIREDTIGER, None) as descriptor:
+        yield [engine, f"--wiredtiger-shim={descriptor}"], [descriptor]
+
+
+def started(spec: Spec) -> subprocess.Popen[str]:
+    """An engine that has received its spec."""
+    with engine_for(spec) as (command, descriptors):
+        engine = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=descriptors
+        )
+    assert engine.stdin
+    engine.stdin.write(json.dumps(spec) + "\n")
+    engine.stdin.flush()
+    return engine
+
+
 def carry_out(spec: Spec) -> Output:
-    done = subprocess.run(
-        [real_engine()], input=json.dumps(spec), capture_output=True, text=True, check=False, timeout=120
-    )
+    with engine_for(spec) as (command, descriptors):
+        done = subprocess.run(
+            command,
+            input=json.dumps(spec),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            pass_fds=descriptors,
+        )
     assert not done.stderr, done.stderr
     output = Output([json.loads(line) for line in done.stdout.splitlines()])
     assert done.returncode == (0 if output.last["event"] == "result" else 1)

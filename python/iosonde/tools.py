@@ -36,7 +36,7 @@ class Tool:
     """Arguments that print its version; none where a call without effect is not known."""
     form: Literal["program", "library", "files"] = "program"
     places: tuple[str, ...] = ()
-    """Further directories of a program, as patterns; directories of files, one of which must exist."""
+    """Further directories of a program, as patterns; directories or files, one of which must exist."""
 
     @property
     def is_in_every_debian(self) -> bool:
@@ -49,12 +49,12 @@ class Tool:
         return self.name != "systemd-detect-virt"
 
     def find(self) -> str | None:
-        """Path of the program, file name of the library or directory of the files; None if not installed."""
+        """Path of the program, file name of the library or place of the files; None if not installed."""
         match self.form:
             case "library":
                 return ctypes.util.find_library(self.name)
             case "files":
-                return next((place for place in self.places if Path(place).is_dir()), None)
+                return next((place for place in self.places if Path(place).exists()), None)
             case "program":
                 # Looked up at each call: setup asks before and after it installs packages.
                 found = (str(each) for place in self.places for each in sorted(Path("/").glob(place.lstrip("/"))))
@@ -100,6 +100,21 @@ _RUNTIME = (
         purpose="the same",
         form="files",
         places=("/usr/include/rocksdb", "/usr/local/include/rocksdb"),
+    ),
+    Tool(
+        name="wiredtiger",
+        packages=("libwiredtiger0",),
+        kind="runtime",
+        purpose="the store `wiredtiger`",
+        form="library",
+    ),
+    Tool(
+        name="wiredtiger-header",
+        packages=("libwiredtiger-dev",),
+        kind="runtime",
+        purpose="the store `wiredtiger`, for which `cc` compiles a shim",
+        form="files",
+        places=("/usr/include/wiredtiger.h", "/usr/local/include/wiredtiger.h"),
     ),
 )
 

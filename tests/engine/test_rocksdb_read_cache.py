@@ -53,7 +53,7 @@ measurement = { phase = "readrandom" }
 @pytest.fixture
 def descriptor() -> Iterator[int]:
     """The shim; compiled once for all tests."""
-    with shim.opened(None) as opened:
+    with shim.opened(shim.ROCKSDB, None) as opened:
         yield opened
 
 
@@ -78,7 +78,7 @@ def cached_reads(place: Path, **changes: Any) -> dict[str, Any]:
 def driven(run: dict[str, Any], descriptor: int | None) -> EngineRun:
     stop = Stop()
     try:
-        return drive(run, on_event=lambda _: None, stop=stop, engine=real_engine(), rocksdb_shim=descriptor)
+        return drive(run, on_event=lambda _: None, stop=stop, engine=real_engine(), shim=descriptor)
     finally:
         stop.close()
 
@@ -137,7 +137,7 @@ def test_a_shim_of_other_headers_is_not_used(
     version = headers / "rocksdb/version.h"
     version.write_text(version.read_text() + "\n#undef ROCKSDB_PATCH\n#define ROCKSDB_PATCH 99\n")
     monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(headers))
-    with shim.opened(None) as other:
+    with shim.opened(shim.ROCKSDB, None) as other:
         reads = stream("main", "read", limit_operations=100)
         (tmp_path / "other").mkdir()
         done = driven(spec("rocksdb", tmp_path / "other", reads, count=100), other)
@@ -174,7 +174,7 @@ def test_headers_beside_a_library_that_others_can_write_are_refused(tmp_path: Pa
     library, header = tmp_path / "lib/librocksdb.so", tmp_path / "include/rocksdb/version.h"
     for path in (library, header):
         path.parent.mkdir(parents=True)
-    library.write_bytes(shim.SYMBOL)
+    library.write_bytes(shim.ROCKSDB.symbol)
     header.touch()
     header.chmod(0o666)
     with pytest.raises(StudyError, match="others can write to"):
@@ -191,15 +191,15 @@ def test_only_a_shim_that_nobody_else_can_have_written_is_opened(
     copy = own / compiled.name
     shutil.copyfile(compiled, copy)
     copy.chmod(0o620)
-    with pytest.raises(shim.UnavailableError, match="not a file that only you can write to"), shim.opened(None):
+    with pytest.raises(shim.UnavailableError, match="not a file that only you can write to"), shim.opened(shim.ROCKSDB, None):
         pass
     copy.unlink()
     copy.symlink_to(compiled)
-    with pytest.raises(shim.UnavailableError, match="cannot be used"), shim.opened(None):
+    with pytest.raises(shim.UnavailableError, match="cannot be used"), shim.opened(shim.ROCKSDB, None):
         pass
     copy.unlink()
     own.chmod(0o755)
-    with pytest.raises(shim.UnavailableError, match="others may use it"), shim.opened(None):
+    with pytest.raises(shim.UnavailableError, match="others may use it"), shim.opened(shim.ROCKSDB, None):
         pass
     assert list(own.iterdir()) == []
 

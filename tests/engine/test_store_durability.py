@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import real_engine
-from stores import EMPTY, EXISTING, SEQUENTIAL, STORES, Spec, carry_out, spec, stream
+from stores import EMPTY, EXISTING, SEQUENTIAL, STORES, WIREDTIGER, Spec, carry_out, spec, started, stream
 
 COUNT = 2_000_000
 """More records than any store writes before it is killed."""
@@ -19,18 +17,29 @@ SECONDS = 0.7
 SLOW = 1000.0
 """Writes per second that fill no buffer of a process (1 MiB for RocksDB's log) before it is killed, however late that is."""
 
-SURVIVING: list[tuple[str, Spec, bool, str]] = [
-    *((store, {}, sync, "power_loss" if sync else "process_crash") for store in STORES for sync in (False, True)),
+EMBEDDED = ("lmdb", "rocksdb", "redb", "fjall")
+
+
+def wiredtiger(options: Spec, *, sync: bool, survives: str) -> Any:
+    return pytest.param("wiredtiger", options, sync, survives, marks=WIREDTIGER)
+
+
+SURVIVING: list[Any] = [
+    *((store, {}, sync, "power_loss" if sync else "process_crash") for store in EMBEDDED for sync in (False, True)),
+    wiredtiger({}, sync=True, survives="power_loss"),
+    wiredtiger({}, sync=False, survives="process_crash"),
+    wiredtiger({"transaction_sync.method": "none"}, sync=True, survives="process_crash"),
     ("lmdb", {"MDB_NOMETASYNC": True}, True, "process_crash"),
     ("lmdb", {"MDB_NOSYNC": True}, False, "process_crash"),
     ("lmdb", {"MDB_WRITEMAP": True, "MDB_MAPASYNC": True, "mapsize": 1 << 30}, True, "process_crash"),
 ]
-LOSING: list[tuple[str, Spec, bool]] = [
+KEEPING_IN_MEMORY: list[tuple[str, Spec, bool]] = [
     ("redb", {"durability": "none"}, False),
     ("rocksdb", {"disableWAL": True}, False),
     ("rocksdb", {"manual_wal_flush": True}, False),
 ]
 """Options that keep acknowledged writes in the process."""
+LOSING: list[Any] = [*KEEPING_IN_MEMORY, pytest.param("wiredtiger", {"log.enabled": False}, False, marks=WIREDTIGER)]
 
 
 def load(store: str, target: Path, options: Spec, *, sync: bool, **changes: Any) -> Spec:
@@ -40,10 +49,8 @@ def load(store: str, target: Path, options: Spec, *, sync: bool, **changes: Any)
 
 def killed(run: Spec) -> int:
     """Kill the engine in the middle of its writes -> writes that it had acknowledged by then, or more."""
-    engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert engine.stdin and engine.stdout
-    engine.stdin.write(json.dumps(run) + "\n")
-    engine.stdin.flush()
+    engine = started(run)
+    assert engine.stdout
     acknowledged, deadline = 0, time.monotonic() + 30
     began = None
     for line in engine.stdout:
@@ -88,7 +95,12 @@ def test_options_that_keep_writes_in_the_process_lose_them(
 
 @pytest.mark.parametrize(
     ("store", "options", "sync", "survives"),
-    [*SURVIVING, *((store, options, sync, "nothing") for store, options, sync in LOSING)],
+    [
+        *SURVIVING,
+        *((store, options, sync, "nothing") for store, options, sync in KEEPING_IN_MEMORY),
+        wiredtiger({"log.enabled": False}, sync=False, survives="nothing"),
+        wiredtiger({"log_flush": False}, sync=False, survives="nothing"),
+    ],
 )
 def test_the_result_states_what_writes_survive(
     store: str, options: Spec, sync: bool, survives: str, tmp_path: Path

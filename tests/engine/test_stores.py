@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import real_engine
 from stores import (
     EACH_ONCE,
     EMPTY,
@@ -23,6 +22,7 @@ from stores import (
     carry_out,
     loop_device,
     spec,
+    started,
     stream,
 )
 
@@ -157,6 +157,7 @@ class TestEveryStore:
             "rocksdb": ("write_bufer_size", "write_buffer_size"),
             "redb": ("cachesize", "cache_size"),
             "fjall": ("cachesize", "cache_size"),
+            "wiredtiger": ("leaf_page_size", "leaf_page_max"),
         }[store]
         error = carry_out(spec(store, tmp_path, reading_all(), options={misspelt: 1})).error
         assert error["code"] == "invalid_spec"
@@ -174,11 +175,8 @@ class TestEveryStore:
 
     def test_a_run_that_is_killed_while_it_loads_leaves_a_clean_start(self, store: str, tmp_path: Path) -> None:
         run = spec(store, tmp_path, reading_all(), count=200_000)
-        engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert engine.stdin
+        engine = started(run)
         assert engine.stdout
-        engine.stdin.write(json.dumps(run) + "\n")
-        engine.stdin.flush()
         while '"layout"' not in engine.stdout.readline():
             pass
         time.sleep(0.1)
@@ -201,11 +199,8 @@ class TestEveryStore:
 
     def test_a_run_is_stopped_while_it_loads(self, store: str, tmp_path: Path) -> None:
         run = spec(store, tmp_path, reading_all(), count=50_000_000)
-        engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert engine.stdin
+        engine = started(run)
         assert engine.stdout
-        engine.stdin.write(json.dumps(run) + "\n")
-        engine.stdin.flush()
         while '"layout"' not in engine.stdout.readline():
             pass
         output, _ = engine.communicate('"stop"\n')

@@ -22,7 +22,7 @@ use clap::Parser;
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
-    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec,
+    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec, StoreKind,
     VerificationResult, Workload,
 };
 use iosonde_target::{NamedIdentity, Targets};
@@ -55,6 +55,20 @@ struct Arguments {
     /// Load the C++ shim of RocksDB, compiled for this machine, from an inherited descriptor
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["schema", "probe", "verify"])]
     rocksdb_shim: Option<i32>,
+    /// Load the C shim of WiredTiger, compiled for this machine, from an inherited descriptor
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["schema", "probe", "verify"])]
+    wiredtiger_shim: Option<i32>,
+}
+
+impl Arguments {
+    /// The shim for a store.
+    fn shim(&self, kind: StoreKind) -> Option<i32> {
+        match kind {
+            StoreKind::Rocksdb => self.rocksdb_shim,
+            StoreKind::Wiredtiger => self.wiredtiger_shim,
+            _ => None,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -116,7 +130,7 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
                 &spec,
                 &targets,
                 clock,
-                arguments.rocksdb_shim,
+                arguments.shim(workload.store.kind),
                 &mut control,
                 emit,
             )

@@ -10,6 +10,7 @@ use iosonde_kv_lmdb::LmdbOpener;
 use iosonde_kv_memcached::MemcachedOpener;
 use iosonde_kv_redb::RedbOpener;
 use iosonde_kv_rocksdb::RocksdbOpener;
+use iosonde_kv_wiredtiger::WiredtigerOpener;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{Event, KvWorkload, RunResult, Spec, StoreKind};
 use iosonde_target::Targets;
@@ -44,6 +45,7 @@ pub(crate) fn option_names() -> serde_json::Value {
     serde_json::json!({
         "lmdb": iosonde_kv_lmdb::option_names(),
         "rocksdb": iosonde_kv_rocksdb::option_names(),
+        "wiredtiger": iosonde_kv_wiredtiger::option_names(),
         "redb": iosonde_kv_redb::option_names(),
         "fjall": iosonde_kv_fjall::option_names(),
         "memcached": iosonde_kv_memcached::option_names(),
@@ -63,6 +65,11 @@ fn opener(workload: &KvWorkload, contents: &Arc<Contents>, shim: Option<RawFd>) 
             contents.record_bytes(),
         )?)),
         StoreKind::Rocksdb => Ok(Box::new(RocksdbOpener::new(
+            store.library.as_deref(),
+            &store.options,
+            shim,
+        )?)),
+        StoreKind::Wiredtiger => Ok(Box::new(WiredtigerOpener::new(
             store.library.as_deref(),
             &store.options,
             shim,

@@ -6,8 +6,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
 
-use iosonde_kv::{Code, KvError};
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use iosonde_kv::{Code, KvError, library};
+use libloading::os::unix::Library;
 use lmdb_master3_sys as ffi;
 
 /// How a study names the installed library.
@@ -126,9 +126,7 @@ impl Lmdb {
 
 fn load_file(path: &Path) -> Result<Lmdb, KvError> {
     let name = path.display();
-    // SAFETY: loading runs the library's initialisers, as the user who names it requests.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-        let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+    let library = library::load(path).map_err(|reason| {
         KvError::new(
             Code::Library,
             format!("the library `{name}` cannot be loaded: {reason}"),

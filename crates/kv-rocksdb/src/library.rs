@@ -6,21 +6,12 @@
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::path::{Path, PathBuf};
 
+use iosonde_kv::library::{self, file_of};
 use iosonde_kv::{Code, KvError};
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// The name of the RocksDB that is compiled in.
 const BUNDLED: &str = "bundled";
 const FILE: &str = "librocksdb.so";
-/// Library directories of distributions.
-const DIRECTORIES: [&str; 6] = [
-    "/usr/local/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-];
 
 /// An opaque object of RocksDB.
 pub(crate) type Handle = *mut c_void;
@@ -138,7 +129,7 @@ impl RocksDb {
         match named {
             Some(BUNDLED) => bundled_library(),
             Some(name) => load_file(Path::new(name)),
-            None => load_file(&newest_installed()),
+            None => load_file(&library::newest_installed(FILE)),
         }
         .map_err(|error| error.at("`store.library`"))
     }
@@ -188,9 +179,7 @@ fn bundled_library() -> Result<RocksDb, KvError> {
 
 fn load_file(path: &Path) -> Result<RocksDb, KvError> {
     let name = path.display();
-    // SAFETY: loading runs the library's initialisers, as the user who names it requests.
-    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-        let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+    let library = library::load(path).map_err(|reason| {
         KvError::new(
             Code::Library,
             format!("the library `{name}` cannot be loaded: {reason}"),
@@ -237,67 +226,9 @@ fn load_file(path: &Path) -> Result<RocksDb, KvError> {
     })
 }
 
-/// The file that a function was loaded from, with links followed.
-pub(crate) fn file_of(address: *mut c_void) -> Option<PathBuf> {
-    // SAFETY: the structure is made of pointers, for which null is valid; the call writes only to it.
-    unsafe {
-        let mut found: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(address, &mut found) == 0 || found.dli_fname.is_null() {
-            return None;
-        }
-        let name = CStr::from_ptr(found.dli_fname).to_string_lossy().into_owned();
-        std::fs::canonicalize(name).ok()
-    }
-}
-
-/// The RocksDB with the highest version in the library directories; if there is none, the linker's default name.
-fn newest_installed() -> PathBuf {
-    let files = DIRECTORIES
-        .iter()
-        .filter_map(|path| std::fs::read_dir(path).ok())
-        .flatten();
-    let libraries = files.flatten().map(|entry| entry.path());
-    libraries
-        .filter_map(|path| Some((version_in(path.file_name()?.to_str()?)?, path)))
-        .max()
-        .map_or(PathBuf::from(FILE), |(_, path)| path)
-}
-
-/// The numbers after `librocksdb.so.`.
-fn version_in(name: &str) -> Option<Vec<u32>> {
-    let numbers = name.strip_prefix(FILE)?;
-    if numbers.is_empty() {
-        return Some(Vec::new());
-    }
-    let numbers = numbers.strip_prefix('.')?.split('.');
-    numbers.map(|number| number.parse().ok()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_are_compared_as_numbers() {
-        let mut names = [
-            "librocksdb.so",
-            "librocksdb.so.10.2",
-            "librocksdb.so.7.8.3",
-            "librocksdb.so.7.8",
-        ];
-        names.sort_by_key(|name| version_in(name));
-        assert_eq!(
-            names,
-            [
-                "librocksdb.so",
-                "librocksdb.so.7.8",
-                "librocksdb.so.7.8.3",
-                "librocksdb.so.10.2"
-            ]
-        );
-        assert_eq!(version_in("librocksdb_shared.so"), None);
-        assert_eq!(version_in("librocksdb.so.7x"), None);
-    }
 
     fn refused(named: &str) -> KvError {
         let error = RocksDb::load(Some(named)).err().expect("it cannot be used");

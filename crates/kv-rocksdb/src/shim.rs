@@ -7,11 +7,12 @@
 use std::ffi::{CStr, c_char, c_uchar, c_void};
 use std::os::fd::RawFd;
 
+use iosonde_kv::library::{self, file_of};
 use iosonde_kv::{Code, KvError};
-use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use libloading::os::unix::Library;
 
 use crate::NAME;
-use crate::library::{ErrorPlace, Handle, RocksDb, file_of};
+use crate::library::{ErrorPlace, Handle, RocksDb};
 
 /// Functions of the shim.
 #[derive(Clone, Copy)]
@@ -31,12 +32,8 @@ struct Version([u8; 32]);
 impl Shim {
     /// Loads the shim from a descriptor, for a library that is loaded already.
     pub(crate) fn load(descriptor: RawFd, rocksdb: &RocksDb) -> Result<Shim, KvError> {
-        let path = format!("/proc/self/fd/{descriptor}");
-        // SAFETY: loading runs the initialisers of a library that the parent process has compiled and checked.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
-            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            unusable(&format!("it cannot be loaded: {reason}"))
-        })?;
+        let library = library::load_descriptor(descriptor)
+            .map_err(|reason| unusable(&format!("it cannot be loaded: {reason}")))?;
         // SAFETY: the types are those of the functions in `rocksdb.cc`.
         let found = unsafe { Self::functions(&library) }.map_err(|error| unusable(&error.to_string()));
         // Its code is called until the process exits.

@@ -28,10 +28,10 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
         "intervals are at least 100 ms long",
     )?;
     require(
-        workload.store.library.is_none() || matches!(workload.store.kind, StoreKind::Rocksdb | StoreKind::Lmdb),
+        workload.store.library.is_none() || workload.store.kind.has_library(),
         || format!("a library for store `{}`", workload.store.kind.name()),
         "`store.library`",
-        "only `rocksdb` and `lmdb` can be loaded from a library",
+        "only `rocksdb`, `wiredtiger` and `lmdb` can be loaded from a library",
     )?;
     let has_read_cache = matches!(
         &workload.target,

@@ -2,8 +2,9 @@
 //!
 //! [`run`] lists its steps. `check` validates the spec, `database` locates and protects a database, `checkpoint` copies it,
 //! `records` defines its contents, `load` writes them, `sample` draws keys of a user's database, `choice` chooses records,
-//! `trace` reads a trace instead, `job` is the measuring loop, `freshness` its check for old values, `threads` runs jobs. Stores implement the traits in
-//! [`store`]; `null` is the one defined here. [`options`] has helpers for their options.
+//! `trace` reads a trace instead, `job` is the measuring loop, `freshness` its check for old values, `threads` runs jobs. Stores
+//! implement the traits in [`store`]; `null` is the one defined here. [`options`] has helpers for their options, [`library`] finds
+//! shared libraries.
 
 mod check;
 mod checkpoint;
@@ -14,6 +15,7 @@ mod database;
 pub mod error;
 mod freshness;
 mod job;
+pub mod library;
 mod load;
 mod null;
 pub mod options;

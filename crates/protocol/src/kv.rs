@@ -39,8 +39,8 @@ pub struct KvWorkload {
 pub struct Store {
     /// Which store.
     pub kind: StoreKind,
-    /// Path or name of the shared library to load. For `rocksdb` absent means the newest installed; for `lmdb` absent
-    /// means the LMDB that is compiled in, and `system` the installed `liblmdb.so.0`.
+    /// Path or name of the shared library to load. For `rocksdb` and `wiredtiger` absent means the newest installed; for
+    /// `lmdb` absent means the LMDB that is compiled in, and `system` the installed `liblmdb.so.0`.
     #[serde(default)]
     pub library: Option<String>,
     /// Options by the store's own names, with a boolean, a number or a text each.
@@ -56,6 +56,8 @@ pub enum StoreKind {
     Lmdb,
     /// RocksDB: a log-structured merge tree, from a shared library.
     Rocksdb,
+    /// WiredTiger: a B-tree with a cache of its own, from a shared library.
+    Wiredtiger,
     /// redb: a copy-on-write B+ tree in Rust.
     Redb,
     /// fjall: a log-structured merge tree in Rust.
@@ -72,11 +74,17 @@ impl StoreKind {
         match self {
             StoreKind::Lmdb => "lmdb",
             StoreKind::Rocksdb => "rocksdb",
+            StoreKind::Wiredtiger => "wiredtiger",
             StoreKind::Redb => "redb",
             StoreKind::Fjall => "fjall",
             StoreKind::Memcached => "memcached",
             StoreKind::Null => "null",
         }
+    }
+
+    /// Whether it can be loaded from a shared library.
+    pub fn has_library(self) -> bool {
+        matches!(self, StoreKind::Lmdb | StoreKind::Rocksdb | StoreKind::Wiredtiger)
     }
 
     /// Whether the store may drop any record at any time, so that a read that finds nothing is a miss and no error.

@@ -46,6 +46,7 @@ def command(as_json: AsJson = False) -> None:
         _memory_limits(),
         _simulated_drives(),
         _rocksdb(),
+        _wiredtiger(),
         *block_caches(),
         *tool_checks(),
     ]
@@ -114,6 +115,23 @@ def _rocksdb() -> Check:
             advice="install Debian's `librocksdb7.8`, or set `library` in the study",
         )
     return Check(name="RocksDB", state="ok", found=f"{library}")
+
+
+def _wiredtiger() -> Check:
+    """The library that the engine loads by default, and what its shim is compiled with."""
+    from iosonde.tools import find
+
+    library, missing = find("wiredtiger"), {"wiredtiger-header": "libwiredtiger-dev", "cc": "gcc"}
+    packages = [package for name, package in missing.items() if not find(name)]
+    if library is None or packages:
+        return Check(
+            name="WiredTiger",
+            state="note",
+            found=f"{library or 'libwiredtiger.so not found'}; the store `wiredtiger` needs the library, its header and "
+            "a C compiler",
+            advice=f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}",
+        )
+    return Check(name="WiredTiger", state="ok", found=library)
 
 
 def block_caches() -> list[Check]:

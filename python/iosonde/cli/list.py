@@ -72,6 +72,8 @@ def needs(size: StudySize) -> list[str]:
         found.append(f"{size.devices} devices")
     if "rocksdb" in size.stores:
         found.append("RocksDB")
+    if "wiredtiger" in size.stores:
+        found.append("WiredTiger")
     if "memcached" in size.stores:
         found.append("memcached")
     return [*found, *(store_name(server).split()[0] for server in size.servers)]

@@ -19,7 +19,7 @@ from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
-from iosonde.execution.rocksdb_shim import rocksdb_shim
+from iosonde.execution.store_shim import store_shim
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
@@ -171,7 +171,7 @@ def _drive(
         instruments.event(event)
         on_event(event)
 
-    with rocksdb_shim(run.spec["workload"]) as shim:
+    with store_shim(run.spec["workload"]) as shim:
         return drive(
             context.ready.with_claims(drive_state.with_state(run.spec, equipment.directory)),
             on_event=handle,
@@ -181,7 +181,7 @@ def _drive(
             is_enough=watch.is_enough if watch else None,
             inherited=context.ready.claims,
             identities=context.ready.identities,
-            rocksdb_shim=shim,
+            shim=shim,
         )
 
 

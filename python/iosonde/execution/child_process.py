@@ -26,9 +26,9 @@ class ChildProcess:
         engine: Sequence[str | Path],
         inherited: Sequence[int],
         identities: Mapping[str, str],
-        rocksdb_shim: int | None = None,
+        shims: Mapping[str, int] | None = None,
     ) -> None:
-        shim = [] if rocksdb_shim is None else [rocksdb_shim]
+        shims = shims or {}
         self._begin_ns = time.monotonic_ns()
         self._own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
@@ -38,14 +38,14 @@ class ChildProcess:
                     *engine,
                     "--stop-at-eof",
                     *(f"--identity={path}={each}" for path, each in identities.items()),
-                    *(f"--rocksdb-shim={each}" for each in shim),
+                    *(f"--{store}-shim={descriptor}" for store, descriptor in shims.items()),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 process_group=0,
-                pass_fds=[*inherited, *shim],
+                pass_fds=[*inherited, *shims.values()],
             )
         except OSError as error:
             raise EngineError(

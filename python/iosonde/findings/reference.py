@@ -64,10 +64,12 @@ class BesidePublished(Finding):
 
 def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Compare own values with published ones, over all devices that they were published for."""
-    if not study.references:
+    # Those without factors are of limits and improvements, which are no metrics of cases.
+    references = [reference for reference in study.references if reference.columns or reference.fixed]
+    if not references:
         return
     summary = case_metrics(runs)
-    for reference in study.references:
+    for reference in references:
         joined = beside(published(reference), of_part(cases, reference), summary).drop_nulls("ratio")
         compared = joined.filter(pl.col("metric").is_in(reference.compared or list(reference.held.values())))
         for (metric,), group in compared.group_by(["metric"], maintain_order=True):

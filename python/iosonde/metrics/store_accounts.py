@@ -164,7 +164,7 @@ LIST = (
     _metric(
         "block_cache_hit_ratio",
         "Block cache hit ratio",
-        "blocks found in RocksDB's block cache / look-ups in it",
+        "blocks (WiredTiger: pages) found in the store's own cache / look-ups in it",
         better="higher",
         expression=over("block_cache_hits", pl.col("block_cache_hits") + pl.col("block_cache_misses")),
     ),

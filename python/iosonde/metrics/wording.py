@@ -307,7 +307,7 @@ def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
 def store_name(store: str) -> str:
     """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
     names = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
-    return (names | {"lmdb": "LMDB", "rocksdb": "RocksDB", "null": "no store"}).get(store, store)
+    return (names | {"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store"}).get(store, store)
 
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:

@@ -366,7 +366,7 @@ RUNS = Table(
         ),
         Column("workload", TEXT, "`block`, `kv`, `tpcc`, `commit` or `command`", lambda run: run.store["workload"]),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
-        Column("store_kind", TEXT, "Store: `lmdb`, `rocksdb`, `redb`, `fjall`", lambda run: run.store["store_kind"]),
+        Column("store_kind", TEXT, "Store: `lmdb`, `rocksdb`, `wiredtiger`, `redb`, `fjall`", lambda run: run.store["store_kind"]),
         Column(
             "store_durability",
             TEXT,
@@ -430,13 +430,13 @@ RUNS = Table(
         Column(
             "block_cache_hits",
             U64,
-            "RocksDB: blocks found in its block cache in the measurement",
+            "RocksDB and WiredTiger: blocks found in the store's cache in the measurement",
             lambda run: run.store["block_cache_hits"],
         ),
         Column(
             "block_cache_misses",
             U64,
-            "RocksDB: blocks not found in its block cache",
+            "RocksDB and WiredTiger: blocks not found in the store's cache",
             lambda run: run.store["block_cache_misses"],
         ),
         Column(

@@ -21,6 +21,10 @@ TIERS = {
 }
 """Columns with the look-ups of blocks in RocksDB's cache in memory and in its persistent read cache."""
 
+PAGES_REQUESTED = "cache: pages requested from the cache"
+PAGES_READ = "cache: pages read into cache"
+"""Statistics of WiredTiger's cache."""
+
 
 def of(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a store and its memory limit."""
@@ -51,6 +55,7 @@ def of(record: Record) -> dict[str, Any]:
             store, at_most=writers * ((result.get("end_ns") or 0) - (result.get("begin_ns") or 0))
         ),
         **{column: _increase(store, statistic) for column, statistic in TIERS.items()},
+        **_pages(store),
         "values_checked": sum(check["values"] for check in checks) if store else None,
         "values_missing": sum(check["missing"] for check in checks) if store else None,
         "values_corrupted": sum(check["corrupted"] for check in checks) if store else None,
@@ -90,6 +95,14 @@ def _increase(store: Json, statistic: str) -> int | None:
     """Return how much a counter of the store rose in the measurement; None where the store does not have it."""
     begin, end = store.get("statistics_at_begin") or {}, store.get("statistics_at_end") or {}
     return int(end[statistic] - begin.get(statistic, 0)) if statistic in end else None
+
+
+def _pages(store: Json) -> dict[str, int]:
+    """Return the look-ups of pages in WiredTiger's cache as those of blocks; nothing of other stores."""
+    requested, read = _increase(store, PAGES_REQUESTED), _increase(store, PAGES_READ)
+    if requested is None or read is None:
+        return {}
+    return {"block_cache_hits": max(0, requested - read), "block_cache_misses": read}
 
 
 def _outermost(totals: Sequence[Json]) -> list[Json]:

@@ -209,6 +209,12 @@ def _check_views(study: Study, source: StudyFile) -> None:
                 _known("factor", name, separable, source.where(*at, key))
         for name in view.where:
             _known("factor", name, separable, source.where(*at, "where"))
+        if view.reference is None and view.kind in ("limits", "improvements"):
+            raise StudyError(
+                f"the view `{view.title}` shows published values, and names none",
+                where=source.where(*at),
+                hint="name an entry of `[[references]]` in `reference`",
+            )
         if view.reference is not None:
             _known("reference", view.reference, references, source.where(*at, "reference"))
 

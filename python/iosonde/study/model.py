@@ -252,7 +252,18 @@ TOPICS: dict[Topic, str] = {
 }
 """Groups of studies, with their headings in `iosonde list`."""
 
-ViewKind = Literal["lines", "heatmap", "tradeoff", "percentiles", "timeseries", "bars", "table", "accounts"]
+ViewKind = Literal[
+    "lines",
+    "heatmap",
+    "tradeoff",
+    "percentiles",
+    "timeseries",
+    "bars",
+    "table",
+    "accounts",
+    "limits",
+    "improvements",
+]
 
 
 class View(_Strict):
@@ -305,6 +316,10 @@ class Reference(_Strict):
     """Metric that the value column holds."""
     value: str = ""
     """CSV column with the value."""
+    value_high: str = ""
+    """View `improvements`: CSV column with the upper end, where the publication gives a range."""
+    against: str = ""
+    """View `improvements`: CSV column with the device that the values are improvements over."""
     scale: float = 1.0
     """Factor from the CSV's unit to the metric's."""
     metrics: dict[str, str] = Field(default_factory=dict)

@@ -16,6 +16,7 @@ from iosonde.report.content import arrays, simulated
 from iosonde.report.content.accounts import accounts_table
 from iosonde.report.content.answers import answer
 from iosonde.report.content.figure_tables import figure_table
+from iosonde.report.content.published import improvements_table, limits_table
 from iosonde.report.content.pooled_sessions import session_tables
 from iosonde.report.content.repeats import repeat_tables
 from iosonde.report.content.sections import Labelled, Section, assigned
@@ -34,8 +35,15 @@ if TYPE_CHECKING:
     from iosonde.results import ResultSet
 
 
-TABLES: Mapping[str, Callable[[View, Material], Table]] = {"table": cross_table, "accounts": accounts_table}
+TABLES: Mapping[str, Callable[[View, Material], Table]] = {
+    "table": cross_table,
+    "accounts": accounts_table,
+    "limits": limits_table,
+    "improvements": improvements_table,
+}
 """Views that are tables, and what makes them."""
+HEADLINES = ("table", "accounts")
+"""Those that may be the summary of a study."""
 
 
 def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
@@ -101,7 +109,9 @@ class Chapter:
     @cached_property
     def summary(self) -> Table | None:
         """What people quote, or the headline table of the study."""
-        return summary(self.material, self._asked_tables, self.figures)
+        kinds = (view.kind for view in self.study.views if view.kind in TABLES)
+        own = [table for kind, table in zip(kinds, self._asked_tables, strict=True) if kind in HEADLINES]
+        return summary(self.material, own, self.figures)
 
     @cached_property
     def sections(self) -> list[Section]:

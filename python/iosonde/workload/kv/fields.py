@@ -24,8 +24,8 @@ from iosonde.workload.reading import (
     parse_size_or_none,
 )
 
-STORES = ("lmdb", "rocksdb", "redb", "fjall", "memcached", "null")
-EMBEDDED = ("lmdb", "rocksdb", "redb", "fjall")
+STORES = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "null")
+EMBEDDED = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall")
 """Stores that are libraries in the engine, with options of their own."""
 
 
@@ -38,15 +38,15 @@ class KvFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: Literal["lmdb", "rocksdb", "redb", "fjall", "memcached", "null"] = Field(
+    store: Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "null"] = Field(
         "lmdb",
         description="Store; `memcached` is a cache server that iosonde starts for each run; `null` stores nothing and "
         "shows the cost of the harness.",
     )
     library: str | None = Field(
         None,
-        description="RocksDB: the shared library, by path or name; empty: the newest installed. LMDB: `system` for the "
-        "installed `liblmdb.so.0`, or a path; empty: the LMDB in the engine.",
+        description="RocksDB and WiredTiger: the shared library, by path or name; empty: the newest installed. LMDB: "
+        "`system` for the installed `liblmdb.so.0`, or a path; empty: the LMDB in the engine.",
     )
     lmdb: Options = Field(default_factory=dict, description="Options of LMDB by its own names, such as `mapsize`.")
     rocksdb: Options = Field(
@@ -61,6 +61,11 @@ class KvFields(BaseModel):
         None,
         description="RocksDB: directory of a database of yours, named with `--set user_database=PATH`. It is opened "
         "read-only, and `records` of its keys are sampled; values are not verified.",
+    )
+    wiredtiger: Options = Field(
+        default_factory=dict,
+        description="Options of WiredTiger by its own names, of the connection and of the table, such as `cache_size` "
+        "or `block_compressor`; nested ones with a dot, such as `log.file_max`.",
     )
     redb: Options = Field(default_factory=dict, description="Options of redb by its own names, such as `cache_size`.")
     fjall: Options = Field(default_factory=dict, description="Options of fjall by its own names, such as `cache_size`.")
@@ -216,10 +221,13 @@ class KvFields(BaseModel):
         "loaded again for each run. Not for `memcached`.",
     )
     log: Literal["with_data", "apart"] = Field(
-        "with_data", description="RocksDB: where the write-ahead log is; `apart` is in `log_target`."
+        "with_data",
+        description="RocksDB and WiredTiger: where the write-ahead log is; `apart` is in `log_target`.",
     )
     log_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
-        None, description="RocksDB: directory on a second target for the log, named with `--set log_target=DIRECTORY`."
+        None,
+        description="RocksDB and WiredTiger: directory on a second target for the log, named with "
+        "`--set log_target=DIRECTORY`.",
     )
     read_cache: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
         None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iosonde.errors import StudyError, TargetError
+from iosonde.errors import TargetError
 from iosonde.units import format_bytes
 from iosonde.workload.kv import shim
 
@@ -14,15 +14,13 @@ if TYPE_CHECKING:
 
 def check_read_cache(library: str | None) -> None:
     """Compile the shim that a read cache needs; `StudyError` where that is impossible."""
-    try:
-        with shim.opened(library):
-            pass
-    except shim.UnavailableError as error:
-        raise StudyError(
-            f"RocksDB's persistent read cache cannot be used: {error}",
-            where="by the parameter `read_cache`",
-            hint=f"{error.hint}; the adapter `command-db-bench-read-cache` measures it with db_bench instead",
-        ) from error
+    shim.check(
+        shim.ROCKSDB,
+        library,
+        use="RocksDB's persistent read cache",
+        parameter="read_cache",
+        otherwise="; the adapter `command-db-bench-read-cache` measures it with db_bench instead",
+    )
 
 
 def open_read_cache_directory(read_cache_target: str, size_bytes: int) -> Target:

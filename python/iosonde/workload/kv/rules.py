@@ -6,7 +6,7 @@ from iosonde.protocol import HIGHEST_RATE
 from iosonde.workload.kv import cache
 from iosonde.workload.kv.fields import EMBEDDED, KvFields
 from iosonde.workload.kv.notation import operations_of
-from iosonde.workload.kv.phases import PHASES, WRITES
+from iosonde.workload.kv.phases import LOG_APART, PHASES, WRITES
 from iosonde.workload.kv.store_options import misspelt
 
 SMALLEST_READ_CACHE = 100 << 20
@@ -31,16 +31,16 @@ def _rules(stream: KvFields) -> list[Rule]:
     rate = max(stream.rate or 0, stream.write_rate or 0)
     return [
         *_of_traces(stream),
-        (stream.library is not None and stream.store not in ("rocksdb", "lmdb"),
-         f"`library` is for `rocksdb` and `lmdb`, not `{stream.store}`"),
+        (stream.library is not None and stream.store not in ("rocksdb", "wiredtiger", "lmdb"),
+         f"`library` is for `rocksdb`, `wiredtiger` and `lmdb`, not `{stream.store}`"),
         (stream.user_database is not None and (stream.store != "rocksdb" or both or kinds & WRITES != set()),
          "`user_database` is for reads of `store = \"rocksdb\"`"),
         (stream.user_database is not None and (stream.settle or stream.settle_at_end or stream.log == "apart"),
          "`user_database` is read-only: leave out `settle`, `settle_at_end` and `log`"),
         (stream.freshness and (stream.batch > 1 or stream.fields > 1 or "delete" in kinds),
          "`freshness` needs single writes without deletes"),
-        (stream.log == "apart" and stream.store not in ("rocksdb", "null"),
-         f"`log = \"apart\"` is for `store = \"rocksdb\"`: {stream.store} has no separate log"),
+        (stream.log == "apart" and stream.store not in (*LOG_APART, "null"),
+         f"`log = \"apart\"` is for `rocksdb` and `wiredtiger`: {stream.store} has no separate log"),
         (stream.read_cache is not None and stream.store not in ("rocksdb", "null"),
          f"`read_cache` is for `store = \"rocksdb\"`: {stream.store} has no persistent read cache"),
         (stream.read_cache is not None and stream.read_cache < SMALLEST_READ_CACHE,

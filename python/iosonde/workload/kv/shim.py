@@ -1,7 +1,8 @@
-"""The C++ shim of RocksDB: compiled on demand against the installed headers, and kept in iosonde's cache.
+"""Shims of stores' libraries: compiled on demand against the installed headers, and kept in iosonde's cache.
 
-RocksDB's C interface has no persistent read cache, and allocates an object for each read. The shim
-(`data/shim/rocksdb.cc`) adds what is missing. It is code that an engine loads, so the engine receives the open
+RocksDB's C interface has no persistent read cache, and allocates an object for each read: its shim
+(`data/shim/rocksdb.cc`) adds what is missing. WiredTiger's interface is structures whose layout depends on the version:
+its shim (`data/shim/wiredtiger.c`) calls them. A shim is code that an engine loads, so the engine receives the open
 descriptor of the file that was checked here: it belongs to this user, nobody else can write to it, and its directory
 is this user's alone (mode 0700).
 
@@ -20,21 +21,16 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from iosonde.cache import cache_directory
 from iosonde.data import data_folder
+from iosonde.errors import StudyError
 
-COMPILER = "g++"
-SOURCE = "rocksdb.cc"
-HEADER = "rocksdb/version.h"
-SYMBOL = b"_ZN7rocksdb18NewPersistentCacheE"
-"""Start of the name that compilers give to `rocksdb::NewPersistentCache`."""
-CPP20_FROM = 10
-"""Major version whose headers need C++20."""
 TIMEOUT_S = 300
-BY_NAME = "librocksdb.so"
 DIRECTORIES = (
     "/usr/local/lib",
     "/usr/lib/x86_64-linux-gnu",
@@ -43,7 +39,80 @@ DIRECTORIES = (
     "/usr/lib",
     "/lib64",
 )
-"""Where the engine looks for RocksDB (`crates/kv-rocksdb/src/library.rs`); it refuses a shim of another library."""
+"""Where the engine looks for libraries (`crates/kv/src/library.rs`); it refuses a shim of another library."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shim:
+    """The shim of one library."""
+
+    store: str
+    name: str
+    """Of the library, in messages."""
+    library: str
+    """Its file, without a version."""
+    header: str
+    macros: str
+    """Start of the names of the macros with the header's version."""
+    package: str
+    """Debian package with library and headers."""
+    source: str
+    language: Literal["c", "c++"]
+    compiler: str
+    compiler_package: str
+    symbol: bytes
+    """Start of the name of a function that the library must export."""
+    function: str
+    """The same, in messages."""
+    otherwise: str
+    """What to do if it does not."""
+    is_linked: bool
+    """Whether the shim is linked with the library, or bound to it by the engine."""
+
+    def options(self, version: str) -> list[str]:
+        """Options of the compiler for headers of this version."""
+        if self.language == "c":
+            return ["-pthread"]
+        return ["-std=c++20" if int(version.split(".")[0]) >= CPP20_FROM else "-std=c++17"]
+
+
+CPP20_FROM = 10
+"""Major version of RocksDB whose headers need C++20."""
+
+ROCKSDB = Shim(
+    store="rocksdb",
+    name="RocksDB",
+    library="librocksdb.so",
+    header="rocksdb/version.h",
+    macros="ROCKSDB_",
+    package="librocksdb-dev",
+    source="rocksdb.cc",
+    language="c++",
+    compiler="g++",
+    compiler_package="g++",
+    symbol=b"_ZN7rocksdb18NewPersistentCacheE",
+    function="rocksdb::NewPersistentCache",
+    otherwise="use a RocksDB that is built with its utilities, or `db_bench --read_cache_path` as an external command",
+    is_linked=True,
+)
+WIREDTIGER = Shim(
+    store="wiredtiger",
+    name="WiredTiger",
+    library="libwiredtiger.so",
+    header="wiredtiger.h",
+    macros="WIREDTIGER_VERSION_",
+    package="libwiredtiger-dev",
+    source="wiredtiger.c",
+    language="c",
+    compiler="cc",
+    compiler_package="gcc",
+    symbol=b"wiredtiger_config_validate",
+    function="wiredtiger_config_validate",
+    otherwise="name WiredTiger's shared library, `libwiredtiger.so`, in `library`",
+    is_linked=False,
+)
+SHIMS = {shim.store: shim for shim in (ROCKSDB, WIREDTIGER)}
+"""By store."""
 
 
 class UnavailableError(Exception):
@@ -55,27 +124,38 @@ class UnavailableError(Exception):
 
 
 @contextmanager
-def opened(library: str | None) -> Iterator[int]:
-    """The descriptor of the shim for a library, which is compiled if it is not in the cache.
+def opened(shim: Shim, library: str | None) -> Iterator[int]:
+    """The descriptor of a shim for a library, which is compiled if it is not in the cache.
 
     `UnavailableError` if there is no compiler, header or suitable library, or if compiling fails.
     """
-    descriptor = _opened(library_file(library))
+    descriptor = _opened(shim, library_file(shim, library))
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def library_file(library: str | None) -> Path:
+def check(shim: Shim, library: str | None, *, use: str, parameter: str, otherwise: str = "") -> None:
+    """Compile a shim that a run needs for `use`, by a parameter; `StudyError` where that is impossible."""
+    try:
+        with opened(shim, library):
+            pass
+    except UnavailableError as error:
+        raise StudyError(
+            f"{use} cannot be used: {error}", where=f"by the parameter `{parameter}`", hint=f"{error.hint}{otherwise}"
+        ) from error
+
+
+def library_file(shim: Shim, library: str | None) -> Path:
     """The file of a library as the engine finds it: the one named, or the newest installed."""
-    if library == "bundled":
+    if library == "bundled" and shim is ROCKSDB:
         raise UnavailableError(
             "a RocksDB that is compiled into the engine cannot be extended", hint="leave out `library`"
         )
     if library and "/" in library:
         return Path(library).resolve()
-    pattern = re.compile(rf"{re.escape(library)}()" if library else rf"{re.escape(BY_NAME)}((?:\.\d+)*)")
+    pattern = re.compile(rf"{re.escape(library)}()" if library else rf"{re.escape(shim.library)}((?:\.\d+)*)")
     found = [
         (tuple(map(int, match[1].split(".")[1:])), path)
         for directory in map(Path, DIRECTORIES)
@@ -85,66 +165,67 @@ def library_file(library: str | None) -> Path:
     ]
     if not found:
         raise UnavailableError(
-            f"`{library or BY_NAME}` was not found", hint="install RocksDB (Debian and Ubuntu: `librocksdb-dev`)"
+            f"`{library or shim.library}` was not found",
+            hint=f"install {shim.name} (Debian and Ubuntu: `apt-get install {shim.package}`)",
         )
     return max(found)[1].resolve()
 
 
-def _opened(library: Path) -> int:
-    _require_symbol(library)
-    compiler = shutil.which(COMPILER)
+def _opened(shim: Shim, library: Path) -> int:
+    _require_symbol(shim, library)
+    compiler = shutil.which(shim.compiler)
     if not compiler:
         raise UnavailableError(
-            f"the compiler `{COMPILER}` was not found", hint=f"install it: `apt-get install {COMPILER}`"
+            f"the compiler `{shim.compiler}` was not found",
+            hint=f"install it: `apt-get install {shim.compiler_package}`",
         )
-    version, compiler_version = _versions(compiler, library)
-    directory = _own_directory()
+    version, compiler_version = _versions(shim, compiler, library)
+    path = _path(shim)
+    directory = _own_directory(path)
     try:
-        name = f"{_key(compiler, compiler_version, version, library)}.so"
+        name = f"{_key(shim, compiler, compiler_version, version, library)}.so"
         with suppress(FileNotFoundError):
-            return _checked(directory, name)
-        _compile(compiler, version, library, directory, name)
-        return _checked(directory, name)
+            return _checked(directory, path / name)
+        _compile(shim, compiler, version, library, directory, name)
+        return _checked(directory, path / name)
     except OSError as error:
         raise UnavailableError(
-            f"the shim in `{_path()}` cannot be used: {error.strerror or error}", hint=f"remove `{_path()}`"
+            f"the shim in `{path}` cannot be used: {error.strerror or error}", hint=f"remove `{path}`"
         ) from error
     finally:
         os.close(directory)
 
 
-def _require_symbol(library: Path) -> None:
+def _require_symbol(shim: Shim, library: Path) -> None:
     try:
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(SYMBOL) >= 0:
+            if content.find(shim.symbol) >= 0:
                 return
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UnavailableError(f"`{library}` cannot be read: {reason}", hint="correct `library`") from error
-    raise UnavailableError(
-        f"`{library}` does not export `rocksdb::NewPersistentCache`",
-        hint="use a RocksDB that is built with its utilities, or `db_bench --read_cache_path` as an external command",
-    )
+    raise UnavailableError(f"`{library}` does not export `{shim.function}`", hint=shim.otherwise)
 
 
 @cache
-def _versions(compiler: str, library: Path) -> tuple[str, str]:
+def _versions(shim: Shim, compiler: str, library: Path) -> tuple[str, str]:
     """`major.minor.patch` of the headers that the compiler finds, and its own version; asked once in a session."""
-    done = _run([compiler, *_include(library), "-dM", "-E", "-x", "c++", "-include", HEADER, os.devnull])
-    numbers = dict(re.findall(r"#define ROCKSDB_(MAJOR|MINOR|PATCH) (\d+)", done.stdout))
+    preprocessed = ("-dM", "-E", "-x", shim.language, "-include", shim.header, os.devnull)
+    done = _run([compiler, *_include(shim, library), *preprocessed])
+    numbers = dict(re.findall(rf"#define {shim.macros}(MAJOR|MINOR|PATCH) (\d+)", done.stdout))
     if done.returncode or len(numbers) < len(("MAJOR", "MINOR", "PATCH")):
         raise UnavailableError(
-            f"the headers of RocksDB (`{HEADER}`) were not found",
-            hint="install them: `apt-get install librocksdb-dev`",
+            f"the headers of {shim.name} (`{shim.header}`) were not found",
+            hint=f"install them: `apt-get install {shim.package}`",
         )
     version = ".".join(numbers[name] for name in ("MAJOR", "MINOR", "PATCH"))
     return version, _run([compiler, "-dumpfullversion", "-dumpmachine"]).stdout
 
 
-def _include(library: Path) -> list[str]:
-    """A RocksDB outside the system directories has its headers in `include` beside `lib`; others may not write them."""
+def _include(shim: Shim, library: Path) -> list[str]:
+    """A library outside the system directories has its headers in `include` beside `lib`; others may not write them."""
     beside = library.parent.parent / "include"
-    if beside == Path("/usr/include") or not (beside / HEADER).is_file():
+    if beside == Path("/usr/include") or not (beside / shim.header).is_file():
         return []
     for path in (beside, *beside.rglob("*")):
         found = path.stat()
@@ -156,10 +237,10 @@ def _include(library: Path) -> list[str]:
     return [f"-I{beside}"]
 
 
-def _key(compiler: str, compiler_version: str, version: str, library: Path) -> str:
+def _key(shim: Shim, compiler: str, compiler_version: str, version: str, library: Path) -> str:
     found = library.stat()
     facts = [
-        _source().decode(),
+        _source(shim).decode(),
         str(Path(compiler).resolve()),
         compiler_version,
         version,
@@ -169,17 +250,16 @@ def _key(compiler: str, compiler_version: str, version: str, library: Path) -> s
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:32]
 
 
-def _source() -> bytes:
-    return (data_folder("shim") / SOURCE).read_bytes()
+def _source(shim: Shim) -> bytes:
+    return (data_folder("shim") / shim.source).read_bytes()
 
 
-def _path() -> Path:
-    return cache_directory() / "rocksdb-shim"
+def _path(shim: Shim) -> Path:
+    return cache_directory() / f"{shim.store}-shim"
 
 
-def _own_directory() -> int:
+def _own_directory(path: Path) -> int:
     """The descriptor of the directory for shims, which is this user's alone."""
-    path = _path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -200,38 +280,38 @@ def _own_directory() -> int:
     return directory
 
 
-def _checked(directory: int, name: str) -> int:
+def _checked(directory: int, path: Path) -> int:
     """The descriptor of a shim that only this user can have written."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
+    descriptor = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)
     found = os.fstat(descriptor)
     is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
     if not is_own or stat.S_IMODE(found.st_mode) & 0o022:
         os.close(descriptor)
         raise UnavailableError(
-            f"`{_path() / name}` is not a file that only you can write to", hint=f"remove `{_path()}`"
+            f"`{path}` is not a file that only you can write to", hint=f"remove `{path.parent}`"
         )
     return descriptor
 
 
-def _compile(compiler: str, version: str, library: Path, directory: int, name: str) -> None:
+def _compile(shim: Shim, compiler: str, version: str, library: Path, directory: int, name: str) -> None:
     """Compile in the directory, and rename: an interrupted compiler leaves no shim."""
     unfinished = f".{name}.{os.getpid()}"
     place = f"/proc/self/fd/{directory}/{unfinished}"
-    standard = "c++20" if int(version.split(".")[0]) >= CPP20_FROM else "c++17"
+    linked = [str(library)] if shim.is_linked else []
     try:
         done = _run(
             [
-                *(compiler, f"-std={standard}", "-O2", "-w", "-fPIC", "-shared", "-pipe", *_include(library)),
-                *("-o", place, "-x", "c++", "-", "-x", "none", str(library), "-Wl,-z,defs"),
+                *(compiler, *shim.options(version), "-O2", "-w", "-fPIC", "-shared", "-pipe", *_include(shim, library)),
+                *("-o", place, "-x", shim.language, "-", "-x", "none", *linked, "-Wl,-z,defs"),
             ],
-            given=_source(),
+            given=_source(shim),
             pass_fds=(directory,),
         )
         if done.returncode:
             lines = done.stderr.strip().splitlines()
             problem = next((line for line in lines if "error" in line or "undefined" in line), (lines or ["?"])[-1])
             raise UnavailableError(
-                f"`{COMPILER}` cannot compile the shim for RocksDB {version}: {problem.strip()}",
+                f"`{shim.compiler}` cannot compile the shim for {shim.name} {version}: {problem.strip()}",
                 hint=f"install headers of the version of `{library}`, and see that the disk is not full",
             )
         os.chmod(unfinished, 0o600, dir_fd=directory)

@@ -11,10 +11,11 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.kv import cache, trace
+from iosonde.workload.kv import cache, shim, trace
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
+from iosonde.workload.kv.phases import LOG_APART
 from iosonde.workload.kv.read_cache import check_read_cache, open_read_cache_directory
 from iosonde.workload.kv.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.workload.log_directory import open_log_directory
@@ -47,7 +48,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
     streams = fit(streams, target, room_bytes=target.free_bytes())
     whole = next(iter(streams.values()))
     # Only here: what a study would take can be said without a second target.
-    if whole.log == "apart" and whole.store == "rocksdb" and whole.log_target is None:
+    if whole.log == "apart" and whole.store in LOG_APART and whole.log_target is None:
         raise StudyError(
             "the log needs a second target, and none is named",
             where="by the parameter `log_target`",
@@ -56,6 +57,8 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
     _check_trace(streams)
     if whole.read_cache and whole.store == "rocksdb":
         check_read_cache(whole.library)
+    if whole.store == "wiredtiger":
+        shim.check(shim.WIREDTIGER, whole.library, use="WiredTiger", parameter="store")
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     place, devices = _place(streams, target)
     workload: spec.KvWorkload = {

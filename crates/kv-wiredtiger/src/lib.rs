@@ -1,0 +1,336 @@
+//! WiredTiger as a store: a B-tree or log-structured merge tree with a cache of its own, the storage engine of MongoDB.
+//!
+//! `library` finds the library, `shim` its methods, whose layout depends on the version, `settings` reads options by WiredTiger's
+//! own names, `database` is an open database, `open_files` shows whether direct I/O is in effect, `statistics` selects
+//! statistics. Each write is one transaction at WiredTiger's default isolation, repeated if it conflicts with another one.
+
+mod database;
+mod library;
+mod open_files;
+mod settings;
+mod shim;
+mod statistics;
+
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+
+use iosonde_kv::{Code, Demands, KvError, Opener, Place, Store};
+use serde_json::Value;
+
+use crate::database::Database;
+use crate::library::WiredTiger;
+use crate::settings::Settings;
+use crate::shim::Shim;
+
+/// The store's name in messages.
+pub(crate) const NAME: &str = "WiredTiger";
+/// A session of the run has one of WiredTiger's, and collecting statistics and checkpoints take others.
+const SESSIONS_BESIDE: u64 = 8;
+
+/// Names of all options.
+pub fn option_names() -> Vec<&'static str> {
+    settings::names().collect()
+}
+
+/// Opens WiredTiger.
+pub struct WiredtigerOpener {
+    library: WiredTiger,
+    shim: Shim,
+    settings: Settings,
+}
+
+impl WiredtigerOpener {
+    /// Loads a library, or the newest installed one, and the shim from its descriptor, and validates the options with them.
+    ///
+    /// # Errors
+    /// When there is no usable library, the shim was compiled for another version, or an option is rejected.
+    pub fn new(
+        library: Option<&str>,
+        options: &BTreeMap<String, Value>,
+        shim: Option<RawFd>,
+    ) -> Result<WiredtigerOpener, KvError> {
+        let library = WiredTiger::load(library)?;
+        let shim = Shim::load(shim, &library)?;
+        let settings = Settings::read(&library, &shim, options)?;
+        Ok(WiredtigerOpener {
+            library,
+            shim,
+            settings,
+        })
+    }
+}
+
+impl Opener for WiredtigerOpener {
+    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+        match place {
+            Place::Directory { .. } => Ok(()),
+            Place::Device { .. } | Place::Virtual | Place::Socket { .. } | Place::ReadOnly { .. } => {
+                Err(KvError::unsupported(
+                    format!("{NAME} needs a directory of its own"),
+                    "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
+                )
+                .at("`target`"))
+            }
+        }
+    }
+
+    fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+        let Place::Directory { path, log, .. } = place else {
+            return Err(KvError::new(Code::Internal, "WiredTiger was opened without a directory", ""));
+        };
+        let sessions = demands.sessions + SESSIONS_BESIDE;
+        let database = Database::open(&self.library, &self.shim, &self.settings, path, log.as_ref(), sessions)?;
+        Ok(Box::new(database))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
+    use std::sync::OnceLock;
+
+    use super::*;
+    use iosonde_kv::contract;
+    use iosonde_protocol::StoreDurability;
+
+    /// The shim, compiled once as `workload/kv/shim.py` does, with other macros in front of it.
+    fn compile(prologue: &str) -> std::fs::File {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/iosonde/data/shim/wiredtiger.c");
+        let directory = tempfile::tempdir().unwrap();
+        let (input, compiled) = (directory.path().join("shim.c"), directory.path().join("shim.so"));
+        std::fs::write(&input, format!("#include <wiredtiger.h>\n{prologue}\n#include \"{source}\"\n")).unwrap();
+        let done = std::process::Command::new("cc")
+            .args(["-O1", "-fPIC", "-shared", "-pthread", "-o"])
+            .args([&compiled, &input])
+            .status();
+        assert!(done.unwrap().success());
+        std::fs::File::open(compiled).unwrap()
+    }
+
+    fn shim() -> RawFd {
+        static SHIM: OnceLock<std::fs::File> = OnceLock::new();
+        SHIM.get_or_init(|| compile("")).as_raw_fd()
+    }
+
+    fn opener(options: &[(&str, Value)]) -> Result<WiredtigerOpener, KvError> {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        WiredtigerOpener::new(None, &options.collect(), Some(shim()))
+    }
+
+    fn refused(options: &[(&str, Value)]) -> KvError {
+        opener(options).err().expect("it is refused")
+    }
+
+    fn place(path: &Path) -> Place {
+        Place::Directory {
+            path: path.into(),
+            log: None,
+            read_cache: None,
+        }
+    }
+
+    fn opened(directory: &tempfile::TempDir, options: &[(&str, Value)]) -> Box<dyn Store> {
+        let opener = opener(options).unwrap();
+        opener.open(&place(directory.path()), &contract::DEMANDS).unwrap()
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn it_fulfils_the_contract_of_stores() {
+        for options in [
+            vec![],
+            vec![("type", "lsm".into()), ("lsm.chunk_size", "1MB".into())],
+            vec![("log.enabled", false.into())],
+            vec![("block_compressor", "snappy".into()), ("log.compressor", "zlib".into())],
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            contract::verify(&opener(&options).unwrap(), &place(directory.path()));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn options_of_every_kind_take_effect() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = opened(
+            &directory,
+            &[
+                ("cache_size", (50_u64 << 20).into()),
+                ("checkpoint.wait", 60.into()),
+                ("block_compressor", "snappy".into()),
+                ("leaf_page_max", "16KB".into()),
+                ("log_flush", false.into()),
+            ],
+        );
+        let about = store.about().unwrap();
+        for (name, value) in [
+            ("cache_size", "52428800"),
+            ("checkpoint.wait", "60"),
+            ("block_compressor", "snappy"),
+            ("leaf_page_max", "16KB"),
+            ("log_flush", "false"),
+            ("log.enabled", "true"),
+            ("type", "file"),
+            ("checksum", "uncompressed"),
+        ] {
+            assert_eq!(about.options[name], value, "{name}");
+        }
+        assert_eq!(store.statistics()[statistics::CACHE_SIZE], 50 << 20);
+        assert_eq!(about.build["data_files"], "buffered");
+        assert!(about.build["interface"].ends_with(&about.version));
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn direct_io_is_shown_by_the_flags_of_open_files() {
+        let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let store = opened(&directory, &[("direct_io", "[data]".into())]);
+        let build = store.about().unwrap().build;
+        assert_eq!((build["data_files"].as_str(), build["log_files"].as_str()), ("direct", "buffered"));
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn the_log_is_in_the_directory_named_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, log) = (directory.path().join("database"), directory.path().join("log"));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::create_dir(&log).unwrap();
+        let apart = Place::Directory {
+            path: path.clone(),
+            log: Some(log.clone()),
+            read_cache: None,
+        };
+        let store = opener(&[]).unwrap().open(&apart, &contract::DEMANDS).unwrap();
+        let logs_in = |path: &Path| {
+            let entries = std::fs::read_dir(path).unwrap().flatten();
+            entries
+                .filter(|entry| entry.file_name().to_string_lossy().starts_with("WiredTigerLog"))
+                .count()
+        };
+        assert_eq!((logs_in(&path), logs_in(&log)), (0, 1));
+        assert_eq!(store.about().unwrap().build["log_files"], "buffered");
+    }
+
+    /// Two transactions that change one record conflict, and WiredTiger expects the application to repeat one of them.
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn conflicting_writes_are_repeated() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = opened(&directory, &[]);
+        std::thread::scope(|scope| {
+            for job in 0..4_u8 {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut session = store.session().unwrap();
+                    for _ in 0..500 {
+                        session.put(b"one", &[job; 100]).unwrap();
+                        session.put(b"two", &[job; 100]).unwrap();
+                        session.commit(false).unwrap();
+                    }
+                });
+            }
+        });
+        let mut session = store.session().unwrap();
+        let first = session.get(b"one").unwrap().unwrap().to_vec();
+        session.release();
+        assert_eq!(session.get(b"two").unwrap().unwrap(), first, "each transaction wrote both");
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn options_are_validated_before_anything_is_written() {
+        for (name, value, hint) in [
+            ("cachesize", 1.into(), "the nearest name is `cache_size`"),
+            ("log.path", "/tmp".into(), "name the log's directory in `target.log_path`"),
+            ("transaction_sync.enabled", true.into(), "use `sync` of the stream"),
+        ] {
+            let error = refused(&[(name, value)]);
+            assert_eq!((error.code, error.hint.as_str()), (Code::InvalidSpec, hint));
+            assert_eq!(error.context, format!("`store.options.{name}`"));
+        }
+        for (name, value) in [
+            ("cache_size", "lots".into()),
+            ("leaf_page_max", (-1).into()),
+            ("direct_io", "[everything]".into()),
+            ("transaction_sync.method", "hope".into()),
+        ] {
+            let error: KvError = refused(&[(name, value)]);
+            assert_eq!(error.code, Code::InvalidSpec);
+            assert!(error.hint.contains("WiredTiger 3.") && error.hint.contains("reports: "), "{}", error.hint);
+        }
+        let error = refused(&[("block_compressor", "brotli".into())]);
+        assert!(error.hint.contains("libwiredtiger_NAME.so"), "{}", error.hint);
+        let error = refused(&[("cache_size", "1GB,extensions=[/tmp/x.so]".into())]);
+        assert_eq!(error.hint, "it takes one value, or a list such as `[data,log]`");
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn durability_follows_the_options() {
+        use StoreDurability::{Nothing, PowerLoss, ProcessCrash};
+        for (options, synced, not_synced) in [
+            (vec![], PowerLoss, ProcessCrash),
+            (vec![("log_flush", false.into())], PowerLoss, Nothing),
+            (vec![("log.enabled", false.into())], Nothing, Nothing),
+            (vec![("transaction_sync.method", "dsync".into())], PowerLoss, ProcessCrash),
+            (vec![("transaction_sync.method", "none".into())], ProcessCrash, ProcessCrash),
+            (vec![("checkpoint_sync", false.into())], ProcessCrash, ProcessCrash),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let store = opened(&directory, &options);
+            assert_eq!(
+                (store.durability(true), store.durability(false)),
+                (synced, not_synced),
+                "{options:?}"
+            );
+        }
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn a_shim_of_another_version_is_refused() {
+        let other = compile("#undef WIREDTIGER_VERSION_PATCH\n#define WIREDTIGER_VERSION_PATCH 99");
+        let refused = WiredtigerOpener::new(None, &BTreeMap::new(), Some(other.as_raw_fd()));
+        let error = refused.err().expect("it is refused");
+        assert_eq!((error.code, error.context.as_str()), (Code::Library, "`store`"));
+        let message = error.to_string();
+        assert!(message.contains(".99, and the library `"), "{message}");
+        assert!(error.hint.contains("libwiredtiger-dev"));
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn without_a_shim_it_is_refused() {
+        let nothing = std::fs::File::open("/etc/passwd").unwrap();
+        for (descriptor, reason) in [(None, "it was not handed over"), (Some(nothing.as_raw_fd()), "cannot be loaded")] {
+            let refused = WiredtigerOpener::new(None, &BTreeMap::new(), descriptor);
+            let message = refused.err().expect("it is refused").to_string();
+            assert!(message.contains(reason), "{message}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn raw_devices_are_unsupported() {
+        let device = Place::Device {
+            path: "/dev/null".into(),
+            bytes: 1 << 30,
+        };
+        let error = opener(&[]).unwrap().check(&device, &contract::DEMANDS).unwrap_err();
+        assert_eq!((error.code, error.context.as_str()), (Code::Unsupported, "`target`"));
+    }
+
+    #[test]
+    #[cfg_attr(not(has_wiredtiger), ignore = "no WiredTiger with its header is installed")]
+    fn errors_of_wiredtiger_are_quoted() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(opened(&directory, &[]));
+        std::fs::write(directory.path().join("WiredTiger.turtle"), "nonsense").unwrap();
+        let error = opener(&[]).unwrap().open(&place(directory.path()), &contract::DEMANDS).err();
+        let error = error.expect("it cannot be opened");
+        assert_eq!(error.code, Code::Store);
+        assert!(error.to_string().starts_with("WiredTiger failed to open"), "{error}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Shared libraries of stores, found and loaded while the engine runs.
+
+use std::ffi::{CStr, c_void};
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+/// Library directories of distributions.
+const DIRECTORIES: [&str; 6] = [
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib64",
+];
+
+/// Loads a library by path or name.
+///
+/// # Errors
+/// The linker's reason.
+pub fn load(path: &Path) -> Result<Library, String> {
+    // SAFETY: loading runs the library's initialisers, as the user who names it requests.
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|error| std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string))
+}
+
+/// Loads a library from a descriptor: the file that the parent process has compiled and checked.
+///
+/// # Errors
+/// The linker's reason.
+pub fn load_descriptor(descriptor: RawFd) -> Result<Library, String> {
+    load(Path::new(&format!("/proc/self/fd/{descriptor}")))
+}
+
+/// The library with the highest version in the library directories; if there is none, its name, for the linker to find.
+pub fn newest_installed(name: &str) -> PathBuf {
+    let files = DIRECTORIES
+        .iter()
+        .filter_map(|path| std::fs::read_dir(path).ok())
+        .flatten();
+    let libraries = files.flatten().map(|entry| entry.path());
+    libraries
+        .filter_map(|path| Some((version_in(path.file_name()?.to_str()?, name)?, path)))
+        .max()
+        .map_or(PathBuf::from(name), |(_, path)| path)
+}
+
+/// The numbers after the library's name, `libNAME.so`.
+fn version_in(file: &str, name: &str) -> Option<Vec<u32>> {
+    let numbers = file.strip_prefix(name)?;
+    if numbers.is_empty() {
+        return Some(Vec::new());
+    }
+    let numbers = numbers.strip_prefix('.')?.split('.');
+    numbers.map(|number| number.parse().ok()).collect()
+}
+
+/// The file that a function was loaded from, with links followed.
+pub fn file_of(address: *mut c_void) -> Option<PathBuf> {
+    // SAFETY: the structure is made of pointers, for which null is valid; the call writes only to it.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address, &mut found) == 0 || found.dli_fname.is_null() {
+            return None;
+        }
+        let name = CStr::from_ptr(found.dli_fname).to_string_lossy().into_owned();
+        std::fs::canonicalize(name).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let version = |name: &str| version_in(name, "librocksdb.so");
+        let mut names = [
+            "librocksdb.so",
+            "librocksdb.so.10.2",
+            "librocksdb.so.7.8.3",
+            "librocksdb.so.7.8",
+        ];
+        names.sort_by_key(|name| version(name));
+        assert_eq!(
+            names,
+            [
+                "librocksdb.so",
+                "librocksdb.so.7.8",
+                "librocksdb.so.7.8.3",
+                "librocksdb.so.10.2"
+            ]
+        );
+        assert_eq!(version("librocksdb_shared.so"), None);
+        assert_eq!(version("librocksdb.so.7x"), None);
+    }
+
+    #[test]
+    fn files_that_are_no_libraries_are_refused_with_the_linkers_message() {
+        assert!(load(Path::new("/nowhere/libnone.so")).unwrap_err().contains("No such file"));
+        assert_eq!(newest_installed("libnone.so"), Path::new("libnone.so"));
+    }
+}

@@ -1,0 +1,145 @@
+"""Tables of published results that no figure can show: limits of searches, and improvements of one device over another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from iosonde.report.charts.published import reference_of
+from iosonde.report.content.table import Cell, Table
+from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
+from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material.subjects import Subject, Values, subjects
+from iosonde.study.model import View
+
+if TYPE_CHECKING:
+    from iosonde.procedure.search import SearchConclusion
+
+MEASURED = "measured"
+
+
+def limits_table(view: View, material: Material) -> Table:
+    """Limits that a search found, between published ones, the highest first."""
+    from iosonde.findings.reference import published
+
+    reference = reference_of(view, material)
+    assert reference is not None, "the check of studies requires it"
+    own = [(_label(source, material), found) for source, found in _searches(view, material)]
+    rows = [(row["value"], str(row["label"]), str(row["source"])) for row in published(reference).to_dicts()]
+    rows += [(found.value, label, MEASURED) for label, found in own if found.reached and found.value is not None]
+    unknown = [(label, found.reason) for label, found in own if not found.reached or found.value is None]
+    over = factor_title(own[0][1].over if own else reference.metric)
+    return Table(
+        title=view.title,
+        caption=" ".join(filter(None, [view.caption, f"Published: {reference.source}."])),
+        heads=["Device", over, "Source"],
+        labels=1,
+        rows=[
+            *([Cell(text=label), Cell(text="-"), Cell(text=f"no limit found: {why}")] for label, why in unknown),
+            *(
+                [Cell(text=label), Cell(text=f"{value:,.4g}", number=value), Cell(text=source)]
+                for value, label, source in sorted(rows, key=lambda row: (-row[0], row[2] != MEASURED))
+            ),
+        ],
+    )
+
+
+def improvements_table(view: View, material: Material) -> Table:
+    """Published improvements of one device over another, below those of one's own two systems or one's own values."""
+    reference = reference_of(view, material)
+    assert reference is not None, "the check of studies requires it"
+    cited = [
+        [Cell(text=device), Cell(text=against), Cell(text="-"), Cell(text=""), Cell(text=text)]
+        for device, against, text in _published(view, material)
+    ]
+    searched = any(part.search for part in material.study.parts if part.name == view.part)
+    what = "Highest passing value" if searched else metric_title(view.y)
+    return Table(
+        title=view.title,
+        caption=" ".join(filter(None, [view.caption, f"Published: {reference.source}."])),
+        heads=["Device", "Compared with", "Case", what, "Improvement"],
+        labels=3,
+        rows=[*(_own_limits(view, material) if searched else _own_values(view, material)), *cited],
+    )
+
+
+def _published(view: View, material: Material) -> Iterator[tuple[str, str, str]]:
+    """Device, what it is compared with, and its improvement."""
+    import polars as pl
+
+    from iosonde.data import reference_file
+
+    reference = reference_of(view, material)
+    assert reference is not None, "the check of studies requires it"
+    table = pl.read_csv(reference_file(reference.csv))
+    for row in table.filter(*(pl.col(name) == value for name, value in reference.where.items())).to_dicts():
+        low, high = row[reference.value], row[reference.value_high or reference.value]
+        text = _times(low) if low == high else f"{low:g} to {_times(high)}"
+        yield str(row[reference.label]), str(row[reference.against]), text
+
+
+def _own_values(view: View, material: Material) -> Iterator[list[Cell]]:
+    from iosonde.metrics.registry import METRICS
+
+    values, found = Values(material, view.y), subjects(view, material)
+    lower_is_better = METRICS[view.y].better == "lower"
+    for subject in found:
+        own = values.of(subject)[0]
+        others = [(each, values.of(each)[0]) for each in found if _is_baseline_of(each, subject, material)]
+        base, before = others[0] if others else (None, None)
+        ratio = None if not own or not before else (before / own if lower_is_better else own / before)
+        yield [
+            Cell(text=_label(subject.source, material)),
+            Cell(text=base.source.label if base else "-"),
+            Cell(text=", ".join(level_text(name, level) for name, level in subject.case.levels.items())),
+            Cell(text=metric_text(view.y, own), number=own),
+            Cell(text=_times(ratio) if ratio else "-", number=ratio),
+        ]
+
+
+def _own_limits(view: View, material: Material) -> Iterator[list[Cell]]:
+    found = [(source, each.value) for source, each in _searches(view, material) if each.reached and each.value]
+    systems = _systems(material)
+    for source, value in found:
+        number = systems.get(source.label, 0)
+        base, before = next((each for each in found if systems.get(each[0].label, 0) < number), (None, None))
+        ratio = value / before if before else None
+        yield [
+            Cell(text=_label(source, material)),
+            Cell(text=base.label if base else "-"),
+            Cell(text=""),
+            Cell(text=f"{value:,.4g}", number=value),
+            Cell(text=_times(ratio) if ratio else "-", number=ratio),
+        ]
+
+
+def _is_baseline_of(other: Subject, subject: Subject, material: Material) -> bool:
+    """Whether another line of evidence is of the same case, in the system that the first one is compared with."""
+    systems = _systems(material)
+    same = (other.case.case_id, other.stream, other.operation) == (subject.case.case_id, subject.stream, subject.operation)
+    return same and systems.get(other.source.label, 0) < systems.get(subject.source.label, 0)
+
+
+def _systems(material: Material) -> dict[str, int]:
+    """The number of the system of each result set, where two are compared."""
+    numbered = enumerate(material.systems)
+    return {source.label: number for number, sources in numbered for source in sources}
+
+
+def _searches(view: View, material: Material) -> list[tuple[Source, SearchConclusion]]:
+    from iosonde.procedure.search import SearchConclusion
+
+    return [
+        (source, found)
+        for source in material.sources
+        for case, found in source.procedures
+        if case.part == view.part and isinstance(found, SearchConclusion)
+    ]
+
+
+def _label(source: Source, material: Material) -> str:
+    return source.label if len(material.sources) > 1 else MEASURED
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}×"

@@ -1,0 +1,174 @@
+"""WiredTiger: the shim that it needs, direct I/O, its log, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stores import EACH_ONCE, EMPTY, SEQUENTIAL, Output, carry_out, spec, stream
+
+from iosonde.errors import StudyError
+from iosonde.plan import Plan
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
+from iosonde.workload.kv import shim
+
+pytestmark = pytest.mark.needs("wiredtiger", "wiredtiger-header", "cc")
+
+STUDY = """
+name = "tiger"
+title = "Tiger"
+question = "?"
+workload = "kv"
+repeats = 1
+
+[measurement]
+store = "wiredtiger"
+records = 1000
+{measurement}
+
+[[parts]]
+measurement = { phase = "readrandom" }
+
+[profiles.standard]
+"""
+READER = stream("reader", "read", choice=EACH_ONCE, limit_operations=2000)
+
+
+@pytest.fixture
+def forget_compilers() -> Iterator[None]:
+    """Headers and compilers change in a test, and not in a session."""
+    shim._versions.cache_clear()
+    yield
+    shim._versions.cache_clear()
+
+
+def plan(place: Path, measurement: str = "") -> Plan:
+    return expand(parse(STUDY.replace("{measurement}", measurement)), open_target(str(place)))
+
+
+def test_the_record_has_version_interface_and_options(tmp_path: Path) -> None:
+    options = {"cache_size": 20 << 20, "checkpoint.wait": 60, "block_compressor": "snappy", "leaf_page_max": "16KB"}
+    told = carry_out(spec("wiredtiger", tmp_path, READER, options=options))
+    store = told.store
+    assert store["build"]["interface"] == f"C shim, compiled with the header of WiredTiger {store['version']}"
+    assert store["build"]["release"].startswith(f"WiredTiger {store['version']}")
+    assert {name: store["options"][name] for name in options} == {
+        "cache_size": str(20 << 20),
+        "checkpoint.wait": "60",
+        "block_compressor": "snappy",
+        "leaf_page_max": "16KB",
+    }
+    assert store["options"]["type"] == "file"
+    assert store["statistics_at_end"]["cache: maximum bytes configured"] == 20 << 20
+    assert told.checks("values") == 2000
+
+
+def test_direct_io_is_confirmed_by_the_flags_of_the_open_files(tmp_path: Path) -> None:
+    place = tmp_path / "direct"
+    place.mkdir()
+    options = {"direct_io": "[data]", "cache_size": 1 << 20}
+    told = carry_out(spec("wiredtiger", place, READER, options=options, value_bytes=4000))
+    assert (told.store["build"]["data_files"], told.store["build"]["log_files"]) == ("direct", "buffered")
+    read = told.store["statistics_at_end"]["block-manager: bytes read"]
+    assert read > 4 << 20, "most values are not in a cache of 1 MiB"
+    assert (told.checks("values"), told.checks("corrupted"), told.checks("missing")) == (2000, 0, 0)
+
+
+def test_the_log_may_be_in_another_directory(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    log.mkdir()
+    target = {"kind": "directory", "path": str(data), "log_path": str(log)}
+    writer = stream("writer", "update", choice=SEQUENTIAL, limit_operations=100)
+    told = carry_out(spec("wiredtiger", target, writer, database=EMPTY))
+    assert list(log.glob("log/WiredTigerLog.*")) and not list(data.glob("database/WiredTigerLog.*"))
+    assert (told.store["build"]["data_files"], told.store["build"]["log_files"]) == ("buffered", "buffered")
+
+
+def mixed(tmp_path: Path, type: str) -> Output:
+    shares = {"read": 4.0, "update_field": 2.0, "insert": 1.0, "scan": 1.0, "read_modify_write": 2.0, "delete": 0.5}
+    load = stream("mixed", shares, jobs=4, limit_operations=4000, scan_records_max=20)
+    fields = {"count": 500, "key_bytes": {"kind": "fixed", "bytes": 24}, "value_bytes": {"kind": "fixed", "bytes": 400}}
+    records = {**fields, "value_compression_ratio": 0.5, "key_order": "hashed", "fields": 10, "seed": 1}
+    options = {"type": type, "cache_size": 1 << 20}
+    return carry_out(spec("wiredtiger", tmp_path, load, records=records, options=options))
+
+
+@pytest.mark.parametrize("type", ["file", "lsm"])
+def test_every_operation_on_few_records_returns_what_was_written(type: str, tmp_path: Path) -> None:
+    told = mixed(tmp_path, type)
+    assert told.checks("values") > 1000
+    assert told.checks("corrupted") == 0
+    assert told.store["options"].get("type", "lsm") == type
+
+
+@pytest.mark.usefixtures("forget_compilers")
+def test_a_header_of_another_version_than_the_library_is_refused(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = tmp_path_factory.mktemp("include")
+    header = headers / "wiredtiger.h"
+    shutil.copyfile("/usr/include/wiredtiger.h", header)
+    header.write_text(header.read_text().replace("WIREDTIGER_VERSION_PATCH\t", "WIREDTIGER_VERSION_PATCH\t9"))
+    monkeypatch.setenv("C_INCLUDE_PATH", str(headers))
+    error = carry_out(spec("wiredtiger", tmp_path, READER)).error
+    assert (error["code"], error["context"]) == ("library", "`store`")
+    assert "it was compiled with the header of WiredTiger" in error["message"]
+    assert "libwiredtiger-dev" in error["hint"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("forget_compilers")
+def test_a_missing_compiler_and_a_missing_header_are_errors_of_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StudyError, match="WiredTiger cannot be used: the compiler `cc` was not found") as refused:
+        plan(tmp_path)
+    assert refused.value.hint == "install it: `apt-get install gcc`"
+    without_headers = tmp_path / "cc"
+    without_headers.write_text("#!/bin/sh\nexit 1\n")
+    without_headers.chmod(0o755)
+    with pytest.raises(StudyError, match=r"the headers of WiredTiger \(`wiredtiger.h`\) were not found") as refused:
+        plan(tmp_path)
+    assert "libwiredtiger-dev" in refused.value.hint
+
+
+def test_a_missing_library_and_one_of_another_kind_are_errors_of_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "libwiredtiger.so"
+    library.write_bytes(b"\x7fELF and nothing of WiredTiger")
+    with pytest.raises(StudyError, match="does not export `wiredtiger_config_validate`"):
+        plan(tmp_path, f'library = "{library}"')
+    monkeypatch.setattr(shim, "DIRECTORIES", (str(tmp_path / "nowhere"),))
+    with pytest.raises(StudyError, match="`libwiredtiger.so` was not found") as refused:
+        plan(tmp_path)
+    assert "apt-get install libwiredtiger-dev" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"cache_size": "lots"}, "reports: "),
+        ({"extensions": "[/tmp/x.so]"}, "the nearest name is"),
+        ({"cache_size": "1GB,extensions=[/tmp/x.so]"}, "one value, or a list"),
+        ({"block_compressor": "brotli"}, "libwiredtiger_NAME.so"),
+        ({"log.path": "/tmp"}, "`target.log_path`"),
+    ],
+)
+def test_options_are_refused_before_anything_is_written(
+    options: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    error = carry_out(spec("wiredtiger", tmp_path, READER, options=options)).error
+    assert error["code"] == "invalid_spec"
+    assert reason in error["hint"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_option_is_an_error_of_the_plan(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="`wiredtiger` has no option `cachesize`; the nearest name is `cache_size`"):
+        plan(tmp_path, "wiredtiger = { cachesize = 1 }")
