@@ -22,8 +22,8 @@ use clap::Parser;
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
-    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec, StoreKind,
-    VerificationResult, Workload,
+    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec,
+    StoreKind, VerificationResult, Workload,
 };
 use iosonde_target::{NamedIdentity, Targets};
 

@@ -122,7 +122,10 @@ impl Store for Database {
             ("release".to_owned(), self.library.release.clone()),
             (
                 "interface".to_owned(),
-                format!("C shim, compiled with the header of {NAME} {}", self.owner.shim.header()),
+                format!(
+                    "C shim, compiled with the header of {NAME} {}",
+                    self.owner.shim.header()
+                ),
             ),
         ]);
         for (name, access) in [("data_files", self.data_access), ("log_files", self.log_access)] {
@@ -154,7 +157,11 @@ impl Store for Database {
     /// `log_flush` leaves it in memory.
     fn durability(&self, sync: bool) -> StoreDurability {
         let settings = &self.settings;
-        match (settings.log_enabled, sync && settings.syncs(), sync || settings.log_flush) {
+        match (
+            settings.log_enabled,
+            sync && settings.syncs(),
+            sync || settings.log_flush,
+        ) {
             (false, _, _) | (true, false, false) => StoreDurability::Nothing,
             (true, true, _) => StoreDurability::PowerLoss,
             (true, false, true) => StoreDurability::ProcessCrash,

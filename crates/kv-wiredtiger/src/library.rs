@@ -128,7 +128,10 @@ mod tests {
     #[test]
     fn a_library_of_another_kind_is_refused() {
         let message = refused("libc.so.6").to_string();
-        assert!(message.contains("is not WiredTiger: it has 0 of the functions"), "{message}");
+        assert!(
+            message.contains("is not WiredTiger: it has 0 of the functions"),
+            "{message}"
+        );
     }
 
     #[test]

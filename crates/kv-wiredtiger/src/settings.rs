@@ -143,7 +143,7 @@ impl Settings {
                 ("statistics".to_owned(), "(fast)".to_owned()),
                 ("transaction_sync.method".to_owned(), "fsync".to_owned()),
             ]),
-            table: BTreeMap::new(),
+            table: BTreeMap::from([("type".to_owned(), "file".to_owned())]),
             extensions: Vec::new(),
             log_enabled: true,
             log_flush: true,
@@ -175,7 +175,12 @@ impl Settings {
         };
         let text = options::text(NAME, name, value)?;
         if !is_one_value(&text) {
-            return Err(options::wrong(NAME, name, value, "one value, or a list such as `[data,log]`"));
+            return Err(options::wrong(
+                NAME,
+                name,
+                value,
+                "one value, or a list such as `[data,log]`",
+            ));
         }
         shim.validate(function, &nested([(name, text.as_str())].into_iter()))
             .map_err(|words| {
@@ -203,7 +208,8 @@ impl Settings {
         if let Some(log) = log {
             let log = log.display().to_string();
             if log.contains(['"', '\\']) {
-                let message = format!("{NAME} cannot have its log in `{log}`, a path with quotation marks or backslashes");
+                let message =
+                    format!("{NAME} cannot have its log in `{log}`, a path with quotation marks or backslashes");
                 return Err(KvError::new(Code::NotWritable, message, "use another path"));
             }
             options.insert("log.path".to_owned(), format!("\"{log}\""));
@@ -234,7 +240,10 @@ impl Settings {
 
     /// Whether synced commits reach the device, and checkpoints, after which the log is removed, as well.
     pub(crate) fn syncs(&self) -> bool {
-        let skips = self.connection.get("checkpoint_sync").is_some_and(|sync| sync == "false");
+        let skips = self
+            .connection
+            .get("checkpoint_sync")
+            .is_some_and(|sync| sync == "false");
         self.sync_method != "none" && !skips
     }
 
@@ -248,7 +257,12 @@ impl Settings {
 /// The library that a compressor needs; none if it is compiled in, which opening the database shows.
 fn extension(library: &WiredTiger, name: &str, value: &Value, text: &str) -> Result<Option<String>, KvError> {
     if !text.chars().all(|c| c.is_ascii_alphanumeric()) {
-        return Err(options::wrong(NAME, name, value, "the name of a compressor, such as `snappy`"));
+        return Err(options::wrong(
+            NAME,
+            name,
+            value,
+            "the name of a compressor, such as `snappy`",
+        ));
     }
     match library.compressor(text) {
         Some(file) => Ok(Some(file.display().to_string())),
@@ -298,7 +312,9 @@ fn nested<'a>(options: impl Iterator<Item = (&'a str, &'a str)>) -> String {
 pub(crate) fn table_options(config: &str) -> BTreeMap<String, String> {
     let mut options = BTreeMap::new();
     for part in split(config) {
-        let Some((name, value)) = part.split_once('=') else { continue };
+        let Some((name, value)) = part.split_once('=') else {
+            continue;
+        };
         let inside = value.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
         let nested = split(inside.unwrap_or_default()).filter_map(|each| each.split_once('='));
         options.insert(name.to_owned(), value.to_owned());
@@ -351,7 +367,15 @@ mod tests {
         for one in ["1GB", "true", "[data,log]", "(data=128MB)", "snappy", "-1", ""] {
             assert!(is_one_value(one), "{one}");
         }
-        for several in ["1GB,extensions=[/tmp/x.so]", "[data],log=(path=/)", "\"", "a b", "(a=(b=1))", "../x", "/tmp/x"] {
+        for several in [
+            "1GB,extensions=[/tmp/x.so]",
+            "[data],log=(path=/)",
+            "\"",
+            "a b",
+            "(a=(b=1))",
+            "../x",
+            "/tmp/x",
+        ] {
             assert!(!is_one_value(several), "{several}");
         }
     }

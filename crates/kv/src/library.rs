@@ -99,7 +99,11 @@ mod tests {
 
     #[test]
     fn files_that_are_no_libraries_are_refused_with_the_linkers_message() {
-        assert!(load(Path::new("/nowhere/libnone.so")).unwrap_err().contains("No such file"));
+        assert!(
+            load(Path::new("/nowhere/libnone.so"))
+                .unwrap_err()
+                .contains("No such file")
+        );
         assert_eq!(newest_installed("libnone.so"), Path::new("libnone.so"));
     }
 }
