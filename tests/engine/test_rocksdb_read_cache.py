@@ -191,7 +191,10 @@ def test_only_a_shim_that_nobody_else_can_have_written_is_opened(
     copy = own / compiled.name
     shutil.copyfile(compiled, copy)
     copy.chmod(0o620)
-    with pytest.raises(shim.UnavailableError, match="not a file that only you can write to"), shim.opened(shim.ROCKSDB, None):
+    with (
+        pytest.raises(shim.UnavailableError, match="not a file that only you can write to"),
+        shim.opened(shim.ROCKSDB, None),
+    ):
         pass
     copy.unlink()
     copy.symlink_to(compiled)

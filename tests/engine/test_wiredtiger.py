@@ -93,7 +93,7 @@ def mixed(tmp_path: Path, type: str) -> Output:
     load = stream("mixed", shares, jobs=4, limit_operations=4000, scan_records_max=20)
     fields = {"count": 500, "key_bytes": {"kind": "fixed", "bytes": 24}, "value_bytes": {"kind": "fixed", "bytes": 400}}
     records = {**fields, "value_compression_ratio": 0.5, "key_order": "hashed", "fields": 10, "seed": 1}
-    options = {"type": type, "cache_size": 1 << 20}
+    options = {"type": type, "cache_size": (1 if type == "file" else 40) << 20}
     return carry_out(spec("wiredtiger", tmp_path, load, records=records, options=options))
 
 
@@ -102,7 +102,7 @@ def test_every_operation_on_few_records_returns_what_was_written(type: str, tmp_
     told = mixed(tmp_path, type)
     assert told.checks("values") > 1000
     assert told.checks("corrupted") == 0
-    assert told.store["options"].get("type", "lsm") == type
+    assert told.store["options"]["type"] == type
 
 
 @pytest.mark.usefixtures("forget_compilers")
@@ -132,7 +132,7 @@ def test_a_missing_compiler_and_a_missing_header_are_errors_of_the_plan(
     without_headers = tmp_path / "cc"
     without_headers.write_text("#!/bin/sh\nexit 1\n")
     without_headers.chmod(0o755)
-    with pytest.raises(StudyError, match=r"the headers of WiredTiger \(`wiredtiger.h`\) were not found") as refused:
+    with pytest.raises(StudyError, match=r"the headers of WiredTiger \(`wiredtiger\.h`\) were not found") as refused:
         plan(tmp_path)
     assert "libwiredtiger-dev" in refused.value.hint
 
@@ -145,7 +145,7 @@ def test_a_missing_library_and_one_of_another_kind_are_errors_of_the_plan(
     with pytest.raises(StudyError, match="does not export `wiredtiger_config_validate`"):
         plan(tmp_path, f'library = "{library}"')
     monkeypatch.setattr(shim, "DIRECTORIES", (str(tmp_path / "nowhere"),))
-    with pytest.raises(StudyError, match="`libwiredtiger.so` was not found") as refused:
+    with pytest.raises(StudyError, match=r"`libwiredtiger\.so` was not found") as refused:
         plan(tmp_path)
     assert "apt-get install libwiredtiger-dev" in refused.value.hint
 

@@ -127,8 +127,7 @@ def _wiredtiger() -> Check:
         return Check(
             name="WiredTiger",
             state="note",
-            found=f"{library or 'libwiredtiger.so not found'}; the store `wiredtiger` needs the library, its header and "
-            "a C compiler",
+            found=f"{library or 'libwiredtiger.so not found'}; `wiredtiger` needs library, header and compiler",
             advice=f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}",
         )
     return Check(name="WiredTiger", state="ok", found=library)

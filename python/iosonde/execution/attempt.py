@@ -19,10 +19,10 @@ from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
-from iosonde.execution.store_shim import store_shim
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
+from iosonde.execution.store_shim import store_shim
 from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch

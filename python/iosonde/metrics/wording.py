@@ -306,8 +306,9 @@ def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
 
 def store_name(store: str) -> str:
     """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
-    names = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
-    return (names | {"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store"}).get(store, store)
+    servers = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
+    stores = {"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store"}
+    return (servers | stores).get(store, store)
 
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:

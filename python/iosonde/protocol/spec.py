@@ -367,7 +367,7 @@ class SteadyRamp(TypedDict):
     tolerance: float
 
 
-StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "redb", "fjall", "memcached", "null"]
+StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "null"]
 
 
 class DirectoryStoreTarget(TypedDict):

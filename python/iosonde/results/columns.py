@@ -366,7 +366,12 @@ RUNS = Table(
         ),
         Column("workload", TEXT, "`block`, `kv`, `tpcc`, `commit` or `command`", lambda run: run.store["workload"]),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
-        Column("store_kind", TEXT, "Store: `lmdb`, `rocksdb`, `wiredtiger`, `redb`, `fjall`", lambda run: run.store["store_kind"]),
+        Column(
+            "store_kind",
+            TEXT,
+            "Store: `lmdb`, `rocksdb`, `wiredtiger`, `redb`, `fjall`",
+            lambda run: run.store["store_kind"],
+        ),
         Column(
             "store_durability",
             TEXT,

@@ -15,7 +15,7 @@ from iosonde.errors import StudyError
 from iosonde.storage.file_names import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study.location import Keys, StudyFile
-from iosonde.study.model import ROUND, STAGE, Level, Part, Study
+from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View
 from iosonde.workload.interface import Workload
 
 OF_RESULTS = ("operation", "stream")
@@ -209,14 +209,31 @@ def _check_views(study: Study, source: StudyFile) -> None:
                 _known("factor", name, separable, source.where(*at, key))
         for name in view.where:
             _known("factor", name, separable, source.where(*at, "where"))
-        if view.reference is None and view.kind in ("limits", "improvements"):
-            raise StudyError(
-                f"the view `{view.title}` shows published values, and names none",
-                where=source.where(*at),
-                hint="name an entry of `[[references]]` in `reference`",
-            )
         if view.reference is not None:
             _known("reference", view.reference, references, source.where(*at, "reference"))
+        if view.kind in ("limits", "improvements"):
+            _check_published(view, study, source.where(*at))
+
+
+def _check_published(view: View, study: Study, where: str) -> None:
+    """Check a view that lists published values: its reference, the columns of it, and that there is a search."""
+    reference = next((each for each in study.references if each.name == view.reference), None)
+    if reference is None:
+        raise StudyError(
+            f"the view `{view.title}` shows published values, and names none",
+            where=where,
+            hint="name an entry of `[[references]]` in `reference`",
+        )
+    if view.kind == "limits" and not any(part.search for part in study.parts if part.name == view.part):
+        raise StudyError(
+            f"the view `{view.title}` shows limits, and part `{view.part}` has no search",
+            where=where,
+            hint="name a part with `[parts.search]`",
+        )
+    heads = reference_file(reference.csv).read_text().partition("\n")[0].split(",")
+    named = [reference.label, reference.value, *([reference.value_high] if reference.value_high else [])]
+    for column in [*named, *([reference.against] if view.kind == "improvements" else [])]:
+        _known("column", column, heads, where)
 
 
 def _check_analysis(study: Study, source: StudyFile) -> None:

@@ -68,11 +68,12 @@ void iosonde_bind(void *opening, void *validating, void *describing) {
 
 static int on_error(WT_EVENT_HANDLER *handler, WT_SESSION *session, int code, const char *message) {
   struct database *database = (struct database *)handler;
+  const char *words = strstr(message, "], ");  // After time, process and thread.
   (void)session;
   (void)code;
   pthread_mutex_lock(&database->lock);
   if (database->message[0] == '\0') {
-    snprintf(database->message, sizeof database->message, "%s", message);
+    snprintf(database->message, sizeof database->message, "%s", words == NULL ? message : words + 3);
   }
   pthread_mutex_unlock(&database->lock);
   return 0;
@@ -104,8 +105,13 @@ void iosonde_destroy(struct database *database) {
 
 // The text of an error, and forgets it.
 void iosonde_message(struct database *database, int code, char *text, size_t bytes) {
+  const char *description = describe(code);
   pthread_mutex_lock(&database->lock);
-  snprintf(text, bytes, "%s%s%s", database->message, database->message[0] ? ": " : "", describe(code));
+  if (strstr(database->message, description) != NULL) {
+    snprintf(text, bytes, "%s", database->message);
+  } else {
+    snprintf(text, bytes, "%s%s%s", database->message, database->message[0] ? ": " : "", description);
+  }
   database->message[0] = '\0';
   pthread_mutex_unlock(&database->lock);
 }

@@ -1,38 +1,40 @@
-"""Tables of published results that no figure can show: limits of searches, and improvements of one device over another."""
+"""Tables of published results beside measured ones: limits of searches, and improvements over another device."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
+from iosonde.data import reference_file
+from iosonde.metrics.registry import METRICS
 from iosonde.report.charts.published import reference_of
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.report.material.subjects import Subject, Values, subjects
-from iosonde.study.model import View
+from iosonde.study.model import Reference, View
 
 if TYPE_CHECKING:
     from iosonde.procedure.search import SearchConclusion
 
 MEASURED = "measured"
+_DASH = Cell(text="-")
 
 
 def limits_table(view: View, material: Material) -> Table:
     """Limits that a search found, between published ones, the highest first."""
-    from iosonde.findings.reference import published
-
-    reference = reference_of(view, material)
-    assert reference is not None, "the check of studies requires it"
+    reference = _reference(view, material)
     own = [(_label(source, material), found) for source, found in _searches(view, material)]
-    rows = [(row["value"], str(row["label"]), str(row["source"])) for row in published(reference).to_dicts()]
+    rows = [(row[reference.value], str(row[reference.label]), "published") for row in _published(reference)]
     rows += [(found.value, label, MEASURED) for label, found in own if found.reached and found.value is not None]
     unknown = [(label, found.reason) for label, found in own if not found.reached or found.value is None]
-    over = factor_title(own[0][1].over if own else reference.metric)
+    over = next(part.search.over for part in material.study.parts if part.name == view.part and part.search)
     return Table(
         title=view.title,
         caption=" ".join(filter(None, [view.caption, f"Published: {reference.source}."])),
-        heads=["Device", over, "Source"],
+        heads=["Device", factor_title(over), "Source"],
         labels=1,
         rows=[
             *([Cell(text=label), Cell(text="-"), Cell(text=f"no limit found: {why}")] for label, why in unknown),
@@ -46,11 +48,15 @@ def limits_table(view: View, material: Material) -> Table:
 
 def improvements_table(view: View, material: Material) -> Table:
     """Published improvements of one device over another, below those of one's own two systems or one's own values."""
-    reference = reference_of(view, material)
-    assert reference is not None, "the check of studies requires it"
+    reference = _reference(view, material)
     cited = [
-        [Cell(text=device), Cell(text=against), Cell(text="-"), Cell(text=""), Cell(text=text)]
-        for device, against, text in _published(view, material)
+        [
+            *(Cell(text=str(row[column])) for column in (reference.label, reference.against)),
+            _DASH,
+            _DASH,
+            _range(row, reference),
+        ]
+        for row in _published(reference)
     ]
     searched = any(part.search for part in material.study.parts if part.name == view.part)
     what = "Highest passing value" if searched else metric_title(view.y)
@@ -63,26 +69,26 @@ def improvements_table(view: View, material: Material) -> Table:
     )
 
 
-def _published(view: View, material: Material) -> Iterator[tuple[str, str, str]]:
-    """Device, what it is compared with, and its improvement."""
-    import polars as pl
-
-    from iosonde.data import reference_file
-
+def _reference(view: View, material: Material) -> Reference:
     reference = reference_of(view, material)
     assert reference is not None, "the check of studies requires it"
+    return reference
+
+
+def _published(reference: Reference) -> list[dict[str, Any]]:
     table = pl.read_csv(reference_file(reference.csv))
-    for row in table.filter(*(pl.col(name) == value for name, value in reference.where.items())).to_dicts():
-        low, high = row[reference.value], row[reference.value_high or reference.value]
-        text = _times(low) if low == high else f"{low:g} to {_times(high)}"
-        yield str(row[reference.label]), str(row[reference.against]), text
+    return table.filter(*(pl.col(name) == value for name, value in reference.where.items())).to_dicts()
+
+
+def _range(row: Mapping[str, Any], reference: Reference) -> Cell:
+    low, high = row[reference.value], row[reference.value_high or reference.value]
+    return Cell(text=_times(low) if low == high else f"{low:g} to {_times(high)}", number=high)
 
 
 def _own_values(view: View, material: Material) -> Iterator[list[Cell]]:
-    from iosonde.metrics.registry import METRICS
-
     values, found = Values(material, view.y), subjects(view, material)
-    lower_is_better = METRICS[view.y].better == "lower"
+    metric = METRICS.get(view.y)
+    lower_is_better = metric is not None and metric.better == "lower"
     for subject in found:
         own = values.of(subject)[0]
         others = [(each, values.of(each)[0]) for each in found if _is_baseline_of(each, subject, material)]
@@ -116,7 +122,11 @@ def _own_limits(view: View, material: Material) -> Iterator[list[Cell]]:
 def _is_baseline_of(other: Subject, subject: Subject, material: Material) -> bool:
     """Whether another line of evidence is of the same case, in the system that the first one is compared with."""
     systems = _systems(material)
-    same = (other.case.case_id, other.stream, other.operation) == (subject.case.case_id, subject.stream, subject.operation)
+    same = (other.case.case_id, other.stream, other.operation) == (
+        subject.case.case_id,
+        subject.stream,
+        subject.operation,
+    )
     return same and systems.get(other.source.label, 0) < systems.get(subject.source.label, 0)
 
 

@@ -16,8 +16,8 @@ from iosonde.report.content import arrays, simulated
 from iosonde.report.content.accounts import accounts_table
 from iosonde.report.content.answers import answer
 from iosonde.report.content.figure_tables import figure_table
-from iosonde.report.content.published import improvements_table, limits_table
 from iosonde.report.content.pooled_sessions import session_tables
+from iosonde.report.content.published import improvements_table, limits_table
 from iosonde.report.content.repeats import repeat_tables
 from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables

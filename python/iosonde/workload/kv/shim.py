@@ -287,9 +287,7 @@ def _checked(directory: int, path: Path) -> int:
     is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
     if not is_own or stat.S_IMODE(found.st_mode) & 0o022:
         os.close(descriptor)
-        raise UnavailableError(
-            f"`{path}` is not a file that only you can write to", hint=f"remove `{path.parent}`"
-        )
+        raise UnavailableError(f"`{path}` is not a file that only you can write to", hint=f"remove `{path.parent}`")
     return descriptor
 
 
