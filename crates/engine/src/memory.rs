@@ -1,4 +1,4 @@
-//! A run that finds no memory, or is aborted, ends with an error event.
+//! A run that finds no memory, is aborted, or whose library panics, ends with an error event.
 //!
 //! Memory runs out in the middle of anything, so the event is composed without any, written past the buffer of standard
 //! output (which never holds part of a line: `output`), and the process ends. What a run has locked, mapped or claimed the kernel releases.
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use iosonde_metrics::memory;
+use iosonde_protocol::{Event, Failure};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 /// The system's allocator; where that fails, the run ends.
@@ -99,6 +100,13 @@ extern "C" fn on_bus_error(_signal: libc::c_int) {
           \"context\":\"\",\"hint\":\"the device below the swap area or the mapped file failed, or the file was truncated; see \
           the kernel log (`dmesg`)\"}\n",
     )
+}
+
+/// Ends the run with an error event, from any thread: for libraries that cannot return to their callers.
+pub(crate) fn end_with_failure(failure: Failure) -> ! {
+    let mut line = serde_json::to_vec(&Event::Error(failure)).expect("a failure is texts");
+    line.push(b'\n');
+    end_with(&line)
 }
 
 fn end_with(event: &[u8]) -> ! {

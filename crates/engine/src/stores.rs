@@ -15,6 +15,8 @@ use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{Event, KvWorkload, RunResult, Spec, StoreKind};
 use iosonde_target::Targets;
 
+use crate::memory;
+
 /// Carries out a key-value workload on the store that it names.
 pub(crate) fn run(
     workload: &KvWorkload,
@@ -69,11 +71,11 @@ fn opener(workload: &KvWorkload, contents: &Arc<Contents>, shim: Option<RawFd>) 
             &store.options,
             shim,
         )?)),
-        StoreKind::Wiredtiger => Ok(Box::new(WiredtigerOpener::new(
-            store.library.as_deref(),
-            &store.options,
-            shim,
-        )?)),
+        StoreKind::Wiredtiger => {
+            iosonde_kv_wiredtiger::on_panic(|error| memory::end_with_failure(error.to_failure()));
+            let opener = WiredtigerOpener::new(store.library.as_deref(), &store.options, shim)?;
+            Ok(Box::new(opener))
+        }
         StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
         StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
         StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),

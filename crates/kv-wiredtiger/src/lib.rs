@@ -32,6 +32,12 @@ pub fn option_names() -> Vec<&'static str> {
     settings::names().collect()
 }
 
+/// Sets the function that ends the process after a panic of WiredTiger, such as a log that cannot be written: threads that wait
+/// for the log then wait forever (seen in 3.2.1), and WiredTiger's documentation asks to exit.
+pub fn on_panic(end: fn(&KvError)) {
+    shim::on_panic(end);
+}
+
 /// Opens WiredTiger.
 pub struct WiredtigerOpener {
     library: WiredTiger,

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn refused(named: &str) -> KvError {
-        let error = WiredTiger::load(Some(named)).err().expect("it cannot be used");
+        let error = WiredTiger::load(Some(named)).unwrap_err();
         assert_eq!((error.code, error.context.as_str()), (Code::Library, "`store.library`"));
         assert!(!error.hint.is_empty());
         error

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::RawFd;
-use std::ptr::null_mut;
+use std::sync::OnceLock;
 
 use iosonde_kv::{Code, KvError, library};
 use libloading::os::unix::Library;
@@ -29,6 +29,9 @@ pub(crate) struct Change {
 
 /// Receives the name and value of a statistic.
 pub(crate) type Visit = unsafe extern "C" fn(*mut c_void, *const c_char, i64);
+
+/// Receives the text of a panic.
+pub(crate) type Panicked = unsafe extern "C" fn(*const c_char);
 
 macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
@@ -53,7 +56,7 @@ macro_rules! functions {
 
 functions! {
     header_version(*mut c_int, *mut c_int, *mut c_int);
-    bind(*mut c_void, *mut c_void, *mut c_void);
+    bind(*mut c_void, *mut c_void, *mut c_void, Panicked);
     create() -> Handle;
     destroy(Handle);
     message(Handle, c_int, *mut c_char, usize);
@@ -95,7 +98,7 @@ impl Shim {
         }
         let [open, validate, strerror] = wiredtiger.addresses;
         // SAFETY: the addresses are those of these functions, in a library of the header's version.
-        unsafe { (shim.bind)(open, validate, strerror) };
+        unsafe { (shim.bind)(open, validate, strerror, panicked) };
         Ok(shim)
     }
 
@@ -115,6 +118,24 @@ impl Shim {
         // SAFETY: the object was created, and the texts are C strings.
         let code = unsafe { (self.validate)(database.handle, function.as_ptr(), config.as_ptr()) };
         database.check(code)
+    }
+}
+
+/// Ends the process after a panic of WiredTiger; see [`crate::on_panic`].
+static END: OnceLock<fn(&KvError)> = OnceLock::new();
+
+/// Sets what is called after a panic.
+pub(crate) fn on_panic(end: fn(&KvError)) {
+    let _ = END.set(end);
+}
+
+/// # Safety
+/// The text is a C string.
+unsafe extern "C" fn panicked(text: *const c_char) {
+    if let Some(end) = END.get() {
+        // SAFETY: guaranteed by the caller.
+        let words = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+        end(&KvError::store(NAME, "use its files", words).at("`store`"));
     }
 }
 
@@ -139,7 +160,7 @@ impl Owner {
     pub(crate) fn create(shim: &Shim) -> Result<Owner, String> {
         // SAFETY: the call has no preconditions.
         let handle = unsafe { (shim.create)() };
-        match handle == null_mut() {
+        match handle.is_null() {
             true => Err("out of memory".into()),
             false => Ok(Owner { shim: *shim, handle }),
         }

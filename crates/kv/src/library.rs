@@ -58,6 +58,10 @@ fn version_in(file: &str, name: &str) -> Option<Vec<u32>> {
 }
 
 /// The file that a function was loaded from, with links followed.
+#[expect(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "the call below compares the address and does not read from it"
+)]
 pub fn file_of(address: *mut c_void) -> Option<PathBuf> {
     // SAFETY: the structure is made of pointers, for which null is valid; the call writes only to it.
     unsafe {

@@ -21,10 +21,12 @@
 typedef int (*open_function)(const char *, WT_EVENT_HANDLER *, const char *, WT_CONNECTION **);
 typedef int (*validate_function)(WT_SESSION *, WT_EVENT_HANDLER *, const char *, const char *);
 typedef const char *(*strerror_function)(int);
+typedef void (*panic_function)(const char *);
 
 static open_function open_connection;
 static validate_function validate;
 static strerror_function describe;
+static panic_function on_panic;
 
 struct database {
   WT_EVENT_HANDLER handler;  // First: WiredTiger passes its address to the handlers.
@@ -59,23 +61,27 @@ void iosonde_header_version(int *major, int *minor, int *patch) {
   *patch = WIREDTIGER_VERSION_PATCH;
 }
 
-// Addresses of `wiredtiger_open`, `wiredtiger_config_validate` and `wiredtiger_strerror` in the library.
-void iosonde_bind(void *opening, void *validating, void *describing) {
+// Addresses of `wiredtiger_open`, `wiredtiger_config_validate` and `wiredtiger_strerror` in the library, and a function that
+// ends the process after a panic: other threads may then wait for the failed one forever.
+void iosonde_bind(void *opening, void *validating, void *describing, panic_function panicked) {
   open_connection = (open_function)opening;
   validate = (validate_function)validating;
   describe = (strerror_function)describing;
+  on_panic = panicked;
 }
 
 static int on_error(WT_EVENT_HANDLER *handler, WT_SESSION *session, int code, const char *message) {
   struct database *database = (struct database *)handler;
   const char *words = strstr(message, "], ");  // After time, process and thread.
   (void)session;
-  (void)code;
   pthread_mutex_lock(&database->lock);
   if (database->message[0] == '\0') {
     snprintf(database->message, sizeof database->message, "%s", words == NULL ? message : words + 3);
   }
   pthread_mutex_unlock(&database->lock);
+  if (code == WT_PANIC) {
+    on_panic(database->message);
+  }
   return 0;
 }
 
