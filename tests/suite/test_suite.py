@@ -121,6 +121,33 @@ def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, file
     assert (tmp_path / "again.html").is_file()
 
 
+LIMIT = """
+name = "limits"
+title = "Limits"
+question = "Which device passes more?"
+
+[[entries]]
+name = "act"
+study = "act"
+title = "ACT"
+values = [{ part = "certify", metric = "limit", title = "passing load", published = "7.2 times", published_range = [7, 8] }]
+"""
+
+
+@pytest.mark.engine
+def test_limits_of_searches_are_compared_within_their_precision(iosonde: Iosonde, tmp_path: Path) -> None:
+    file = tmp_path / "limits.toml"
+    file.write_text(LIMIT)
+    fast = "simulated:servers=16,read=50us,write=50us,size=1TiB"
+    targets = ("--target", "simulated:servers=4,read=100us,write=100us,size=1TiB", "--against", fast)
+    done = iosonde("suite", file, *targets, "--profile", "quick", "-o", tmp_path / "results", "--json")
+    [line] = json.loads(done.stdout)["lines"]
+    assert (line["outcome"], line["application"] if "application" in line else "ACT") == ("better", "ACT")
+    assert line["low"] < line["improvement"] < line["high"]
+    # Sixteen servers of twice the speed do eight times as much; the quick search is exact to a factor of 1.5.
+    assert line["low"] <= 8 <= line["high"]
+
+
 @pytest.mark.engine
 def test_a_suite_on_one_target_quotes_values(iosonde: Iosonde, file: Path, tmp_path: Path) -> None:
     done = iosonde("suite", file, "--target", SLOW, "--profile", "quick", "-o", tmp_path / "results")

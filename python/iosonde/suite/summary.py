@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import find
 from iosonde.results import ResultSet
+from iosonde.suite import limits
+from iosonde.suite.limits import LIMIT, limit_of
 from iosonde.suite.model import Entry, Value
 from iosonde.suite.session import SuiteDirectory
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from iosonde.plan import Case
     from iosonde.report.material.result_sets import Material
 
+NO_LIMIT = "the search found no limit, or was not carried out on every target"
 Outcome = Literal["better", "worse", "same", "unclear", "excluded", "value", "missing"]
 
 
@@ -167,6 +170,9 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
     baseline, _ = comparison.systems(material)
     cases = {case.case_id: case for case in baseline.cases}
     for value in entry.values:
+        if value.metric == LIMIT:
+            yield _compared_limit(entry, value, material)
+            continue
         try:
             table = comparison.pairs(material, metrics=(value.metric,))
         except ResultsError as error:
@@ -190,10 +196,40 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             )
 
 
+def _compared_limit(entry: Entry, value: Value, material: Material) -> Line:
+    """The limit of a search on both targets; its interval is what the precision of both searches leaves."""
+    from iosonde.report.content import comparison
+
+    first, second = (limit_of(system.sources[0], value.part) for system in comparison.systems(material))
+    if first is None or second is None:
+        return _missing(entry, value, NO_LIMIT)
+    found = limits.improvement(first, second)
+    return Line(
+        entry=entry,
+        value=value,
+        case="",
+        outcome=found.outcome,
+        first=limits.text(first),
+        second=limits.text(second),
+        improvement=found.ratio,
+        low=found.low,
+        high=found.high,
+        limits={},
+    )
+
+
 def _single(entry: Entry, material: Material) -> Iterator[Line]:
     source = material.sources[0]
     cases = {case.case_id: case for case in source.cases}
     for value in entry.values:
+        if value.metric == LIMIT:
+            found = limit_of(source, value.part)
+            yield (
+                Line(entry=entry, value=value, case="", outcome="value", first=limits.text(found), limits={})
+                if found
+                else _missing(entry, value, NO_LIMIT)
+            )
+            continue
         rows = [
             row
             for row in material.summary.to_dicts()

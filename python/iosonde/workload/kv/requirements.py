@@ -27,6 +27,10 @@ READ_CACHE = "-cache"
 SPACE_BYTES = 128 << 20
 """The same, whatever its records: logs and files that are allocated ahead."""
 
+LOG_FILES = 4
+LOG_FILE_BYTES = 100 << 20
+"""WiredTiger: files of its log that are allocated ahead, and the size of each unless `log.file_max` sets it."""
+
 
 def files(streams: Mapping[str, KvParameters]) -> dict[str, int]:
     """The databases that a run keeps on disk, by name, with the room that each is assumed to need."""
@@ -56,7 +60,15 @@ def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
     if whole.store in cache.CACHES:
         return cache.file_bytes(whole)
     factor = SPACE_FACTOR + (CHECKPOINT_FACTOR if keeps_checkpoint(streams) else 0)
-    return whole.records * whole.record_bytes * factor + SPACE_BYTES
+    return whole.records * whole.record_bytes * factor + SPACE_BYTES + _log_bytes(whole)
+
+
+def _log_bytes(whole: KvParameters) -> int:
+    """Room for the log of WiredTiger; that of other stores is in `SPACE_BYTES`."""
+    if whole.store != "wiredtiger":
+        return 0
+    size = whole.wiredtiger.get("log.file_max", LOG_FILE_BYTES)
+    return LOG_FILES * (size if isinstance(size, int) else LOG_FILE_BYTES)
 
 
 def identity(stream: KvParameters) -> str:
