@@ -58,6 +58,7 @@ Databases
   oltp                            2.3 h  TPC-C throughput of PostgreSQL and MariaDB [memory limit, MariaDB, PostgreSQL]
   symas2018                      ≤2.9 h  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
   trace-replay                   60 min  Replay of a trace of a key-value store [memcached]
+  wiredtiger                     60 min  YCSB on WiredTiger, MongoDB's storage engine [WiredTiger]
   ycsb                           ≤3.0 h  YCSB workloads A to F on four stores [memory limit, RocksDB]
 
 Memory and swap
