@@ -51,8 +51,8 @@ def plan(place: Path, measurement: str = "") -> Plan:
 
 def test_the_record_has_version_interface_and_options(tmp_path: Path) -> None:
     options = {"cache_size": 20 << 20, "checkpoint.wait": 60, "block_compressor": "snappy", "leaf_page_max": "16KB"}
-    told = carry_out(spec("wiredtiger", tmp_path, READER, options=options))
-    store = told.store
+    output = carry_out(spec("wiredtiger", tmp_path, READER, options=options))
+    store = output.store
     assert store["build"]["interface"] == f"C shim, compiled with the header of WiredTiger {store['version']}"
     assert store["build"]["release"].startswith(f"WiredTiger {store['version']}")
     assert {name: store["options"][name] for name in options} == {
@@ -63,18 +63,18 @@ def test_the_record_has_version_interface_and_options(tmp_path: Path) -> None:
     }
     assert store["options"]["type"] == "file"
     assert store["statistics_at_end"]["cache: maximum bytes configured"] == 20 << 20
-    assert told.checks("values") == 2000
+    assert output.checks("values") == 2000
 
 
 def test_direct_io_is_confirmed_by_the_flags_of_the_open_files(tmp_path: Path) -> None:
     place = tmp_path / "direct"
     place.mkdir()
     options = {"direct_io": "[data]", "cache_size": 1 << 20}
-    told = carry_out(spec("wiredtiger", place, READER, options=options, value_bytes=4000))
-    assert (told.store["build"]["data_files"], told.store["build"]["log_files"]) == ("direct", "buffered")
-    read = told.store["statistics_at_end"]["block-manager: bytes read"]
+    output = carry_out(spec("wiredtiger", place, READER, options=options, value_bytes=4000))
+    assert (output.store["build"]["data_files"], output.store["build"]["log_files"]) == ("direct", "buffered")
+    read = output.store["statistics_at_end"]["block-manager: bytes read"]
     assert read > 4 << 20, "most values are not in a cache of 1 MiB"
-    assert (told.checks("values"), told.checks("corrupted"), told.checks("missing")) == (2000, 0, 0)
+    assert (output.checks("values"), output.checks("corrupted"), output.checks("missing")) == (2000, 0, 0)
 
 
 def test_the_log_may_be_in_another_directory(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_the_log_may_be_in_another_directory(tmp_path: Path) -> None:
     log.mkdir()
     target = {"kind": "directory", "path": str(data), "log_path": str(log)}
     writer = stream("writer", "update", choice=SEQUENTIAL, limit_operations=100)
-    told = carry_out(spec("wiredtiger", target, writer, database=EMPTY))
+    output = carry_out(spec("wiredtiger", target, writer, database=EMPTY))
     assert list(log.glob("log/WiredTigerLog.*")) and not list(data.glob("database/WiredTigerLog.*"))
-    assert (told.store["build"]["data_files"], told.store["build"]["log_files"]) == ("buffered", "buffered")
+    assert (output.store["build"]["data_files"], output.store["build"]["log_files"]) == ("buffered", "buffered")
 
 
 def mixed(tmp_path: Path, type: str) -> Output:
@@ -99,10 +99,10 @@ def mixed(tmp_path: Path, type: str) -> Output:
 
 @pytest.mark.parametrize("type", ["file", "lsm"])
 def test_every_operation_on_few_records_returns_what_was_written(type: str, tmp_path: Path) -> None:
-    told = mixed(tmp_path, type)
-    assert told.checks("values") > 1000
-    assert told.checks("corrupted") == 0
-    assert told.store["options"]["type"] == type
+    output = mixed(tmp_path, type)
+    assert output.checks("values") > 1000
+    assert output.checks("corrupted") == 0
+    assert output.store["options"]["type"] == type
 
 
 @pytest.mark.usefixtures("forget_compilers")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from engines import real_engine
 from jsonschema_rs import Draft202012Validator
+from stores import WIREDTIGER
 
 from iosonde.errors import StudyError
 from iosonde.storage import open_target
@@ -52,7 +53,9 @@ ORDERED = ("readseq", "readreverse", "seekrandom", "ycsb_e")
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("store", kv.STORES)
+@pytest.mark.parametrize(
+    "store", [pytest.param(store, marks=WIREDTIGER) if store == "wiredtiger" else store for store in kv.STORES]
+)
 @pytest.mark.engine
 def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
     phase: str, store: str, directory: str, validator: Draft202012Validator
