@@ -3,6 +3,8 @@ reason, and no byte of anything else changes."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,6 +157,22 @@ def test_a_node_that_vanishes_stops_the_study_and_the_device_is_wiped(
     assert len(ResultSet.open(tmp_path / "set").records()) == (0 if during else 1)
     run("blockdev", "--flushbufs", device)
     assert loops.directory.joinpath("image").read_bytes()[:MIB] == bytes(MIB)
+
+
+def test_a_run_that_fails_when_its_device_vanishes_is_a_failed_record(loops: Loops, tmp_path: Path) -> None:
+    """As when a drive is unplugged: the node is gone, and the engine has failed."""
+    node = loops.node(loops.attach(loops.image()))
+
+    def vanish() -> None:
+        node.unlink()
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            if Path("/proc", child, "comm").read_text().startswith("iosonde-engine"):
+                os.kill(int(child), signal.SIGKILL)
+
+    with pytest.raises(TargetError, match="no longer leads to a block device"):
+        measured(node, tmp_path / "set", After(vanish, during=True))
+    [record] = ResultSet.open(tmp_path / "set").records()
+    assert record.outcome == "failed" and record.failure, record.outcome
 
 
 def test_a_device_that_fails_when_its_edges_are_zeroed_is_an_error(loops: Loops, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class MapperTable:
     ranges: tuple[Mapped, ...] | None
     """What it consists of; None if a target maps it by metadata of its own."""
     shared: frozenset[str] = frozenset()
-    """Members of which other volumes use other blocks, which only the metadata tells apart."""
+    """Members of which other volumes use other blocks, as their metadata decides."""
 
 
 def mapper_table(number: str, *, sys: Path = Path("/sys")) -> MapperTable | None:
