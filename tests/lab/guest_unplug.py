@@ -46,10 +46,15 @@ interval = "100ms"
 
 def try_unplug() -> dict[str, Any]:
     """What iosonde reports of a drive that is removed, raw and under a file system, and what became of the others."""
+    return {"raw": tried(""), "file system": tried('file_system = "ext4"')}
+
+
+def tried(measurement: str) -> dict[str, Any]:
+    """The report, or a traceback of this module's own."""
     try:
-        return {"raw": unplugged(""), "file system": unplugged('file_system = "ext4"')}
+        return unplugged(measurement)
     except Exception:
-        return {"error": traceback.format_exc()}
+        return {"broken": traceback.format_exc()}
 
 
 def unplugged(measurement: str) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def unplugged(measurement: str) -> dict[str, Any]:
     drive, neighbour = Controller(DRIVE), Controller(NEIGHBOUR)
     fill(neighbour.node)
     plan = planned(drive.node, measurement)
-    consent = Consent(destroy=(str(drive.node),))
+    consent = Consent(destroy=(str(drive.node),), confirm=(drive.serial,))
     named = drive.node
 
     def unplug() -> None:
@@ -124,7 +129,7 @@ class Controller:
     """An NVMe controller by its place on the PCI bus, which stays when its number changes."""
 
     def __init__(self, drive: Path) -> None:
-        self._serial = (Path("/sys/block", drive.name, "device/serial").read_text()).strip()
+        self.serial = (Path("/sys/block", drive.name, "device/serial").read_text()).strip()
         self._function = self._found("function").resolve()
 
     @property
@@ -152,7 +157,7 @@ class Controller:
 
     def _found(self, what: str) -> Path:
         for controller in Path("/sys/class/nvme").glob("nvme*"):
-            if (controller / "serial").read_text().strip() == self._serial:
+            if (controller / "serial").read_text().strip() == self.serial:
                 return controller / "device" if what == "function" else Path(f"{controller.name}n1")
         return Path("missing")
 
