@@ -180,7 +180,10 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
 
     seconds = sum(case.cost.seconds for case in cases) / max(len(cases), 1)
     heading = f"{part.name}: {part.title}" if part.title else part.name
-    procedure = cases[0].procedure if cases else None
+    if not cases:
+        yield f"{heading} (left out, see notes)"
+        return
+    procedure = cases[0].procedure
     runs = f"at most {procedure.max_runs}" if procedure else str(plan.repeats)
     if procedure and procedure.kind == "until":
         runs = f"{plan.repeats} to {plan.repeats + procedure.max_runs}"
@@ -188,7 +191,7 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
     if procedure:
         yield from textwrap.wrap(procedure.text, COLUMNS, initial_indent="  ", subsequent_indent="  ")
-    workload = workloads.named(plan.study["workload"])
+    workload = workloads.named(part.workload or plan.study["workload"])
     yield from _parameter_lines(_shared(cases, workload), workload)
     yield from _compound_lines(part)
     yield from _case_lines(cases, workload)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iosonde.errors import TargetError
+from iosonde.errors import IosondeError, TargetError
 from iosonde.plan import LeftOut
 from iosonde.planning.draft import Draft, drafts_of, left_out_for
 from iosonde.planning.feasible import check_direct, check_room
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[LeftOut]) -> list[Draft]:
-    """The drafts of a study; impossible cases of optional parts go to `left_out`. `TargetError` if none is possible."""
+    """The drafts of a study; impossible cases of optional parts go to `left_out`. An error if none is possible."""
     optional = {part.name for part in study.parts if part.optional}
-    first: TargetError | None = None
+    first: IosondeError | None = None
     kept = []
     for draft in drafts_of(study, stages, left_out=left_out):
         try:
             if draft.case.part in optional:
                 _check(draft, stages, study)
-        except TargetError as error:
+        except IosondeError as error:  # Its parameters are valid: the target or the machine lacks something.
             first = first or error
             left_out.append(left_out_for(error, draft.case.case_id, draft.case.part))
         else:
@@ -40,7 +40,7 @@ def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[L
 
 
 def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:
-    """`TargetError` if the case by itself is impossible."""
+    """An error if the case by itself is impossible."""
     place = stages.on(draft.case.setup)
     check_swap([draft], place, study)
     check_room([draft], files_of([draft]), place)

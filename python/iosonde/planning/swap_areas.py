@@ -40,12 +40,13 @@ def swap_areas(drafts: Sequence[Draft], place: Target) -> Iterator[Destroys]:
 
 def _check(draft: Draft, place: Target) -> None:
     parameters = draft.case.parameters
+    kind = parameters.get("swap")
+    if kind in ("target", "zram"):
+        swap.check_possible()
     settings = {name: parameters[name] for name in memory_settings.FILES if parameters.get(name) is not None}
     memory_settings.check_possible(settings)
-    kind = parameters.get("swap")
     if kind not in ("target", "zram"):
         return
-    swap.check_possible()
     if kind == "zram":
         return swap.check_zram()
     if place.kind not in ("directory", "device"):

@@ -1,0 +1,69 @@
+"""Parts whose cases may be impossible on a machine: listed with the reason, instead of refusing the study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import IosondeError, TargetError
+from iosonde.planning import expand, parse
+from iosonde.storage import open_target
+
+STUDY = """
+name = "some"
+title = "Some"
+question = "?"
+repeats = 1
+
+[measurement]
+span = "1MiB"
+duration = "100ms"
+interval = "100ms"
+
+[[parts]]
+name = "possible"
+
+[[parts]]
+name = "swapping"
+optional = {optional}
+
+[parts.factors]
+swap = ["off", "target"]
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture(autouse=True)
+def without_swap(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise TargetError("no swap here", where="by the parameter `swap`", hint="get some")
+
+    monkeypatch.setattr("iosonde.storage.swap.check_possible", refuse)
+
+
+def test_an_impossible_case_of_an_optional_part_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    plan = expand(parse(STUDY.format(optional="true")), open_target(str(tmp_path)))
+    assert [case.case_id for case in plan.cases] == ["possible", "swapping/swap=off"]
+    [left_out] = plan.left_out
+    assert (left_out.case_id, left_out.part) == ("swapping/swap=target", "swapping")
+    assert (left_out.reason, left_out.hint) == ("no swap here", "get some")
+    assert "`swapping/swap=target` is left out: no swap here" in plan.notes
+    assert [run.run_id for run in plan.runs] == ["c0001-r1", "c0002-r1"] or len(plan.runs) == 2
+
+
+def test_without_it_the_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="no swap here"):
+        expand(parse(STUDY.format(optional="false")), open_target(str(tmp_path)))
+
+
+def test_a_study_without_any_possible_case_is_refused_with_the_reason(tmp_path: Path) -> None:
+    text = STUDY.format(optional="true").replace('[[parts]]\nname = "possible"\n', "").replace('"off", ', "")
+    with pytest.raises(IosondeError, match="no swap here"):
+        expand(parse(text), open_target(str(tmp_path)))
+
+
+def test_a_wrong_parameter_of_an_optional_part_is_still_an_error(tmp_path: Path) -> None:
+    with pytest.raises(IosondeError, match="span"):
+        expand(parse(STUDY.format(optional="true")), open_target(str(tmp_path)), settings={"span": "nonsense"})
