@@ -14,7 +14,7 @@ from plans import a_record, hand_plan
 from iosonde.plan import Plan, Run
 from iosonde.results import ResultSet
 from iosonde.results.histogram import bucket_of
-from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE
 
 SECOND = 10**9
 Latencies = np.ndarray[Any, np.dtype[np.uint64]]
@@ -44,9 +44,14 @@ def write(
     last_ns: int = SECOND,
     device_bytes: tuple[int, int] | None = None,
     further_devices: Mapping[str, tuple[int, int]] | None = None,
+    cache: dict[str, Any] | None = None,
+    statistics: Sequence[Mapping[str, int]] = (),
     **changes: Any,
 ) -> None:
-    """Write a run of one-second intervals that holds these samples; the last interval may be shorter."""
+    """Write a run of one-second intervals with these samples; the last interval may be shorter.
+
+    `statistics` are readings at the ends of its intervals, and `cache` is what its record has of a block cache.
+    """
     end_ns = (intervals - 1) * SECOND + last_ns
     usage = [_usage(run.run_id, "process", interval) for interval in range(intervals)]
     if device_bytes is not None:
@@ -58,11 +63,18 @@ def write(
     record = a_record(results.plan, run)
     assert record.result is not None
     result = record.result | {"begin_ns": 0, "end_ns": end_ns} | changes
+    readings = [
+        {"run_id": run.run_id, "phase": "measure", "interval": number, "end_ns": (number + 1) * SECOND}
+        | {"statistic": name, "value": value}
+        for number, reading in enumerate(statistics)
+        for name, value in reading.items()
+    ]
     results.write(
-        record.model_copy(update={"result": result}),
+        record.model_copy(update={"result": result, "cache": cache}),
         _ended(pl.DataFrame([_interval(run.run_id, sample) for sample in samples], schema=INTERVALS), end_ns),
         pl.DataFrame([row for sample in samples for row in _buckets(run.run_id, sample)], schema=HISTOGRAMS),
         _ended(pl.DataFrame(usage, schema=USAGE), end_ns),
+        pl.DataFrame(readings, schema=STORE_STATISTICS),
     )
 
 

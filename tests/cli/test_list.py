@@ -39,7 +39,7 @@ Arrays and file systems
   davidovic2019-raid0            71 min  RAID 0 scaling from one to three drives [root, 3 devices]
   filesystems                    40 min  File system overhead [root]
   han2021-raid                   79 min  RAID levels compared with their expected throughput [root, 8 devices]
-  jo2024-bcache                  10 min  Fast device as a block cache [root]
+  jo2024-bcache                  14 min  Fast device as a block cache [root]
   systems                        35 min  Comparison of two systems
 
 Databases
@@ -51,7 +51,7 @@ Databases
   jo2024-cache                  ≤74 min  Caches on a fast drive (extstore, bcache, RocksDB) [root, RocksDB, memcached]
   jo2024-postgresql              36 min  TPC-C on PostgreSQL with data and log on one device [memory limit, PostgreSQL]
   jo2024-postgresql-log          72 min  PostgreSQL write-ahead log on a separate device [memory limit, PostgreSQL]
-  jo2024-read-cache             ≤63 min  RocksDB's persistent read cache [RocksDB]
+  jo2024-read-cache              63 min  RocksDB's persistent read cache [RocksDB]
   lmdb-sync                      48 min  LMDB: write durability, load order and batch size
   log-device                    ≤54 min  RocksDB write-ahead log on a separate device [RocksDB]
   memory-extension                1.5 h  Memory of LMDB and RocksDB extended by a device [root, RocksDB]

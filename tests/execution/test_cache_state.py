@@ -114,7 +114,7 @@ def test_a_cache_that_gets_no_warmer_is_measured_with_a_warning(monkeypatch: pyt
 def test_a_dirty_cache_does_not_write_back_while_it_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(monkeypatch, cache_state="dirty", cache_dirty_fraction=0.2)
     _, ready = fake.prepare()
-    assert fake.done[2:] == ["emptied", "held", "step", "step", "step", "released"]
+    assert fake.done[2:] == ["emptied", "held", "step", "step", "step"], "released when the engine starts"
     assert ready.facts["cache_prepared"]["dirty_bytes"] >= 20 * MIB
     assert fake.specs[-1]["workload"]["streams"][0]["mix"]["read_fraction"] == 0.0
     assert list(block_cache.warnings(ready.facts["cache_prepared"])) == []
@@ -144,9 +144,10 @@ def test_a_step_changes_no_part_of_the_run() -> None:
     assert step["streams"][0]["limit_bytes"] is None
 
 
-def context(cache: BlockCache | None = CACHE, *, seconds: int = 30) -> Any:
+def context(cache: BlockCache | None = CACHE, *, seconds: int = 30, prepared: Any = None) -> Any:
+    facts = {"cache_prepared": prepared}
     return SimpleNamespace(
-        ready=ReadyTarget(target=None, building=SimpleNamespace(cache=cache)),  # type: ignore[arg-type]
+        ready=ReadyTarget(target=None, building=SimpleNamespace(cache=cache), facts=facts),  # type: ignore[arg-type]
         run=SimpleNamespace(run_id="c0001-r1", spec={"workload": {"duration_ns": seconds * 1_000_000_000}}),
     )
 
@@ -181,6 +182,40 @@ def test_the_instrument_records_the_measurement_and_each_interval(monkeypatch: p
     facts = cache_facts.of(SimpleNamespace(cache=cache))  # type: ignore[arg-type]
     assert (facts["block_cache_reads"], facts["block_cache_read_hits"]) == (200, 180)
     assert facts["block_cache_dirty_bytes_start"] == MIB
+
+
+def phase(name: str, edge: str, *, written: int = 0) -> Any:
+    return {"event": "phase", "phase": name, "edge": edge, "at_ns": 0, "bytes": written}
+
+
+def test_what_a_run_lays_out_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept cache is not prepared, so the run itself lays out its target, through the cache."""
+    remaining = iter([{"write_bytes": count} for count in (0, 1000, 1005, 1005)])
+    monkeypatch.setattr(block_cache, "sample", lambda built: next(remaining))
+    instrument = block_cache.BlockCache(context(seconds=2))
+    instrument.start()
+    for event in (phase("layout", "begin"), phase("layout", "end", written=900), phase("measure", "begin")):
+        instrument.event(event)
+    instrument.event(interval("measure", 0))
+    cache = instrument.stop(None).facts["cache"]  # type: ignore[arg-type]
+    assert (cache["at_start"], cache["at_end"]) == ({"write_bytes": 1000}, {"write_bytes": 1005})
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_a_dirty_cache_writes_back_once_the_engine_starts(monkeypatch: pytest.MonkeyPatch, is_started: bool) -> None:
+    """It is dirty when the load starts, and not held forever if the engine cannot be started."""
+    changes: list[bool] = []
+    fake = SimpleNamespace(hold_dirty=lambda built, *, held: changes.append(held), settle=lambda built: None)
+    monkeypatch.setattr(block_cache, "implementation", lambda kind: fake)
+    monkeypatch.setattr(block_cache, "sample", lambda built: {})
+    instrument = block_cache.BlockCache(context(seconds=2, prepared={"state": "dirty"}))
+    instrument.start()
+    assert changes == []
+    if is_started:
+        instrument.engine_started(1)
+        assert changes == [False]
+    instrument.close()
+    assert changes == [False]
 
 
 def test_a_short_run_does_not_wait_for_the_counters_of_bcache(monkeypatch: pytest.MonkeyPatch) -> None:

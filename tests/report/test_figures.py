@@ -136,17 +136,6 @@ def test_panels_without_a_value_are_omitted_and_counted(tmp_path: Path) -> None:
     assert {panel.key for panel in tail.panels} == set(tail.rows.drop_nulls("y")["panel"])
 
 
-def test_a_run_with_one_interval_is_a_point_over_time(tmp_path: Path) -> None:
-    shown = {"kind": "timeseries", "title": "Over time", "part": "mixed", "y": "bandwidth", "series": "queue_depth"}
-    for seconds, points in ((1, 12), (3, 0)):
-        results = result_set(tmp_path / str(seconds), _study_of("mixed", shown), seconds=seconds)
-        (over_time, *_) = figures([results])
-        [(_, drawing)] = svg.panels(over_time)
-        symbols = re.findall(r'<g class="mark-symbol role-mark[^>]*>(.*?)</g>', drawing, re.DOTALL)
-        under_the_pointer = 12 * seconds
-        assert sum(each.count("<path") for each in symbols) - under_the_pointer == points
-
-
 REFERENCE = {
     "name": "table",
     "csv": "davidovic2019_raid0.csv",

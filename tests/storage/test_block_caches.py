@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from iosonde.cli import doctor
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Setup
 from iosonde.storage import block_caches, journal, tools
@@ -503,3 +504,18 @@ def test_an_entry_of_another_kind_of_cache_is_not_acted_on(tmp_path: Path) -> No
     [problem] = [each for each in journal.cleanup() if each.failed]
     assert "the fact `kind` is missing or wrong" in problem.reason
     journal.removed(key)
+
+
+def test_doctor_reports_present_and_missing_block_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_support, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(kernel_support, "MODULE_FILES", tmp_path)
+    (tmp_path / "sys/module/bcache").mkdir(parents=True)
+    checks = {each.name: each for each in doctor.block_caches()}
+    assert list(checks) == ["bcache", "dm-cache", "dm-writecache"]
+    assert (checks["bcache"].state, checks["bcache"].found) == ("ok", 'loaded, for setups with `cache = "bcache"`')
+    missing = checks["dm-writecache"]
+    assert (missing.state, missing.found) == (
+        "note",
+        'not in this kernel; needed for setups with `cache = "dm-writecache"`',
+    )
+    assert "CONFIG_DM_WRITECACHE" in missing.advice

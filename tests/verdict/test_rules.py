@@ -488,6 +488,17 @@ def test_key_value_runs_have_verdicts_and_the_warnings_of_machine_and_device() -
         assert code in codes(key_value(change(facts) or facts))
 
 
+def test_reads_from_memory_of_a_store_may_be_of_its_own_caches() -> None:
+    """With direct I/O the page cache has none of them."""
+    of_files, of_store = (judge(change(half_cached(sound()))) for change in (lambda facts: facts, key_value))
+    messages = [
+        next(each.message for each in found.warnings if each.code == "reads_from_memory")
+        for found in (of_files, of_store)
+    ]
+    assert "served from the page cache" in messages[0]
+    assert "served from memory: caches of the store or the page cache" in messages[1]
+
+
 def test_writes_of_a_journal_are_not_anothers() -> None:
     facts = as_writes(sound())
     stream(facts)["durability"] = {"kind": "dsync"}

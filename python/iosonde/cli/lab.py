@@ -79,6 +79,9 @@ def run(
         list[str], typer.Argument(metavar="COMMAND", help="Command to run, after `--`, such as `iosonde run ...`.")
     ],
     drives: Annotated[int, typer.Option(metavar="N", help="Number of NVMe drives.")] = 8,
+    unlimited: Annotated[
+        int, typer.Option(metavar="N", help="Number of further drives without limits, numbered after the others.")
+    ] = 0,
     iops: Iops = None,
     bandwidth: Bandwidth = None,
     size: Size = "256MiB",
@@ -103,7 +106,12 @@ def run(
     if not results.is_dir():
         raise LabError(f"`{results}` is not a directory", hint="create it, or name another directory with `--results`")
     wanted = Settings(
-        drives=Drives(count=drives, size_bytes=read_size("--size", size), limits=read_limits(iops, bandwidth)),
+        drives=Drives(
+            count=drives,
+            unlimited=unlimited,
+            size_bytes=read_size("--size", size),
+            limits=read_limits(iops, bandwidth),
+        ),
         memory_bytes=read_size("--memory", memory),
         terminal=sys.stdout.isatty() and sys.stderr.isatty(),
         boot_s=_read_seconds("--boot-timeout", boot_timeout),
@@ -111,8 +119,10 @@ def run(
     inside = module_command("iosonde", *command[1:]) if command[0] == "iosonde" else command
     ports = {"out": sys.stdout.buffer, "err": sys.stderr.buffer}
     with Machine(inside, image=image(), results=results, settings=wanted, environment=_environment()) as machine:
+        further = f", and {unlimited} without limits" if unlimited else ""
         print(
-            f"starting a virtual machine with {drives} drives, {wanted.drives.limits} each ({machine.accelerator})",
+            f"starting a virtual machine with {drives} drives, {wanted.drives.limits} each{further} "
+            f"({machine.accelerator})",
             file=sys.stderr,
         )
         for stream, data in machine.output():

@@ -54,11 +54,12 @@ class CacheStates:
         if setup.cache_state == "warm":
             facts |= self._warm(run, ready, cache, setup.cache_hit_ratio)
         elif setup.cache_state == "dirty":
-            kind.hold_dirty(cache, held=True)
+            kind.hold_dirty(cache, held=True)  # Until the engine of the run starts (`instruments/block_cache.py`).
             try:
                 facts |= self._dirty(run, ready, cache, setup.cache_dirty_fraction)
-            finally:
+            except BaseException:
                 kind.hold_dirty(cache, held=False)
+                raise
         return run, replace(ready, facts={**ready.facts, "cache_prepared": facts})
 
     def _laid_out(self, run: Run, ready: ReadyTarget) -> Run:

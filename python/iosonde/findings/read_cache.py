@@ -36,9 +36,6 @@ class ReadCacheGain(Finding):
     about: str
     cells: int
     repeats: int
-    published: float | None = None
-    """Published ratio of the same comparison."""
-    source: str = ""
 
     def _sentence(self) -> str:
         subject = f"{self.second} against {self.first}{self.about}"
@@ -57,11 +54,10 @@ class ReadCacheGain(Finding):
 
     def _evidence(self) -> str:
         over = f" over {self.cells} cells" if self.cells > 1 else ""
-        each = (
+        return (
             f"{wording.metric_words(self.metric)} of {self.second} over {self.first}: "
             f"{wording.ratio_estimate_text(self.gain)}{over}; {wording.counted(self.repeats, 'run')} each"
         )
-        return each + (f"; published: up to {self.published:g} times ({self.source})" if self.published else "")
 
 
 def find(question: Question) -> Iterator[Finding]:
@@ -92,8 +88,6 @@ def _compared(question: Question, key: dict[str, Any], first: str, second: str, 
         about=f" ({', '.join(words)})" if words else "",
         cells=len(pairs),
         repeats=min(len(pair[values]) for pair in pairs for values in ("first_values", "second_values")),
-        published=question.analysis.published,
-        source=question.study.source,
         strength=question.support.strength(case_ids, gain),
         case_ids=case_ids,
         part=question.part.name,

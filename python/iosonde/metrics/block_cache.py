@@ -21,9 +21,17 @@ def _metric(
     *,
     unit: str = "",
     better: Literal["higher", "lower", "neither"] = "neither",
+    per_interval: bool = False,
 ) -> Metric:
     return Metric(
-        name=name, title=title, unit=unit, formula=formula, better=better, kind="device", expression=expression
+        name=name,
+        title=title,
+        unit=unit,
+        formula=formula,
+        better=better,
+        kind="device",
+        expression=expression,
+        per_interval=per_interval,
     )
 
 
@@ -37,6 +45,7 @@ LIST = (
         "/ (read hits + read misses)",
         over("block_cache_read_hits", "block_cache_reads"),
         better="higher",
+        per_interval=True,
     ),
     _metric(
         "cache_counted_hit_ratio",
@@ -58,6 +67,7 @@ LIST = (
         "writeback mode: bytes written to the backing device, including writes that bypassed the cache",
         pl.col("block_cache_written_back_bytes"),
         unit="B",
+        per_interval=True,
     ),
     _metric(
         "cache_dirty_bytes_mean",
@@ -65,6 +75,7 @@ LIST = (
         "mean of dirty bytes at the ends of the intervals of the measurement",
         pl.col("block_cache_dirty_bytes_mean"),
         unit="B",
+        per_interval=True,
     ),
     _metric(
         "cache_congested_share",
@@ -72,6 +83,7 @@ LIST = (
         "intervals at whose end bcache treated its cache device as congested / intervals",
         pl.col("block_cache_congested_share"),
         better="lower",
+        per_interval=True,
     ),
 )
 """Metrics of block caches, in the order of docs/metrics.md."""

@@ -32,6 +32,9 @@ _KEYS: dict[Per, tuple[str, ...]] = {
     "case": ("result_set", "case_id", "part", "control"),
 }
 
+BLOCK_CACHE = "block_cache."
+"""Prefix of the statistics of block caches."""
+
 _RUNS_A_BATCH = 150
 """Runs whose intervals' buckets are taken into memory at a time."""
 
@@ -199,6 +202,24 @@ class Facts:
         paging = self._runs.filter(pl.col("workload") == "paging").select(*_RUN_KEYS, "page_bytes")
         rows = self._read("store_statistics", lambda rows: rows)
         return rows.join(paging, on=_RUN_KEYS).with_columns(pl.col("end_ns", "value", "page_bytes").cast(pl.Int64))
+
+    def block_cache_readings(self) -> pl.DataFrame:
+        """One row a counter of a block cache at the end of an interval: `statistic` without its prefix.
+
+        With `cache_kind` and `cache_mode` of the run.
+        """
+        caches = [
+            (name, each.run_id, str(each.cache.get("kind")), str(each.cache.get("mode")))
+            for (name, _), records in zip(self._sets, self._records, strict=True)
+            for each in records
+            if each.cache
+        ]
+        schema = dict.fromkeys((*_RUN_KEYS, "cache_kind", "cache_mode"), pl.String())
+        cached = pl.DataFrame(caches, schema=schema, orient="row")
+        is_of_cache = pl.col("statistic").str.starts_with(BLOCK_CACHE)
+        rows = self._read("store_statistics", lambda rows: rows.filter(is_of_cache))
+        named = pl.col("statistic").str.strip_prefix(BLOCK_CACHE)
+        return rows.join(cached, on=_RUN_KEYS).with_columns(named, pl.col("end_ns", "value").cast(pl.Int64))
 
     def simulated_media(self) -> pl.DataFrame:
         """One row a run on simulated drives: what they were handed in the measurement, and wrote to their media."""

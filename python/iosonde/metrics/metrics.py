@@ -11,7 +11,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from iosonde.metrics import media, named, paging_intervals, server_intervals, store_accounts, sustained
+from iosonde.metrics import (
+    block_cache_intervals,
+    media,
+    named,
+    paging_intervals,
+    server_intervals,
+    store_accounts,
+    sustained,
+)
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
@@ -159,6 +167,8 @@ def interval_metrics(
         table = server_intervals.with_server(table, facts)
     if paging_intervals.are_needed(metrics):
         table = paging_intervals.with_counters(table, facts)
+    if block_cache_intervals.are_needed(metrics):
+        table = block_cache_intervals.with_readings(table, facts)
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)

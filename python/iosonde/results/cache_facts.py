@@ -20,13 +20,12 @@ def of(record: Record) -> dict[str, Any]:
         return found
     hits, reads = read_hits(str(cache["kind"]), start, end)
     before, after = cache.get("counters_before") or {}, cache.get("counters_after") or {}
-    is_writeback = cache.get("mode") == "writeback"
     return found | {
         "block_cache_reads": reads,
         "block_cache_read_hits": hits,
         "block_cache_device_bytes": _grown(start, end, "cache_device_read_bytes", "cache_device_write_bytes"),
         "block_cache_backing_read_bytes": _grown(start, end, "backing_read_bytes"),
-        "block_cache_written_back_bytes": _grown(start, end, "backing_write_bytes") if is_writeback else None,
+        "block_cache_written_back_bytes": _written_back(str(cache.get("mode")), start, end),
         "block_cache_bypassed_bytes": _grown(before, after, "bypassed_bytes"),
         "block_cache_counted_hits": _grown(before, after, "cache_hits"),
         "block_cache_counted_misses": _grown(before, after, "cache_misses"),
@@ -34,6 +33,18 @@ def of(record: Record) -> dict[str, Any]:
         "block_cache_dirty_bytes_end": end.get("dirty_bytes"),
         "block_cache_dirty_bytes_mean": cache.get("dirty_bytes_mean"),
         "block_cache_congested_share": cache.get("congested_share"),
+    }
+
+
+def of_interval(kind: str, mode: str, before: Json, after: Json) -> dict[str, Any]:
+    """Return what an interval has of these columns: increases since the reading before it, and states at its end."""
+    hits, reads = read_hits(kind, before, after)
+    return {
+        "block_cache_reads": reads,
+        "block_cache_read_hits": hits,
+        "block_cache_written_back_bytes": _written_back(mode, before, after),
+        "block_cache_dirty_bytes_mean": after.get("dirty_bytes"),
+        "block_cache_congested_share": float(after["congested"] > 0) if "congested" in after else None,
     }
 
 
@@ -48,6 +59,11 @@ def read_hits(kind: str, before: Json, after: Json) -> tuple[int | None, int | N
         return (None, None) if reads is None or missed is None else (max(0, reads - missed), reads)
     hits, misses = _grown(before, after, "cache_hits"), _grown(before, after, "cache_misses")
     return (None, None) if hits is None or misses is None else (hits, hits + misses)
+
+
+def _written_back(mode: str, before: Json, after: Json) -> int | None:
+    """Bytes written to the backing device; None in modes that write there at once."""
+    return _grown(before, after, "backing_write_bytes") if mode == "writeback" else None
 
 
 def _grown(before: Json, after: Json, *names: str) -> int | None:

@@ -89,11 +89,34 @@ class OwnIo(TypedDict):
     dirtied_bytes: int
 
 
+class PreparedCache(TypedDict):
+    """State of a block cache before a run."""
+
+    state: NotRequired[str]
+    hit_ratio: NotRequired[Number]
+    dirty_bytes: NotRequired[int]
+
+
+class BlockCache(TypedDict):
+    """The block cache under a run: readings of its counters."""
+
+    kind: str
+    mode: str
+    prepared: NotRequired[PreparedCache]
+    at_start: NotRequired[dict[str, int]]
+    at_end: NotRequired[dict[str, int]]
+    counters_before: NotRequired[dict[str, int]]
+    counters_after: NotRequired[dict[str, int]]
+    dirty_bytes_mean: NotRequired[Number | None]
+    congested_share: NotRequired[Number | None]
+
+
 SHAPES: Mapping[str, Any] = {
     "target": Target,
     "target_after": Target,
     "server": Statistics | None,
     "own_io": OwnIo | None,
+    "cache": BlockCache | None,
 }
 """Parts of a record and their types."""
 

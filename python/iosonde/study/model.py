@@ -372,7 +372,7 @@ class Analysis(_Strict):
     """Answer apart for each combination of these factors."""
     where: dict[str, Scalar] = Field(default_factory=dict)
     published: float | None = Field(default=None, gt=0)
-    """`log_gain`, `cache_tiers`, `read_cache`: the published ratio, stated beside the measured one."""
+    """`log_gain`, `cache_tiers`: the published ratio, stated beside the measured one."""
     device_part: str = ""
     """`fault_overhead`: the part with the device's own 4 KiB random reads."""
 

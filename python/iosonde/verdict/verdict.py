@@ -234,8 +234,9 @@ def _reads_from_memory(evidence: Evidence) -> RunWarning | None:
         return None
     before = evidence.cached_before_share
     known = f"; {_percent(before)} of the span was cached before the first I/O" if before is not None else ""
+    where = "memory: caches of the store or the page cache" if evidence.is_key_value else "the page cache"
     return _warning(
-        "reads_from_memory", f"{_percent(share)} of the bytes read were served from the page cache{known}", share=share
+        "reads_from_memory", f"{_percent(share)} of the bytes read were served from {where}{known}", share=share
     )
 
 

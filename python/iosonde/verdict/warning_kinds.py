@@ -93,7 +93,7 @@ _LIST = (
     ),
     WarningKind(
         code="reads_from_memory",
-        title="Reads were served from the page cache",
+        title="Reads were served from memory",
         when="the load reads through the page cache, and the process requested less than 90 % of these bytes "
         "from devices; below half the run is cache-served",
         hint='use `io_mode = "direct"`, or make the `span` several times the size of memory',

@@ -16,7 +16,7 @@ import polars as pl
 from iosonde.errors import TargetError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
-from iosonde.protocol.event import Event
+from iosonde.protocol.event import Event, IntervalEvent
 from iosonde.results.schema import STORE_STATISTICS, RecordWarning
 from iosonde.storage.block_caches import BlockCache as Cache
 from iosonde.storage.block_caches import implementation
@@ -35,6 +35,8 @@ class BlockCache(Instrument):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._cache: Cache | None = context.ready.building.cache if context.ready.building else None
+        self._is_held = dict(context.ready.facts.get("cache_prepared") or {}).get("state") == "dirty"
+        """Whether the cache does not write dirty data back until the engine starts (`cache_state.py`)."""
         self._before: dict[str, int] = {}
         self._latest: dict[str, int] = {}
         """At the end of the last interval; before the load, at the start."""
@@ -51,12 +53,24 @@ class BlockCache(Instrument):
         except TargetError as error:
             raise NotStartedError("setup", error) from None
 
+    def engine_started(self, pid: int) -> None:
+        """Let the cache write dirty data back."""
+        if self._cache is not None:
+            self._release(self._cache)
+
     def event(self, event: Event) -> None:
-        """Sample at the end of each interval; the last sample of the ramp starts the measurement."""
-        if event["event"] != "interval" or self._cache is None:
+        """Sample after a layout and at the end of each interval; the last one before the measurement is its start."""
+        if self._cache is None:
             return
+        if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "end" and event["bytes"]:
+            with contextlib.suppress(TargetError):  # The devices are gone; the engine reports why.
+                self._latest = sample(self._cache)
+        elif event["event"] == "interval":
+            self._interval(self._cache, event)
+
+    def _interval(self, cache: Cache, event: IntervalEvent) -> None:
         try:
-            found = sample(self._cache)
+            found = sample(cache)
         except TargetError:
             return  # The devices are gone; the engine reports why.
         if event["phase"] == "measure":
@@ -92,6 +106,17 @@ class BlockCache(Instrument):
             warnings=list(warnings(facts["prepared"])),
             store_statistics=pl.DataFrame(self._rows, schema=STORE_STATISTICS),
         )
+
+    def close(self) -> None:
+        """Let the cache write back, also after a run that did not start."""
+        if self._cache is not None:
+            self._release(self._cache)
+
+    def _release(self, cache: Cache) -> None:
+        if self._is_held:
+            self._is_held = False
+            with contextlib.suppress(TargetError):  # Without the devices there is nothing to write back.
+                implementation(cache.kind).hold_dirty(cache, held=False)
 
     @property
     def _counts(self) -> bool:

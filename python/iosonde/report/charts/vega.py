@@ -288,13 +288,11 @@ def bars(frame: Frame) -> Chart:
 
 @_unchecked
 def timeseries(frame: Frame) -> Chart:
-    """A metric over the time of runs, one line a run; a point where a run has only one interval."""
+    """A metric over the time of runs, one line a run."""
     base = alt.Chart()
     x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame, shape="stroke")
     line = base.mark_line(strokeWidth=1.3).encode(x=x, y=y, color=color, detail="run:N", **_dash(frame))
-    counted = base.transform_joinaggregate(intervals="count()", groupby=["run", "series", "source"])
-    point = counted.transform_filter("datum.intervals == 1").mark_point(filled=True, size=30)
-    return _panel(frame, [line, _hover(base, frame, x, y), point.encode(x=x, y=y, color=color)])
+    return _panel(frame, [line, _hover(base, frame, x, y)])
 
 
 @_unchecked

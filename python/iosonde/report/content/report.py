@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from iosonde.errors import ResultsError
-from iosonde.report.content import arrays, simulated
+from iosonde.report.content import arrays, block_caches, simulated
 from iosonde.report.content.accounts import accounts_table
 from iosonde.report.content.answers import answer
 from iosonde.report.content.figure_tables import figure_table
@@ -194,13 +194,14 @@ class Chapter:
 
     @cached_property
     def detail_tables(self) -> list[Table]:
-        """Searches, rounds, arrays, every case, and statistics of stores."""
+        """Searches, rounds, arrays, block caches, every case, and statistics of stores."""
         found = [
             *session_tables(self.material),
             *repeat_tables(self.material),
             *search_tables(self.material),
             *round_tables(self.material),
             *arrays.tables(self.material),
+            *block_caches.tables(self.material),
         ]
         return [*found, *self.case_tables, *statistics_tables(self.material)]
 

@@ -49,7 +49,7 @@ def _table(source: Source, record: Record, *, named: bool) -> Table | None:
     ends = frame["end_ns"].unique().sort().to_list()
     if not begin or not ends:
         return None
-    moments = _spread(ends)
+    moments = spread(ends)
     origin = (record.result or {})["begin_ns"]
     rows = []
     for name in sorted(set(frame["statistic"])):
@@ -78,7 +78,8 @@ def _called(store: Mapping[str, str]) -> str:
     return version if version.startswith(name) else f"{name} {version}"
 
 
-def _spread(ends: Sequence[int]) -> list[int]:
+def spread(ends: Sequence[int]) -> list[int]:
+    """Return the times of the columns after the start: the last one, and evenly spaced ones before it."""
     steps = min(MOMENTS - 1, len(ends))
     return [ends[round((number + 1) * len(ends) / steps) - 1] for number in range(steps)]
 

@@ -1,0 +1,168 @@
+"""Tables of block caches: every case with hits, dirty data and congestion, and readings over time of chosen runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from iosonde.metrics.facts import BLOCK_CACHE
+from iosonde.report.content.store_statistics import spread
+from iosonde.report.content.table import Cell, Table
+from iosonde.report.material.intervals import medians_of
+from iosonde.report.material.quantities import ends_text, factor_title, level_text, metric_text, metric_title
+from iosonde.report.material.result_sets import Material, Source
+from iosonde.report.material.subjects import Subject, Values
+from iosonde.results.schema import Record
+from iosonde.units import format_bytes, format_duration
+
+METRICS = (
+    "cache_read_hit_ratio",
+    "cache_counted_hit_ratio",
+    "cache_dirty_bytes_mean",
+    "cache_written_back_bytes",
+    "cache_bypassed_bytes",
+    "cache_congested_share",
+)
+MOST_RUNS = 6
+"""Runs whose readings are shown over time."""
+
+STATES = {"dirty_bytes": "Dirty data", "congested": "Congested"}
+"""Readings that are states -> what a row is called."""
+COUNTED = {
+    "read_bytes": "Read from the cached device",
+    "write_bytes": "Written to the cached device",
+    "cache_device_read_bytes": "Read from the cache device",
+    "cache_device_write_bytes": "Written to the cache device",
+    "backing_read_bytes": "Read from the backing device",
+    "backing_write_bytes": "Written to the backing device",
+}
+"""Readings that are counters of bytes."""
+
+
+def tables(material: Material) -> list[Table]:
+    """Return a table of cases for each part with block caches, then readings of one run for each cache and mode."""
+    parts = dict.fromkeys(case.part for _, case in material.cases())
+    of_cases = [table for part in parts if (table := _table_of_cases(part, material))]
+    named = len(material.sources) > 1
+    chosen = [(source, record) for source in material.sources for record in _chosen(source)][:MOST_RUNS]
+    over_time = [_table_over_time(source, record, named=named) for source, record in chosen]
+    return [*of_cases, *filter(None, over_time)]
+
+
+def _table_of_cases(part: str, material: Material) -> Table | None:
+    found = [
+        Subject(source=source, case=case)
+        for source, case in material.cases()
+        if case.part == part and case.setup is not None and case.setup.cache != "none"
+    ]
+    if not found:
+        return None
+    factors = list(dict.fromkeys(name for subject in found for name in subject.case.levels))
+    values = {metric: Values(material, metric) for metric in METRICS}
+    sources = ["Result set"] if len(material.sources) > 1 else []
+    rows = [
+        [
+            *(Cell(text=level_text(name, subject.level(name))) for name in factors),
+            *(Cell(text=subject.source.label) for _ in sources),
+            Cell(text=_described(subject)),
+            Cell(text=_prepared(subject)),
+            *(_value(metric, known, subject) for metric, known in values.items()),
+        ]
+        for subject in found
+    ]
+    labels = [*map(factor_title, factors), *sources, "Cache", "Before the run"]
+    return Table(
+        title="Block caches",
+        caption="Before the run: read hit ratio or dirty data that was reached, smallest of the repeats. "
+        f"{medians_of(material, METRICS)}",
+        heads=[*labels, *map(metric_title, METRICS)],
+        labels=len(labels),
+        rows=rows,
+        keys=[f"{subject.source.label}\n{subject.case.case_id}" for subject in found],
+    )
+
+
+def _described(subject: Subject) -> str:
+    assert subject.case.setup is not None
+    return f"{subject.case.setup.cache}, {subject.case.setup.cache_mode}"
+
+
+def _prepared(subject: Subject) -> str:
+    """State that was asked for and the least that was reached."""
+    assert subject.case.setup is not None
+    state = subject.case.setup.cache_state
+    prepared = [
+        each.cache.get("prepared") or {}
+        for each in subject.source.records
+        if each.case_id == subject.case.case_id and each.cache
+    ]
+    ratios = [each["hit_ratio"] for each in prepared if "hit_ratio" in each]
+    dirty = [each["dirty_bytes"] for each in prepared if "dirty_bytes" in each]
+    if ratios:
+        return f"{state}, hit ratio {min(ratios):.2f}"
+    return f"{state}, {format_bytes(min(dirty))}" if dirty else state
+
+
+def _value(metric: str, known: Values, subject: Subject) -> Cell:
+    median, low, high, _ = known.of(subject)
+    return Cell(text=metric_text(metric, median), interval=ends_text(metric, low, high), number=median)
+
+
+def _chosen(source: Source) -> Iterator[Record]:
+    """Yield the first complete run of each part, kind of cache and mode."""
+    seen = set()
+    for record in source.records:
+        if record.outcome == "complete" and record.cache:
+            key = (record.part, record.cache.get("kind"), record.cache.get("mode"))
+            if key not in seen:
+                seen.add(key)
+                yield record
+
+
+def _table_over_time(source: Source, record: Record, *, named: bool) -> Table | None:
+    text = f"SELECT * FROM store_statistics WHERE run_id = '{record.run_id}' AND phase = 'measure'"
+    readings = source.results.sql(text).filter(pl.col("statistic").str.starts_with(BLOCK_CACHE))
+    ends = readings["end_ns"].unique().sort().to_list()
+    start: Mapping[str, int] = (record.cache or {}).get("at_start") or {}
+    if not ends or not start:
+        return None
+    moments, origin = spread(ends), (record.result or {})["begin_ns"]
+    known = {
+        (name.removeprefix(BLOCK_CACHE), end): value
+        for name, end, value in readings.select("statistic", "end_ns", "value").iter_rows()
+    }
+    label = f"{source.label}: " if named else ""
+    return Table(
+        title=f"{label}Block cache over time: {record.case_id}",
+        caption=f"Run {record.run_id}, {(record.cache or {}).get('kind')} in {(record.cache or {}).get('mode')} mode. "
+        "Bytes read and written since the start of the measurement. Every interval is in the table `store_statistics`.",
+        heads=["Reading", "start", *(format_duration(moment - origin) for moment in moments)],
+        labels=1,
+        rows=[*_states(start, known, moments), *_increases(start, known, moments)],
+    )
+
+
+def _states(start: Mapping[str, int], known: Mapping[Any, int], moments: Sequence[int]) -> Iterator[list[Cell]]:
+    for name, title in STATES.items():
+        values = [start.get(name), *(known.get((name, moment)) for moment in moments)]
+        if name == "congested":
+            words = {None: "-", 0: "no"}
+            yield [Cell(text=title), *(Cell(text=words.get(value, "yes")) for value in values)]
+        else:
+            yield [Cell(text=title), *map(_bytes, values)]
+
+
+def _increases(start: Mapping[str, int], known: Mapping[Any, int], moments: Sequence[int]) -> Iterator[list[Cell]]:
+    for name, title in COUNTED.items():
+        if name in start:
+            later = (known.get((name, moment)) for moment in moments)
+            yield [
+                Cell(text=title),
+                *map(_bytes, [0, *(None if each is None else each - start[name] for each in later)]),
+            ]
+
+
+def _bytes(value: int | None) -> Cell:
+    return Cell(text="-") if value is None else Cell(text=format_bytes(value), number=value)
