@@ -37,7 +37,7 @@ def of(record: Record) -> dict[str, Any]:
 
 
 def of_interval(kind: str, mode: str, before: Json, after: Json) -> dict[str, Any]:
-    """Return what an interval has of these columns: increases since the reading before it, and states at its end."""
+    """Return what an interval has of these columns: increases since the reading before it, and the states after it."""
     hits, reads = read_hits(kind, before, after)
     return {
         "block_cache_reads": reads,
