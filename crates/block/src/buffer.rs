@@ -11,7 +11,7 @@ const SLOT_ALIGNMENT: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A mapping divided into slots of equal size.
-pub(crate) struct Arena {
+pub struct Arena {
     mapping: MmapRaw,
     slot_bytes: usize,
     slots: usize,
@@ -19,7 +19,10 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// Maps and faults in `slots` slots that hold `slot_bytes` each.
-    pub(crate) fn new(slots: u32, slot_bytes: u64) -> io::Result<Arena> {
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(slots: u32, slot_bytes: u64) -> io::Result<Arena> {
         let slots = slots as usize;
         let slot_bytes = (slot_bytes as usize).next_multiple_of(SLOT_ALIGNMENT);
         Ok(Arena {
@@ -30,32 +33,36 @@ impl Arena {
     }
 
     /// Address of a slot.
-    pub(crate) fn slot(&self, slot: u32) -> *mut u8 {
+    pub fn slot(&self, slot: u32) -> *mut u8 {
         debug_assert!((slot as usize) < self.slots, "slot within the arena");
         self.mapping.as_mut_ptr().wrapping_add(slot as usize * self.slot_bytes)
     }
 
     /// Bytes mapped.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.slots * self.slot_bytes
     }
 
-    pub(crate) fn slot_bytes(&self) -> usize {
+    /// Bytes from one slot to the next.
+    pub fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
     /// Gives the memory up without unmapping it, because the kernel may still write to it.
-    pub(crate) fn leak(self) {
+    pub fn leak(self) {
         std::mem::forget(self);
     }
 }
 
 /// Memory of one thread, aligned and faulted in like an arena.
-pub(crate) struct Buffer(MmapMut);
+pub struct Buffer(MmapMut);
 
 impl Buffer {
     /// Maps and faults in this many bytes.
-    pub(crate) fn new(bytes: u64) -> io::Result<Buffer> {
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(bytes: u64) -> io::Result<Buffer> {
         faulted_in(bytes as usize).map(Buffer)
     }
 }
@@ -88,7 +95,7 @@ fn faulted_in(bytes: usize) -> io::Result<MmapMut> {
 }
 
 /// Memory that new mappings may take, by the kernel's own estimate (`MemAvailable` in proc(5)).
-pub(crate) fn available_memory_bytes() -> u64 {
+pub fn available_memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());

@@ -1,7 +1,7 @@
 //! The block-I/O workload: one spec's worth of reads, writes and trims on a file, a device, or nothing at all.
 //!
 //! [`run`] reads as the list of its steps. The parts: `check` refuses nonsense, `target` opens, `layout` fills, `buffer`
-//! and `payload` hold what is moved, `backend` moves it, `job` is the measuring loop, `prepare` makes jobs of streams,
+//! and `payload` hold what is moved, `backend` moves it and `transport` chooses one (for other workloads too), `job` is the measuring loop, `prepare` makes jobs of streams,
 //! `threads` runs them in real time and `simulation` on virtual time; `ssd` brings a simulated drive and its state to that;
 //! `verify` checks that what was written comes back; `evidence` reports which reads do not reach a device
 //! (`extents`, `residency`).
@@ -21,20 +21,26 @@ mod simulation;
 mod ssd;
 mod target;
 mod threads;
+mod transport;
 pub mod verify;
 
 use std::path::PathBuf;
 
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
+use iosonde_protocol as protocol;
 use iosonde_protocol::{
-    Backend, BlockWorkload, Edge, Event, LayoutResult, Observe, Payload, Phase, PhaseEvent, RunResult,
-    VerificationResult,
+    BlockWorkload, Edge, Event, LayoutResult, Observe, Payload, Phase, PhaseEvent, RunResult, VerificationResult,
 };
 
 use iosonde_target::{OFlags, Targets};
 
+pub use backend::{Backend, JobFiles, Wait};
+pub use buffer::{Arena, Buffer, available_memory_bytes};
 pub use error::BlockError;
+pub use target::claim;
+pub use threads::merge_effects;
+pub use transport::{JobResources, Transport, Wanted, Work};
 
 use crate::verify::{Session, Syncer};
 
@@ -66,8 +72,8 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
     let syncer = begin_verification(run, session.as_ref(), control)?;
     prepare_page_cache(run)?;
     let mut result = match &workload.backend {
-        Backend::Simulated { .. } => return simulation::run(workload, run.seed, control, emit),
-        Backend::Ssd { .. } => return ssd::run(run, control, emit),
+        protocol::Backend::Simulated { .. } => return simulation::run(workload, run.seed, control, emit),
+        protocol::Backend::Ssd { .. } => return ssd::run(run, control, emit),
         _ => threads::run(run, session.as_ref(), control, emit)?,
     };
     drop(syncer);
@@ -89,7 +95,7 @@ pub fn paths(workload: &BlockWorkload) -> Vec<PathBuf> {
                 .map(|path| verify::journal_path(path, directory)),
         );
     }
-    if let Backend::Ssd {
+    if let protocol::Backend::Ssd {
         state_path: Some(path), ..
     } = &workload.backend
     {

@@ -260,6 +260,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             store: None,
             oltp: None,
             paging: None,
+            graph: None,
             verification: None,
         }
     }

@@ -63,7 +63,10 @@ pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
 }
 
 /// Claims a device for this run, unless whoever started us holds the claim; files need none.
-pub(crate) fn claim(targets: &Targets, target: &Target) -> Result<Option<File>, BlockError> {
+///
+/// # Errors
+/// When something else holds the device.
+pub fn claim(targets: &Targets, target: &Target) -> Result<Option<File>, BlockError> {
     let Target::Device {
         path,
         is_claimed: false,

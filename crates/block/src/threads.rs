@@ -6,17 +6,18 @@ use iosonde_harness::{Control, Gate, Recorder, Shared, Supervision, execute, pin
 use iosonde_metrics::clock::Clock;
 use iosonde_metrics::device::DeviceWatch;
 use iosonde_protocol::{
-    Backend, BackendInEffect, BlockWorkload, Durability, Event, Fallback, IoMode, RunResult, Stream, Warning,
+    Backend, BackendInEffect, BlockWorkload, Durability, Event, IoMode, RunResult, Stream, Warning,
 };
 use iosonde_target::Targets;
 
-use crate::backend::{JobFiles, NullBackend, SyncBackend, UringBackend, UringFeatures, probe};
+use crate::backend::JobFiles;
 use crate::buffer::{Arena, available_memory_bytes};
 use crate::error::{BlockError, IoFailureText};
 use crate::evidence;
 use crate::job::{Job, JobOutcome, JobPlan, drive};
 use crate::prepare::{self, PlannedJob};
 use crate::target::{self, StreamFiles};
+use crate::transport::{JobResources, Transport, Wanted, Work};
 use crate::verify::{JobVerifier, Session};
 
 /// Buffers may take this share of the free memory.
@@ -106,23 +107,6 @@ fn pinned_cpus(workload: &BlockWorkload) -> Vec<u32> {
     cpus
 }
 
-/// How a stream's I/O is done.
-enum Transport {
-    Null,
-    Uring(UringFeatures),
-    Sync { lanes: u32, fallbacks: Vec<Fallback> },
-}
-
-impl Transport {
-    /// Threads that a job is divided into.
-    fn lanes(&self) -> u32 {
-        match self {
-            Transport::Sync { lanes, .. } => *lanes,
-            Transport::Null | Transport::Uring(_) => 1,
-        }
-    }
-}
-
 /// What the threads of a run share.
 #[derive(Clone, Copy)]
 struct Run<'a> {
@@ -197,36 +181,19 @@ fn choose_transport(
     files: &StreamFiles,
     emit: &mut dyn FnMut(Event),
 ) -> Result<Transport, BlockError> {
-    let options = match &workload.backend {
-        Backend::Null => return Ok(Transport::Null),
-        Backend::Sync => {
-            return Ok(Transport::Sync {
-                lanes: 1,
-                fallbacks: Vec::new(),
-            });
-        }
-        Backend::Uring(options) => options,
-        Backend::Simulated { .. } | Backend::Ssd { .. } => {
-            return Err(BlockError::Internal("a simulated device has no threads".into()));
-        }
-    };
     let only_reads_and_writes = stream.mix.trim_fraction == 0.0
         && !matches!(stream.durability, Durability::Flush { .. })
         && stream.io_mode == IoMode::Direct;
-    match probe(files.of_job(0).0.as_raw_fd(), options, only_reads_and_writes) {
-        Ok(features) => Ok(Transport::Uring(features)),
-        Err(error) => {
-            emit(Event::Warning(uring_refused(&stream.name, &error)));
-            let fallback = Fallback {
-                feature: "uring".into(),
-                reason: error.to_string(),
-            };
-            Ok(Transport::Sync {
-                lanes: stream.queue_depth,
-                fallbacks: vec![fallback],
-            })
-        }
+    let (transport, refused) = Transport::choose(&Wanted {
+        backend: &workload.backend,
+        file: files.of_job(0).0,
+        queue_depth: stream.queue_depth,
+        may_poll: only_reads_and_writes,
+    })?;
+    if let Some(error) = refused {
+        emit(Event::Warning(uring_refused(&stream.name, &error)));
     }
+    Ok(transport)
 }
 
 fn uring_refused(stream: &str, error: &std::io::Error) -> Warning {
@@ -279,7 +246,7 @@ fn arenas(workload: &BlockWorkload, planned_jobs: &[PlannedJob]) -> Result<Vec<O
 }
 
 /// A feature counts as in effect when every job has it; refusals are listed once.
-fn merge_effects(sum: &mut BackendInEffect, part: BackendInEffect) {
+pub fn merge_effects(sum: &mut BackendInEffect, part: BackendInEffect) {
     if sum.kind.is_empty() {
         *sum = part;
         return;
@@ -309,6 +276,16 @@ impl<'a> Run<'a> {
             let stream = &self.workload.streams[planned.stream];
             pin(&stream.cpus, planned.job);
             let (files, transport) = (&self.files[planned.stream], &self.transports[planned.stream]);
+            let resources = JobResources {
+                clock: self.clock,
+                queue_depth: planned.plan.queue_depth,
+                spin_ns: stream.spin_ns,
+                files: arena.as_ref().map(|arena| JobFiles {
+                    fd: files.of_job(planned.job).0.as_raw_fd(),
+                    arena,
+                    spin_ns: stream.spin_ns,
+                }),
+            };
             let worker = Worker {
                 run: self,
                 verifier: self.verifier(&planned),
@@ -317,20 +294,7 @@ impl<'a> Run<'a> {
                 recorder,
                 gate,
             };
-            let finished = match (transport, &arena) {
-                (Transport::Null, _) => {
-                    let mut backend = NullBackend::new(self.clock, worker.plan.queue_depth, stream.spin_ns);
-                    worker.work(&mut backend)
-                }
-                (_, None) => worker.cancel("a job on real files has no buffers".into()),
-                (Transport::Sync { fallbacks, .. }, Some(arena)) => {
-                    let files = job_files(files, planned.job, arena, stream.spin_ns);
-                    worker.work(&mut SyncBackend::new(self.clock, &files, fallbacks.clone()))
-                }
-                (Transport::Uring(features), Some(arena)) => {
-                    worker.work_on_ring(features, &job_files(files, planned.job, arena, stream.spin_ns))
-                }
-            };
+            let finished = transport.drive(worker, &resources);
             leak_if_abandoned(&finished, arena);
             finished
         })
@@ -355,23 +319,10 @@ struct Worker<'a, 'g> {
     gate: &'g Gate<'g>,
 }
 
-impl Worker<'_, '_> {
-    fn work_on_ring(self, features: &UringFeatures, files: &JobFiles<'_>) -> Returned {
-        let mut ring = match features.ring(self.plan.queue_depth) {
-            Ok(ring) => std::mem::ManuallyDrop::new(ring),
-            Err(error) => return self.cancel(format!("the ring that was probed cannot be set up: {error}")),
-        };
-        let finished = match UringBackend::new(&mut ring, self.run.clock, files, features) {
-            Ok(mut backend) => self.work(&mut backend),
-            Err(error) => self.cancel(format!("the ring that was probed cannot be used: {error}")),
-        };
-        if matches!(&finished, Ok(Some(finished)) if finished.outcome.abandoned == 0) {
-            drop(std::mem::ManuallyDrop::into_inner(ring));
-        }
-        finished
-    }
+impl Work for Worker<'_, '_> {
+    type Done = Returned;
 
-    fn work<B: crate::backend::Backend>(self, backend: &mut B) -> Returned {
+    fn run<B: crate::backend::Backend>(self, backend: &mut B) -> Returned {
         let job = Job::new(self.plan, self.run.shared, self.arena, self.recorder);
         let mut job = job.verified(self.verifier);
         if !self.gate.pass() {
@@ -390,16 +341,12 @@ impl Worker<'_, '_> {
         Ok(Some(Finished { outcome, in_effect }))
     }
 
-    fn cancel(self, reason: String) -> Returned {
+    fn refused(self, reason: String) -> Returned {
         self.gate.cancel();
         Err(BlockError::Internal(reason))
     }
-}
 
-fn job_files<'a>(files: &StreamFiles, job: u32, arena: &'a Arena, spin_ns: u64) -> JobFiles<'a> {
-    JobFiles {
-        fd: files.of_job(job).0.as_raw_fd(),
-        arena,
-        spin_ns,
+    fn has_abandoned(done: &Returned) -> bool {
+        !matches!(done, Ok(Some(finished)) if finished.outcome.abandoned == 0)
     }
 }

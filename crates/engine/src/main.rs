@@ -107,52 +107,61 @@ fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Fa
     let (mut control, stopper) = Control::new();
     input::watch(commands, arguments.stop_at_eof, &stopper);
     output.stop_when_closed(stopper);
-    let context = iosonde_oltp::Context {
-        seed: spec.seed,
-        observe: &spec.observe,
-        clock,
-    };
+    measure(arguments, &spec, &targets, clock, &mut control, output)
+}
+
+/// Carries out the workload.
+fn measure(
+    arguments: &Arguments,
+    spec: &Spec,
+    targets: &Targets,
+    clock: Clock,
+    control: &mut Control,
+    output: &mut Output,
+) -> Result<RunResult, Failure> {
+    let (seed, observe) = (spec.seed, &spec.observe);
+    let context = iosonde_oltp::Context { seed, observe, clock };
+    let emit = &mut |event| output.emit(event);
     match &spec.workload {
         Workload::Block(workload) => {
             let run = iosonde_block::Run {
                 workload,
-                seed: spec.seed,
-                observe: &spec.observe,
+                seed,
+                observe,
                 clock,
-                targets: &targets,
+                targets,
             };
-            iosonde_block::run(&run, &mut control, &mut |event| output.emit(event)).map_err(|error| error.to_failure())
+            iosonde_block::run(&run, control, emit).map_err(|error| error.to_failure())
         }
         Workload::Kv(workload) => {
-            let emit = &mut |event| output.emit(event);
-            stores::run(
-                workload,
-                &spec,
-                &targets,
-                clock,
-                arguments.shim(workload.store.kind),
-                &mut control,
-                emit,
-            )
-            .map_err(|error| error.to_failure())
+            let shim = arguments.shim(workload.store.kind);
+            stores::run(workload, spec, targets, clock, shim, control, emit).map_err(|error| error.to_failure())
         }
         Workload::Tpcc(workload) => {
-            iosonde_oltp::run_tpcc(workload, &context, &mut control, &mut |event| output.emit(event))
-                .map_err(|error| error.to_failure())
+            iosonde_oltp::run_tpcc(workload, &context, control, emit).map_err(|error| error.to_failure())
         }
         Workload::Commit(workload) => {
-            iosonde_oltp::run_commit(workload, &context, &mut control, &mut |event| output.emit(event))
-                .map_err(|error| error.to_failure())
+            iosonde_oltp::run_commit(workload, &context, control, emit).map_err(|error| error.to_failure())
         }
         Workload::Paging(workload) => {
             let run = iosonde_paging::Run {
                 workload,
-                seed: spec.seed,
-                observe: &spec.observe,
+                seed,
+                observe,
                 clock,
-                targets: &targets,
+                targets,
             };
-            iosonde_paging::run(&run, &mut control, &mut |event| output.emit(event)).map_err(|error| error.to_failure())
+            iosonde_paging::run(&run, control, emit).map_err(|error| error.to_failure())
+        }
+        Workload::Graph(workload) => {
+            let run = iosonde_graph::Run {
+                workload,
+                seed,
+                observe,
+                clock,
+                targets,
+            };
+            iosonde_graph::run(&run, control, emit).map_err(|error| error.to_failure())
         }
     }
 }
@@ -163,6 +172,7 @@ fn paths(workload: &Workload) -> Vec<PathBuf> {
         Workload::Block(workload) => iosonde_block::paths(workload),
         Workload::Kv(workload) => iosonde_kv::paths(workload),
         Workload::Paging(workload) => iosonde_paging::paths(workload),
+        Workload::Graph(workload) => iosonde_graph::paths(workload),
         Workload::Tpcc(_) | Workload::Commit(_) => Vec::new(),
     }
 }

@@ -73,5 +73,6 @@ pub fn execute<'a, T: Send, E: From<CannotStart>>(
         store: None,
         oltp: None,
         paging: None,
+        graph: None,
     })
 }

@@ -92,6 +92,7 @@ fn unmeasured(server: &SqlServer, clock: Clock, is_stopped: bool) -> RunResult {
         store: None,
         oltp: None,
         paging: None,
+        graph: None,
         verification: None,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConsistencyResult, DurabilityResult, OltpCounters, OltpResult, PagingResult, StoreResult};
+use crate::{ConsistencyResult, DurabilityResult, GraphResult, OltpCounters, OltpResult, PagingResult, StoreResult};
 
 /// One line on the engine's standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -359,6 +359,9 @@ pub struct RunResult {
     /// `paging`: the mapping, how accesses were classified, and the contents of pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paging: Option<PagingResult>,
+    /// `graph`: the graph, iterations, how it was read, and what was checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<GraphResult>,
     /// Whether what was written came back; absent where it was not asked for.
     #[serde(default)]
     pub verification: Option<VerificationResult>,
@@ -668,7 +671,8 @@ pub struct LayoutResult {
 pub struct Failure {
     /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `wrong_target`, `damaged_journal`, `out_of_memory`, `vanished`, `busy`, `unsupported`,
     /// `foreign_data`, `library`, `map_full`, `store_error`, `connection_refused`, `authentication`, `connection_limit`,
-    /// `wrong_version`, `wrong_encoding`, `server_vanished`, `server_error`, `inconsistent`, `internal`.
+    /// `wrong_version`, `wrong_encoding`, `server_vanished`, `server_error`, `inconsistent`, `invalid_input`,
+    /// `internal`.
     pub code: String,
     /// What failed, on what.
     pub message: String,

@@ -10,6 +10,7 @@
 
 mod drive;
 mod event;
+mod graph;
 mod kv;
 mod oltp;
 mod paging;
@@ -17,6 +18,7 @@ mod spec;
 
 pub use drive::*;
 pub use event::*;
+pub use graph::*;
 pub use kv::*;
 pub use oltp::*;
 pub use paging::*;

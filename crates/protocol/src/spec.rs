@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{ArrayModel, DriveModel};
-use crate::{CommitWorkload, KvWorkload, PagingWorkload, TpccWorkload};
+use crate::{CommitWorkload, GraphWorkload, KvWorkload, PagingWorkload, TpccWorkload};
 
 /// One run, completely described.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +37,8 @@ pub enum Workload {
     Commit(CommitWorkload),
     /// Accesses to mapped memory.
     Paging(PagingWorkload),
+    /// Algorithms on a graph.
+    Graph(GraphWorkload),
 }
 
 /// What to watch besides the load itself.

@@ -13,6 +13,8 @@ def streams_of(workload: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The streams of a load, each with name, jobs and arrival at least."""
     if workload["kind"] == "paging":
         return [{**stream, "arrival": {"kind": "closed"}} for stream in workload["streams"]]
+    if workload["kind"] == "graph":
+        return [{"name": "main", "jobs": workload["jobs"], "arrival": {"kind": "closed"}, **workload["reading"]}]
     name = _CONNECTIONS.get(workload["kind"])
     if name is None:
         streams: Sequence[Mapping[str, Any]] = workload.get("streams", [])

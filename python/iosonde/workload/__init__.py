@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from iosonde.workload.interface import Workload
 
-Name = Literal["block", "kv", "tpcc", "commit", "paging", "command"]
+Name = Literal["block", "kv", "tpcc", "commit", "paging", "graph", "command"]
 
 
 def named(name: Name) -> Workload:
     """The workload of that name."""
-    from iosonde.workload import block, command, commit, kv, paging, tpcc
+    from iosonde.workload import block, command, commit, graph, kv, paging, tpcc
 
     known: dict[Name, Workload] = {
         "block": block,
@@ -23,6 +23,7 @@ def named(name: Name) -> Workload:
         "tpcc": tpcc,
         "commit": commit,
         "paging": paging,
+        "graph": graph,
         "command": command,
     }
     return known[name]

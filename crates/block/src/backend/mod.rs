@@ -25,7 +25,7 @@ use crate::buffer::Arena;
 
 /// How long a backend may wait for completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// Until one I/O completes.
     One,
     /// Until one I/O completes, or about until this instant: nothing depends on when exactly.
@@ -37,7 +37,7 @@ pub(crate) enum Wait {
 /// Carries out the I/Os of one job.
 ///
 /// Between [`Backend::push`] and the completion that [`Backend::reap`] reports, the slot's buffer belongs to the I/O.
-pub(crate) trait Backend {
+pub trait Backend {
     /// Now, in nanoseconds since the run's 0.
     fn now(&self) -> u64;
 
@@ -53,6 +53,9 @@ pub(crate) trait Backend {
     fn submit(&mut self) {}
 
     /// Submits what was pushed and waits. Returns early when a signal arrives.
+    ///
+    /// # Errors
+    /// When the kernel neither takes nor returns I/Os.
     fn submit_and_wait(&mut self, wait: Wait) -> std::io::Result<()>;
 
     /// Reports every completed I/O: its slot, and bytes moved or a negative error number.
@@ -66,7 +69,7 @@ pub(crate) trait Backend {
 }
 
 /// What a backend of a job on real files needs.
-pub(crate) struct JobFiles<'a> {
+pub struct JobFiles<'a> {
     /// The file all I/Os of the job go to.
     pub fd: RawFd,
     /// The buffers, one for each slot.

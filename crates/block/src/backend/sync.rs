@@ -14,7 +14,8 @@ pub(crate) struct SyncBackend {
     clock: Clock,
     nap: Nap,
     fd: RawFd,
-    buffer: *mut libc::c_void,
+    base: *mut u8,
+    slot_bytes: usize,
     pending: Option<(u32, Io)>,
     done: Option<(u32, i32)>,
     fallbacks: Vec<Fallback>,
@@ -22,26 +23,27 @@ pub(crate) struct SyncBackend {
 
 impl SyncBackend {
     pub(crate) fn new(clock: Clock, files: &JobFiles<'_>, fallbacks: Vec<Fallback>) -> SyncBackend {
-        let buffer = files.arena.slot(0).cast();
         SyncBackend {
             clock,
             nap: Nap::new(clock, files.spin_ns),
             fd: files.fd,
-            buffer,
+            base: files.arena.slot(0),
+            slot_bytes: files.arena.slot_bytes(),
             pending: None,
             done: None,
             fallbacks,
         }
     }
 
-    fn carry_out(&self, io: &Io) -> i32 {
+    fn carry_out(&self, slot: u32, io: &Io) -> i32 {
+        let buffer: *mut libc::c_void = self.base.wrapping_add(slot as usize * self.slot_bytes).cast();
         let (bytes, offset) = (io.bytes as usize, io.offset_bytes as libc::off_t);
-        // SAFETY: the buffer is the arena's slot 0, which holds the largest block of the job, outlives the backend and
-        // is used by this thread alone; the descriptor is open for the whole run.
+        // SAFETY: the buffer is a slot of the arena, which holds the largest block of the job, outlives the backend and
+        // belongs to this I/O until it is reaped; the descriptor is open for the whole run.
         let result = unsafe {
             match io.operation {
-                Operation::Read => libc::pread(self.fd, self.buffer, bytes, offset),
-                Operation::Write => libc::pwrite(self.fd, self.buffer, bytes, offset),
+                Operation::Read => libc::pread(self.fd, buffer, bytes, offset),
+                Operation::Write => libc::pwrite(self.fd, buffer, bytes, offset),
                 Operation::Trim => {
                     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                     libc::fallocate(self.fd, mode, offset, bytes as libc::off_t) as isize
@@ -71,7 +73,7 @@ impl Backend for SyncBackend {
 
     fn submit_and_wait(&mut self, wait: Wait) -> std::io::Result<()> {
         match (self.pending.take(), wait) {
-            (Some((slot, io)), _) => self.done = Some((slot, self.carry_out(&io))),
+            (Some((slot, io)), _) => self.done = Some((slot, self.carry_out(slot, &io))),
             (None, Wait::Due(instant_ns)) => self.nap.until_due(instant_ns),
             (None, Wait::Idle(instant_ns)) => self.nap.idle(instant_ns),
             (None, Wait::One) => {}

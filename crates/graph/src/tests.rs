@@ -1,0 +1,398 @@
+//! Whole runs on small graphs: results against plain implementations in memory, for any number of jobs and way of reading.
+
+use std::collections::BTreeSet;
+
+use iosonde_protocol::{
+    Algorithm, Backend, EdgeFormat, Graph as GraphSpec, Layout, Lists, Reading, Target, UringOptions,
+};
+use tempfile::TempDir;
+
+use super::*;
+
+const PAGERANK: Algorithm = Algorithm::Pagerank {
+    mode: PagerankMode::Pull,
+    damping: 0.85,
+    tolerance: 1e-12,
+    iterations: 200,
+};
+
+fn uring() -> Backend {
+    Backend::Uring(UringOptions {
+        registered_files: true,
+        registered_buffers: true,
+        submission_polling: false,
+        completion_polling: false,
+    })
+}
+
+fn rmat(scale: u32) -> EdgeSource {
+    EdgeSource::Rmat {
+        scale,
+        edge_factor: 16,
+        a: 0.57,
+        b: 0.19,
+        c: 0.19,
+        seed: 1,
+    }
+}
+
+/// A file system with direct I/O.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
+}
+
+fn workload(directory: &TempDir, source: EdgeSource, lists: Lists, algorithm: Algorithm) -> GraphWorkload {
+    let path = directory.path().join("graph").display().to_string();
+    GraphWorkload {
+        target: Target::File {
+            path,
+            size_bytes: 1 << 30,
+        },
+        backend: uring(),
+        graph: GraphSpec { source, lists },
+        layout: Layout::Missing,
+        sort_memory_bytes: 1 << 20,
+        algorithm,
+        reading: Reading {
+            queue_depth: 4,
+            request_bytes: 64 << 10,
+            merge_gap_bytes: 8 << 10,
+            cache_bytes: 0,
+        },
+        jobs: 2,
+        duration_ns: None,
+        interval_ns: 100_000_000,
+        verify_after: true,
+        cpus: Vec::new(),
+        result_path: Some(directory.path().join("result").display().to_string()),
+    }
+}
+
+fn carry_out(workload: &GraphWorkload) -> Result<(RunResult, Vec<Event>), GraphError> {
+    let inputs = Run {
+        workload,
+        seed: 5,
+        observe: &Observe::default(),
+        clock: Clock::start(),
+        targets: &Targets::default(),
+    };
+    let (mut control, _stopper) = Control::new();
+    let mut events = Vec::new();
+    let result = run(&inputs, &mut control, &mut |event| events.push(event))?;
+    Ok((result, events))
+}
+
+fn facts(workload: &GraphWorkload) -> GraphResult {
+    let (result, events) = carry_out(workload).unwrap();
+    let warnings: Vec<_> = events
+        .iter()
+        .filter(|event| matches!(event, Event::Warning(_)))
+        .collect();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let facts = result.graph.unwrap();
+    let check = facts.check.as_ref().unwrap();
+    assert_eq!(
+        (check.is_intact, check.violations, check.checked_edges),
+        (true, 0, facts.edges),
+        "{check:?}"
+    );
+    facts
+}
+
+fn words(directory: &TempDir) -> Vec<u32> {
+    let bytes = std::fs::read(directory.path().join("result")).unwrap();
+    bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|bytes| u32::from_le_bytes(*bytes))
+        .collect()
+}
+
+fn ranks(directory: &TempDir) -> Vec<f64> {
+    let bytes = std::fs::read(directory.path().join("result")).unwrap();
+    bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|bytes| f64::from_le_bytes(*bytes))
+        .collect()
+}
+
+/// All different edges of a source, without self-loops.
+fn edges_of(source: &EdgeSource) -> BTreeSet<(u32, u32)> {
+    let targets = Targets::default();
+    let mut edges = BTreeSet::new();
+    let mut take = |batch: &[(u32, u32)]| {
+        edges.extend(batch.iter().filter(|(from, to)| from != to));
+        Ok(())
+    };
+    source::Edges::open(source, &targets).unwrap().each(&mut take).unwrap();
+    edges
+}
+
+/// PageRank with a table of all edges, until it changes no more.
+fn expected_ranks(edges: &BTreeSet<(u32, u32)>, vertices: usize) -> Vec<f64> {
+    let mut degrees = vec![0.0; vertices];
+    edges.iter().for_each(|(from, _)| degrees[*from as usize] += 1.0);
+    let mut ranks = vec![1.0 / vertices as f64; vertices];
+    for _ in 0..300 {
+        let dangling: f64 = (0..vertices)
+            .filter(|vertex| degrees[*vertex] == 0.0)
+            .map(|vertex| ranks[vertex])
+            .sum();
+        let mut next = vec![(0.15 + 0.85 * dangling) / vertices as f64; vertices];
+        for (from, to) in edges {
+            next[*to as usize] += 0.85 * ranks[*from as usize] / degrees[*from as usize];
+        }
+        ranks = next;
+    }
+    ranks
+}
+
+fn both(edges: &BTreeSet<(u32, u32)>) -> BTreeSet<(u32, u32)> {
+    edges
+        .iter()
+        .flat_map(|(from, to)| [(*from, *to), (*to, *from)])
+        .collect()
+}
+
+#[test]
+fn ranks_are_those_of_a_plain_implementation_pulled_and_pushed_over_all_kinds_of_lists() {
+    let directed = edges_of(&rmat(9));
+    let push = Algorithm::Pagerank {
+        mode: PagerankMode::Push,
+        damping: 0.85,
+        tolerance: 1e-12,
+        iterations: 200,
+    };
+    for (lists, algorithm) in [
+        (Lists::In, PAGERANK),
+        (Lists::Out, push),
+        (Lists::Both, PAGERANK),
+        (Lists::Both, push),
+    ] {
+        let directory = directory();
+        let found = facts(&workload(&directory, rmat(9), lists, algorithm));
+        let edges = if lists == Lists::Both {
+            both(&directed)
+        } else {
+            directed.clone()
+        };
+        assert_eq!((found.edges, found.vertices), (edges.len() as u64, 512));
+        let expected = expected_ranks(&edges, 512);
+        let found_ranks = ranks(&directory);
+        for (vertex, (found, expected)) in found_ranks.iter().zip(&expected).enumerate() {
+            assert!(
+                (found - expected).abs() < 1e-11,
+                "{lists:?} {vertex}: {found} and {expected}"
+            );
+        }
+        assert!(found.is_complete && (found.rank_sum.unwrap() - 1.0).abs() < 1e-12);
+        assert!(found.residual.unwrap() < 1e-12);
+        let traversed: u64 = found.iterations.iter().map(|iteration| iteration.edges).sum();
+        assert_eq!(traversed, found.traversed_edges);
+        assert_eq!(traversed, found.edges * found.iterations.len() as u64);
+    }
+}
+
+#[test]
+fn the_result_depends_on_neither_jobs_nor_backend_nor_the_way_of_reading() {
+    let directory = directory();
+    for algorithm in [PAGERANK, Algorithm::Bfs { root: None }, Algorithm::Components] {
+        let base = workload(&directory, rmat(12), Lists::Both, algorithm);
+        let reference = facts(&base);
+        let mut variants = vec![base.clone(); 5];
+        variants[0].jobs = 1;
+        variants[1].jobs = 7;
+        variants[1].reading.queue_depth = 1;
+        variants[2].backend = Backend::Sync;
+        variants[3].reading.request_bytes = 4096;
+        variants[3].reading.merge_gap_bytes = 0;
+        variants[4].reading.cache_bytes = 1 << 18;
+        for variant in variants {
+            let found = facts(&variant);
+            assert_eq!(found.result_hash, reference.result_hash, "{algorithm:?} {variant:?}");
+            assert_eq!(found.iterations.len(), reference.iterations.len());
+            assert_eq!(found.traversed_edges, reference.traversed_edges);
+            let read: u64 = found.request_sizes.iter().map(|size| size.bytes * size.count).sum();
+            assert_eq!(read + found.cache_hit_bytes, found.needed_bytes + found.gap_bytes);
+            assert_eq!(
+                read,
+                found
+                    .iterations
+                    .iter()
+                    .map(|iteration| iteration.read_bytes)
+                    .sum::<u64>()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_graph_in_the_cache_is_read_once_and_a_dense_pass_reads_every_page_once() {
+    let directory = directory();
+    let mut cached = workload(&directory, rmat(11), Lists::Both, PAGERANK);
+    cached.reading.cache_bytes = 1 << 30;
+    cached.jobs = 1;
+    let found = facts(&cached);
+    let pages = found.adjacency_bytes.div_ceil(4096) * 4096;
+    assert_eq!(found.iterations[0].read_bytes, pages);
+    assert!(found.iterations[1..].iter().all(|iteration| iteration.read_bytes == 0));
+    cached.reading.cache_bytes = 0;
+    let found = facts(&cached);
+    assert!(found.iterations.iter().all(|iteration| iteration.read_bytes == pages));
+    assert!(found.request_sizes.iter().all(|size| size.bytes <= 64 << 10));
+    assert_eq!((found.gap_bytes, found.cache_hit_bytes), (0, 0));
+}
+
+#[test]
+fn a_search_has_the_levels_of_a_plain_one() {
+    let directory = directory();
+    let search = Algorithm::Bfs { root: Some(3) };
+    let found = facts(&workload(&directory, rmat(9), Lists::Both, search));
+    let edges = both(&edges_of(&rmat(9)));
+    let mut levels = vec![None; 512];
+    levels[3] = Some(0);
+    for level in 0..512 {
+        for (from, to) in &edges {
+            if levels[*from as usize] == Some(level) && levels[*to as usize].is_none() {
+                levels[*to as usize] = Some(level + 1);
+            }
+        }
+    }
+    let parents = words(&directory);
+    for (vertex, level) in levels.iter().enumerate().filter(|(vertex, _)| *vertex != 3) {
+        let before = edges.range((vertex as u32, 0)..=(vertex as u32, u32::MAX));
+        let mut before =
+            before.filter(|(_, parent)| level.is_some() && levels[*parent as usize] == level.map(|level| level - 1));
+        let smallest = before.next().map_or(u32::MAX, |(_, parent)| *parent);
+        assert_eq!(parents[vertex], smallest, "vertex {vertex}");
+    }
+    assert_eq!(found.reached, Some(levels.iter().flatten().count() as u64));
+    assert_eq!(found.root, Some(3));
+}
+
+#[test]
+fn components_have_their_smallest_vertex_as_label() {
+    let directory = directory();
+    let list = directory.path().join("edges");
+    std::fs::write(&list, "5 6\n6 7\n9 1\n1 9\n2 2\n").unwrap();
+    let source = EdgeSource::EdgeList {
+        path: list.display().to_string(),
+        format: EdgeFormat::Text,
+    };
+    let found = facts(&workload(&directory, source, Lists::Both, Algorithm::Components));
+    assert_eq!(words(&directory), [0, 1, 2, 3, 4, 5, 5, 5, 8, 1]);
+    assert_eq!((found.components, found.isolated_vertices), (Some(7), 5));
+    assert_eq!(
+        (found.source_edges, found.self_loops, found.duplicates, found.edges),
+        (5, 1, 2, 6)
+    );
+}
+
+#[test]
+fn a_graph_is_written_once_and_again_when_its_edge_list_changes() {
+    let directory = directory();
+    let list = directory.path().join("edges");
+    std::fs::write(&list, "0 1\n1 2\n").unwrap();
+    let source = EdgeSource::EdgeList {
+        path: list.display().to_string(),
+        format: EdgeFormat::Text,
+    };
+    let imported = workload(&directory, source, Lists::Both, Algorithm::Components);
+    let written = |workload: &GraphWorkload| carry_out(workload).unwrap().0.layout.written_bytes;
+    assert!(written(&imported) > 0);
+    assert_eq!(written(&imported), 0);
+    std::fs::write(&list, "0 1\n1 2\n2 3\n").unwrap();
+    assert!(written(&imported) > 0);
+    assert_eq!(facts(&imported).vertices, 4);
+    let mut never = imported.clone();
+    never.graph.lists = Lists::Out;
+    never.algorithm = Algorithm::Pagerank {
+        mode: PagerankMode::Push,
+        damping: 0.85,
+        tolerance: 1e-9,
+        iterations: 10,
+    };
+    never.layout = Layout::Never;
+    assert_eq!(carry_out(&never).unwrap_err().to_failure().code, "foreign_data");
+}
+
+#[test]
+fn sorting_in_little_memory_gives_the_same_graph() {
+    let (small, large) = (directory(), directory());
+    let in_parts = workload(&small, rmat(14), Lists::Both, Algorithm::Components);
+    let mut at_once = workload(&large, rmat(14), Lists::Both, Algorithm::Components);
+    at_once.sort_memory_bytes = 1 << 30;
+    assert_eq!(facts(&in_parts).edges, facts(&at_once).edges);
+    let file = |directory: &TempDir| std::fs::read(directory.path().join("graph")).unwrap();
+    let (one, other) = (file(&small), file(&large));
+    assert!(
+        one[4096..] == other[4096..],
+        "all but the header, which has the time to write"
+    );
+}
+
+#[test]
+fn wrong_lists_on_the_device_are_found() {
+    use std::os::unix::fs::FileExt;
+    let directory = directory();
+    let intact = workload(&directory, rmat(9), Lists::Both, Algorithm::Components);
+    facts(&intact);
+    let path = directory.path().join("graph");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let adjacency_at = 4096 + 513_u64 * 8 / 4096 * 4096 + 4096;
+    file.write_all_at(&7_u32.to_le_bytes(), adjacency_at + 400).unwrap();
+    let (result, events) = carry_out(&intact).unwrap();
+    assert!(!result.graph.unwrap().check.unwrap().is_intact);
+    let codes: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Warning(warning) => Some(warning.code.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert!(codes.contains(&"damaged_graph"), "{codes:?}");
+    file.write_all_at(&600_u32.to_le_bytes(), adjacency_at + 400).unwrap();
+    assert_eq!(carry_out(&intact).unwrap_err().to_failure().code, "io_error");
+}
+
+#[test]
+fn lists_of_garbage_leave_nothing_on_the_target() {
+    let directory = directory();
+    let list = directory.path().join("edges");
+    let source = EdgeSource::EdgeList {
+        path: list.display().to_string(),
+        format: EdgeFormat::Text,
+    };
+    let imported = workload(&directory, source, Lists::Both, Algorithm::Components);
+    let graph_bytes = || std::fs::metadata(directory.path().join("graph")).map_or(0, |found| found.len());
+    for (content, code) in [
+        ("0 1\nx y\n", "invalid_input"),
+        ("3 3\n", "invalid_input"),
+        ("", "invalid_input"),
+    ] {
+        std::fs::write(&list, content).unwrap();
+        assert_eq!(carry_out(&imported).unwrap_err().to_failure().code, code, "{content:?}");
+        assert_eq!(graph_bytes(), 0);
+    }
+    std::fs::remove_file(&list).unwrap();
+    assert_eq!(carry_out(&imported).unwrap_err().to_failure().code, "vanished");
+}
+
+#[test]
+fn specs_that_contradict_themselves_are_refused() {
+    let directory = directory();
+    let good = workload(&directory, rmat(9), Lists::Both, PAGERANK);
+    let mut wrong = vec![good.clone(); 6];
+    wrong[0].graph.lists = Lists::Out;
+    wrong[1].reading.request_bytes = 5000;
+    wrong[2].jobs = 0;
+    wrong[3].graph.source = rmat(40);
+    wrong[4].target = Target::Virtual { size_bytes: 1 << 30 };
+    wrong[5].algorithm = Algorithm::Bfs { root: Some(512) };
+    for spec in wrong {
+        assert_eq!(carry_out(&spec).unwrap_err().to_failure().code, "invalid_spec");
+    }
+}

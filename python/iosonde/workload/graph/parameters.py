@@ -1,0 +1,122 @@
+"""The parameters of a graph algorithm: every field of a stream with its default and description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from iosonde.units import MIB
+from iosonde.workload.reading import Interval, Size, SizeOrZero, none_as_empty, parse_cpus, parse_duration_or_none
+
+PAGE_BYTES = 4096
+"""Unit in which adjacency lists are read and cached."""
+
+REQUEST_MAX = 16 * MIB
+
+
+def _parse_vertex(value: Any) -> int | None:
+    value = none_as_empty(value)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**32 - 1):
+        raise ValueError("it is the number of a vertex, or `none`")
+    return value
+
+
+class GraphParameters(BaseModel):
+    """One computation on one graph: `jobs` threads, each with `queue_depth` reads in flight."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    algorithm: Literal["pagerank", "bfs", "components"] = Field(
+        "pagerank",
+        description="`pagerank`; `bfs`: breadth-first search from one vertex; `components`: connected components.",
+    )
+    mode: Literal["pull", "push"] = Field(
+        "pull",
+        description="PageRank: each vertex sums the ranks of its neighbours (`pull`), or adds its rank to its neighbours "
+        "(`push`).",
+    )
+    lists: Literal["both", "out", "in"] = Field(
+        "both",
+        description="Adjacency lists on the target: `out` (targets of edges; for `push`), `in` (sources; for `pull`), or `both` "
+        "(undirected, for every algorithm).",
+    )
+    scale: int = Field(20, ge=1, le=31, description="R-MAT graph: base 2 logarithm of the number of vertices.")
+    edge_factor: int = Field(16, ge=1, le=4096, description="R-MAT graph: generated edges per vertex.")
+    graph_seed: int = Field(1, ge=0, description="R-MAT graph: seed of edges and vertex numbers.")
+    edge_list: Annotated[str | None, BeforeValidator(none_as_empty)] = Field(
+        None, description="File with a list of edges to import instead of an R-MAT graph."
+    )
+    edge_format: Literal["text", "u32", "u64"] = Field(
+        "text",
+        description="Format of `edge_list`: one edge a line (`text`), or pairs of little-endian numbers (`u32`, `u64`).",
+    )
+    damping: float = Field(0.85, gt=0, lt=1, description="PageRank: damping factor.")
+    tolerance: float = Field(
+        1e-6, ge=0, lt=1, description="PageRank: converged once the sum of all changes of an iteration is below this."
+    )
+    iterations: int = Field(30, ge=1, le=100_000, description="PageRank: maximum number of iterations.")
+    root: Annotated[int | None, BeforeValidator(_parse_vertex)] = Field(
+        None, description="Search: first vertex; empty: one with neighbours, chosen by the run's seed."
+    )
+    jobs: int = Field(1, ge=1, le=1024, description="Threads. The result does not depend on their number.")
+    queue_depth: int = Field(16, ge=1, le=4096, description="Reads in flight in each job.")
+    request_size: Size = Field(256 << 10, description="Largest read; neighbouring ranges are merged up to this size.")
+    merge_gap: SizeOrZero = Field(
+        32 << 10, description="Ranges of a sparse pass that are at most this far apart are merged into one read."
+    )
+    cache_size: SizeOrZero = Field(
+        0, description="Page cache of the engine, of all jobs together; pages are admitted until it is full, and stay."
+    )
+    sort_memory: Size = Field(256 * MIB, description="Memory for sorting edges while the graph is written.")
+    backend: Literal["uring", "sync"] = Field(
+        "uring", description="`uring`: io_uring; `sync`: one blocking read at a time in each job (queue depth 1)."
+    )
+    verify_after: bool = Field(
+        True, description="After the measurement, read the whole graph and check the result against it."
+    )
+    duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+        None, description="Maximum length of the measurement; `none`: until the computation is complete."
+    )
+    interval: Interval = Field(5 * 10**8, description="Length of an interval of the time series, at least 100 ms.")
+    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+        default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for wrong, message in self._rules():
+            if wrong:
+                raise ValueError(message)
+        return self
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        ranks = self.algorithm == "pagerank"
+        return [
+            (
+                not ranks and self.lists != "both",
+                f'`{self.algorithm}` needs an undirected graph: set `lists = "both"`',
+            ),
+            (ranks and self.mode == "pull" and self.lists == "out", '`pull` needs `lists = "in"` or `"both"`'),
+            (ranks and self.mode == "push" and self.lists == "in", '`push` needs `lists = "out"` or `"both"`'),
+            (
+                self.request_size % PAGE_BYTES != 0 or self.request_size > REQUEST_MAX,
+                "`request_size` must be a multiple of 4 KiB and at most 16 MiB",
+            ),
+            (self.merge_gap > REQUEST_MAX, "`merge_gap` must be at most 16 MiB"),
+            (self.sort_memory < MIB, "`sort_memory` must be at least 1 MiB"),
+            (
+                self.backend == "sync" and self.queue_depth != 1,
+                "with `backend = \"sync\"` a job has one read in flight: set `queue_depth = 1`",
+            ),
+        ]
+
+
+SIZES: Sequence[str] = ("request_size", "merge_gap", "cache_size", "sort_memory")
+
+DURATIONS: Sequence[str] = ("duration", "interval")
+
+SHOWN: Sequence[str] = ("algorithm", "scale", "edge_factor", "jobs", "queue_depth", "request_size", "cache_size")

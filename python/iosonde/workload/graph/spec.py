@@ -1,0 +1,136 @@
+"""The engine's spec of a graph algorithm."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.plan import JsonObject
+from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.graph.needs import graph_name, only
+from iosonde.workload.graph.parameters import GraphParameters
+from iosonde.workload.graph.size import size_of
+from iosonde.workload.interface import Room
+
+if TYPE_CHECKING:
+    from iosonde.protocol import spec
+    from iosonde.storage import Target
+
+GRAPH500 = {"a": 0.57, "b": 0.19, "c": 0.19}
+"""Probabilities of the quadrants of an R-MAT graph."""
+
+
+def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int) -> dict[str, GraphParameters]:
+    """The parameters with the path of an edge list written out."""
+    if target.backend() is not None:
+        raise TargetError(
+            "graph algorithms need a real directory or device, and a simulated one stores no graph",
+            hint="name a directory or a block device as the target",
+        )
+    if len(streams) > 1:
+        raise StudyError(
+            f"{len(streams)} graph algorithms cannot run together",
+            hint="use one stream, and a part or factor for each algorithm",
+        )
+    return {name: _with_edge_list(stream) for name, stream in streams.items()}
+
+
+def _with_edge_list(stream: GraphParameters) -> GraphParameters:
+    if stream.edge_list is None:
+        return stream
+    path = Path(os.path.realpath(Path(stream.edge_list).expanduser()))
+    try:
+        is_file = stat.S_ISREG(path.stat().st_mode)
+        readable = os.access(path, os.R_OK)
+    except OSError as error:
+        raise _no_list(stream.edge_list, error.strerror or str(error)) from None
+    if not is_file or not readable:
+        raise _no_list(stream.edge_list, "it is not readable" if is_file else "it is not a regular file")
+    return stream.model_copy(update={"edge_list": str(path)})
+
+
+def _no_list(path: str, reason: str) -> StudyError:
+    return StudyError(
+        f"cannot read the edge list `{path}`: {reason}",
+        where="by the parameter `edge_list`",
+        hint="name a file with one edge after the other, in the format of `edge_format`",
+    )
+
+
+def resolve(streams: Mapping[str, GraphParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The engine's spec."""
+    stream = only(fit(streams, target, room_bytes=target.free_bytes()))
+    workload: spec.GraphWorkload = {
+        "kind": "graph",
+        "target": _target(stream, target),
+        "backend": _backend(stream),
+        "graph": {"source": _source(stream), "lists": stream.lists},
+        "layout": "missing",
+        "sort_memory_bytes": stream.sort_memory,
+        "algorithm": _algorithm(stream),
+        "reading": {
+            "queue_depth": stream.queue_depth,
+            "request_bytes": stream.request_size,
+            "merge_gap_bytes": stream.merge_gap,
+            "cache_bytes": stream.cache_size,
+        },
+        "jobs": stream.jobs,
+        "duration_ns": stream.duration,
+        "interval_ns": stream.interval,
+        "verify_after": stream.verify_after,
+        "cpus": stream.cpus,
+        "result_path": None,
+    }
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
+
+
+def _target(stream: GraphParameters, target: Target) -> Any:
+    """The graph's own file, so that block I/O of the same study does not overwrite it; or the device."""
+    found = target.spec_target("shared", size_of(stream).written_bytes(stream.sort_memory))
+    if found["kind"] == "file" and target.kind == "directory":
+        found["path"] = str(Path(found["path"]).with_name(graph_name(stream)))
+    return found
+
+
+def _backend(stream: GraphParameters) -> Any:
+    if stream.backend == "sync":
+        return {"kind": "sync"}
+    return {
+        "kind": "uring",
+        "registered_files": True,
+        "registered_buffers": True,
+        "submission_polling": False,
+        "completion_polling": False,
+    }
+
+
+def _source(stream: GraphParameters) -> Any:
+    if stream.edge_list is not None:
+        return {"kind": "edge_list", "path": stream.edge_list, "format": stream.edge_format}
+    return {
+        "kind": "rmat",
+        "scale": stream.scale,
+        "edge_factor": stream.edge_factor,
+        **GRAPH500,
+        "seed": stream.graph_seed,
+    }
+
+
+def _algorithm(stream: GraphParameters) -> Any:
+    match stream.algorithm:
+        case "pagerank":
+            return {
+                "kind": "pagerank",
+                "mode": stream.mode,
+                "damping": stream.damping,
+                "tolerance": stream.tolerance,
+                "iterations": stream.iterations,
+            }
+        case "bfs":
+            return {"kind": "bfs", "root": stream.root}
+        case "components":
+            return {"kind": "components"}
