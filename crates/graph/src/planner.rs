@@ -127,7 +127,7 @@ mod tests {
         let degrees = vec![1024; 20];
         assert_eq!(plan(&degrees, &[0, 1, 4, 9], 16, 0), (vec![0..2, 4..5, 9..10], 0));
         assert_eq!(plan(&degrees, &[0, 1, 4, 9], 16, 2), (vec![0..5, 9..10], 2));
-        assert_eq!(plan(&degrees, &[0, 1, 4, 9], 16, 4), (vec![0..10], 6));
+        assert_eq!(plan(&degrees, &[0, 1, 4, 9, 19], 16, 4), (vec![0..10, 19..20], 6));
     }
 
     #[test]

@@ -77,8 +77,10 @@ def judged(
     workload = record.spec["workload"]
     if record.result is not None and (is_on_server(workload) or is_on_cache(workload) or is_command(workload)):
         return _judged_by_shares(record, environment)
-    if record.result is not None and record.spec["workload"]["kind"] == "paging":
+    if record.result is not None and workload["kind"] == "paging":
         return _judged_by_faults(record, intervals)
+    if record.result is not None and workload["kind"] == "graph":
+        return _judged_by_waits(record)
     from iosonde.verdict.evidence import RunFacts
     from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge
 
@@ -122,6 +124,16 @@ def _judged_by_faults(record: Record, intervals: pl.DataFrame) -> Record:
     from iosonde.verdict.paging import judge_paging
 
     verdict = judge_paging(record, _totals(intervals))
+    kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
+    return record.model_copy(update={"verdict": kept})
+
+
+def _judged_by_waits(record: Record) -> Record:
+    from iosonde.verdict.graph import judge_graph
+
+    if "graph" not in (record.result or {}):
+        return record  # It was stopped before the measurement.
+    verdict = judge_graph(record)
     kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
     return record.model_copy(update={"verdict": kept})
 

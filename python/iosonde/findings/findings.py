@@ -13,6 +13,7 @@ from iosonde.findings import (
     asymmetry,
     cache_gain,
     cache_tiers,
+    device_share,
     device_state,
     disturbance,
     doubling,
@@ -76,6 +77,7 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "memory_share": memory_share.find,
     "memory_extension": memory_extension.find,
     "fault_overhead": fault_overhead.find,
+    "device_share": device_share.find,
 }
 
 ROUNDING = 0.005

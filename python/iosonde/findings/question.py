@@ -29,6 +29,8 @@ _WORDED = (
     "server",
     "command",
     "pattern",
+    "algorithm",
+    "mode",
 )
 """Parameters that `wording.load_words` names."""
 

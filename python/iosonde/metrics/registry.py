@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import block_cache, cache, media, oltp, paging, store_accounts
+from iosonde.metrics import block_cache, cache, graph, media, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
@@ -426,6 +426,7 @@ _LIST = (
     *oltp.LIST,
     *cache.LIST,
     *paging.LIST,
+    *graph.LIST,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}
@@ -466,7 +467,7 @@ def known_names() -> list[str]:
 def headline_rates(present: Iterable[str]) -> list[str]:
     """Of these metrics, those by which a whole load is judged: its rate, or what a study names with a direction."""
     names = set(present)
-    return [name for name in ("iops", "ops_per_sec") if name in names] or named_among(names)
+    return [name for name in ("iops", "ops_per_sec", "edges_per_sec") if name in names] or named_among(names)
 
 
 def named_among(present: Iterable[str], *, directed: bool = True) -> list[str]:

@@ -11,7 +11,10 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 
-_BYTES = ("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes")
+_BYTES = (
+    *("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes"),
+    *("request_size", "merge_gap", "cache_size", "sort_memory"),
+)
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")
 _PLURALS = {
     "block_size": ("with", "blocks"),
@@ -42,6 +45,8 @@ def value_text(metric: str, value: float) -> str:
         return f"{format_count(_three_digits(value))} IOPS"
     if metric == "ops_per_sec":
         return f"{format_count(_three_digits(value))} operations/s"
+    if metric in ("edges_per_sec", "edges_per_core_sec", "cached_edges_per_core_sec"):
+        return f"{format_count(_three_digits(value))} edges/s"
     if metric == "tpmc":
         return f"{format_count(_three_digits(value))} tpmC"
     if metric == "transactions_per_sec":
@@ -239,6 +244,8 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
         return {} if "command" in without else {"command": _program(case["command"])}
     if case.get("mapping"):
         return {name: word for name, word in _paging_words(case).items() if name not in without}
+    if case.get("algorithm"):
+        return {name: word for name, word in _graph_words(case).items() if name not in without}
     if case.get("server"):
         return {name: word for name, word in _transaction_words(case).items() if name not in without}
     if case.get("store"):
@@ -256,6 +263,7 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
 
 _SHOWN_IN_WORDS = {
     *("block_size", "access", "io_mode", "read_fraction", "operation", "jobs", "queue_depth", "store", "phase"),
+    *("algorithm", "mode"),
 }
 
 
@@ -298,6 +306,14 @@ def _paging_words(case: Mapping[str, Any]) -> dict[str, str]:
     return {"pattern": pattern, "phase": f"accesses to {memory}"}
 
 
+def _graph_words(case: Mapping[str, Any]) -> dict[str, str]:
+    """Describe an algorithm in words that make up `PageRank (pull)`."""
+    algorithm = str(case["algorithm"])
+    name = {"pagerank": "PageRank", "bfs": "breadth-first search", "components": "connected components"}[algorithm]
+    mode = f" ({case['mode']})" if algorithm == "pagerank" and case.get("mode") else ""
+    return {"algorithm": f"{name}{mode}"}
+
+
 def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
     """Describe a load on a server in words that make up `PostgreSQL TPC-C-like transactions`."""
     tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
@@ -316,7 +332,11 @@ def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
     return " ".join(
         [
             *words.values(),
-            *([] if {"read_fraction", "phase", "store", "server", "command"} & words.keys() else [with_noun]),
+            *(
+                []
+                if {"read_fraction", "phase", "store", "server", "algorithm", "command"} & words.keys()
+                else [with_noun]
+            ),
         ]
     )
 

@@ -109,6 +109,15 @@ class Finding(TypedDict):
     path: str
 
 
+class GraphCheck(TypedDict):
+    checked_edges: int
+    first_violation: NotRequired[str | None]
+    is_intact: bool
+    residual: NotRequired[float | None]
+    residual_bound: NotRequired[float | None]
+    violations: int
+
+
 Bucket: TypeAlias = int
 
 
@@ -118,6 +127,16 @@ class Histogram(TypedDict):
     max_ns: int
     min_ns: int
     sum_ns: int
+
+
+class Iteration(TypedDict):
+    active_vertices: int
+    begin_ns: int
+    cpu_ns: int
+    edges: int
+    end_ns: int
+    read_bytes: int
+    residual: NotRequired[float | None]
 
 
 class KernelThreads(TypedDict):
@@ -241,6 +260,11 @@ class PinnedCpu(TypedDict):
     cpu: int
     interrupts: int
     time: CpuTime
+
+
+class RequestSize(TypedDict):
+    bytes: int
+    count: int
 
 
 class ScheduleResult(TypedDict):
@@ -394,6 +418,35 @@ class Evidence(TypedDict):
     stalls: NotRequired[EngineStalls | None]
 
 
+class GraphResult(TypedDict):
+    adjacency_bytes: int
+    build_ns: int
+    cache_hit_bytes: int
+    check: NotRequired[GraphCheck | None]
+    components: NotRequired[int | None]
+    degree_max: int
+    duplicates: int
+    edges: int
+    gap_bytes: int
+    io_wait_ns: int
+    is_complete: bool
+    isolated_vertices: int
+    iterations: list[Iteration]
+    job_wait_ns: int
+    needed_bytes: int
+    rank_sum: NotRequired[float | None]
+    reached: NotRequired[int | None]
+    request_sizes: list[RequestSize]
+    residual: NotRequired[float | None]
+    result_hash: int
+    root: NotRequired[int | None]
+    self_loops: int
+    source_edges: int
+    traversed_edges: int
+    vertex_bytes: int
+    vertices: int
+
+
 class JobResult(TypedDict):
     abandoned: int
     bytes: int
@@ -441,6 +494,7 @@ class ResultEvent(TypedDict):
     devices: list[DeviceUsage]
     end_ns: int
     evidence: NotRequired[Evidence | None]
+    graph: NotRequired[GraphResult | None]
     jobs: list[JobResult]
     layout: LayoutResult
     oltp: NotRequired[OltpResult | None]

@@ -34,6 +34,15 @@ class Active(TypedDict):
 Advice: TypeAlias = Literal["normal", "random", "sequential"]
 
 
+class BfsAlgorithm(TypedDict):
+    kind: Literal["bfs"]
+    root: NotRequired[int | None]
+
+
+class ComponentsAlgorithm(TypedDict):
+    kind: Literal["components"]
+
+
 class ClosedArrival(TypedDict):
     kind: Literal["closed"]
 
@@ -131,6 +140,28 @@ class FlushDurability(TypedDict):
 
 
 Durability: TypeAlias = NoneDurability | DsyncDurability | FlushDurability
+
+
+EdgeFormat: TypeAlias = Literal["text", "u32", "u64"]
+
+
+class RmatEdgeSource(TypedDict):
+    a: float
+    b: float
+    c: float
+    edge_factor: int
+    kind: Literal["rmat"]
+    scale: int
+    seed: int
+
+
+class EdgeListEdgeSource(TypedDict):
+    format: EdgeFormat
+    kind: Literal["edge_list"]
+    path: str
+
+
+EdgeSource: TypeAlias = RmatEdgeSource | EdgeListEdgeSource
 
 
 HomeWarehouse: TypeAlias = Literal["fixed", "uniform"]
@@ -233,6 +264,9 @@ class KvTrace(TypedDict):
 Layout: TypeAlias = Literal["missing", "always", "never"]
 
 
+Lists: TypeAlias = Literal["out", "in", "both"]
+
+
 LoadOrder: TypeAlias = Literal["sequential", "random"]
 
 
@@ -263,6 +297,9 @@ class Observe(TypedDict):
 
 
 PageCache: TypeAlias = Literal["drop", "keep", "warm"]
+
+
+PagerankMode: TypeAlias = Literal["pull", "push"]
 
 
 class UniformPattern(TypedDict):
@@ -315,6 +352,13 @@ class ReadCache(TypedDict):
     direct_writes: bool
     path: str
     size_bytes: int
+
+
+class Reading(TypedDict):
+    cache_bytes: int
+    merge_gap_bytes: int
+    queue_depth: int
+    request_bytes: int
 
 
 ServerLoss: TypeAlias = Literal["fail", "end"]
@@ -500,6 +544,17 @@ class RandomAccess(TypedDict):
 Access: TypeAlias = SequentialAccess | StridedAccess | RandomAccess | AgingAccess
 
 
+class PagerankAlgorithm(TypedDict):
+    damping: float
+    iterations: int
+    kind: Literal["pagerank"]
+    mode: PagerankMode
+    tolerance: float
+
+
+Algorithm: TypeAlias = PagerankAlgorithm | BfsAlgorithm | ComponentsAlgorithm
+
+
 class ArrayModel(TypedDict):
     bytes_per_second: NotRequired[int | None]
     chunk_bytes: int
@@ -558,6 +613,11 @@ class DriveModel(TypedDict):
     media: MediaModel
     name: str
     translation: Translation
+
+
+class Graph(TypedDict):
+    lists: Lists
+    source: EdgeSource
 
 
 class RandomKvChoice(TypedDict):
@@ -757,7 +817,24 @@ class KvWorkload(TypedDict):
     transition: Transition
 
 
-Workload: TypeAlias = BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload | PagingWorkload
+class GraphWorkload(TypedDict):
+    algorithm: Algorithm
+    backend: Backend
+    cpus: NotRequired[list[int]]
+    duration_ns: NotRequired[int | None]
+    graph: Graph
+    interval_ns: int
+    jobs: int
+    kind: Literal["graph"]
+    layout: Layout
+    reading: Reading
+    result_path: NotRequired[str | None]
+    sort_memory_bytes: int
+    target: Target
+    verify_after: bool
+
+
+Workload: TypeAlias = BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload | PagingWorkload | GraphWorkload
 
 
 class Spec(TypedDict):

@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.results import cache_columns
+from iosonde.results import cache_columns, graph_columns
 from iosonde.results.server_counters import COUNTERS, STATES
 
 TEXT, FLAG, NUMBER = pl.String, pl.Boolean, pl.Float64
@@ -131,6 +131,17 @@ _SERVER = (
     _of_server("acknowledged_commits", U64, "Commits that were acknowledged before the server was killed"),
     _of_server("lost_commits", U64, "Of these, commits that the restarted server does not have"),
     _of_server("recovery_seconds", NUMBER, "Time from the restart of a killed server to its first connection, s"),
+)
+
+
+def _of_graph(name: str, dtype: DType, text: str) -> Column:
+    return Column(name, dtype, f"Graph algorithm: {text}", lambda run: run.graph[name])
+
+
+_GRAPH = (
+    *(_of_graph(name, U64, text) for name, text in graph_columns.COUNTS.items()),
+    *(_of_graph(name, NUMBER, text) for name, text in graph_columns.NUMBERS.items()),
+    _of_graph("graph_is_complete", FLAG, "whether it converged, or nothing remained to visit"),
 )
 
 
@@ -615,6 +626,7 @@ RUNS = Table(
         ),
         *_SERVER,
         *_BLOCK_CACHE,
+        *_GRAPH,
         Column(
             "foreign_read_share",
             NUMBER,

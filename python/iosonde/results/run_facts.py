@@ -7,7 +7,16 @@ from functools import cached_property
 from typing import Any
 
 from iosonde.plan import streams_of
-from iosonde.results import array_facts, cache_facts, drive_facts, own_io, paging_facts, server_facts, store_facts
+from iosonde.results import (
+    array_facts,
+    cache_facts,
+    drive_facts,
+    graph_facts,
+    own_io,
+    paging_facts,
+    server_facts,
+    store_facts,
+)
 from iosonde.results.schema import Record
 
 Json = Mapping[str, Any]
@@ -78,6 +87,11 @@ class RunFacts:
     def paging(self) -> dict[str, Any]:
         """Facts about paging and swap."""
         return paging_facts.of(self.record)
+
+    @cached_property
+    def graph(self) -> dict[str, Any]:
+        """Facts about a graph algorithm."""
+        return graph_facts.of(self.record)
 
     @cached_property
     def foreign(self) -> own_io.Foreign:

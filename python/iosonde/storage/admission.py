@@ -24,6 +24,7 @@ from iosonde.storage.target import Target
 from iosonde.storage.workspace import MEMORY_DIRECTORY, journal_directory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_GRAPH = re.compile(r"[0-9a-f]{8}\.graph")
 
 
 @dataclass
@@ -81,6 +82,8 @@ class Admission:
         allowed = str(journal_directory(named["path"])) if named["kind"] == "device" else None
         if journal not in (None, allowed):
             return f"the spec keeps the verification journal in `{journal}`"
+        if workload["kind"] == "graph" and (problem := _graph_problem(case, workload)):
+            return problem
         return self._store_problem(workload.get("store") or {})
 
     def _expected(self, case: Case, workload: JsonObject) -> JsonObject:
@@ -99,7 +102,11 @@ class Admission:
             return self._database(case, named, target)
         if kind == "socket":
             return _socket(Path(target.spec_target("per_job", 0)["directory"]), Path(named["path"]))
-        return target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
+        expected = target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
+        if workload["kind"] == "graph" and kind == "file" and target.kind == "directory":
+            name = Path(named["path"]).name
+            expected["path"] = str(Path(expected["path"]).with_name(name)) if _GRAPH.fullmatch(name) else ""
+        return expected
 
     def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
         """Return the directories of a store: one in the target's own; log and read cache may be on second targets."""
@@ -151,6 +158,16 @@ class Admission:
         if library and "/" in library and not _is_trusted(Path(library), self.directory):
             return f"the library `{library}` is in the result set, or somebody else can change it"
         return ""
+
+
+def _graph_problem(case: Case, workload: JsonObject) -> str:
+    """A graph is imported from the file of its case, and its result is not written anywhere."""
+    path = workload["graph"]["source"].get("path")
+    if path is not None and path != case.parameters["edge_list"]:
+        return f"the spec imports `{path}`, and the case has another edge list"
+    if workload.get("result_path") is not None:
+        return f"the spec writes its result to `{workload['result_path']}`"
+    return ""
 
 
 def _socket(own: Path, named: Path) -> JsonObject:

@@ -239,7 +239,7 @@ class Control(_Strict):
     measurement: Parameters = Field(default_factory=dict)
 
 
-Topic = Literal["device", "load", "sustained", "arrays", "databases", "memory", "commands"]
+Topic = Literal["device", "load", "sustained", "arrays", "databases", "memory", "graphs", "commands"]
 
 TOPICS: dict[Topic, str] = {
     "device": "One device",
@@ -248,6 +248,7 @@ TOPICS: dict[Topic, str] = {
     "arrays": "Arrays and file systems",
     "databases": "Databases",
     "memory": "Memory and swap",
+    "graphs": "Graphs",
     "commands": "External commands",
 }
 """Groups of studies, with their headings in `iosonde list`."""
@@ -357,6 +358,7 @@ AnalysisKind = Literal[
     "memory_share",
     "memory_extension",
     "fault_overhead",
+    "device_share",
 ]
 
 
@@ -374,7 +376,8 @@ class Analysis(_Strict):
     published: float | None = Field(default=None, gt=0)
     """`log_gain`, `cache_tiers`: the published ratio, stated beside the measured one."""
     device_part: str = ""
-    """`fault_overhead`: the part with the device's own 4 KiB random reads."""
+    """`fault_overhead`: the part with the device's own 4 KiB random reads. `device_share`: the part with
+    its own sequential and random reads."""
 
 
 class Study(_Repeated):

@@ -1,7 +1,7 @@
 """Algorithms on a graph whose adjacency lists are on the target: a workload as `workload.interface.Workload` has it.
 
-One file each: what a study may set (`parameters`), the size of a graph (`size`), the engine's spec (`spec`), what a run needs and
-takes (`needs`).
+One file each: what a study may set (`parameters`), the size of a graph (`size`), the engine's spec (`spec`), what a run
+needs and takes (`needs`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _GRAPH = ("lists", "scale", "edge_factor", "graph_seed", "edge_list", "edge_form
 def graph_name(stream: GraphParameters) -> str:
     """The file of the graph: runs on the same graph share it."""
     identity = "|".join(str(getattr(stream, name)) for name in _GRAPH)
-    return f"graph-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+    return f"{hashlib.sha256(identity.encode()).hexdigest()[:8]}.graph"
 
 
 def cost(streams: Streams) -> Cost:
@@ -96,9 +96,8 @@ def notes(streams: Streams) -> list[str]:
     seconds = edges / ASSUMED_BUILD_EDGES_PER_SECOND
     if seconds < 1:
         return []
-    return [
-        f"writing a graph of {format_count(edges)} stored edges takes about {format_duration(seconds * 10**9)} of CPU time, once"
-    ]
+    time = format_duration(seconds * 10**9)
+    return [f"writing a graph of {format_count(edges)} stored edges takes about {time} of CPU time, once"]
 
 
 def only(streams: Streams) -> GraphParameters:

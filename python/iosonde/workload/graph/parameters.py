@@ -36,13 +36,12 @@ class GraphParameters(BaseModel):
     )
     mode: Literal["pull", "push"] = Field(
         "pull",
-        description="PageRank: each vertex sums the ranks of its neighbours (`pull`), or adds its rank to its neighbours "
-        "(`push`).",
+        description="PageRank: a vertex sums the ranks of its neighbours (`pull`), or adds its rank to them (`push`).",
     )
     lists: Literal["both", "out", "in"] = Field(
         "both",
-        description="Adjacency lists on the target: `out` (targets of edges; for `push`), `in` (sources; for `pull`), or `both` "
-        "(undirected, for every algorithm).",
+        description="Adjacency lists on the target: `out` (targets of edges; for `push`), `in` (sources; for `pull`), "
+        "or `both` (undirected, for every algorithm).",
     )
     scale: int = Field(20, ge=1, le=31, description="R-MAT graph: base 2 logarithm of the number of vertices.")
     edge_factor: int = Field(16, ge=1, le=4096, description="R-MAT graph: generated edges per vertex.")
@@ -52,7 +51,7 @@ class GraphParameters(BaseModel):
     )
     edge_format: Literal["text", "u32", "u64"] = Field(
         "text",
-        description="Format of `edge_list`: one edge a line (`text`), or pairs of little-endian numbers (`u32`, `u64`).",
+        description="Format of `edge_list`: an edge a line (`text`), or pairs of little-endian numbers (`u32`, `u64`).",
     )
     damping: float = Field(0.85, gt=0, lt=1, description="PageRank: damping factor.")
     tolerance: float = Field(
@@ -110,7 +109,7 @@ class GraphParameters(BaseModel):
             (self.sort_memory < MIB, "`sort_memory` must be at least 1 MiB"),
             (
                 self.backend == "sync" and self.queue_depth != 1,
-                "with `backend = \"sync\"` a job has one read in flight: set `queue_depth = 1`",
+                'with `backend = "sync"` a job has one read in flight: set `queue_depth = 1`',
             ),
         ]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from iosonde.workload.graph.parameters import PAGE_BYTES, GraphParameters
 
@@ -42,7 +42,7 @@ class GraphSize:
     def written_bytes(self, sort_memory: int) -> int:
         """The graph and the area in which its edges are sorted, which lies behind it until it is complete."""
         records = self.stored_edges * _RECORD_BYTES
-        # Each part of the sort area ends on a page, and has more than half of the memory: two neighbours never fit together.
+        # Each part ends on a page. Two neighbours never fit into the memory together, so on average it is half full.
         parts = 2 * (records // sort_memory + 1)
         return self.graph_bytes + records + parts * PAGE_BYTES
 
@@ -53,7 +53,7 @@ def size_of(parameters: GraphParameters) -> GraphSize:
         vertices = 1 << parameters.scale
         edges = vertices * parameters.edge_factor
     else:
-        edges = os.stat(parameters.edge_list).st_size // _PAIR_BYTES[parameters.edge_format] + 1
+        edges = Path(parameters.edge_list).stat().st_size // _PAIR_BYTES[parameters.edge_format] + 1
         vertices = min(edges, 2**32 - 1)
     directions = 2 if parameters.lists == "both" else 1
     return GraphSize(vertices=vertices, stored_edges=directions * edges, lists=parameters.lists)

@@ -1,0 +1,125 @@
+"""Graph algorithms as runs of a study: metrics, verdict, a raw device, and what remains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from engines import real_engine
+
+from iosonde.execution import execute
+from iosonde.metrics.facts import Facts
+from iosonde.metrics.metrics import run_metrics
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.results.graph_columns import COUNTS, NUMBERS
+from iosonde.results.schema import Record
+from iosonde.storage import journal, open_target
+from iosonde.storage.consent import Consent
+from iosonde.storage.loop_devices import LoopDevice
+
+MIB = 1 << 20
+
+STUDY = """
+name = "small-graph"
+title = "A small graph"
+question = "How fast?"
+workload = "graph"
+repeats = 1
+
+[measurement]
+scale = 12
+tolerance = 1e-4
+interval = "100ms"
+
+[[parts]]
+[parts.factors]
+algorithm = ["pagerank", "bfs", "components"]
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    yield
+    assert journal.entries() == []
+
+
+def carried_out(tmp_path: Path, target: Path, *, consent: Consent | None = None, **settings: str) -> ResultSet:
+    plan = expand(parse(STUDY), open_target(str(target)), settings=settings)
+    return execute(plan, tmp_path / "results", consent=consent or Consent())
+
+
+def values(results: ResultSet, case: str) -> dict[str, float]:
+    rows = run_metrics(results).filter(pl.col("operation") == "all", pl.col("case_id").str.contains(case))
+    return dict(rows.select("metric", "value").iter_rows())
+
+
+def facts(record: Record) -> dict[str, Any]:
+    assert record.result is not None, record.failure
+    found: dict[str, Any] = record.result["graph"]
+    return found
+
+
+@pytest.mark.engine
+def test_all_algorithms_share_one_graph_and_leave_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    results = carried_out(tmp_path, data)
+    records = list(results.records())
+    assert list(data.iterdir()) == []
+    assert [record.outcome for record in records] == ["complete"] * 3
+    assert sum(facts(record)["build_ns"] > 0 for record in records) == 1, "the graph is written once"
+    assert all(record.verdict for record in records)
+    assert all(facts(record)["check"]["violations"] == 0 for record in records)
+    assert [warning.code for record in records for warning in record.warnings if warning.code == "wrong_result"] == []
+
+    ranks = values(results, "pagerank")
+    [record] = [record for record in records if record.levels["algorithm"] == "pagerank"]
+    graph = facts(record)
+    assert ranks["iterations"] == len(graph["iterations"])
+    assert ranks["edges_per_sec"] * ranks["seconds"] == pytest.approx(graph["edges"] * ranks["iterations"])
+    assert ranks["read_bytes_per_edge"] == pytest.approx(4, rel=0.01), "every page is read once an iteration"
+    assert ranks["bandwidth"] * ranks["seconds"] == pytest.approx(
+        sum(each["read_bytes"] for each in graph["iterations"])
+    )
+    assert ranks["rank_sum_error"] < 1e-12
+    assert ranks["rank_residual"] < 1e-4
+    assert 0 <= ranks["read_wait_fraction"] <= 1
+    assert ranks["graph_violations"] == 0
+    assert "graph_cache_hit_fraction" in ranks
+    assert ranks["completion_latency_ns_mean"] > 0
+    assert values(results, "bfs")["merge_overhead_fraction"] >= 0
+
+
+@pytest.mark.engine
+def test_every_column_about_graphs_has_a_value(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    results = carried_out(tmp_path, data, algorithm="pagerank", cache_size="64MiB")
+    [row] = Facts(results).runs().select(*COUNTS, *NUMBERS).rows(named=True)
+    missing = {name for name, value in row.items() if value is None}
+    assert missing == {"graph_components", "graph_reached"}
+    assert values(results, "pagerank")["cached_edges_per_core_sec"] > 0
+
+
+@pytest.mark.system
+def test_a_graph_is_written_to_and_read_from_a_raw_device(tmp_path: Path) -> None:
+    image = tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(64 * MIB)
+    device = LoopDevice(image)
+    try:
+        consent = Consent(destroy=(str(device.path),))
+        results = carried_out(tmp_path, Path(device.path), consent=consent, algorithm="pagerank")
+        [record] = results.records()
+        assert facts(record)["check"]["violations"] == 0
+        assert record.result is not None
+        assert record.result["devices"][0]["read_bytes"] >= facts(record)["adjacency_bytes"]
+    finally:
+        device.close()

@@ -1,0 +1,100 @@
+"""Parameters of graph algorithms, the spec they become, and the size of a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.planning import expand, load
+from iosonde.storage import open_target
+from iosonde.workload import graph, named
+from iosonde.workload.graph.needs import graph_name
+from iosonde.workload.graph.size import size_of
+
+pytestmark = pytest.mark.unit
+
+MIB = 1 << 20
+
+
+def spec(directory: Path, **parameters: Any) -> Any:
+    streams = {"main": graph.build(parameters)}
+    return graph.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
+
+
+def test_it_is_a_workload_by_name() -> None:
+    assert named("graph") is graph
+
+
+def test_defaults_are_pagerank_on_a_graph500_graph(tmp_path: Path) -> None:
+    found = spec(tmp_path)
+    assert found["graph"]["source"] == {
+        "kind": "rmat", "scale": 20, "edge_factor": 16, "a": 0.57, "b": 0.19, "c": 0.19, "seed": 1,
+    }  # fmt: skip
+    assert (found["algorithm"]["kind"], found["graph"]["lists"]) == ("pagerank", "both")
+    assert found["reading"] == {
+        "queue_depth": 16, "request_bytes": 262144, "merge_gap_bytes": 32768, "cache_bytes": 0,
+    }  # fmt: skip
+
+
+def test_graphs_have_files_of_their_own_and_runs_on_one_graph_share_it(tmp_path: Path) -> None:
+    one, same, other = (
+        spec(tmp_path, **each)["target"]["path"] for each in ({}, {"algorithm": "bfs", "jobs": 3}, {"scale": 21})
+    )
+    assert Path(one).name == Path(same).name == graph_name(graph.build({}))
+    assert Path(one).name != Path(other).name
+    assert Path(one).name != "data", "block I/O of the same study has that one"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"algorithm": "bfs", "lists": "out"}, "undirected"),
+        ({"mode": "pull", "lists": "out"}, "`pull` needs"),
+        ({"mode": "push", "lists": "in"}, "`push` needs"),
+        ({"request_size": "6000B"}, "multiple of 4 KiB"),
+        ({"request_size": "32MiB"}, "at most 16 MiB"),
+        ({"backend": "sync"}, "queue_depth = 1"),
+        ({"scale": 40}, "scale"),
+        ({"root": -1}, "number of a vertex"),
+        ({"sort_memory": "4KiB"}, "at least 1 MiB"),
+    ],
+)
+def test_contradictory_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        graph.build(parameters)
+
+
+def test_an_edge_list_that_cannot_be_read_is_refused_while_planning(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "missing", "No such file"), (tmp_path, "not a regular file")):
+        with pytest.raises(StudyError, match=reason):
+            spec(tmp_path, edge_list=str(path))
+    (tmp_path / "edges").write_text("0 1\n")
+    (tmp_path / "link").symlink_to(tmp_path / "edges")
+    source = spec(tmp_path, edge_list=str(tmp_path / "link"), edge_format="text")["graph"]["source"]
+    assert source == {"kind": "edge_list", "path": str(tmp_path / "edges"), "format": "text"}
+
+
+def test_simulated_targets_store_no_graph() -> None:
+    with pytest.raises(TargetError, match="real directory or device"):
+        graph.fit({"main": graph.build({})}, open_target("null:1GiB"), room_bytes=0)
+
+
+def test_the_size_while_written_includes_the_area_for_sorting() -> None:
+    size = size_of(graph.build({"scale": 10, "edge_factor": 16}))
+    assert (size.vertices, size.stored_edges, size.adjacency_bytes) == (1024, 32768, 131072)
+    assert size.graph_bytes == 4096 + 12288 + 131072
+    assert size.written_bytes(MIB) >= size.graph_bytes + 32768 * 8
+
+
+def test_a_graph_that_is_larger_than_the_target_is_refused_while_planning(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"needs|free") as refused:
+        expand(
+            load("jo2024-pagerank"),
+            open_target(str(tmp_path)),
+            profile="quick",
+            settings={"scale": "26", "edge_factor": "4096"},
+        )
+    assert "`scale`" in refused.value.where
