@@ -65,6 +65,9 @@ Memory and swap
   jo2024-swap                    30 min  Swap on a fast drive (PMbench, memcached) [root, memcached]
   paging                         59 min  Page faults from swap, and mapped files [root]
 
+Graphs
+  jo2024-pagerank                48 min  PageRank with the graph on the device (FlashX)
+
 External commands
   command-db-bench-read-cache    11 min  RocksDB's persistent read cache with db_bench
   command-db-bench                8 min  RocksDB's db_bench as an external command

@@ -39,6 +39,12 @@ def test_defaults_are_pagerank_on_a_graph500_graph(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_fraction_of_the_lists_becomes_the_size_of_the_cache(tmp_path: Path) -> None:
+    lists = size_of(graph.build({"scale": 12})).adjacency_bytes
+    assert spec(tmp_path, scale=12, cache_fraction=0.5)["reading"]["cache_bytes"] == lists // 2
+    assert spec(tmp_path, scale=12, cache_fraction=1)["reading"]["cache_bytes"] >= lists
+
+
 def test_graphs_have_files_of_their_own_and_runs_on_one_graph_share_it(tmp_path: Path) -> None:
     one, same, other = (
         spec(tmp_path, **each)["target"]["path"] for each in ({}, {"algorithm": "bfs", "jobs": 3}, {"scale": 21})
@@ -59,6 +65,7 @@ def test_graphs_have_files_of_their_own_and_runs_on_one_graph_share_it(tmp_path:
         ({"backend": "sync"}, "queue_depth = 1"),
         ({"scale": 40}, "scale"),
         ({"root": -1}, "number of a vertex"),
+        ({"cache_size": "1MiB", "cache_fraction": 0.5}, "decide the same"),
         ({"sort_memory": "4KiB"}, "at least 1 MiB"),
     ],
 )
@@ -95,6 +102,6 @@ def test_a_graph_that_is_larger_than_the_target_is_refused_while_planning(tmp_pa
             load("jo2024-pagerank"),
             open_target(str(tmp_path)),
             profile="quick",
-            settings={"scale": "26", "edge_factor": "4096"},
+            settings={"scale": "26", "edge_factor": "4096", "cache_fraction": "0"},
         )
     assert "`scale`" in refused.value.where

@@ -83,7 +83,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def target_for(study: Study) -> EightDevices:
-    if study.workload == "paging" or study.name in ("cache-tiers", "memory-extension"):
+    if study.workload in ("paging", "graph") or study.name in ("cache-tiers", "memory-extension"):
         return MEMORIES
     return FILES if study.workload in ("tpcc", "commit") else NULL
 

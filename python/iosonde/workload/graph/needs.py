@@ -13,7 +13,7 @@ from iosonde.workload.interface import Layout
 
 Streams = Mapping[str, GraphParameters]
 
-ASSUMED_EDGES_PER_SECOND = 20_000_000
+ASSUMED_EDGES_PER_SECOND = 40_000_000
 """Edges that a job processes, when a plan estimates time."""
 
 ASSUMED_BUILD_EDGES_PER_SECOND = 4_000_000

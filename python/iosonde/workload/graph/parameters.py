@@ -70,6 +70,9 @@ class GraphParameters(BaseModel):
     cache_size: SizeOrZero = Field(
         0, description="Page cache of the engine, of all jobs together; pages are admitted until it is full, and stay."
     )
+    cache_fraction: float | None = Field(
+        None, ge=0, le=1, description="Page cache as a fraction of the adjacency lists, instead of `cache_size`."
+    )
     sort_memory: Size = Field(256 * MIB, description="Memory for sorting edges while the graph is written.")
     backend: Literal["uring", "sync"] = Field(
         "uring", description="`uring`: io_uring; `sync`: one blocking read at a time in each job (queue depth 1)."
@@ -104,6 +107,10 @@ class GraphParameters(BaseModel):
             (
                 self.request_size % PAGE_BYTES != 0 or self.request_size > REQUEST_MAX,
                 "`request_size` must be a multiple of 4 KiB and at most 16 MiB",
+            ),
+            (
+                self.cache_fraction is not None and self.cache_size > 0,
+                "`cache_size` and `cache_fraction` decide the same: set one of them",
             ),
             (self.merge_gap > REQUEST_MAX, "`merge_gap` must be at most 16 MiB"),
             (self.sort_memory < MIB, "`sort_memory` must be at least 1 MiB"),

@@ -12,7 +12,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.graph.needs import graph_name, only
-from iosonde.workload.graph.parameters import GraphParameters
+from iosonde.workload.graph.parameters import PAGE_BYTES, GraphParameters
 from iosonde.workload.graph.size import size_of
 from iosonde.workload.interface import Room
 
@@ -25,7 +25,7 @@ GRAPH500 = {"a": 0.57, "b": 0.19, "c": 0.19}
 
 
 def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int) -> dict[str, GraphParameters]:
-    """The parameters with the path of an edge list written out."""
+    """The parameters with the path of an edge list written out, and the size of the page cache."""
     if target.backend() is not None:
         raise TargetError(
             "graph algorithms need a real directory or device, and a simulated one stores no graph",
@@ -36,7 +36,16 @@ def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int
             f"{len(streams)} graph algorithms cannot run together",
             hint="use one stream, and a part or factor for each algorithm",
         )
-    return {name: _with_edge_list(stream) for name, stream in streams.items()}
+    return {name: _with_cache(_with_edge_list(stream)) for name, stream in streams.items()}
+
+
+def _with_cache(stream: GraphParameters) -> GraphParameters:
+    if stream.cache_fraction is None:
+        return stream
+    size = int(stream.cache_fraction * size_of(stream).adjacency_bytes)
+    # Each job has an equal part of the cache, and ranges with a few pages more or less than the others.
+    spare = stream.jobs * (PAGE_BYTES + size // 50) if stream.cache_fraction == 1 else 0
+    return stream.model_copy(update={"cache_size": size + spare, "cache_fraction": None})
 
 
 def _with_edge_list(stream: GraphParameters) -> GraphParameters:
