@@ -1,0 +1,226 @@
+"""PageRank of the engine against its aims: 0.8 of the device's bandwidth, or 50 million edges per second and core.
+
+usage: bench/graph.py [--target DIRECTORY] [--scale N] [--jobs N] [--queue-depth N] [--pairs N] [--json FILE]
+
+Two measurements, each on the same R-MAT graph:
+ - PageRank without a page cache, in pairs with sequential block reads of the same file with the same distribution of
+   read sizes and as many reads in flight: ratio of their bandwidths. What is limited by the CPU has a lower one.
+ - PageRank with a page cache larger than the graph: edges per second of CPU time, over iterations that read nothing.
+
+Prints which of the two aims is reached, and exits with 1 if neither is. Run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pairs import interleaved, ratio_of
+
+from iosonde import protocol
+from iosonde.execution.engine import find_engine
+
+AIM_SHARE = 0.8
+AIM_EDGES = 50e6
+ITERATIONS = 10
+SECONDS = 3
+URING = {
+    "kind": "uring",
+    "registered_files": True,
+    "registered_buffers": True,
+    "submission_polling": False,
+    "completion_polling": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is measured."""
+
+    path: Path
+    scale: int
+    jobs: int
+    queue_depth: int
+
+
+def main() -> int:
+    """Measure, print, and compare with the aims."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", type=Path, default=Path())
+    parser.add_argument("--scale", type=int, default=22)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--queue-depth", type=int, default=16)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.target, prefix="bench-graph-") as directory:
+        setting = Setting(
+            path=Path(directory, "graph"), scale=given.scale, jobs=given.jobs, queue_depth=given.queue_depth
+        )
+        found = measured(setting, pairs=given.pairs)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=2))
+    return shown(found)
+
+
+def measured(setting: Setting, *, pairs: int) -> dict[str, Any]:
+    """Share of bandwidth with its interval, and edges per second in memory."""
+    first = graph(setting)
+    sizes, file_bytes = first["request_sizes"], setting.path.stat().st_size
+    results = interleaved(
+        lambda: bandwidth_of(graph(setting)), lambda: block_bandwidth(setting, sizes, file_bytes), pairs=pairs
+    )
+    share = ratio_of(results, lambda bandwidth: bandwidth)
+    assert share is not None, "both have a bandwidth"
+    cached = [graph(setting, cache_bytes=file_bytes * 2) for _ in range(pairs)]
+    return {
+        "load_average": os.getloadavg()[0],
+        "edges": first["edges"],
+        "build_seconds": first["build_ns"] / 1e9,
+        "graph_bandwidth": sorted(each[0] for each in results)[pairs // 2],
+        "block_bandwidth": sorted(each[1] for each in results)[pairs // 2],
+        "share": [share.value, share.low, share.high],
+        "read_wait": read_wait(graph(setting)),
+        "edges_per_core_sec_in_memory": max(edges_in_memory(each) for each in cached),
+    }
+
+
+def shown(found: dict[str, Any]) -> int:
+    """Print the numbers and which aim is reached."""
+    value, low, high = found["share"]
+    edges = found["edges_per_core_sec_in_memory"]
+    print(f"load average           {found['load_average']:.1f}")
+    print(f"graph                  {found['edges']:,} stored edges, written in {found['build_seconds']:.1f} s")
+    print(f"PageRank               {found['graph_bandwidth'] / 1e6:,.0f} MB/s")
+    print(f"block reads            {found['block_bandwidth'] / 1e6:,.0f} MB/s at the same distribution of read sizes")
+    interval = "" if low is None or high is None else f" (95 % CI {low:.2f}-{high:.2f})"
+    print(f"share of bandwidth     {value:.2f}{interval}, aim {AIM_SHARE}; waiting for reads {found['read_wait']:.2f}")
+    print(f"in memory              {edges / 1e6:.0f} million edges per second and core, aim {AIM_EDGES / 1e6:.0f}")
+    by_device, by_cpu = value >= AIM_SHARE, edges >= AIM_EDGES
+    if by_device:
+        print("reached: share of the device's bandwidth")
+    elif by_cpu:
+        print("reached: CPU-limited above the edges per second and core in memory")
+    else:
+        print("not reached")
+    return 0 if by_device or by_cpu else 1
+
+
+def graph(setting: Setting, *, cache_bytes: int = 0) -> dict[str, Any]:
+    """The facts of a PageRank run, with its measured seconds."""
+    result = carried_out(
+        {
+            "kind": "graph",
+            "target": {"kind": "file", "path": str(setting.path), "size_bytes": 1 << 40},
+            "backend": URING,
+            "graph": {
+                "source": {
+                    "kind": "rmat",
+                    "scale": setting.scale,
+                    "edge_factor": 16,
+                    "a": 0.57,
+                    "b": 0.19,
+                    "c": 0.19,
+                    "seed": 1,
+                },
+                "lists": "both",
+            },
+            "layout": "missing",
+            "sort_memory_bytes": 1 << 29,
+            "algorithm": {
+                "kind": "pagerank",
+                "mode": "pull",
+                "damping": 0.85,
+                "tolerance": 0.0,
+                "iterations": ITERATIONS,
+            },
+            "reading": {
+                "queue_depth": setting.queue_depth,
+                "request_bytes": 256 << 10,
+                "merge_gap_bytes": 32 << 10,
+                "cache_bytes": cache_bytes,
+            },
+            "jobs": setting.jobs,
+            "duration_ns": None,
+            "interval_ns": 500_000_000,
+            "verify_after": False,
+        }
+    )
+    return {**result["graph"], "seconds": (result["end_ns"] - result["begin_ns"]) / 1e9, "jobs": setting.jobs}
+
+
+def block_bandwidth(setting: Setting, sizes: list[dict[str, int]], file_bytes: int) -> float:
+    """Bytes per second of sequential block reads with the same sizes and as many in flight."""
+    stream = {
+        "name": "main",
+        "jobs": setting.jobs,
+        "queue_depth": setting.queue_depth,
+        "access": {"kind": "sequential"},
+        "mix": {"read_fraction": 1.0, "trim_fraction": 0.0},
+        "block_sizes": [{"bytes": size["bytes"], "weight": size["count"]} for size in sizes],
+        "span": {"offset_bytes": 0, "bytes": file_bytes, "sharing": "split"},
+        "io_mode": "direct",
+        "durability": {"kind": "none"},
+        "arrival": {"kind": "closed"},
+        "payload": {"kind": "random"},
+        "limit_bytes": None,
+        "limit_operations": None,
+    }
+    result = carried_out(
+        {
+            "kind": "block",
+            "target": {"kind": "file", "path": str(setting.path), "size_bytes": file_bytes},
+            "backend": URING,
+            "layout": "never",
+            "page_cache": "drop",
+            "streams": [stream],
+            "ramp": {"duration_ns": 200_000_000, "bytes": None},
+            "duration_ns": SECONDS * 10**9,
+            "interval_ns": 500_000_000,
+        }
+    )
+    seconds = (result["end_ns"] - result["begin_ns"]) / 1e9
+    return float(sum(job["bytes"] for job in result["jobs"]) / seconds)
+
+
+def carried_out(workload: dict[str, Any]) -> dict[str, Any]:
+    """The result of a run."""
+    spec = {
+        "protocol": protocol.VERSION,
+        "run_id": "bench",
+        "seed": 1,
+        "workload": workload,
+        "observe": {"block_devices": []},
+    }
+    done = subprocess.run([find_engine()], input=json.dumps(spec), capture_output=True, text=True, check=False)
+    last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if last["event"] != "result":
+        sys.exit(f"{last['message']} ({last['context']})")
+    return last
+
+
+def bandwidth_of(facts: dict[str, Any]) -> float:
+    """Bytes per second that were read."""
+    return float(sum(size["bytes"] * size["count"] for size in facts["request_sizes"]) / facts["seconds"])
+
+
+def read_wait(facts: dict[str, Any]) -> float:
+    """Share of the jobs' time in waiting for reads."""
+    return float(facts["io_wait_ns"] / 1e9 / facts["seconds"] / facts["jobs"])
+
+
+def edges_in_memory(facts: dict[str, Any]) -> float:
+    """Edges per second of CPU time in iterations that read nothing."""
+    cached = [each for each in facts["iterations"] if each["read_bytes"] == 0]
+    return float(1e9 * sum(each["edges"] for each in cached) / sum(each["cpu_ns"] for each in cached))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
