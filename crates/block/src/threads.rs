@@ -186,7 +186,7 @@ fn choose_transport(
         && stream.io_mode == IoMode::Direct;
     let (transport, refused) = Transport::choose(&Wanted {
         backend: &workload.backend,
-        file: files.of_job(0).0,
+        file: files.files.first(),
         queue_depth: stream.queue_depth,
         may_poll: only_reads_and_writes,
     })?;

@@ -29,8 +29,8 @@ enum Kind {
 pub struct Wanted<'a> {
     /// The backend of the spec.
     pub backend: &'a protocol::Backend,
-    /// A file of the target, as the load opens it: capabilities are tried on it.
-    pub file: &'a File,
+    /// A file of the target, as the load opens it: capabilities are tried on it. None where nothing is moved.
+    pub file: Option<&'a File>,
     /// I/Os in flight.
     pub queue_depth: u32,
     /// Whether completions may be polled: nothing but direct reads and writes.
@@ -87,7 +87,10 @@ impl Transport {
                 return Err(BlockError::Internal("a simulated device has no threads".into()));
             }
         };
-        match probe(wanted.file.as_raw_fd(), options, wanted.may_poll) {
+        let Some(file) = wanted.file else {
+            return Err(BlockError::Internal("there is no file to try io_uring on".into()));
+        };
+        match probe(file.as_raw_fd(), options, wanted.may_poll) {
             Ok(features) => Ok((
                 Transport {
                     kind: Kind::Uring(features),

@@ -107,7 +107,7 @@ impl Inputs<'_> {
         let workload = self.run.workload;
         let (transport, refused) = Transport::choose(&Wanted {
             backend: &workload.backend,
-            file: &self.graph.file,
+            file: Some(&self.graph.file),
             queue_depth: workload.reading.queue_depth,
             may_poll: true,
         })?;
