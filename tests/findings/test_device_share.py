@@ -14,7 +14,7 @@ from iosonde.planning import load
 pytestmark = pytest.mark.unit
 
 
-def findings(*, wait: float, device: bool = True) -> list[Finding]:
+def findings(*, wait: float, busy: float = 0.95, device: bool = True) -> list[Finding]:
     cases = pl.DataFrame(
         {
             "case_id": ["g", "s", "r"], "part": ["pagerank", "device", "device"], "control": [False] * 3,
@@ -27,6 +27,7 @@ def findings(*, wait: float, device: bool = True) -> list[Finding]:
         ("g", "pagerank", "edges_per_sec"): [2e8, 2.02e8, 1.98e8],
         ("g", "pagerank", "edges_per_core_sec"): [6e7, 6.1e7, 5.9e7],
         ("g", "pagerank", "read_wait_fraction"): [wait, wait + 0.01, wait - 0.01],
+        ("g", "pagerank", "core_utilisation"): [busy, busy, busy],
     }
     if device:
         values[("s", "device", "bandwidth")] = [1e9, 1.01e9, 0.99e9]
@@ -59,6 +60,13 @@ def test_an_algorithm_that_waits_little_is_limited_by_cpu_time() -> None:
     assert isinstance(found, DeviceShare)
     assert not found.is_device_limited
     assert "CPU time limits it to 60 M edges/s per core" in found.sentence
+
+
+def test_without_enough_cpu_time_nothing_is_named_as_the_limit() -> None:
+    [found] = findings(wait=0.1, busy=0.5)
+    assert isinstance(found, DeviceShare)
+    assert not found.is_cpu_limited
+    assert "neither the device nor CPU time alone limits it" in found.sentence
 
 
 def test_without_the_devices_reads_there_is_no_finding() -> None:

@@ -20,6 +20,9 @@ BANDWIDTH = "bandwidth"
 WAITING = 0.5
 """Share of the jobs' time in waiting for reads from which the device is the limit."""
 
+BUSY = 0.85
+"""CPU time of the busiest job over its time from which CPU time is the limit."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceShare(Finding):
@@ -38,23 +41,30 @@ class DeviceShare(Finding):
     """Edges per second of CPU time, of all iterations."""
     read_wait: float | None
     """Share of the jobs' time in which they waited for reads."""
+    thread_cpu: float | None
+    """CPU time of the busiest job over its time."""
 
     @property
     def is_device_limited(self) -> bool:
         """Whether jobs spent most of their time waiting for reads."""
         return (self.read_wait or 0.0) >= WAITING
 
+    @property
+    def is_cpu_limited(self) -> bool:
+        """Whether the jobs used their CPUs nearly completely."""
+        return not self.is_device_limited and (self.thread_cpu or 0.0) >= BUSY
+
     def _sentence(self) -> str:
         rate = wording.estimate_text("edges_per_sec", self.edges_per_sec)
-        if not self.is_device_limited:
-            core = (
-                ""
-                if self.edges_per_core_sec is None
-                else wording.value_text("edges_per_sec", self.edges_per_core_sec.value)
-            )
-            by = f"CPU time limits it to {core} per core" if core else "not the device limits it"
-            return f"{self.about}: {rate}; {by}, with {self._shares_text()}"
-        return f"{self.about}: {rate}; the device limits it, with {self._shares_text()}"
+        return f"{self.about}: {rate}; {self._limit_text()}, with {self._shares_text()}"
+
+    def _limit_text(self) -> str:
+        if self.is_device_limited:
+            return "the device limits it"
+        if self.is_cpu_limited and self.edges_per_core_sec is not None:
+            core = wording.value_text("edges_per_sec", self.edges_per_core_sec.value)
+            return f"CPU time limits it to {core} per core"
+        return "neither the device nor CPU time alone limits it"
 
     def _shares_text(self) -> str:
         used = wording.value_text(BANDWIDTH, self.bandwidth.value)
@@ -64,8 +74,11 @@ class DeviceShare(Finding):
         return f"{used}, {wording.listing(shares)}"
 
     def _evidence(self) -> str:
-        waited = f"; jobs waited for reads in {100 * (self.read_wait or 0):.0f} % of their time"
-        return f"bandwidth of the algorithm over that of block reads with its largest request size{waited}"
+        waited = f"jobs waited for reads in {100 * (self.read_wait or 0):.0f} % of their time"
+        used = f"the busiest used {100 * (self.thread_cpu or 0):.0f} % of a CPU"
+        return (
+            f"bandwidth of the algorithm over that of block reads with its largest request size; {waited}, and {used}"
+        )
 
 
 def find(question: Question) -> Iterator[Finding]:
@@ -83,6 +96,7 @@ def find(question: Question) -> Iterator[Finding]:
             continue
         cores = _values(question, "edges_per_core_sec", row["case_id"])
         waits = _values(question, "read_wait_fraction", row["case_id"])
+        busy = _values(question, "core_utilisation", row["case_id"])
         shares = tuple((access, ratio(values, limit)) for access, limit in limits.items())
         yield DeviceShare(
             about=_about(question, row),
@@ -91,6 +105,7 @@ def find(question: Question) -> Iterator[Finding]:
             edges_per_sec=repeats_interval(edges),
             edges_per_core_sec=None if cores is None else repeats_interval(cores),
             read_wait=None if waits is None else float(np.median(waits)),
+            thread_cpu=None if busy is None else float(np.median(busy)),
             strength=weakest(of_interval(shares[0][1]), question.support.of_cases((row["case_id"],))),
             case_ids=(row["case_id"], *cases_of(device)),
             part=question.part.name,

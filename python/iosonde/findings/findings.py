@@ -174,7 +174,7 @@ def findings(
 _FIRST_KINDS = (
     *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
     *("memory share", "memory extension", "store load", "fault overhead"),
-    *("peak", "throughput", "best and worst"),
+    *("share of device bandwidth", "peak", "throughput", "best and worst"),
 )
 """Kinds that come before the others of their topic."""
 
