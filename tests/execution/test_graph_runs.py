@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 from engines import real_engine
 
+from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
@@ -18,6 +20,7 @@ from iosonde.results import ResultSet
 from iosonde.results.graph_columns import COUNTS, NUMBERS
 from iosonde.results.schema import Record
 from iosonde.storage import journal, open_target
+from iosonde.storage.admission import Admission
 from iosonde.storage.consent import Consent
 from iosonde.storage.loop_devices import LoopDevice
 
@@ -106,6 +109,58 @@ def test_every_column_about_graphs_has_a_value(tmp_path: Path) -> None:
     missing = {name for name, value in row.items() if value is None}
     assert missing == {"graph_components", "graph_reached"}
     assert values(results, "pagerank")["cached_edges_per_core_sec"] > 0
+
+
+@pytest.mark.engine
+def test_an_edge_list_is_imported_and_what_was_removed_is_counted(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (tmp_path / "edges.txt").write_text("# a path, a self-loop, a duplicate\n0 1\n1 2\n2 2\n2 1\n")
+    (tmp_path / "link").symlink_to(tmp_path / "edges.txt")
+    [record] = carried_out(tmp_path, data, algorithm="components", edge_list=str(tmp_path / "link")).records()
+    graph = facts(record)
+    assert (graph["vertices"], graph["edges"], graph["components"]) == (3, 4, 1)
+    assert (graph["source_edges"], graph["self_loops"], graph["duplicates"]) == (4, 1, 2)
+
+
+@pytest.mark.engine
+def test_garbage_in_an_edge_list_is_a_failed_record_and_leaves_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (tmp_path / "edges.txt").write_text("0 1\nzero one\n")
+    results = carried_out(tmp_path, data, algorithm="components", edge_list=str(tmp_path / "edges.txt"))
+    [record] = results.records()
+    assert record.outcome == "failed"
+    assert record.failure is not None
+    assert (record.failure.code, record.failure.context) == ("invalid_input", "line 2")
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"result_path": "/etc/victim"},
+        {"graph": {"source": {"kind": "edge_list", "path": "/etc/shadow", "format": "text"}, "lists": "both"}},
+        {"target": {"kind": "file", "path": "OWN/data", "size_bytes": 1}},
+        {"target": {"kind": "file", "path": "OWN/../12345678.graph", "size_bytes": 1}},
+    ],
+    ids=str,
+)
+def test_other_paths_in_a_received_plan_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    plan = expand(parse(STUDY), open_target(str(tmp_path)), settings={"algorithm": "pagerank"})
+    [run] = plan.runs
+    own = str(Path(run.spec["workload"]["target"]["path"]).parent)
+    changed = json.loads(json.dumps({**run.spec["workload"], **change}).replace("OWN", own))
+    edited = plan.model_copy(
+        update={
+            "runs": [run.model_copy(update={"spec": {**run.spec, "workload": changed}})],
+            "created_name": Path(own).name,
+        }
+    )
+    Admission.of(plan.model_copy(update={"created_name": Path(own).name}), tmp_path / "set").check_plan()
+    with pytest.raises(TargetError, match="names another target than its own"):
+        Admission.of(edited, tmp_path / "set").check_plan()
 
 
 @pytest.mark.system
