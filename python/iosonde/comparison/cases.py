@@ -31,6 +31,7 @@ COMPARED = (
     "bandwidth",
     "iops",
     "ops_per_sec",
+    "edges_per_sec",
     *(f"completion_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
     *(f"response_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
     # The chain of amplification, from the application to the media.

@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 POWER = 0.9
 ASSUMED_NOISE = 0.02
 """Relative standard deviation of a run where no earlier result set shows it."""
-RATES = ("ops_per_sec", "iops")
+RATES = ("ops_per_sec", "iops", "edges_per_sec")
 
 
 @dataclass(frozen=True, kw_only=True)

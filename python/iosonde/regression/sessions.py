@@ -20,7 +20,7 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.results import ResultSet
 
-RATES = ("ops_per_sec", "iops")
+RATES = ("ops_per_sec", "iops", "edges_per_sec")
 """The first that a case has is compared."""
 LATENCIES = ("response_latency_ns_p99", "completion_latency_ns_p99")
 """The first that a case has is compared: response latency exists only in open loop."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iosonde.procedure.condition import Judgement
     from iosonde.procedure.search import SearchConclusion
 
-RATES = ("bandwidth", "iops", "ops_per_sec")
+RATES = ("bandwidth", "iops", "ops_per_sec", "edges_per_sec")
 STATISTICS = ("mean", "p50", "p99", "p99_9", "p99_99", "p99_999")
 """Latencies of the table of cases."""
 

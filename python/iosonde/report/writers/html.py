@@ -37,7 +37,14 @@ if TYPE_CHECKING:
 
 RUNS_AT_ONCE = 1000
 """Runs whose intervals are held in memory together."""
-RUN_COLUMNS = ("bandwidth", "iops", "ops_per_sec", "completion_latency_ns_mean", "completion_latency_ns_max")
+RUN_COLUMNS = (
+    "bandwidth",
+    "iops",
+    "ops_per_sec",
+    "edges_per_sec",
+    "completion_latency_ns_mean",
+    "completion_latency_ns_max",
+)
 
 
 def render(report: Report) -> str:
