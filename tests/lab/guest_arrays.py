@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import tempfile
-import time
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from guest_sessions import Session, is_free
 
 from iosonde.execution import execute, resume
 from iosonde.plan import Plan
@@ -27,7 +24,6 @@ DEVICES = [Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].sp
 TARGET = ",".join(map(str, DEVICES))
 CONSENT = Consent(destroy=tuple(map(str, DEVICES)))
 FAILING = DEVICES[2]
-MEASURES_WITHIN_S = 300.0
 STUDY = """
 name = "md"
 title = "md"
@@ -52,52 +48,6 @@ array_state = "clean"
 
 [profiles.standard]
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Session:
-    """A process that waits for the result set that it resumes."""
-
-    pid: int
-    pipe: int
-    """Descriptor that it reads the directory from."""
-
-    def start(self, directory: Path) -> None:
-        os.write(self.pipe, str(directory).encode())
-        os.close(self.pipe)
-
-    def kill_while_measuring(self, active: Callable[[], list[str]]) -> bool:
-        """Kill it once its engine measures something `active`; False where it never got so far."""
-        deadline = time.monotonic() + MEASURES_WITHIN_S
-        while not (is_measuring := self._is_measuring(active)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        return is_measuring
-
-    def _is_measuring(self, active: Callable[[], list[str]]) -> bool:
-        if not active():
-            return False
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        with contextlib.suppress(FileNotFoundError):  # One that has just ended is none.
-            return any("engine" in Path(f"/proc/{child}/comm").read_text() for child in children)
-        return False
-
-
-def waiting_session(consent: Consent = CONSENT) -> Session:
-    """Fork a session, which shares the modules that this process has imported (slow here). Call before threads start."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(reading)
-        return Session(pid=pid, pipe=writing)
-    os.close(writing)
-    try:
-        resume(os.read(reading, 4096).decode(), consent=consent)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(1)
 
 
 def try_arrays(to_clean_up: Session, to_resume: Session) -> dict[str, Any]:
@@ -185,12 +135,3 @@ def left() -> dict[str, Any]:
 
 def running_arrays() -> list[str]:
     return [path.name for path in Path("/sys/block").glob("md*")]
-
-
-def is_free(device: Path) -> bool:
-    """Whether nobody holds it."""
-    try:
-        os.close(os.open(device, os.O_RDWR | os.O_EXCL))
-    except OSError:
-        return False
-    return True

@@ -1,22 +1,26 @@
-"""Block caches inside the lab's machine: a slow drive cached by a fast one, in each state, and after a kill."""
+"""Block caches inside the lab's machine: a drive with limits cached by one without, and a session that is killed.
+
+Each mode, state and way to bypass bcache is measured once, then dm-cache and dm-writecache.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
-import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from guest_arrays import Session, is_free
+from guest_sessions import Session, is_free
 
+from iosonde.cli.doctor import block_caches
 from iosonde.execution import execute
-from iosonde.metrics.metrics import run_metrics
-from iosonde.plan import Plan
+from iosonde.execution.instruments import block_cache
+from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, journal, open_target
-from iosonde.storage.block_caches import kernel_support, superblock
+from iosonde.storage.block_caches import BlockCache, bcache, kernel_support, superblock
 from iosonde.storage.consent import Consent
 
 LAB = Path("/dev/lab")
@@ -25,7 +29,10 @@ BACKING, CACHE = (LAB / number for number in ("6", "8"))
 OTHER = tuple(LAB / str(number) for number in range(12) if number not in (6, 8))
 """All other drives, which nothing may write."""
 TARGET = f"{BACKING.resolve()},{CACHE.resolve()}"
+SLOW_CACHE = f"{CACHE.resolve()},{BACKING.resolve()}"
+"""The other way round, so that the cache device is the slower one."""
 CONSENT = Consent(destroy=(str(BACKING), str(CACHE)))
+SetUp = Callable[[Path, Setup], list[dict[str, Any]]]
 STUDY = """
 name = "caches"
 title = "caches"
@@ -33,16 +40,14 @@ question = "?"
 repeats = 1
 
 [measurement]
-span = "16MiB"
+span = "4MiB"
 block_size = "16KiB"
 access = "random"
+read_fraction = 1.0
 queue_depth = 4
 ramp = 0
-duration = "2s"
-interval = "500ms"
-cache_sequential_cutoff = 0
-
-{measurement}
+duration = "{duration}"
+interval = "250ms"
 
 [[parts]]
 [parts.factors]
@@ -51,68 +56,93 @@ state = [{levels}]
 [profiles.standard]
 """
 
-STATES = {
-    "none": {"cache": "none", "read_fraction": 1.0},
-    "bcache": {"cache": "bcache", "cache_mode": "writeback", "cache_state": "kept", "read_fraction": 0.5},
+ALL_CACHED = {"cache": "bcache", "cache_sequential_cutoff": 0}
+STATES: dict[str, dict[str, Any]] = {
+    "writethrough": {**ALL_CACHED, "cache_state": "warm", "cache_hit_ratio": 0.7, "read_fraction": 0.5},
+    "writeback": {
+        **ALL_CACHED,
+        "cache_mode": "writeback",
+        "cache_state": "dirty",
+        "cache_dirty_fraction": 0.02,
+        "span": "16MiB",
+    },
+    "writearound": {**ALL_CACHED, "cache_mode": "writearound", "read_fraction": 0.5},
+    "file system": {**ALL_CACHED, "cache_mode": "writeback", "read_fraction": 0.0, "file_system": "ext4"},
+    "beyond the cutoff": {
+        "cache": "bcache",
+        "cache_sequential_cutoff": 64 << 10,
+        "access": "sequential",
+        "span": "1MiB",
+    },
+    "dm-cache": {"cache": "dm-cache", "cache_mode": "writeback", "read_fraction": 0.5, "block_size": "64KiB"},
+    "dm-writecache": {"cache": "dm-writecache", "cache_state": "dirty", "cache_dirty_fraction": 0.005},
 }
+CONGESTED = {"congested": {**ALL_CACHED, "queue_depth": 32}}
+KILLED = {"cache": "bcache", "cache_mode": "writeback", "cache_state": "kept", "file_system": "ext4"}
 
 
 def try_caches(to_kill: Session, out: Path) -> None:
-    """Write the results of runs, and what a killed session leaves; an error is printed, and nothing written."""
+    """Measure, and write what `doctor` finds and what sessions leave, also one that is killed."""
     before = written_sectors()
-    try:
-        found = {
-            "runs": measured(STATES),
-            "left": left(),
-            "killed": after_a_kill(to_kill),
-            "support": {each.kind: each.state for each in kernel_support.every()},
-        }
-    except Exception:
-        traceback.print_exc()
-        return
-    out.write_text(json.dumps(found | {"written_to_neighbours": written_sectors() - before}))
+    found = {
+        "doctor": {each.name: each.found for each in block_caches()},
+        "measured": measure(),
+        "left": left(),
+        "killed": after_a_kill(to_kill),
+        "support": {each.kind: each.state for each in kernel_support.every()},
+    }
+    out.write_text(json.dumps(found | {"written_to_others": written_sectors() - before}))
 
 
-def measured(states: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """One run for each state, with its facts and metrics."""
-    results = execute(planned(states), Path(tempfile.mkdtemp()) / "set", consent=CONSENT)
-    metrics = run_metrics(results)
-    values = {
-        (row["run_id"], row["metric"]): row["value"]
-        for row in metrics.filter(metrics["operation"] == "all").iter_rows(named=True)
-    }
-    return {
-        str(record.levels["state"]): {
-            "outcome": record.outcome,
-            "failure": record.failure.message if record.failure else "",
-            "cache": record.cache,
-            "setup": record.setup,
-            "warnings": [warning.code for warning in record.warnings],
-            "iops": values.get((record.run_id, "iops")),
-            "hit_ratio": values.get((record.run_id, "cache_read_hit_ratio")),
-        }
-        for record in results.records()
-        if not record.control
-    }
+def measure() -> int:
+    """One run for each state; the result sets go out as `caches` and `congested`."""
+    settle = bcache.settle
+
+    def settled(built: BlockCache) -> None:
+        """Wait for the counters of bcache, which takes up to 13.6 s, in one case only."""
+        if built.facts["mode"] == "writearound":
+            settle(built)
+
+    block_cache.LONG_NS, bcache.settle = 0, settled
+    congested = execute(planned(CONGESTED, SLOW_CACHE), "congested", consent=CONSENT)
+    bcache._set_up = without_latencies(bcache._set_up)
+    results = execute(planned(STATES), "caches", consent=CONSENT)
+    return len(results.records()) + len(congested.records())
+
+
+def without_latencies(set_up: SetUp) -> SetUp:
+    """Let nothing depend on latencies, which are chance where everything is emulated.
+
+    No latency makes a cache device count as congested. Dirty data is written back at once, and not slowly down to a
+    tenth of the cache.
+    """
+
+    def changed(device: Path, setup: Setup) -> list[dict[str, Any]]:
+        folder = Path("/sys/class/block", device.name, "bcache")
+        for name in ("congested_read_threshold_us", "congested_write_threshold_us"):
+            (folder / "cache" / name).write_text("0")
+        if setup.cache_state == "dirty":
+            for name in ("writeback_percent", "writeback_delay"):
+                (folder / name).write_text("0")
+        return set_up(device, setup)
+
+    return changed
 
 
 def after_a_kill(session: Session) -> dict[str, Any]:
     """State when a session was killed during a run, what cleanup printed, and what remains after it."""
     directory = Path(tempfile.mkdtemp()) / "set"
-    ResultSet.create(directory, planned({"long": STATES["bcache"]}, duration="60s"))
-    session.begin(directory)
+    ResultSet.create(directory, planned({"long": KILLED}, duration="60s"))
+    session.start(directory)
     was_measuring = session.kill_while_measuring(registered)
     at_kill = left()
     cleaned = [each.reason for each in cleanup()]
     return {"was_measuring": was_measuring, "at_kill": at_kill, "cleaned": cleaned, "left": left()}
 
 
-def planned(states: dict[str, dict[str, Any]], **measurement: str) -> Plan:
+def planned(states: dict[str, dict[str, Any]], target: str = TARGET, *, duration: str = "1s") -> Plan:
     levels = ", ".join(f"{{ label = {json.dumps(name)}, set = {toml(values)} }}" for name, values in states.items())
-    text = STUDY.replace("{levels}", levels)
-    for name, value in measurement.items():
-        text = text.replace(f'{name} = "2s"', f"{name} = {json.dumps(value)}")
-    return expand(parse(text.replace("{measurement}", "")), open_target(TARGET))
+    return expand(parse(STUDY.replace("{levels}", levels).replace("{duration}", duration)), open_target(target))
 
 
 def toml(values: dict[str, Any]) -> str:
@@ -125,18 +155,21 @@ def left() -> dict[str, Any]:
         "registered": registered(),
         "superblocks": [superblock.read(device) is not None for device in (BACKING, CACHE)],
         "mapped": [path.name for path in Path("/dev/mapper").glob("iosonde-*")],
+        "mounted": [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if "iosonde-" in line],
         "journal": [entry.what for entry in journal.entries()],
         "free": [is_free(device) for device in (BACKING, CACHE)],
     }
 
 
 def registered() -> list[str]:
-    """Devices and sets that bcache knows."""
-    sets = [path.name for path in Path("/sys/fs/bcache").glob("*-*-*")]
-    return sorted([*sets, *(path.parent.name for path in Path("/sys/block").glob("*/bcache"))])
+    """The two drives and the cached device, as far as bcache knows them."""
+    names = [device.resolve().name for device in (BACKING, CACHE)]
+    folders = [Path("/sys/class/block", name, "bcache") for name in names]
+    cached = [(folder / "dev").resolve().name for folder in folders if (folder / "dev").exists()]
+    return sorted([name for name, folder in zip(names, folders, strict=True) if folder.exists()] + cached)
 
 
 def written_sectors() -> int:
-    """Sectors that the kernel has written to the neighbours."""
+    """Sectors that the kernel has written to the other drives."""
     stats = [Path("/sys/class/block", device.resolve().name, "stat").read_text().split() for device in OTHER]
     return sum(int(fields[6]) for fields in stats)

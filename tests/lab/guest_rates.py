@@ -14,8 +14,6 @@ from lab_load import SEQUENTIAL, measure
 
 CLOSED_FORM = [
     # level, drives, reads of one drive, writes of one drive
-    ("raid0", 1, 1, 1),
-    ("raid0", 2, 2, 2),
     ("raid0", 4, 4, 4),
     ("raid0", 8, 8, 8),
     ("raid1", 2, 2, 1),
