@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from engines import FAKE
 from plans import a_record, hand_plan, null_spec, sign, tables
+from varied_sets import VARIED
 
 from iosonde import report
 from iosonde.errors import IosondeError, ResultsError, TargetError
@@ -516,6 +517,20 @@ def test_a_record_whose_parts_are_not_as_they_are_written_is_damaged(change: str
     assert str(record) in again.problems[0]
     assert "c0001-r1" not in {each.run_id for each in again.records()}
     assert ResultSet.open_records(directory).problems == again.problems, "also where tables are not read"
+
+
+@pytest.mark.engine
+def test_a_level_that_no_search_tries_makes_a_record_damaged(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    directory = VARIED["adaptive"](tmp_path / "set", tmp_path / "target")
+    record = next(each for each in sorted((directory / "records").iterdir()) if "-p" in each.name)
+    levels = json.loads((record / "record.json").read_text())["levels"]
+    assert isinstance(levels["rate"], int | float)
+    edit(record / "record.json", levels={**levels, "rate": "fast"})
+    sign(record)
+    read = ResultSet.open(directory)
+    assert read.problems == [f"`{record / 'record.json'}` is damaged: `levels.rate` is not a number, as a search tries"]
+    assert read.known_cases()
 
 
 @pytest.mark.parametrize(

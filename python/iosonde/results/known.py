@@ -17,6 +17,15 @@ def cases(plan: Plan, records: Sequence[Record]) -> list[Case]:
     return [known for case in plan.cases for known in (_tried(case, plan, records) if case.procedure else [case])]
 
 
+def mismatch(case: Case, record: Record) -> str:
+    """Return the first level that a procedure cannot have tried; empty if there is none. Searches try numbers."""
+    if not case.procedure or case.procedure.kind == "rounds":
+        return ""
+    tried = {name: level for name, level in record.levels.items() if name not in case.levels}
+    wrong = (name for name, level in tried.items() if not isinstance(level, int | float))
+    return next((f"`levels.{name}` is not a number, as a search tries" for name in wrong), "")
+
+
 def run(record: Record) -> Run:
     """The run that a record is of."""
     return Run(run_id=record.run_id, case_id=record.case_id, repeat=record.repeat, order=record.order, spec=record.spec)

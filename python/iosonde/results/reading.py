@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from iosonde.errors import ResultsError
 from iosonde.plan import PREPARATION, Plan
 from iosonde.protocol.checking import mismatch, mismatch_of_hello, mismatch_of_result
-from iosonde.results import former_names, frames, shapes
+from iosonde.results import former_names, frames, known, shapes
 from iosonde.results.files import Directory
 from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.schema import (
@@ -349,6 +349,8 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
     own = record.case_id.removeprefix(f"{PREPARATION}/")
     if record.arm != case.arm or (own != planned if planned else not own.startswith(case.case_id)):
         raise _DamagedError(f"`{directory.path}` is of another case: `{record.case_id}`")
+    if problem := known.mismatch(case, record):
+        raise _DamagedError(f"`{directory.path / 'record.json'}` is damaged: {problem}")
     if tables:
         with _naming(directory.path / "record.json"):
             frames.check(record)
