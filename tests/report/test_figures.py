@@ -136,6 +136,27 @@ def test_panels_without_a_value_are_omitted_and_counted(tmp_path: Path) -> None:
     assert {panel.key for panel in tail.panels} == set(tail.rows.drop_nulls("y")["panel"])
 
 
+def test_a_run_with_one_interval_is_a_point_over_time(tmp_path: Path) -> None:
+    shown = {"kind": "timeseries", "title": "Over time", "part": "mixed", "y": "bandwidth", "series": "queue_depth"}
+    for seconds, points in ((1, 12), (3, 0)):
+        results = result_set(tmp_path / str(seconds), _study_of("mixed", shown), seconds=seconds)
+        (over_time, *_) = figures([results])
+        [(_, drawing)] = svg.panels(over_time)
+        symbols = re.findall(r'<g class="mark-symbol role-mark[^>]*>(.*?)</g>', drawing, re.DOTALL)
+        under_the_pointer = 12 * seconds
+        assert sum(each.count("<path") for each in symbols) - under_the_pointer == points
+
+
+def test_long_names_of_levels_are_broken_and_not_cut(tmp_path: Path) -> None:
+    levels = [{"label": f"InnoDB flush_log_at_trx_commit={each}", "set": {"jobs": each + 1}} for each in range(3)]
+    view = {"kind": "bars", "title": "Commits", "part": "settings", "x": "setting", "y": "iops"}
+    facts = study(parts=[{"name": "settings", "factors": {"setting": levels}}], views=[view], analysis=[])
+    (bars, *_) = figures([result_set(tmp_path / "set", facts, seconds=1, repeats=1)])
+    [(_, drawing)] = svg.panels(bars)
+    assert all(f">{piece}<" in drawing for piece in ("flush_log_", "commit=0", "commit=1", "commit=2"))
+    assert "…" not in drawing
+
+
 REFERENCE = {
     "name": "table",
     "csv": "davidovic2019_raid0.csv",

@@ -30,8 +30,9 @@ EXTREME = 0.6
 BREAK = " · "
 """Between levels in one label: there a line of an axis ends."""
 
-_WORDS = "length(datum.label) > 12 ? split(datum.label, ' ') : datum.label"
-"""Vega expression for labels of categories: long ones have a line for each word."""
+_PIECES = "replace(datum.label, regexp('([^ ]{1,11}_)(?=[^ ])', 'g'), '$1 ')"
+_WORDS = f"length(datum.label) > 12 ? split({_PIECES}, ' ') : datum.label"
+"""Vega expression for labels of categories: long ones have a line per word; long words break at underscores."""
 MARKS: dict[Kind, str] = {
     "harness-limited": "○",
     "cache-served": "□",
