@@ -46,6 +46,14 @@ def test_a_test_is_skipped_only_by_its_declared_needs() -> None:
     assert found == []
 
 
+def test_scripts_test_collects_every_test_of_the_lab() -> None:
+    """It collects `tests/lab` alone for that tier."""
+    of_lab = ("mark.lab", "machine_image", "guest_report")
+    tests = [path for path in SOURCES if path.name.startswith("test_") and path.name != Path(__file__).name]
+    found = {path.parent.name for path in tests if any(name in path.read_text() for name in of_lab)}
+    assert found == {"lab"}
+
+
 def test_files_that_are_started_first_exist() -> None:
     assert [name for name in LONG_FILES if not (CHECKOUT / "tests" / name).is_file()] == []
 
