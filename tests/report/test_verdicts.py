@@ -126,6 +126,11 @@ def test_surfaces_and_bars_mark_values_that_are_not_device_limited(drawn: dict[s
         }.items()
 
 
+def test_lines_over_time_have_no_hollow_marks_to_explain(drawn: dict[str, Figure]) -> None:
+    captions = {figure.kind: figure.caption for figure in drawn.values()}
+    assert "Hollow" in captions["lines"] and "Hollow" not in captions["timeseries"]
+
+
 @pytest.mark.engine
 def test_the_page_explains_verdicts_and_its_rows_have_them(judged: ResultSet, tmp_path: Path) -> None:
     (page,) = write([judged], tmp_path / "report.html")

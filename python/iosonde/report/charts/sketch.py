@@ -69,7 +69,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     kept = [_without_wide_interval(row) for row in kept]
     verdicts = [kind for kind in MARKS if any(row["verdict"] == kind and row["y"] is not None for row in kept)]
     if verdicts:
-        notes.append(_verdict_note(verdicts))
+        notes += [_verdict_note(verdicts)] if view.kind != "timeseries" else []  # Lines over time have no marks.
         kept = [{**row, "mark": "" if row["y"] is None else MARKS.get(row["verdict"], "")} for row in kept]
     if any(row["hole"] for row in kept):
         notes.append("✕: no result.")

@@ -289,11 +289,13 @@ def bars(frame: Frame) -> Chart:
 
 @_unchecked
 def timeseries(frame: Frame) -> Chart:
-    """A metric over the time of runs, one line a run."""
+    """A metric over the time of runs, one line a run; a point where a run has only one interval."""
     base = alt.Chart()
     x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame, shape="stroke")
     line = base.mark_line(strokeWidth=1.3).encode(x=x, y=y, color=color, detail="run:N", **_dash(frame))
-    return _panel(frame, [line, _hover(base, frame, x, y)])
+    counted = base.transform_joinaggregate(intervals="count()", groupby=["run", "series", "source"])
+    point = counted.transform_filter("datum.intervals == 1").mark_point(filled=True, size=30)
+    return _panel(frame, [line, _hover(base, frame, x, y), point.encode(x=x, y=y, color=color)])
 
 
 @_unchecked
