@@ -187,8 +187,6 @@ struct MemcachedSession<'a> {
     ready: Vec<epoll::Event>,
     /// The connection for the next single operation.
     next: usize,
-    /// The part of the last gets that each connection has.
-    shares: Vec<Range<usize>>,
     writes: Requests,
 }
 
@@ -204,7 +202,6 @@ impl MemcachedSession<'_> {
         };
         Ok(MemcachedSession {
             store,
-            shares: vec![0..0; connections.len()],
             connections,
             epoll,
             ready: Vec::with_capacity(number),
@@ -219,39 +216,12 @@ impl MemcachedSession<'_> {
         turn
     }
 
-    /// Sends the gets of each connection; returns the number of connections with gets.
-    fn send(&mut self, keys: &Keys) -> Result<usize, KvError> {
-        let (number, of) = (keys.len(), self.connections.len());
-        let mut busy = 0;
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            let share = number * index / of..number * (index + 1) / of;
-            if share.len() > GETS_MAX {
-                return Err(too_many(number, of));
-            }
-            busy += usize::from(!share.is_empty());
-            self.shares[index] = share.clone();
-            connection.send_gets(share.map(|place| keys.get(place)))?;
-        }
-        Ok(busy)
-    }
-
     /// Sends writes before the commit when there are too many of them.
     fn send_full_batch(&mut self) -> Result<(), KvError> {
         match self.writes.writes() {
             WRITES_MAX => self.commit(false),
             _ => Ok(()),
         }
-    }
-
-    /// Reads what one connection has; returns whether all its answers have arrived.
-    fn receive(&mut self, index: usize, arrived: &mut dyn FnMut(Range<usize>)) -> Result<bool, KvError> {
-        let connection = &mut self.connections[index];
-        let share = &self.shares[index];
-        let places = connection.receive_answers()?;
-        if !places.is_empty() {
-            arrived(share.start + places.start..share.start + places.end);
-        }
-        Ok(share.start + places.end == share.end)
     }
 }
 
@@ -297,32 +267,38 @@ impl Session for MemcachedSession<'_> {
         Err(unordered())
     }
 
-    fn get_many(&mut self, keys: &Keys, arrived: &mut dyn FnMut(Range<usize>)) -> Result<(), KvError> {
-        let mut busy = self.send(keys)?;
-        let Some(epoll) = self.epoll.take() else {
-            while busy > 0 {
-                busy -= usize::from(self.receive(0, arrived)?);
-            }
-            return Ok(());
-        };
-        let mut ready = std::mem::take(&mut self.ready);
-        let mut received = Ok(());
-        while busy > 0 && received.is_ok() {
-            ready.clear();
-            received = wait(&epoll, &mut ready).and_then(|()| {
-                for event in &ready {
-                    busy -= usize::from(self.receive(event.data.u64() as usize, arrived)?);
-                }
-                Ok(())
-            });
-        }
-        (self.ready, self.epoll) = (ready, Some(epoll));
-        received
+    fn connections(&self) -> usize {
+        self.connections.len()
     }
 
-    fn answer(&self, place: usize) -> Option<&[u8]> {
-        let index = self.shares.partition_point(|share| share.end <= place);
-        self.connections[index].answer(place - self.shares[index].start)
+    #[inline]
+    fn send_gets(&mut self, connection: usize, keys: &Keys) -> Result<(), KvError> {
+        if keys.len() > GETS_MAX {
+            return Err(too_many(keys.len()));
+        }
+        self.connections[connection].send_gets((0..keys.len()).map(|place| keys.get(place)))
+    }
+
+    #[inline]
+    fn receive_answers(&mut self, arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), KvError> {
+        let connections = &mut self.connections;
+        let mut receive = |index: usize| {
+            let places = connections[index].receive_answers()?;
+            if !places.is_empty() {
+                arrived(index, places);
+            }
+            Ok(())
+        };
+        let Some(epoll) = &self.epoll else {
+            return receive(0);
+        };
+        self.ready.clear();
+        wait(epoll, &mut self.ready)?;
+        (self.ready.iter()).try_for_each(|event| receive(event.data.u64() as usize))
+    }
+
+    fn answer(&self, connection: usize, place: usize) -> Option<&[u8]> {
+        self.connections[connection].answer(place)
     }
 
     fn release(&mut self) {}
@@ -351,9 +327,9 @@ fn wait(epoll: &OwnedFd, ready: &mut Vec<epoll::Event>) -> Result<(), KvError> {
 }
 
 #[cold]
-fn too_many(gets: usize, connections: usize) -> KvError {
+fn too_many(gets: usize) -> KvError {
     KvError::unsupported(
-        format!("{gets} gets in flight on {connections} connections"),
+        format!("{gets} gets in flight on a connection"),
         format!("use more `connections`, or a `batch` of at most {GETS_MAX} for each"),
     )
 }

@@ -138,23 +138,41 @@ fn gets_on_several_connections_return_each_key_its_own_value() {
             .for_each(|number| session.put(&key(number), &value(number)).unwrap());
         session.commit(false).unwrap();
         for _ in 0..2 {
-            let mut keys = Keys::default();
-            (0..gets).for_each(|number| keys.add(&key(number)));
-            let mut arrived = vec![0; gets as usize];
-            session
-                .get_many(&keys, &mut |places| {
-                    arrived[places].iter_mut().for_each(|count| *count += 1)
-                })
-                .unwrap();
-            assert_eq!(arrived, vec![1; gets as usize], "each answer arrives once");
-            for number in 0..gets {
-                let expected = (number % 3 > 0).then(|| value(number));
-                assert_eq!(
-                    session.answer(number as usize),
-                    expected.as_deref(),
-                    "{connections} {number}"
-                );
-            }
+            gets_are_answered(&mut *session, connections, gets);
+        }
+    }
+}
+
+fn gets_are_answered(session: &mut dyn Session, connections: u64, gets: u64) {
+    assert_eq!(session.connections() as u64, connections);
+    let numbers: Vec<Vec<u64>> = (0..connections)
+        .map(|connection| (0..gets).filter(|number| number % connections == connection).collect())
+        .collect();
+    let mut arrived: Vec<Vec<u32>> = numbers.iter().map(|numbers| vec![0; numbers.len()]).collect();
+    for (connection, numbers) in numbers.iter().enumerate() {
+        let mut keys = Keys::default();
+        numbers.iter().for_each(|number| keys.add(&key(*number)));
+        session.send_gets(connection, &keys).unwrap();
+    }
+    while arrived.iter().flatten().any(|count| *count == 0) {
+        session
+            .receive_answers(&mut |connection, places| {
+                arrived[connection][places].iter_mut().for_each(|count| *count += 1)
+            })
+            .unwrap();
+    }
+    assert!(
+        arrived.iter().flatten().all(|count| *count == 1),
+        "each answer arrives once"
+    );
+    for (connection, numbers) in numbers.iter().enumerate() {
+        for (place, number) in numbers.iter().enumerate() {
+            let expected = (number % 3 > 0).then(|| value(*number));
+            assert_eq!(
+                session.answer(connection, place),
+                expected.as_deref(),
+                "{connection} {place}"
+            );
         }
     }
 }
@@ -235,10 +253,7 @@ fn directories_scans_and_large_keys_are_unsupported() {
     assert_eq!(session.next().unwrap_err().code, Code::Unsupported);
     let mut keys = Keys::default();
     (0..=GETS_MAX as u64).for_each(|number| keys.add(&key(number)));
-    assert_eq!(
-        session.get_many(&keys, &mut |_| {}).unwrap_err().code,
-        Code::Unsupported
-    );
+    assert_eq!(session.send_gets(0, &keys).unwrap_err().code, Code::Unsupported);
 }
 
 #[test]

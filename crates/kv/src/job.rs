@@ -3,6 +3,7 @@
 //! Values to write are generated before the clock is read, and values read are verified after it. Once buffers have grown
 //! to the largest record, the loop allocates nothing; it never logs or formats.
 
+mod gets;
 mod replay;
 
 use std::sync::MutexGuard;
@@ -12,15 +13,16 @@ use std::time::Duration;
 use iosonde_harness::{JobPhases, JobTotals, Stage};
 use iosonde_load::{Rng, Schedule};
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{Direction, KvOperation, KvStream, Operation, ReadThrough, ScheduleResult, Service};
+use iosonde_protocol::{Direction, KvOperation, KvStream, Operation, ScheduleResult};
 
 use crate::choice::{Chooser, Inserts};
 use crate::error::{Code, KvError};
 use crate::freshness::Freshness;
 use crate::records::Contents;
 use crate::sample::Sample;
-use crate::store::{Keys, Lent, Session};
+use crate::store::{Lent, Session};
 use crate::trace::Replay;
+use gets::Gets;
 
 /// The longest sleep of a job that waits for its next operation: it must notice the end.
 const NAP_NS: u64 = 50_000_000;
@@ -80,6 +82,8 @@ pub(crate) struct Job<'a> {
     arrivals: Option<iosonde_load::Arrivals>,
     /// Its batches, if it has any, may consist of reads.
     reads_in_batches: bool,
+    /// A connection whose answers have arrived gets its next reads at once, without waiting for the others.
+    reads_on: bool,
     inserter: Option<usize>,
     inserted: u64,
     generation: u64,
@@ -124,6 +128,9 @@ impl<'a> Job<'a> {
         session: Box<dyn Session + 'a>,
     ) -> Job<'a> {
         let (mut generations, latencies) = (plan.generations, plan.latencies);
+        let connections = session.connections().clamp(1, plan.stream.batch.max(1) as usize);
+        let only_reads = (plan.stream.operations.iter()).all(|share| share.operation == KvOperation::Read);
+        let is_paced = plan.schedule.is_some() || plan.stream.rate_limit.is_some();
         Job {
             common,
             stream: plan.stream,
@@ -139,6 +146,7 @@ impl<'a> Job<'a> {
             },
             arrivals: plan.schedule,
             reads_in_batches: (plan.stream.operations.iter()).any(|share| share.operation == KvOperation::Read),
+            reads_on: only_reads && plan.stream.batch > 1 && plan.stream.read_through.is_none() && !is_paced,
             inserter: plan.inserter,
             inserted: 0,
             // Different from those of other jobs and runs, and from the generation of loaded records.
@@ -150,7 +158,7 @@ impl<'a> Job<'a> {
             spun_ns: 0,
             found_ns: 0,
             batch: Batch::default(),
-            gets: Gets::default(),
+            gets: Gets::new(connections),
             turn: None,
             key: Vec::new(),
             value: Vec::new(),
@@ -171,7 +179,7 @@ impl<'a> Job<'a> {
             now_ns = wait_until(self.common.clock, begin_ns);
         }
         loop {
-            self.phases.advance(now_ns, 0);
+            self.phases.advance(now_ns, self.gets.in_flight());
             if self.stream.background && self.common.foreground.load(Ordering::Relaxed) == 0 {
                 self.phases.end_load(now_ns);
             }
@@ -183,6 +191,10 @@ impl<'a> Job<'a> {
                 continue;
             }
             if !self.phases.may_issue() {
+                if self.gets.in_flight() > 0 {
+                    now_ns = self.receive()?;
+                    continue;
+                }
                 self.phases.notice_exhaustion(now_ns, 0);
                 if self.phases.stage() == Stage::Drain {
                     return Ok(());
@@ -243,6 +255,9 @@ impl<'a> Job<'a> {
             return self.replay_next(now_ns);
         }
         self.chooser.age(now_ns);
+        if self.reads_on {
+            return self.read_on(now_ns);
+        }
         if self.stream.batch > 1 {
             let records = u64::from(self.stream.batch).min(self.phases.operations_left());
             if self.reads_in_batches {
@@ -330,128 +345,6 @@ impl<'a> Job<'a> {
             self.add(operation);
         }
         self.write(now_ns)
-    }
-
-    /// Gets several records at once. Each has its own latency; values are verified after all answers have arrived.
-    fn read_many(&mut self, records: u64, now_ns: u64) -> Result<u64, KvError> {
-        self.gets.clear();
-        for _ in 0..records {
-            let number = self.chooser.record(self.common.inserts);
-            self.set_key(number);
-            let expected = self.expected_generation(number);
-            self.gets.add(number, &self.key, expected);
-        }
-        let intended_ns = self.start(records, now_ns);
-        let begin_ns = self.common.clock.now_early();
-        let (clock, arrivals) = (self.common.clock, &mut self.gets.arrived_ns);
-        self.session.get_many(&self.gets.keys, &mut |places| {
-            let arrived_ns = clock.now();
-            arrivals[places].fill(arrived_ns);
-        })?;
-        let end_ns = clock.now();
-        self.check_answers();
-        let end_ns = match self.stream.read_through {
-            Some(backend) if !self.gets.misses.is_empty() => self.ask_backend(backend, end_ns),
-            _ => end_ns,
-        };
-        self.record_gets(begin_ns, intended_ns);
-        self.session.release();
-        if self.stream.read_through.is_some() && !self.gets.misses.is_empty() {
-            return self.fill();
-        }
-        Ok(end_ns)
-    }
-
-    /// Verifies the answers, and notes the misses.
-    fn check_answers(&mut self) {
-        let tally = &mut self.tallies[Operation::Read as usize];
-        for (place, get) in self.gets.entries.iter_mut().enumerate() {
-            match self.session.answer(place) {
-                Some(value) => {
-                    get.bytes += value.len() as u64;
-                    if !tally.check(self.common, get.number, value, get.expected) {
-                        self.first_corrupted.get_or_insert(get.number);
-                    }
-                }
-                None => {
-                    tally.missing += 1;
-                    self.gets.misses.push(place);
-                }
-            }
-        }
-    }
-
-    /// Waits for the modelled backend, from which all misses are requested when they are known; returns the time then.
-    fn ask_backend(&mut self, backend: ReadThrough, end_ns: u64) -> u64 {
-        let mut last_ns = end_ns;
-        for index in 0..self.gets.misses.len() {
-            let latency_ns = self.backend_latency(backend);
-            let arrived_ns = &mut self.gets.arrived_ns[self.gets.misses[index]];
-            *arrived_ns += latency_ns;
-            last_ns = last_ns.max(*arrived_ns);
-        }
-        let mut now_ns = self.common.clock.now();
-        while now_ns < last_ns {
-            now_ns = wait_until(self.common.clock, last_ns);
-        }
-        now_ns
-    }
-
-    /// Latency of the next request to the modelled backend.
-    fn backend_latency(&mut self, backend: ReadThrough) -> u64 {
-        match backend.distribution {
-            Service::Constant => backend.latency_ns,
-            Service::Exponential => (self.latencies.exponential() * backend.latency_ns as f64) as u64,
-        }
-    }
-
-    fn record_gets(&mut self, begin_ns: u64, intended_ns: Option<u64>) {
-        if let (Pace::Open(schedule), Some(intended_ns)) = (&mut self.pace, intended_ns) {
-            schedule.note_start(intended_ns, begin_ns);
-        }
-        let bytes = self.gets.entries.iter().map(|get| get.bytes).sum();
-        let records = self.gets.entries.len() as u64;
-        self.phases.take_batch(records, bytes);
-        self.phases.started(records, self.found_ns, begin_ns);
-        let mut latest_ns = begin_ns;
-        for (get, arrived_ns) in self.gets.entries.iter().zip(&self.gets.arrived_ns) {
-            // Answers on different connections arrive in any order, and intervals follow each other.
-            latest_ns = latest_ns.max(*arrived_ns);
-            self.phases.advance_to_completion(latest_ns);
-            let response_ns = intended_ns.map(|intended_ns| arrived_ns.saturating_sub(intended_ns));
-            let latency_ns = arrived_ns.saturating_sub(begin_ns);
-            self.phases
-                .record(Operation::Read, get.bytes, *arrived_ns, latency_ns, response_ns);
-        }
-    }
-
-    /// Puts the values that the backend returned into the cache.
-    fn fill(&mut self) -> Result<u64, KvError> {
-        self.batch.clear();
-        for place in &self.gets.misses {
-            self.generation = self.generation.wrapping_add(1);
-            let number = self.gets.entries[*place].number;
-            let generation = Some(self.generation);
-            self.batch
-                .add(self.common.contents, Operation::Write, number, generation);
-        }
-        let begin_ns = self.common.clock.now_early();
-        for index in 0..self.batch.entries.len() {
-            let (key, value) = self.batch.record(index);
-            self.session.put(key, value)?;
-        }
-        self.session.commit(false)?;
-        let end_ns = self.common.clock.now();
-        let (records, bytes) = (self.batch.entries.len() as u64, self.batch.bytes);
-        self.phases.advance_to_completion(end_ns);
-        self.phases.record_batch(
-            Operation::Write,
-            records,
-            bytes,
-            end_ns,
-            end_ns.saturating_sub(begin_ns),
-        );
-        Ok(end_ns)
     }
 
     fn read_modify_write(&mut self, now_ns: u64) -> Result<u64, KvError> {
@@ -911,44 +804,6 @@ impl Batch {
         of_it.fold((0, 0), |(records, bytes), entry| {
             (records + 1, bytes + (entry.end - entry.begin) as u64)
         })
-    }
-}
-
-/// Gets that are in flight together.
-#[derive(Default)]
-struct Gets {
-    keys: Keys,
-    entries: Vec<Get>,
-    arrived_ns: Vec<u64>,
-    /// Places of those that the store did not have.
-    misses: Vec<usize>,
-}
-
-struct Get {
-    number: u64,
-    /// Generation that the value must have at least.
-    expected: u64,
-    /// Of the key, and of the value once it has arrived.
-    bytes: u64,
-}
-
-impl Gets {
-    fn clear(&mut self) {
-        self.keys.clear();
-        self.entries.clear();
-        self.arrived_ns.clear();
-        self.misses.clear();
-    }
-
-    #[inline]
-    fn add(&mut self, number: u64, key: &[u8], expected: u64) {
-        self.keys.add(key);
-        self.arrived_ns.push(0);
-        self.entries.push(Get {
-            number,
-            expected,
-            bytes: key.len() as u64,
-        });
     }
 }
 

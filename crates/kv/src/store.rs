@@ -255,23 +255,42 @@ pub trait Session {
     /// Declares that every key put from now on is larger than all keys in the database.
     fn expect_ascending_keys(&mut self) {}
 
-    /// Gets several records at once, for stores that support it. `arrived` is called with the places of keys whose answers
-    /// have arrived, as soon as they have. [`Session::answer`] returns them until the session is used again.
+    /// Connections that can have gets in flight at the same time; 0 for stores that get one record at a time.
+    fn connections(&self) -> usize {
+        0
+    }
+
+    /// Sends gets on a connection, and forgets the answers to those before.
     ///
     /// # Errors
     /// Those of the store.
-    fn get_many(&mut self, _keys: &Keys, _arrived: &mut dyn FnMut(Range<usize>)) -> Result<(), KvError> {
-        Err(KvError::unsupported(
-            "this store gets one record at a time",
-            "leave out `batch` and `read_through`",
-        ))
+    fn send_gets(&mut self, _connection: usize, _keys: &Keys) -> Result<(), KvError> {
+        Err(one_at_a_time())
     }
 
-    /// The value of the key at a place of the last [`Session::get_many`]; `None` if the store does not have it.
-    fn answer(&self, _place: usize) -> Option<&[u8]> {
+    /// Waits until answers arrive on a connection with gets in flight. `arrived` is called with the connection and the places
+    /// of the keys whose answers are complete now; not at all if none is.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn receive_answers(&mut self, _arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), KvError> {
+        Err(one_at_a_time())
+    }
+
+    /// The value of the key at a place of the last gets of a connection, whose answer has arrived; `None` if the store does
+    /// not have it.
+    fn answer(&self, _connection: usize, _place: usize) -> Option<&[u8]> {
         None
     }
 
     /// Returns lent values and closes the iterator.
     fn release(&mut self);
+}
+
+#[cold]
+fn one_at_a_time() -> KvError {
+    KvError::unsupported(
+        "this store gets one record at a time",
+        "leave out `batch` and `read_through`",
+    )
 }
