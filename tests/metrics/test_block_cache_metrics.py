@@ -114,6 +114,12 @@ def test_runs_without_a_cache_have_no_such_metrics(tmp_path: Path) -> None:
     assert not [table for table in chapter.detail_tables if "cache" in table.title.lower()]
 
 
+def test_a_metric_that_intervals_lack_has_no_rows(results: ResultSet) -> None:
+    """Reports ask for a list of metrics of every workload."""
+    table = interval_metrics(results, metrics=("iops", "edges_per_sec", "cache_counted_hit_ratio"))
+    assert set(table["metric"]) == {"iops"}
+
+
 def test_the_report_has_a_table_of_cases_and_the_readings_over_time(results: ResultSet) -> None:
     [chapter] = collect([results]).chapters
     cases, over_time = (table for table in chapter.detail_tables if table.title.startswith("Block cache"))

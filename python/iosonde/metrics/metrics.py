@@ -172,7 +172,7 @@ def interval_metrics(
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)
-    rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS])
+    rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS and name in counted.columns])
     lines = named.interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
     rows = rows.select(*keys, "metric", "value")
     # Without a cast, unsigned times beside signed ones become 128 bits wide, which reports cannot compute with.
