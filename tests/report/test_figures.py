@@ -157,6 +157,25 @@ def test_long_names_of_levels_are_broken_and_not_cut(tmp_path: Path) -> None:
     assert "…" not in drawing
 
 
+def test_a_surface_of_efficiency_states_that_its_cells_are_the_lowest_values(tmp_path: Path) -> None:
+    levels = [
+        {"label": "one drive", "set": {"array": "single", "devices": 1}},
+        {"label": "RAID 0 of 2", "set": {"array": "raid0", "devices": 2}},
+    ]
+    asked = {"kind": "array_efficiency", "part": "grid", "over": "drives", "by": ["queue_depth"]}
+    parts = [{"name": "grid", "factors": {"drives": levels, "queue_depth": [1, 16]}}]
+
+    def performance(parameters: dict[str, Any], *, speed: float = 1.0) -> tuple[float, float]:
+        gain = parameters["devices"] if parameters["queue_depth"] == 16 else 1
+        return 1e4 * speed * gain, 1e5
+
+    facts = study(parts=parts, views=[], analysis=[asked])
+    drawn = figures([result_set(tmp_path / "set", facts, seconds=1, performance=performance)])
+    (surface,) = (figure for figure in drawn if figure.title == "Array efficiency")
+    assert surface.rows["y"].to_list() == pytest.approx([50], rel=0.1)
+    assert "Each cell: the lowest value over queue depth." in surface.caption
+
+
 REFERENCE = {
     "name": "table",
     "csv": "davidovic2019_raid0.csv",

@@ -21,7 +21,14 @@ from iosonde.report.material.arrays import (
     load_name,
     set_name,
 )
-from iosonde.report.material.quantities import Scale, interval_text, level_phrase, metric_scale, metric_title
+from iosonde.report.material.quantities import (
+    Scale,
+    factor_title,
+    interval_text,
+    level_phrase,
+    metric_scale,
+    metric_title,
+)
 from iosonde.report.material.result_sets import Material
 from iosonde.study.model import View
 
@@ -81,7 +88,15 @@ def _surface(found: ArrayRates) -> Sketch:
         tooltip=[("series", "Array"), ("x_text", "Load"), ("text", "Efficiency")],
     )
     heads = {"panel": "panel", "series": "array", "x_level": "load", "y": "efficiency_percent"}
-    return Sketch(draw=vega.heatmap, rows=rows, frame=frame, heads=heads, part=found.analysis.part)
+    return Sketch(
+        draw=vega.heatmap, rows=rows, frame=frame, heads=heads, part=found.analysis.part, notes=_worst_note(found)
+    )
+
+
+def _worst_note(found: ArrayRates) -> list[str]:
+    """State what a cell is where loads differ in quantities."""
+    names = [factor_title(name).lower() for name in found.quantities]
+    return [f"Each cell: the lowest value over {' and '.join(names)}."] if names else []
 
 
 def _curves(found: ArrayRates) -> Sketch | None:
