@@ -66,11 +66,11 @@ def counts(output: Path) -> dict[str, int]:
 @pytest.mark.needs("memcached", "setpriv")
 def test_memcached_starts_empty_and_keeps_what_the_trace_sets(place: Path, tmp_path: Path) -> None:
     rows = ["0,get,a,100,", "0.01,set,a,100,", "0.02,get,a,100,", "0.03,delete,a,,", "0.04,get,a,,", "0.05,set,b,20,60",
-            "0.06,get,b,20,60"]  # fmt: skip
+            "0.06,get,b,20,60", "0.07,delete,never-set,,"]  # fmt: skip
     record = replay(place, tmp_path, rows, 'store = "memcached"\njobs = 2\nmemcached = { threads = 1 }')
     found = checks(record)["read"]
     assert (found["values"], found["missing"], found["corrupted"]) == (2, 2, 0)
-    assert counts(tmp_path / "r") == {"read": 4, "write": 2, "delete": 1}
+    assert counts(tmp_path / "r") == {"read": 4, "write": 2, "delete": 2}
     assert record.server
     assert record.server["statistics_at_end"]["curr_items"] == 1
     assert metrics_of(tmp_path / "r")["values_missing"] == 2

@@ -97,7 +97,11 @@ impl Connection {
     /// Sends writes and waits until the server has carried out all of them.
     pub(crate) fn write(&mut self, requests: &mut Requests) -> Result<(), KvError> {
         self.exchange(requests.with_end(), b"MN\r\n")?;
-        match &self.buffer[..self.filled] {
+        // Quiet deletes of records that are not there are answered all the same.
+        while self.buffer[self.parsed..self.filled].starts_with(b"NF\r\n") {
+            self.parsed += b"NF\r\n".len();
+        }
+        match &self.buffer[self.parsed..self.filled] {
             b"MN\r\n" => Ok(()),
             _ => Err(self.unexpected("store a record")),
         }

@@ -80,10 +80,11 @@ fn respond(line: &str, reader: &mut impl Read, records: &Records) -> Option<Vec<
             Some(value) => [format!("VA {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat(),
             None => b"EN\r\n".to_vec(),
         },
-        ["md", key, "q"] => {
-            records.remove(key);
-            Vec::new()
-        }
+        ["md", key, "q"] => match records.remove(key) {
+            Some(_) => Vec::new(),
+            // memcached 1.6.18 answers this in quiet mode too.
+            None => b"NF\r\n".to_vec(),
+        },
         ["ms", key, size, ..] => {
             let mut value = vec![0; size.parse::<usize>().unwrap() + 2];
             reader.read_exact(&mut value).unwrap();
@@ -107,6 +108,17 @@ fn key(number: u64) -> Vec<u8> {
 
 fn value(number: u64) -> Vec<u8> {
     vec![number as u8; (number * number) as usize]
+}
+
+#[test]
+fn deleting_records_that_are_not_there_is_no_error() {
+    let server = Server::start(3);
+    let store = server.open(1);
+    let mut session = store.session().unwrap();
+    session.put(&key(1), b"one").unwrap();
+    (0..5).for_each(|number| session.delete(&key(number)).unwrap());
+    session.commit(false).unwrap();
+    assert_eq!(session.get(&key(1)).unwrap(), None);
 }
 
 #[test]
