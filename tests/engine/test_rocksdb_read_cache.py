@@ -118,10 +118,10 @@ def test_without_the_shim_reads_go_through_the_c_interface_and_a_read_cache_is_r
     assert (refused.failure.code, refused.failure.context) == ("library", "`target.read_cache`")
 
 
-def test_other_stores_have_no_read_cache(tmp_path: Path, descriptor: int) -> None:
+def test_other_stores_have_no_read_cache(tmp_path: Path) -> None:
     run = cached_reads(tmp_path)
     run["workload"]["store"] = {"kind": "redb", "library": None, "options": {}}
-    done = driven(run, descriptor)
+    done = driven(run, None)
     assert done.failure is not None and done.failure.code == "invalid_spec"
     study = STUDY.replace('"rocksdb"', '"redb"', 1).replace("{measurement}", 'read_cache = "100MiB"')
     with pytest.raises(StudyError, match="redb has no persistent read cache"):
