@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ from iosonde.results import ResultSet
 
 MIB = 1 << 20
 METRICS = ("cache_read_hit_ratio", "cache_dirty_bytes_mean", "cache_written_back_bytes", "cache_congested_share")
+
+
+def without(name: str) -> tuple[dict[str, int], ...]:
+    """The readings of a driver that does not report one of them."""
+    return tuple({key: value for key, value in each.items() if key != name} for each in READINGS)
 
 
 def reading(*, read: int, missed: int, written_back: int, dirty: int, congested: int) -> dict[str, int]:
@@ -133,6 +139,14 @@ def test_the_report_has_a_table_of_cases_and_the_readings_over_time(results: Res
     assert rows["Congested"] == ["no", "yes", "no", "no"]
     assert rows["Read from the cached device"] == ["0 B", "10 MiB", "30 MiB", "40 MiB"]
     assert rows["Written to the backing device"] == ["0 B", "1 MiB", "1 MiB", "5 MiB"]
+
+
+def test_what_a_driver_does_not_report_has_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "READINGS", without("congested"))
+    [chapter] = collect([measured(tmp_path, kind="dm-cache", mode="writeback")]).chapters
+    [over_time] = [table for table in chapter.detail_tables if table.title.startswith("Block cache over time")]
+    names = [row[0].text for row in over_time.rows]
+    assert "Dirty data" in names and "Congested" not in names
 
 
 def test_intervals_of_two_result_sets_are_kept_apart(tmp_path: Path) -> None:

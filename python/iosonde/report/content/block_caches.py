@@ -147,6 +147,8 @@ def _table_over_time(source: Source, record: Record, *, named: bool) -> Table | 
 def _states(start: Mapping[str, int], known: Mapping[Any, int], moments: Sequence[int]) -> Iterator[list[Cell]]:
     for name, title in STATES.items():
         values = [start.get(name), *(known.get((name, moment)) for moment in moments)]
+        if not any(value is not None for value in values):
+            continue  # Device mapper reports no congestion.
         if name == "congested":
             words = {None: "-", 0: "no"}
             yield [Cell(text=title), *(Cell(text=words.get(value, "yes")) for value in values)]
