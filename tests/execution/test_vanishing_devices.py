@@ -173,6 +173,7 @@ def test_a_run_that_fails_when_its_device_vanishes_is_a_failed_record(loops: Loo
         measured(node, tmp_path / "set", After(vanish, during=True))
     [record] = ResultSet.open(tmp_path / "set").records()
     assert record.outcome == "failed" and record.failure, record.outcome
+    assert record.failure.message.startswith(f"`{node}` no longer leads to a block device"), record.failure
 
 
 def test_a_device_that_fails_when_its_edges_are_zeroed_is_an_error(loops: Loops, tmp_path: Path) -> None:

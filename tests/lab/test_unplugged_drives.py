@@ -27,6 +27,12 @@ def test_the_study_stops_with_an_error_and_the_run_is_a_failed_record(unplugged:
     assert said["mounted"] == []
 
 
+def test_the_record_states_that_the_drive_was_removed(unplugged: dict[str, Any]) -> None:
+    """The engine sees only that a device of size 0 has no space."""
+    [(_, failure)] = unplugged["raw"]["records"]
+    assert "it was removed" in failure, failure
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_written_to_the_drive_that_takes_the_free_number(unplugged: dict[str, Any], kind: str) -> None:
     said = unplugged[kind]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iosonde.errors import TargetError
@@ -196,10 +196,13 @@ class _Session:
             return False
         try:
             target.recheck()
-        except TargetError:
+        except TargetError as error:
             # A run on a device that came into use during it leaves no record, unless it failed: that is the reason.
-            if attempt.record.outcome == "failed":
-                self._write(run, attempt)
+            if failure := attempt.record.failure:
+                message = f"{error.what} ({failure.message})"
+                because = failure.model_copy(update={"message": message, "hint": error.hint})
+                record = attempt.record.model_copy(update={"failure": because})
+                self._write(run, replace(attempt, record=record))
             raise
         self._write(run, attempt)
         self._note_failures(attempt.record)
