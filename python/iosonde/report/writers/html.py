@@ -41,7 +41,6 @@ RUN_COLUMNS = (
     "bandwidth",
     "iops",
     "ops_per_sec",
-    "edges_per_sec",
     "completion_latency_ns_mean",
     "completion_latency_ns_max",
 )
