@@ -16,6 +16,7 @@ from iosonde.execution import execute
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
+from iosonde.report import write
 from iosonde.results import ResultSet
 from iosonde.results.graph_columns import COUNTS, NUMBERS
 from iosonde.results.schema import Record
@@ -98,6 +99,9 @@ def test_all_algorithms_share_one_graph_and_leave_nothing(tmp_path: Path) -> Non
     assert "graph_cache_hit_fraction" in ranks
     assert ranks["completion_latency_ns_mean"] > 0
     assert values(results, "bfs")["merge_overhead_fraction"] >= 0
+
+    write([results], tmp_path / "report.html")
+    assert "Edges per second" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.engine
