@@ -14,7 +14,7 @@ from iosonde.findings.findings import findings
 from iosonde.findings.peak import Fastest
 from iosonde.findings.question import Question
 from iosonde.findings.reference import BesidePublished
-from iosonde.findings.store import CancelledWrites
+from iosonde.findings.store import CancelledWrites, StoreLoad
 
 STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}
 QUESTIONS = [
@@ -128,3 +128,11 @@ def test_bytes_deleted_before_writeback_explain_a_device_that_received_few() -> 
     [finding] = [each for each in found if isinstance(each, CancelledWrites)]
     assert (finding.store, finding.share, finding.received) == ("rocksdb", pytest.approx(0.46), pytest.approx(0.52))
     assert "unexplained" not in finding.evidence
+
+
+@pytest.mark.parametrize(("phase", "is_load"), [("fillseq", True), ("trace", False)])
+def test_a_replay_that_starts_with_an_empty_database_is_no_load(phase: str, is_load: bool) -> None:
+    values = {("closed",): [100.0, 101.0, 102.0], ("trace",): [10.0, 10.0, 10.0]}
+    cases, runs = results(["arrival"], {"ops_per_sec": values}, store="memcached", phase=phase, database="empty")
+    found = findings(study({"arrival": ["closed", "trace"]}, []), cases, runs)
+    assert any(isinstance(each, StoreLoad) for each in found) is is_load

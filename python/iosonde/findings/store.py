@@ -227,8 +227,9 @@ def find(
 
 
 def _loads(cases: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per case that starts with an empty database: factors, medians of its metrics, all rates."""
-    empty = cases.filter(pl.col("database") == "empty", ~pl.col("control"))
+    """Return one row per case that loads an empty database: factors, medians of its metrics, all rates."""
+    is_load = pl.col("phase") != "trace" if "phase" in cases.columns else pl.lit(True)
+    empty = cases.filter(pl.col("database") == "empty", ~pl.col("control"), is_load)
     values = overall(metrics).filter(pl.col("case_id").is_in(empty["case_id"].to_list()))
     if values.is_empty():
         return empty.clear().with_columns(ops_per_sec=pl.lit(0.0))

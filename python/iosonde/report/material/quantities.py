@@ -21,6 +21,8 @@ BYTES_LABEL = (
 )
 """Vega expression for axis labels of bytes."""
 
+_BINARY_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
 NANOSECONDS_LABEL = (
     "datum.value >= 1e9 ? format(datum.value / 1e9, '.4~r') + ' s'"
     " : datum.value >= 1e6 ? format(datum.value / 1e6, '.4~r') + ' ms'"
@@ -187,7 +189,7 @@ def metric_scale(metric: str, maximum: float, *, title: str | None = None) -> Sc
                 label=COUNT_LABEL,
             )
         case "B":
-            return Scale(title=title, divisor=1, column=f"{metric}_bytes", label=BYTES_LABEL)
+            return _bytes_scale(title, metric, maximum)
         case "s":
             return Scale(title=f"{title} (s)", divisor=1, column=f"{metric}_s")
         case _ if maximum >= THOUSANDS:
@@ -237,6 +239,13 @@ def _bandwidth_scale(title: str, metric: str, maximum: float) -> Scale:
     unit, divisor = ("GB", 1e9) if maximum >= 1e10 else ("MB", 1e6) if maximum >= 5e5 else ("KB", 1e3)
     column = f"{metric}_{unit.lower()}_per_s"
     return Scale(title=f"{title} ({unit}/s)", divisor=divisor, column=column, format=",~r")
+
+
+def _bytes_scale(title: str, metric: str, maximum: float) -> Scale:
+    """Binary, in the largest unit that the maximum reaches: ticks are round numbers of it."""
+    unit, divisor = next((each for each in _BINARY_UNITS if maximum >= each[1]), ("B", 1))
+    column = f"{metric}_{unit.lower()}" if unit != "B" else f"{metric}_bytes"
+    return Scale(title=f"{title} ({unit})", divisor=divisor, column=column, format=",~r")
 
 
 def _with_unit(title: str, unit: str) -> str:
