@@ -144,8 +144,9 @@ class Bench:
 
     def _driven(self, spec: dict[str, Any]) -> dict[str, Any]:
         stop = Stop()
+        shim = self.shim if spec["workload"]["store"]["kind"] == "rocksdb" else None
         try:
-            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine, shim=self.shim)
+            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine, shim=shim)
         finally:
             stop.close()
         if done.result is None:

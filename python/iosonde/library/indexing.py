@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,9 +119,11 @@ def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iter
             process.stdin.write(json.dumps([str(root), own]).encode())
             process.stdin.close()
             started.append(process)
-        for process in started:
-            assert process.stdout, "a pipe was asked for"
-            for line in process.stdout:
+        # A process whose output nobody reads stops once the pipe is full.
+        readers = stack.enter_context(ThreadPoolExecutor(workers))
+        printed = [readers.submit(_lines, process) for process in started]
+        for process, lines in zip(started, printed, strict=True):
+            for line in lines.result():
                 summary, problem = json.loads(line)
                 yield (Summary.model_validate(summary) if summary else None), problem
             if process.wait():
@@ -128,3 +131,8 @@ def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iter
                     f"a process that summarises result sets of `{root}` ended with status {process.returncode}",
                     hint="run the command again; if it fails again, report it with the messages above",
                 )
+
+
+def _lines(process: subprocess.Popen[bytes]) -> list[bytes]:
+    assert process.stdout, "a pipe was asked for"
+    return process.stdout.readlines()
