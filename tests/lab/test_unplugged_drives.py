@@ -28,11 +28,10 @@ def test_the_study_stops_with_an_error_and_the_run_is_a_failed_record(unplugged:
 
 
 def test_the_record_states_that_the_device_is_gone(unplugged: dict[str, Any]) -> None:
-    """The engine sees only that a device of size 0 has no space; the kernel removes the node before or after that."""
+    """The engine sees only that a device of size 0 has no space. The kernel removes the node, and may reuse it, at any time."""
     [(_, failure)] = unplugged["raw"]["records"]
-    assert failure.startswith("`/dev/nvme") and "(writing " in failure, failure
-    reasons = ("it was removed", "no longer leads to a block device")
-    assert any(reason in failure.partition(" (writing ")[0] for reason in reasons), failure
+    reasons = ("it was removed", "no longer leads to a block device", "now leads to the block device")
+    assert any(reason in failure.partition(" (")[0] for reason in reasons), failure
 
 
 @pytest.mark.parametrize("kind", KINDS)
