@@ -450,6 +450,15 @@ def test_short_delays_of_the_heartbeat_are_no_stall() -> None:
     assert codes(facts) == []
 
 
+def test_a_stall_between_completion_and_submission_is_not_submission_overhead() -> None:
+    facts = sound()
+    facts.result["evidence"]["stalls"] = {"stalled_ns": 10 * SECOND, "longest_ns": 10 * SECOND, "count": 1}
+    job(facts)["pacing"]["turnaround_ns"] = 10 * SECOND
+    verdict = judge(facts)
+    assert verdict.kind == "undetermined"
+    assert {warning.code for warning in verdict.warnings} == {"engine_stalled"}
+
+
 def test_a_stalled_engine_is_not_a_stalled_device() -> None:
     facts = changed(stalled_device)
     suspended(facts)

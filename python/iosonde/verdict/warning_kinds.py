@@ -66,7 +66,7 @@ _LIST = (
         code="turnaround",
         title="Submission overhead left the queue underfilled",
         when="queue slots were free 10 % of the time or more between a completion and the next submission, "
-        "waiting for a CPU not counted",
+        "not counting time without a CPU or in which the engine was stalled",
         hint='increase `queue_depth` or `jobs`; `payload = "zeros"` shows the cost of filling blocks',
         points_to="harness-limited",
     ),
