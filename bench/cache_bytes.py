@@ -148,10 +148,13 @@ def whole_run(record: Record, name: str) -> int:
 
 
 def group_writes(record: Record) -> int | None:
-    """Bytes that the control group wrote over the whole run; None where version 1 does not charge them."""
+    """Bytes that the group wrote to the loop device over the whole run; None where version 1 does not charge them.
+
+    Version 2 charges the same bytes a second time at the device below the loop device.
+    """
     assert record.server
     devices: list[dict[str, Any]] = (record.server["group"] or {}).get("devices") or []
-    written = sum(int(each["write_bytes"]) for each in devices)
+    written = sum(int(each["write_bytes"]) for each in devices if str(each["device"]).startswith("7:"))
     return written or None
 
 
