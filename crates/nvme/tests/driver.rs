@@ -1,0 +1,460 @@
+//! The driver on a controller in memory: what it moves, what it refuses, and how it survives a controller that fails.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use iosonde_nvme::NvmeError;
+use iosonde_nvme::completion::Status;
+use iosonde_nvme::memory::Memory;
+use iosonde_nvme::mock::{Mock, MockFault, MockSettings};
+use iosonde_nvme::pair::{Device, IoPair, Kind, PairPlan, Transfer};
+use proptest::prelude::*;
+
+const SLOT_BYTES: usize = 256 << 10;
+const TIMEOUT_NS: u64 = 1_000_000_000;
+
+/// A job with its buffers; its time passes when it waits.
+struct Job {
+    pair: IoPair<Mock>,
+    buffers: Memory,
+    device: Arc<Device<Mock>>,
+    now_ns: Cell<u64>,
+}
+
+struct Wanted {
+    settings: MockSettings,
+    namespace: u32,
+    depth: u32,
+    uses_sgl: bool,
+    force_unit_access: bool,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted {
+            settings: MockSettings::default(),
+            namespace: 1,
+            depth: 4,
+            uses_sgl: false,
+            force_unit_access: false,
+        }
+    }
+}
+
+impl Job {
+    fn new(wanted: Wanted) -> Job {
+        let device = Device::start(Mock::new(wanted.settings)).expect("a controller");
+        device.controller().request_queues(2).expect("two queue pairs");
+        let namespace = device.controller().namespace(wanted.namespace).expect("a namespace");
+        let buffers = Memory::allocate(SLOT_BYTES * wanted.depth as usize).expect("memory");
+        let plan = PairPlan {
+            number: 1,
+            namespace,
+            queue_depth: wanted.depth,
+            buffers: &buffers,
+            slot_bytes: SLOT_BYTES,
+            uses_sgl: wanted.uses_sgl,
+            force_unit_access: wanted.force_unit_access,
+            timeout_ns: TIMEOUT_NS,
+            vector: None,
+        };
+        Job {
+            pair: device.pair(&plan).expect("a queue pair"),
+            buffers,
+            device,
+            now_ns: Cell::new(0),
+        }
+    }
+
+    fn push(&mut self, slot: u32, kind: Kind, offset_bytes: u64, bytes: u32) {
+        let transfer = Transfer {
+            kind,
+            offset_bytes,
+            bytes,
+            start: 0,
+        };
+        self.pair.push(slot, &transfer, self.now_ns.get());
+        self.pair.ring();
+    }
+
+    /// Waits until everything has ended; results by slot. Each look at the clock takes a tenth of a second.
+    fn finish(&mut self) -> Vec<(u32, i32)> {
+        let mut results = Vec::new();
+        while self.pair.in_flight() > 0 {
+            let now_ns = &self.now_ns;
+            let clock = || {
+                now_ns.set(now_ns.get() + 100_000_000);
+                now_ns.get()
+            };
+            self.pair.wait(clock, u64::MAX);
+            self.pair.reap(|slot, result| results.push((slot, result)));
+            self.pair.ring();
+        }
+        results.sort_unstable();
+        results
+    }
+
+    fn one(&mut self, kind: Kind, offset_bytes: u64, bytes: u32) -> i32 {
+        self.push(0, kind, offset_bytes, bytes);
+        let results = self.finish();
+        assert_eq!(results.len(), 1);
+        results[0].1
+    }
+
+    fn mock(&self) -> &Mock {
+        self.device.bus()
+    }
+}
+
+fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|place| (place as u8).wrapping_mul(31).wrapping_add((place >> 8) as u8) ^ seed)
+        .collect()
+}
+
+#[test]
+fn every_size_and_alignment_up_to_the_largest_transfer_is_moved_in_both_directions() {
+    for uses_sgl in [false, true] {
+        for block_bytes in [512, 4096] {
+            let settings = MockSettings {
+                namespaces: vec![(block_bytes, 2048)],
+                ..MockSettings::default()
+            };
+            let mut job = Job::new(Wanted {
+                settings,
+                uses_sgl,
+                ..Wanted::default()
+            });
+            let largest = job.device.controller().largest_transfer_bytes() as u32;
+            assert_eq!(largest, 128 << 10);
+            for (count, bytes) in (block_bytes..=largest).step_by(block_bytes as usize).enumerate() {
+                for start in [0, 4, 512, 4092] {
+                    let data = pattern(count as u8 ^ start as u8, bytes as usize);
+                    let offset_bytes = u64::from(block_bytes) * (count as u64 % 7);
+                    job.buffers.store(start, &data);
+                    let transfer = |kind| Transfer {
+                        kind,
+                        offset_bytes,
+                        bytes,
+                        start,
+                    };
+                    job.pair.push(0, &transfer(Kind::Write), 0);
+                    job.pair.ring();
+                    assert_eq!(job.finish(), [(0, bytes as i32)]);
+                    assert_eq!(job.mock().contents(1, offset_bytes as usize, bytes as usize), data);
+                    job.buffers.store(start, &vec![0; bytes as usize]);
+                    job.pair.push(0, &transfer(Kind::Read), 0);
+                    job.pair.ring();
+                    assert_eq!(job.finish(), [(0, bytes as i32)]);
+                    let mut back = vec![0; bytes as usize];
+                    job.buffers.load(start, &mut back);
+                    assert!(back == data, "{bytes} bytes from {start}");
+                }
+            }
+            assert_eq!(
+                job.one(Kind::Read, 0, largest + block_bytes),
+                -libc::EINVAL,
+                "one block too many"
+            );
+            assert_eq!(
+                job.one(Kind::Read, 0, block_bytes + 1),
+                -libc::EINVAL,
+                "no whole blocks"
+            );
+            assert_eq!(job.one(Kind::Read, 1, block_bytes), -libc::EINVAL, "not at a block");
+        }
+    }
+}
+
+#[test]
+fn rings_wrap_around_many_times() {
+    let mut job = Job::new(Wanted::default());
+    for round in 0..1000u32 {
+        for slot in 0..4 {
+            let data = pattern((round + slot) as u8, 512);
+            job.buffers.store(slot as usize * SLOT_BYTES, &data);
+            job.push(slot, Kind::Write, u64::from((round * 4 + slot) % 4096) * 512, 512);
+        }
+        assert_eq!(job.finish(), [(0, 512), (1, 512), (2, 512), (3, 512)]);
+    }
+    assert_eq!(job.mock().counts().0, 4000);
+    assert_eq!(
+        job.mock().contents(1, 999 * 4 * 512, 512),
+        pattern((999u32 & 0xff) as u8, 512)
+    );
+}
+
+#[test]
+fn namespaces_are_separate() {
+    let settings = || MockSettings {
+        namespaces: vec![(512, 64), (4096, 64)],
+        ..MockSettings::default()
+    };
+    for (namespace, block_bytes) in [(1, 512u32), (2, 4096)] {
+        let mut job = Job::new(Wanted {
+            settings: settings(),
+            namespace,
+            ..Wanted::default()
+        });
+        assert_eq!(job.device.controller().namespaces().expect("a list"), [1, 2]);
+        assert_eq!(job.pair.namespace().bytes(), 64 * u64::from(block_bytes));
+        job.buffers.store(0, &pattern(9, 4096));
+        assert_eq!(job.one(Kind::Write, 4096, 4096), 4096);
+        assert_eq!(job.mock().contents(namespace, 4096, 4096), pattern(9, 4096));
+        let other = 3 - namespace;
+        assert!(job.mock().contents(other, 0, 64 * 512).iter().all(|byte| *byte == 0));
+        assert_eq!(
+            job.one(Kind::Read, 64 * u64::from(block_bytes), 4096),
+            -libc::EREMOTEIO,
+            "past the end"
+        );
+    }
+}
+
+#[test]
+fn flush_forced_writes_and_deallocation_reach_the_controller() {
+    let mut job = Job::new(Wanted {
+        force_unit_access: true,
+        ..Wanted::default()
+    });
+    job.buffers.store(0, &pattern(1, 4096));
+    assert_eq!(job.one(Kind::Write, 0, 4096), 4096);
+    assert_eq!(job.one(Kind::Flush, 0, 0), 0);
+    assert_eq!(job.mock().counts(), (2, 1, 1));
+    assert_eq!(job.one(Kind::Deallocate, 512, 1024), 0);
+    let after = job.mock().contents(1, 0, 2048);
+    assert_eq!(after[..512], pattern(1, 4096)[..512]);
+    assert!(after[512..1536].iter().all(|byte| *byte == 0));
+    assert_eq!(after[1536..], pattern(1, 4096)[1536..2048]);
+}
+
+#[test]
+fn an_error_of_the_media_ends_its_own_command_only() {
+    let mut job = Job::new(Wanted::default());
+    job.mock().inject(1, MockFault::Fail(Status::READ_ERROR));
+    for slot in 0..3 {
+        job.push(slot, Kind::Read, 0, 512);
+    }
+    assert_eq!(job.finish(), [(0, 512), (1, -libc::ENODATA), (2, 512)]);
+    assert!(job.pair.failure().is_none());
+    assert_eq!(job.one(Kind::Read, 0, 512), 512);
+}
+
+#[test]
+fn a_completion_that_comes_late_belongs_to_its_own_command() {
+    let mut job = Job::new(Wanted::default());
+    job.mock().inject(0, MockFault::Delay(3));
+    for slot in 0..4 {
+        job.push(slot, Kind::Read, 0, 512 << slot);
+    }
+    assert_eq!(job.finish(), [(0, 512), (1, 1024), (2, 2048), (3, 4096)]);
+}
+
+#[test]
+fn a_command_that_is_lost_is_aborted_after_its_time_and_the_others_continue() {
+    let mut job = Job::new(Wanted::default());
+    job.mock().inject(0, MockFault::Lose);
+    job.push(0, Kind::Read, 0, 512);
+    job.push(1, Kind::Read, 0, 512);
+    assert_eq!(job.finish(), [(0, -libc::ETIMEDOUT), (1, 512)]);
+    assert!(job.now_ns.get() >= TIMEOUT_NS);
+    assert!(job.pair.failure().is_none());
+    assert_eq!(job.one(Kind::Read, 0, 512), 512);
+}
+
+#[test]
+fn a_controller_that_does_not_abort_is_reset_before_the_buffers_are_given_back() {
+    let mut job = Job::new(Wanted {
+        settings: MockSettings {
+            honours_abort: false,
+            ..MockSettings::default()
+        },
+        ..Wanted::default()
+    });
+    job.mock().inject(0, MockFault::Lose);
+    job.push(0, Kind::Read, 0, 512);
+    assert_eq!(job.finish(), [(0, -libc::ETIMEDOUT)]);
+    assert!(matches!(job.pair.failure(), Some(NvmeError::Timeout(_))));
+    assert!(!job.mock().is_enabled());
+    assert_eq!(job.one(Kind::Read, 0, 512), -libc::EIO, "it is not used again");
+}
+
+#[test]
+fn all_jobs_of_a_controller_that_was_reset_end() {
+    let mut job = Job::new(Wanted {
+        settings: MockSettings {
+            honours_abort: false,
+            ..MockSettings::default()
+        },
+        ..Wanted::default()
+    });
+    let namespace = job.pair.namespace();
+    let buffers = Memory::allocate(SLOT_BYTES).expect("memory");
+    let plan = PairPlan {
+        number: 2,
+        namespace,
+        queue_depth: 1,
+        buffers: &buffers,
+        slot_bytes: SLOT_BYTES,
+        uses_sgl: false,
+        force_unit_access: false,
+        timeout_ns: u64::MAX / 2,
+        vector: None,
+    };
+    let mut other = job.device.pair(&plan).expect("a second queue pair");
+    job.mock().inject(0, MockFault::Lose);
+    job.mock().inject(1, MockFault::Lose);
+    job.push(0, Kind::Read, 0, 512);
+    let transfer = Transfer {
+        kind: Kind::Read,
+        offset_bytes: 0,
+        bytes: 512,
+        start: 0,
+    };
+    other.push(0, &transfer, 0);
+    other.ring();
+    assert_eq!(job.finish(), [(0, -libc::ETIMEDOUT)]);
+    other.look_after(0);
+    let mut results = Vec::new();
+    other.reap(|slot, result| results.push((slot, result)));
+    assert_eq!(results, [(0, -libc::ETIMEDOUT)]);
+}
+
+#[test]
+fn a_fatal_error_a_removal_and_a_broken_protocol_end_all_ios_with_the_reason() {
+    let cases: [(MockFault, i32, fn(&NvmeError) -> bool); 4] = [
+        (MockFault::Fatal, libc::EIO, |error| matches!(error, NvmeError::Fatal)),
+        (MockFault::Remove, libc::ENODEV, |error| {
+            matches!(error, NvmeError::Removed)
+        }),
+        (MockFault::OtherIdentifier, libc::EIO, |error| {
+            matches!(error, NvmeError::Protocol(_))
+        }),
+        (MockFault::OtherPhase, libc::ETIMEDOUT, |error| {
+            matches!(error, NvmeError::Timeout(_))
+        }),
+    ];
+    for (fault, number, is_expected) in cases {
+        let mut job = Job::new(Wanted {
+            settings: MockSettings {
+                honours_abort: false,
+                ..MockSettings::default()
+            },
+            ..Wanted::default()
+        });
+        job.mock().inject(0, fault);
+        job.push(0, Kind::Read, 0, 512);
+        assert_eq!(job.finish(), [(0, -number)], "{fault:?}");
+        let failure = job.pair.failure().expect("a failure");
+        assert!(is_expected(failure), "{fault:?}: {failure}");
+    }
+}
+
+#[test]
+fn a_second_completion_of_a_command_is_a_broken_protocol() {
+    let mut job = Job::new(Wanted::default());
+    job.mock().inject(0, MockFault::Repeat);
+    job.push(0, Kind::Read, 0, 512);
+    assert_eq!(job.finish(), [(0, 512)]);
+    job.push(0, Kind::Read, 0, 512);
+    assert_eq!(job.finish(), [(0, -libc::EIO)]);
+    assert!(matches!(job.pair.failure(), Some(NvmeError::Protocol(_))));
+}
+
+#[test]
+fn what_a_controller_does_not_have_is_refused_with_the_reason() {
+    let mock = |settings| Device::start(Mock::new(settings)).expect("a controller");
+    let few = mock(MockSettings {
+        queue_pairs: 1,
+        has_sgl: false,
+        ..MockSettings::default()
+    });
+    let refused = few.controller().request_queues(2).expect_err("too many queues");
+    assert_eq!(
+        refused.to_string(),
+        "the controller has 1 I/O queue pairs, and 2 are needed"
+    );
+    let namespace = few.controller().namespace(1).expect("a namespace");
+    let buffers = Memory::allocate(SLOT_BYTES).expect("memory");
+    let plan = PairPlan {
+        number: 1,
+        namespace,
+        queue_depth: 1,
+        buffers: &buffers,
+        slot_bytes: SLOT_BYTES,
+        uses_sgl: true,
+        force_unit_access: false,
+        timeout_ns: TIMEOUT_NS,
+        vector: None,
+    };
+    let refused = few.pair(&plan).err().expect("no SGLs");
+    assert_eq!(refused.to_string(), "the controller does not support SGLs");
+    let deep = PairPlan {
+        queue_depth: 2,
+        uses_sgl: false,
+        ..plan
+    };
+    assert!(few.pair(&deep).is_err(), "more slots than buffers");
+    assert!(few.controller().namespace(2).is_err());
+}
+
+#[test]
+fn a_controller_is_shut_down_when_it_is_no_longer_used() {
+    let job = Job::new(Wanted::default());
+    let Job { pair, device, .. } = job;
+    drop(pair);
+    assert!(device.bus().is_enabled());
+    let bus = Arc::clone(device.controller().bus());
+    drop(device);
+    assert!(!bus.is_enabled());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Io(bool, u64, u32),
+    Finish,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn whatever_goes_wrong_with_completions_every_io_ends_once(
+        steps in prop::collection::vec(prop_oneof![
+            6 => (any::<bool>(), 0u64..100, 1u32..64).prop_map(|(write, block, blocks)| Step::Io(write, block, blocks)),
+            1 => Just(Step::Finish),
+        ], 1..80),
+        faults in prop::collection::vec((0u64..80, prop_oneof![
+            Just(MockFault::Lose),
+            (1u32..4).prop_map(MockFault::Delay),
+            Just(MockFault::Repeat),
+            Just(MockFault::OtherIdentifier),
+            Just(MockFault::OtherPhase),
+            Just(MockFault::Fail(Status::WRITE_FAULT)),
+            Just(MockFault::Fatal),
+            Just(MockFault::Remove),
+        ]), 0..3),
+    ) {
+        let mut job = Job::new(Wanted::default());
+        for (number, fault) in faults {
+            job.mock().inject(number, fault);
+        }
+        let (mut pushed, mut ended) = (0, 0);
+        let mut slot = 0;
+        for step in steps {
+            if slot == 4 || matches!(step, Step::Finish) {
+                let results = job.finish();
+                let slots: Vec<u32> = results.iter().map(|(slot, _)| *slot).collect();
+                prop_assert_eq!(slots, (0..slot).collect::<Vec<_>>());
+                ended += results.len();
+                slot = 0;
+            }
+            if let Step::Io(is_write, block, blocks) = step {
+                job.push(slot, if is_write { Kind::Write } else { Kind::Read }, block * 512, blocks * 512);
+                pushed += 1;
+                slot += 1;
+            }
+        }
+        ended += job.finish().len();
+        prop_assert_eq!(pushed, ended);
+    }
+}
