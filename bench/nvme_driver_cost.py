@@ -4,8 +4,8 @@
     python bench/nvme_driver_cost.py PATH/nvme_cost [--seconds 2] [--repeats 5]
 
 For each queue depth: the median over the repeats of each repeat's median time from submission to completion, the best
-repeat, and the load of the machine. The time of the responder, which writes completions in the same thread, is included,
-so the values are upper bounds. Exits with 1 if the driver costs more than 60 ns per I/O at queue depth 32.
+repeat, and the load of the machine. The time of the responder, which writes completions in the same thread, is
+included, so the values are upper bounds. Exits with 1 if the driver costs more than 60 ns per I/O at queue depth 32.
 """
 
 from __future__ import annotations

@@ -320,9 +320,11 @@ fn all_jobs_of_a_controller_that_was_reset_end() {
     assert_eq!(results, [(0, -libc::ETIMEDOUT)]);
 }
 
+type IsExpected = fn(&NvmeError) -> bool;
+
 #[test]
 fn a_fatal_error_a_removal_and_a_broken_protocol_end_all_ios_with_the_reason() {
-    let cases: [(MockFault, i32, fn(&NvmeError) -> bool); 4] = [
+    let cases: [(MockFault, i32, IsExpected); 4] = [
         (MockFault::Fatal, libc::EIO, |error| matches!(error, NvmeError::Fatal)),
         (MockFault::Remove, libc::ENODEV, |error| {
             matches!(error, NvmeError::Removed)
