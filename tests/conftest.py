@@ -54,8 +54,9 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
         sector_bytes: int = 512,
         options: str = "defaults",
         direct_io: bool = False,
+        image_on: Path = tmp_path,
     ) -> LoopFileSystem:
-        name = tmp_path / f"image-{len(made)}"
+        name = image_on / f"image-{len(made)}"
         _run("truncate", "-s", size, name)
         dio = f"--direct-io={'on' if direct_io else 'off'}"
         device = _run("losetup", "--find", "--show", "--sector-size", str(sector_bytes), dio, name)
@@ -63,12 +64,14 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
         directory.mkdir()
         mounted = LoopFileSystem(device, directory)
         made.append(mounted)
-        _run(f"mkfs.{kind}", "-q", device)
+        # Without these the kernel initializes tables in the background, and its writes are those of another process.
+        eager = ["-E", "lazy_itable_init=0,lazy_journal_init=0"] if kind == "ext4" else []
+        _run(f"mkfs.{kind}", "-q", *eager, device)
         _run("mount", "-t", kind, "-o", options, device, directory)
         return mounted
 
     yield make
-    for each in made:
+    for each in reversed(made):
         # Lazily: what a test has started may still read there, and ends only after this.
         subprocess.run(["umount", "--lazy", each.directory], check=False, capture_output=True)
         subprocess.run(["losetup", "--detach", each.device], check=False, capture_output=True)

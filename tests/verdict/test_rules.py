@@ -451,9 +451,10 @@ def test_short_delays_of_the_heartbeat_are_no_stall() -> None:
 
 
 def test_a_stall_between_completion_and_submission_is_not_submission_overhead() -> None:
+    """Also where the heartbeat was late by less than the slots were free: it sees each stall only from its next beat on."""
     facts = sound()
     facts.result["evidence"]["stalls"] = {"stalled_ns": 10 * SECOND, "longest_ns": 10 * SECOND, "count": 1}
-    job(facts)["pacing"]["turnaround_ns"] = 10 * SECOND
+    job(facts)["pacing"]["turnaround_ns"] = 30 * SECOND
     verdict = judge(facts)
     assert verdict.kind == "undetermined"
     assert {warning.code for warning in verdict.warnings} == {"engine_stalled"}
@@ -591,3 +592,15 @@ def test_i_o_of_other_processes_is_known_from_the_control_group() -> None:
     assert codes(replace(sound(), own_io=own_io)) == ["other_io"]
     own_io = own_io | {"measure": [row | {"own_read_bytes": moved}]}
     assert codes(replace(changed(shared_disk), own_io=own_io)) == []
+
+
+def test_few_writes_of_others_do_not_disturb_a_load_that_only_reads() -> None:
+    """Such as the kernel's, which initializes the tables of a new ext4: they are all of the writes, and 2 % of the bytes."""
+    moved = COUNT * BLOCK
+    row = {"device": "259:0", "read_bytes": moved, "own_read_bytes": moved, "own_write_bytes": 0}
+    others = {"are_present": True, "write_bytes": moved, "unreadable": 0}
+    for written, expected in ((moved // 50, []), (moved // 5, ["other_io"])):
+        facts = sound()
+        facts.result["devices"][0]["write_bytes"] = written
+        own_io = {"version": 2, "measure": [row | {"write_bytes": written}], "others": others}
+        assert codes(replace(facts, own_io=own_io)) == expected

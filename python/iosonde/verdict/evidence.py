@@ -264,9 +264,6 @@ class Evidence:
     @cached_property
     def other_bytes_share(self) -> float | None:
         """Share of the bytes of the device that were not this run's."""
-        if self._foreign is not None:
-            shares = (self._foreign.read_share, self._foreign.write_share)
-            return max((share for share in shares if share is not None), default=None)
         top = self.top_devices
         moved = sum(device["read_bytes"] + device["write_bytes"] for device in top)
         return _ratio(self.other_bytes, moved) if self.other_bytes is not None else None

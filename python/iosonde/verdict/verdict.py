@@ -127,7 +127,7 @@ def _core_saturated(evidence: Evidence) -> RunWarning | None:
 def _turnaround(evidence: Evidence) -> RunWarning | None:
     share = evidence.turnaround_share
     not_running = (evidence.cpu_wait_share or 0.0) + (evidence.stalled_share or 0.0)
-    if share is None or share - not_running < limits.HARNESS_SHARE:
+    if share is None or share - not_running < limits.HARNESS_SHARE or _engine_stalled(evidence) is not None:
         return None
     each = evidence.turnaround_ns_per_io or 0.0
     harness = evidence.harness_ns_per_io

@@ -66,7 +66,7 @@ _LIST = (
         code="turnaround",
         title="Submission overhead left the queue underfilled",
         when="queue slots were free 10 % of the time or more between a completion and the next submission, "
-        "not counting time without a CPU or in which the engine was stalled",
+        "not counting time without a CPU; not with `engine_stalled`",
         hint='increase `queue_depth` or `jobs`; `payload = "zeros"` shows the cost of filling blocks',
         points_to="harness-limited",
     ),
