@@ -445,6 +445,7 @@ SPECS: dict[str, Callable[[dict[str, Any]], object]] = {
     "streams missing": lambda spec: spec["workload"].pop("streams"),
     "no devices to observe": lambda spec: spec.pop("observe"),
     "unknown kind": lambda spec: spec["workload"].update(kind="x"),
+    "field of another workload": lambda spec: spec["workload"].update(timeout_ns=1),
     "lone surrogate": lambda spec: spec["workload"]["streams"][0].update(name="\ud800"),
     "infinite number": lambda spec: spec["workload"].update(duration_ns=float("inf")),
     **{f"protocol {version!r}": _claiming(version) for version in (0, 3, -1, "1", None, 1.0, True)},
@@ -467,7 +468,73 @@ def test_a_plan_whose_specs_are_not_of_the_protocol_is_damaged(change: str, tmp_
         ResultSet.open(directory)
 
 
+UNTIL = {"round_ns": 10**9, "tracking": "iops", "hold": 0, "criteria": {"rounds.window": 5}}
+REPEATS = {"half_width": 0.05, "minimum": 2, "maximum": 4, "budget_s": None, "metrics": ["iops"]}
+
+
+def _procedure(kind: str, settings: dict[str, Any]) -> Callable[[dict[str, Any]], object]:
+    def change(plan: dict[str, Any]) -> None:
+        spec = {**plan["runs"][0]["spec"], "run_id": "c0001"}
+        plan["cases"][1]["procedure"] = {"kind": kind, "settings": settings, "max_runs": 4, "text": "", "spec": spec}
+
+    return change
+
+
+def _parameters(**changes: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda plan: plan["cases"][1]["parameters"].update(changes)
+
+
+def _until(**changes: Any) -> Callable[[dict[str, Any]], object]:
+    changed = {name: value for name, value in {**UNTIL, **changes}.items() if value is not None}
+    return lambda plan: plan["runs"][0].update(until=changed)
+
+
+PLANS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "interval as text": (
+        lambda plan: plan["runs"][0]["spec"]["workload"].update(interval_ns="x"),
+        'in a spec: `workload.interval_ns` is "x", which is not a whole number',
+    ),
+    "interval of a target": (
+        lambda plan: plan["runs"][0]["spec"]["workload"]["target"].update(interval_ns="x"),
+        'in a spec: `workload.target.interval_ns` is "x", and there is no such field',
+    ),
+    "rounds without a length": (_until(round_ns=None), "in `until` of the run `c0001-r1`: `round_ns` is missing"),
+    "rounds of no length": (_until(round_ns=0), "`round_ns` is 0, below 1"),
+    "criteria as a list": (_until(criteria=[]), "`criteria` is [], which is not an object"),
+    "window of one round": (
+        _parameters(**{"rounds.window": 1}),
+        "in the case `main/queue_depth=2`: `rounds.window` is 1, below 2",
+    ),
+    "queue depth as text": (
+        _parameters(queue_depth="deep"),
+        '`queue_depth` is "deep", which is not a whole number',
+    ),
+    "queue depth of a stream": (_parameters(**{"reader.queue_depth": 0}), "`reader.queue_depth` is 0, below 1"),
+    "share of reads as a list": (_parameters(read_fraction=[0] * 100), "`read_fraction` is [0, 0, "),
+    "round length as an object": (_parameters(round_length={}), "`round_length` is {}, which is not a whole number or"),
+    "unknown procedure": (_procedure("x", {}), "`procedure.kind` of the case"),
+    "repeats without a bound": (_procedure("until", {**REPEATS, "maximum": None}), "`maximum` is null"),
+    "unknown setting": (_procedure("until", {**REPEATS, "x": 1}), "`x` is 1, and there is no such field"),
+}
+
+
+@pytest.mark.parametrize("change", PLANS)
+def test_a_plan_with_a_value_of_another_type_is_refused_with_place_value_and_cause(change: str, tmp_path: Path) -> None:
+    """Each was refused by the last resort only, or caused a traceback."""
+    directory = measured(tmp_path).directory
+    path, (edit_plan, cause) = directory / "plan.json", PLANS[change]
+    content = json.loads(path.read_bytes())
+    edit_plan(content)
+    path.write_text(json.dumps(content))
+    edit(directory / "format.json", plan_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    with pytest.raises(ResultsError, match=r"plan.json` is damaged") as error:
+        ResultSet.open(directory)
+    assert cause in error.value.where
+
+
 RECORDS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "parameter as text": lambda record: record["parameters"].update(queue_depth="deep"),
+    "unknown field of the spec": lambda record: record["spec"]["workload"].update(interval="1s"),
     "spec of protocol 1 without streams": lambda record: (
         record["spec"].update(protocol=1),
         record["spec"]["workload"].pop("streams"),

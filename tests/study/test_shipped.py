@@ -20,6 +20,7 @@ from jsonschema_rs import Draft202012Validator
 from iosonde.data import reference_file, shipped
 from iosonde.plan import Case, Plan, Setup
 from iosonde.planning import expand, load
+from iosonde.results import plan_shapes
 from iosonde.storage import VirtualTarget, open_target
 from iosonde.storage.target import Files
 from iosonde.study.model import Part, Reference, Study
@@ -185,6 +186,14 @@ def test_the_engine_knows_every_spec(name: str) -> None:
     for profile in load(name).profiles:
         plan = expand(load(name), target_for(load(name)), profile=profile, repeats=1)
         assert [error.message for spec in plan.specs() for error in validator.iter_errors(spec)] == []
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_the_plan_of_a_study_passes_the_checks_of_readers(name: str) -> None:
+    """They refuse a plan whose parameters and procedures have other types than iosonde writes."""
+    plan = plan_of(name, "standard")
+    read = Plan.model_validate_json(plan.model_dump_json())
+    assert plan_shapes.mismatch(read) == ""
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -186,5 +186,9 @@ def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> U
 
 
 def _setting(row: Mapping[str, Any]) -> str:
-    levels = [wording.level_words(name, row[name]) for name in ("queue_depth", "jobs") if (row[name] or 0) > 1]
+    levels = [
+        wording.level_words(name, row[name])
+        for name in ("queue_depth", "jobs")
+        if (wording.number_of(row[name]) or 0) > 1
+    ]
     return f"at {' and '.join(levels)}" if levels else ""

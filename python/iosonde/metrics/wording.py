@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -173,7 +174,7 @@ def level_words(factor: str, level: Any) -> str:
         case "jobs":
             return "1 job" if level == 1 else f"{value} jobs"
         case "read_fraction":
-            return operation_words(float(level))
+            return operation_words(level)
         case "fill":
             return f"{value} % full"
         case "state" if level in ("healthy", "degraded", "rebuilding"):
@@ -226,13 +227,28 @@ def range_words(factor: str, levels: Sequence[Any], chosen: Sequence[Any]) -> st
     return f" {preposition} {plural} from {first} to {last}"
 
 
-def operation_words(read_fraction: float, trim_fraction: float = 0.0) -> str:
-    """Name a mix: `reads`, `writes`, `70/30 reads and writes`."""
-    if trim_fraction == 1:
+def operation_words(read_fraction: float | str, trim_fraction: float | str = 0.0) -> str:
+    """Name a mix: `reads`, `writes`, `70/30 reads and writes`; the label of a compound level as it is."""
+    share = number_of(read_fraction)
+    if share is None:
+        return str(read_fraction)
+    if number_of(trim_fraction) == 1:
         return "trims"
-    if read_fraction in (0, 1):
-        return "reads" if read_fraction else "writes"
-    return f"{100 * read_fraction:.0f}/{100 * (1 - read_fraction):.0f} reads and writes"
+    if share in (0, 1):
+        return "reads" if share else "writes"
+    return f"{100 * share:.0f}/{100 * (1 - share):.0f} reads and writes"
+
+
+def number_of(level: Any) -> float | None:
+    """Return a level as a number; None for the label of a compound level, whose factor may have a parameter's name.
+
+    A column with such labels has numbers as text.
+    """
+    try:
+        number = float(level)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[str, str]:

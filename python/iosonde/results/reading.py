@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from iosonde.errors import ResultsError
 from iosonde.plan import PREPARATION, Plan
 from iosonde.protocol.checking import mismatch, mismatch_of_hello, mismatch_of_result
-from iosonde.results import former_names, frames, known, shapes
+from iosonde.results import former_names, frames, known, plan_shapes, shapes
 from iosonde.results.files import Directory
 from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.schema import (
@@ -196,6 +196,8 @@ def read_plan(path: Path) -> Plan:
         plan = Plan.model_validate(former_names.plan(_parse(content)))
         for spec in plan.specs():
             _check_spec(spec)
+        if problem := plan_shapes.mismatch(plan):
+            raise ValueError(problem)
         return plan
     except Exception as error:
         is_modified = isinstance(error, _DamagedError)
@@ -389,6 +391,7 @@ def _check_parts(record: Record) -> None:
     if record.outcome == "failed" and record.failure is None:
         raise ValueError("the run failed and has no failure")
     problem = mismatch_of_hello(record.engine) or shapes.mismatch(record)
+    problem = problem or plan_shapes.mismatch_of_parameters(record.parameters, record.spec["workload"]["kind"])
     if record.result is not None:
         problem = problem or mismatch_of_result(record.result)
     if problem:
