@@ -225,14 +225,44 @@ def test_an_array_over_a_loop_device_shares_data_with_other_loop_devices_on_the_
     assert "`md0` shares data with `loop6`" in machine.refusals("loop6")
 
 
-def test_volumes_of_one_group_do_not_share_data(machine: Machine) -> None:
-    machine.disk("dm-0", "253:0")
-    machine.disk("dm-1", "253:1")
-    for name in ("dm-0", "dm-1"):
-        machine.holds(name, "vdb")
+def without_tables(machine: Machine, *members: str) -> None:
+    """`dm-0` and on, each on a member, with no table that the kernel would report."""
+    for place, member in enumerate(members):
+        machine.disk(f"dm-{place}", f"253:{place}")
+        (machine.root / "sys/block" / f"dm-{place}" / "dm").mkdir()
+        machine.holds(f"dm-{place}", member)
+
+
+def test_volumes_without_a_table_on_one_member_may_share_data(machine: Machine) -> None:
+    """They counted as disjoint, although the kernel allows tables over the same sectors."""
+    without_tables(machine, "vdb", "vdb")
+    refusals = machine.refusals("dm-0")
+    assert refusals[0] == (
+        "`dm-1` has a member in common with `dm-0`, and the kernel does not report which part of it `dm-0` uses "
+        "(`DM_TABLE_STATUS`, which needs root)"
+    )
     machine.mount("253:1", "/home")
-    assert machine.refusals("dm-0") == []
+    assert "`dm-1`, which shares data with `dm-0`, is mounted at `/home`" in machine.refusals("dm-0")
     assert "`vdb` is part of `dm-0`" in machine.refusals("vdb")
+
+
+def test_a_volume_without_a_table_shares_nothing_with_volumes_on_other_members(machine: Machine) -> None:
+    machine.disk("vdc", "254:32")
+    machine.partition("vdb1", "254:17", of="vdb", sectors=1024)
+    machine.partition("vdb2", "254:18", of="vdb", start=1024)
+    without_tables(machine, "vdc", "vdb1", "vdb2")
+    machine.mount("253:2", "/home")
+    assert machine.refusals("dm-0") == machine.refusals("dm-1") == []
+
+
+def test_a_volume_without_a_table_beside_one_with_a_table_may_share_data(machine: Machine) -> None:
+    without_tables(machine, "vdb", "vdb")
+    machine.tables["253:1"] = parse([(0, 1024, "linear", "254:16 0")])
+    for one, other in (("dm-0", "dm-1"), ("dm-1", "dm-0")):
+        assert machine.refusals(one)[0].startswith(f"`{other}` has a member in common with `{one}`")
+        assert "which part of it `dm-0` uses" in machine.refusals(one)[0]
+    machine.tables["253:0"] = parse([(0, 1024, "linear", "254:16 1024")])
+    assert machine.refusals("dm-0") == machine.refusals("dm-1") == [], "reported by now"
 
 
 def volumes(machine: Machine, *tables: tuple[int, int, str, str]) -> None:

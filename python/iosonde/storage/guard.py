@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from iosonde.errors import TargetError
 from iosonde.storage.block_nodes import opened
 from iosonde.storage.kernel import Kernel, read
-from iosonde.storage.overlap import Extent, extents, overlap
+from iosonde.storage.overlap import Extent, extents, overlap, unreported_between
 from iosonde.storage.signatures import Signature, signatures
 
 MEMBER_TYPES = ("bcache", "drbd", "swsuspend", "ceph_bluestore", "VMFS_volume_member")
@@ -71,6 +71,8 @@ def uses(number: str, kernel: Kernel) -> Iterator[str]:
     yield from _used(number, "", kernel)
     others = [each for each in kernel.numbers if each != number and overlap(own, extents(each, kernel))]
     for other in others:
+        yield from _unreported(number, other, own, kernel)
+    for other in others:
         yield from _stacked(number, other, own, kernel)
     for other in others:
         yield from _used(other, _relation(number, other, own, kernel), kernel)
@@ -116,6 +118,17 @@ def _used_files(number: str, own: list[Extent], kernel: Kernel) -> Iterator[str]
     for extent in own:
         if extent.base in kernel.swap_files:
             yield f"the file below `{kernel.name(number)}` is active swap (`{kernel.swap_files[extent.base]}`)"
+
+
+def _unreported(number: str, other: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:
+    """Volumes that are side by side on one member, and may share any of it as far as the kernel reports."""
+    if _is_below(other, own) or _is_above(other, number, kernel):
+        return
+    for each in sorted(unreported_between(own, extents(other, kernel))):
+        yield (
+            f"`{kernel.name(other)}` has a member in common with `{kernel.name(number)}`, and the kernel does not report "
+            f"which part of it `{kernel.name(each)}` uses (`DM_TABLE_STATUS`, which needs root)"
+        )
 
 
 def _stacked(number: str, other: str, own: list[Extent], kernel: Kernel) -> Iterator[str]:

@@ -89,6 +89,13 @@ class Kernel:
         return {number: table for number, table in tables.items() if table is not None}
 
     @cached_property
+    def without_table(self) -> frozenset[str]:
+        """Numbers of device mapper volumes whose table the kernel does not report, for lack of privilege for example."""
+        return frozenset(
+            number for number in self.members if number not in self.tables and (self.path(number) / "dm").is_dir()
+        )
+
+    @cached_property
     def mounted(self) -> dict[str, list[Mount]]:
         """Mounts by device number, of every visible mount namespace."""
         found: dict[str, list[Mount]] = {}

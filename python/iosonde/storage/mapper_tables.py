@@ -2,8 +2,8 @@
 
 `/sys` names the members of a volume, and not which part of each. The targets `linear`, `striped`, `crypt`, `delay` and
 `flakey` map ranges of their members as they are. What others map depends on their metadata, and is not followed: they
-may use all of their members. Snapshots of one origin and volumes of one thin pool share a member, each with blocks of
-its own.
+may use all of their members. So may volumes whose table the kernel does not report. Snapshots of one origin and volumes
+of one thin pool share a member, each with blocks of its own.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ class Extent:
     end: int
     members: frozenset[str] = frozenset()
     """Members of arrays and of some volumes on the way down to here. How these map their members is not followed."""
+    unreported: frozenset[str] = frozenset()
+    """Volumes on the way down to here whose table the kernel does not report: they may use all of their members."""
 
     def overlaps(self, other: Extent) -> bool:
         """Whether both may contain the same byte.
@@ -51,23 +53,31 @@ def overlap(one: list[Extent], other: list[Extent]) -> bool:
     return any(mine.overlaps(theirs) for mine in one for theirs in other)
 
 
+def unreported_between(one: list[Extent], other: list[Extent]) -> frozenset[str]:
+    """Return the volumes without a table due to which two devices count as sharing data; none if they do anyway."""
+    pairs = [mine.unreported | theirs.unreported for mine in one for theirs in other if mine.overlaps(theirs)]
+    return min(pairs, key=len, default=frozenset())
+
+
 def _below(extent: Extent, kernel: Kernel) -> Iterator[Extent]:
     number, start, end = extent.base, extent.start, extent.end
     if kernel.is_partition(number):
         offset = kernel.start_bytes(number)
-        yield Extent(kernel.disk(number), start + offset, end + offset, extent.members)
+        yield Extent(kernel.disk(number), start + offset, end + offset, extent.members, extent.unreported)
     loop = kernel.loops.get(number)
     if loop and not loop.problem:
         base = loop.backing_device or loop.backing_file
-        yield Extent(base, start + loop.offset, end + loop.offset, extent.members)
+        yield Extent(base, start + loop.offset, end + loop.offset, extent.members, extent.unreported)
     table = kernel.tables.get(number)
     if table and table.ranges is not None:
         for each in table.ranges:
             if start < each.at + each.span and each.at < end:
-                yield Extent(each.member, *each.part(start, end), extent.members)
+                yield Extent(each.member, *each.part(start, end), extent.members, extent.unreported)
     else:
         for member in kernel.members.get(number, []):
-            apart = {member} if table is None or member in table.shared else set()
-            yield Extent(member, 0, kernel.size_bytes(member), extent.members | apart)
+            is_apart = member in table.shared if table else number not in kernel.without_table
+            members = extent.members | ({member} if is_apart else set())
+            unreported = extent.unreported | ({number} & kernel.without_table)
+            yield Extent(member, 0, kernel.size_bytes(member), members, unreported)
     if wwid := kernel.wwid(number):
-        yield Extent(f"wwid {wwid}", start, end, extent.members)
+        yield Extent(f"wwid {wwid}", start, end, extent.members, extent.unreported)
