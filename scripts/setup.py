@@ -25,6 +25,8 @@ from typing import NoReturn
 CHECKOUT = Path(__file__).resolve().parents[1]
 POLICY = Path("/usr/sbin/policy-rc.d")
 """Decides whether packages may start services."""
+LOCK_WAIT_S = 300
+"""How long to wait for another program that installs packages."""
 CONSTRAINTS = CHECKOUT / "packaging" / "constraints.txt"
 Version = tuple[int, ...]
 
@@ -181,16 +183,21 @@ def install_packages(wanted: list[tuple[str, ...]]) -> None:
     if not wanted or not can_install():
         return
     update_package_lists()
-    known = candidates([name for names in wanted for name in names])
+    known = without_snaps(candidates([name for names in wanted for name in names]))
     packages = sorted({next(name for name in names if name in known) for names in wanted if known.keys() & names})
     if not packages:
         return
     say(f"installing {len(packages)} packages: {' '.join(packages)}")
-    if apt_install(packages) or len(packages) == 1:
+    if apt_install(packages, wait_s=LOCK_WAIT_S) or len(packages) == 1:
         return
     say("warning: that failed; installing them one by one")
     for package in packages:
-        apt_install([package])
+        apt_install([package], wait_s=1)
+
+
+def without_snaps(versions: dict[str, str]) -> dict[str, str]:
+    """Leave out Ubuntu's packages that install a snap (`2:1snap1-0ubuntu2`): a snap cannot read temporary files."""
+    return {name: version for name, version in versions.items() if not re.search(r"\d+snap\d", version)}
 
 
 def can_install() -> bool:
@@ -215,10 +222,14 @@ def update_package_lists() -> None:
         _updated = True
 
 
-def apt_install(packages: list[str]) -> bool:
-    """Install without questions; packages of the user are never removed."""
-    command = ["apt-get", "install", "--yes", "-q", "--no-install-recommends", "--no-remove", *packages]
-    environment = {"DEBIAN_FRONTEND": "noninteractive"}
+def apt_install(packages: list[str], *, wait_s: int) -> bool:
+    """Install without questions; packages of the user are never removed, and services of the user not restarted.
+
+    A new machine upgrades itself in the background (`unattended-upgrades`), which holds the lock of dpkg for minutes.
+    """
+    lock = f"DPkg::Lock::Timeout={wait_s}"
+    command = ["apt-get", "install", "--yes", "-q", "-o", lock, "--no-install-recommends", "--no-remove", *packages]
+    environment = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
     with_environment = [*as_root(), "env", *(f"{name}={value}" for name, value in environment.items()), *command]
     with services_not_started():
         return subprocess.run(with_environment, check=False, stdout=sys.stderr).returncode == 0
@@ -271,9 +282,14 @@ def require_build_tools(tools: ModuleType) -> None:
 
 
 def warn_of_missing(tools: ModuleType, *, dev: bool) -> None:
-    """Name what could not be installed, and what that costs."""
-    for tool in tools.missing(["runtime", "lab", "dev"]) if dev else []:
+    """Name what could not be installed, and what that costs: tests that need it are skipped, and listed."""
+    missing = tools.missing(["runtime", "lab", "dev"]) if dev else []
+    for tool in missing:
         say(f"warning: `{tool.name}` is missing: {tool.purpose} (package `{' or '.join(tool.packages)}`)")
+    known = candidates([name for tool in missing for name in tool.packages]) if not can_install() else {}
+    names = {next((name for name in tool.packages if name in known), "") for tool in missing} - {""}
+    if names:
+        say(f"hint: `sudo apt-get install {' '.join(sorted(names))}`, then `make setup-dev` again")
 
 
 # --- Engine and Python package ------------------------------------------------------------------------------------
@@ -319,9 +335,10 @@ def prepend_to_path(directory: Path) -> None:
 
 
 def run_quietly(*command: str) -> str:
-    """A program's output; empty where it is missing or fails."""
+    """A program's output in English; empty where it is missing or fails."""
+    english = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=english).stdout
     except OSError:
         return ""
 

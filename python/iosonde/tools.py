@@ -59,8 +59,12 @@ class Tool:
                 # Looked up at each call: setup asks before and after it installs packages.
                 found = (str(each) for place in self.places for each in sorted(Path("/").glob(place.lstrip("/"))))
                 extra = ":".join([SYSTEM_PATH, *found])
-                return shutil.which(self.name) or shutil.which(self.name, path=extra)
+                path = shutil.which(self.name) or shutil.which(self.name, path=extra)
+                return None if path is None or os.path.realpath(path) == SNAP else path
 
+
+SNAP = "/usr/bin/snap"
+"""What the programs of snaps are links to. A snap cannot read temporary files, so it counts as missing."""
 
 _IN_EVERY_DEBIAN = ("apt", "bash", "coreutils", "dpkg", "fdisk", "libc-bin", "mount", "util-linux")
 

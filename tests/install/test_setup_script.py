@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 import tomllib
 from dataclasses import replace
@@ -114,6 +115,71 @@ def test_an_old_compiler_is_an_error_that_names_the_way_to_a_newer_one(
 def test_the_readme_states_the_minimum_that_setup_checks(setup: ModuleType) -> None:
     minimum = ".".join(map(str, setup.minimum_rust()))
     assert f"Rust {minimum} or newer" in re.sub(r"\s+", " ", (CHECKOUT / "README.md").read_text())
+
+
+def test_a_package_that_installs_a_snap_is_not_installed(setup: ModuleType) -> None:
+    """Ubuntu's `chromium-browser` downloads a snap, which fails in a container and cannot read pages of tests."""
+    policy = "chromium-browser:\n  Candidate: 2:1snap1-0ubuntu2\nfio:\n  Candidate: 3.36-1ubuntu0.1\n"
+    assert setup.without_snaps(setup.parse_policy(policy)) == {"fio": "3.36-1ubuntu0.1"}
+
+
+def test_a_program_of_a_snap_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snap = tmp_path / "snap"
+    snap.touch(mode=0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/a-program").symlink_to(snap)
+    tool = replace(tools.TOOLS["chromium"], name="a-program", places=(f"{tmp_path}/bin",))
+    assert tool.find()
+    monkeypatch.setattr(tools, "SNAP", str(snap))
+    assert tool.find() is None
+
+
+def test_packages_are_installed_without_restarts_and_while_another_program_holds_the_lock(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ubuntu restarts services after each call of apt, and a new machine upgrades itself in the background."""
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        calls.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(setup.subprocess, "run", run)
+    monkeypatch.setattr(setup, "POLICY", CHECKOUT)
+    assert setup.apt_install(["fio"], wait_s=300)
+    assert {"NEEDRESTART_SUSPEND=1", "DEBIAN_FRONTEND=noninteractive", "DPkg::Lock::Timeout=300"} <= set(calls[0])
+
+
+def test_a_package_that_cannot_be_obtained_is_left_out_and_the_others_are_installed(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Setup continues without it: a warning names it, and tests that need it are skipped and listed."""
+    installed: list[list[str]] = []
+
+    def install(packages: list[str], *, wait_s: int) -> bool:
+        installed.append(packages)
+        return "broken" not in packages
+
+    monkeypatch.setattr(setup, "can_install", lambda: True)
+    monkeypatch.setattr(setup, "update_package_lists", lambda: None)
+    monkeypatch.setattr(setup, "candidates", lambda names: {name: "1" for name in names if name != "unknown"})
+    monkeypatch.setattr(setup, "apt_install", install)
+    setup.install_packages([("fio",), ("broken",), ("unknown",), ("unknown", "memcached")])
+    assert installed == [["broken", "fio", "memcached"], ["broken"], ["fio"], ["memcached"]]
+    missing = [replace(tools.TOOLS["fio"], name="a-program", packages=("broken",))]
+    monkeypatch.setattr(tools, "missing", lambda kinds: missing)
+    setup.warn_of_missing(tools, dev=True)
+    assert "warning: `a-program` is missing" in capsys.readouterr().err
+
+
+def test_the_commands_for_a_user_who_may_not_install_are_in_one_line(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup, "can_install", lambda: False)
+    monkeypatch.setattr(setup, "candidates", lambda names: dict.fromkeys(set(names) - {"librocksdb7.8"}, "1"))
+    monkeypatch.setattr(tools, "missing", lambda kinds: [tools.TOOLS["fio"], tools.TOOLS["rocksdb"]])
+    setup.warn_of_missing(tools, dev=True)
+    assert "hint: `sudo apt-get install fio librocksdb8.9`" in capsys.readouterr().err
 
 
 def declared() -> list[Requirement]:
