@@ -126,8 +126,8 @@ def _unreported(number: str, other: str, own: list[Extent], kernel: Kernel) -> I
         return
     for each in sorted(unreported_between(own, extents(other, kernel))):
         yield (
-            f"`{kernel.name(other)}` has a member in common with `{kernel.name(number)}`, and the kernel does not report "
-            f"which part of it `{kernel.name(each)}` uses (`DM_TABLE_STATUS`, which needs root)"
+            f"`{kernel.name(other)}` has a member in common with `{kernel.name(number)}`, and the kernel does not "
+            f"report which part of it `{kernel.name(each)}` uses (`DM_TABLE_STATUS`, which needs root)"
         )
 
 

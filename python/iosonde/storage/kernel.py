@@ -90,7 +90,7 @@ class Kernel:
 
     @cached_property
     def without_table(self) -> frozenset[str]:
-        """Numbers of device mapper volumes whose table the kernel does not report, for lack of privilege for example."""
+        """Numbers of device mapper volumes whose table the kernel does not report, as to a user without privileges."""
         return frozenset(
             number for number in self.members if number not in self.tables and (self.path(number) / "dm").is_dir()
         )
