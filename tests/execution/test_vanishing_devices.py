@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from loop_stacks import MIB, Loops, run
 from test_device_identity import STUDY, After
 
 from iosonde.errors import TargetError
-from iosonde.execution import execute
+from iosonde.execution import execute, resume
 from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import block_stack, device_target, guard, journal, open_target
+from iosonde.storage import block_stack, cleanup, device_target, guard, journal, open_target, signatures
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.consent import Consent
 from iosonde.storage.kernel import Kernel
@@ -103,21 +104,21 @@ def replaced(loops: Loops) -> tuple[Path, Path, Callable[[], None]]:
     device, victim = loops.attach(loops.image()), loops.image("victim")
     victim.write_bytes(PATTERN)
 
-    def replace() -> None:
+    def replace_it() -> None:
         run("losetup", "--detach", device)
         run("losetup", device, victim)
 
-    return device, victim, replace
+    return device, victim, replace_it
 
 
 def test_a_disk_that_got_the_number_of_the_one_that_was_checked_is_not_claimed(
     replaced: tuple[Path, Path, Callable[[], None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, victim, replace = replaced
+    device, victim, replace_it = replaced
     plan = expand(parse(STUDY), open_target(str(device)))
 
     def underlying(number: str, kernel: Kernel) -> list[str]:
-        replace()
+        replace_it()
         return guard.underlying(number, kernel)
 
     monkeypatch.setattr(device_target, "underlying", underlying)
@@ -132,17 +133,91 @@ def test_a_disk_that_got_the_number_of_one_under_a_setup_is_not_wiped(
     replaced: tuple[Path, Path, Callable[[], None]],
 ) -> None:
     """The claim is released while a file system holds the device: after an unplug nothing holds its number."""
-    device, victim, replace = replaced
+    device, victim, replace_it = replaced
     target = device_target.open_devices([str(device)])
     devices = device_target.TargetDevices(target=target)
     with target.claims.held({number_of(device): str(device)}):
         devices.provide(Setup(file_system="ext4"))
-        replace()
+        replace_it()
         with pytest.raises(TargetError, match="another disk has its name and number"):
             devices.release()
         assert number_of(device) not in target.claims.numbers
     journal.removed(device_target._entry(number_of(device), target.own))
     run("blockdev", "--flushbufs", device)
+    assert victim.read_bytes() == PATTERN
+
+
+@pytest.fixture
+def unplugged(
+    replaced: tuple[Path, Path, Callable[[], None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, Consent]:
+    """The result set of a study on ext4 whose drive was replaced before it could be wiped, and the consent."""
+    device, _, replace_it = replaced
+    release = device_target.TargetDevices.release
+
+    def release_another(devices: device_target.TargetDevices) -> None:
+        if devices._given:
+            monkeypatch.setattr(device_target.TargetDevices, "release", release)
+            replace_it()
+        release(devices)
+
+    monkeypatch.setattr(device_target.TargetDevices, "release", release_another)
+    plan = expand(parse(STUDY), open_target(str(device)), settings={"file_system": "ext4"})
+    consent = Consent(destroy=(str(device),))
+    with pytest.raises(TargetError, match="is not the device that was checked"):
+        execute(plan, tmp_path / "set", consent=consent)
+    assert [entry.what for entry in journal.entries()] == ["device"], "its directory is gone, the drive has our ext4"
+    return tmp_path / "set", consent
+
+
+def plug_in(loops: Loops, device: Path) -> Path:
+    """Attach the first file under that name again."""
+    image = loops.directory / "image"
+    run("losetup", "--detach", device)
+    run("losetup", device, image)
+    return image
+
+
+def abandoned() -> None:
+    """As if the process of the entries had exited."""
+    for entry in journal.entries():
+        journal._write(replace(entry, owner=""))
+
+
+def test_cleanup_removes_the_entry_of_a_drive_that_is_gone_and_leaves_the_other_one(
+    replaced: tuple[Path, Path, Callable[[], None]], unplugged: tuple[Path, Consent]
+) -> None:
+    device, victim, _ = replaced
+    abandoned()
+    assert not any(each.failed for each in cleanup())
+    assert journal.entries() == []
+    run("blockdev", "--flushbufs", device)
+    assert victim.read_bytes() == PATTERN
+
+
+def test_cleanup_wipes_a_drive_that_is_back(
+    loops: Loops, replaced: tuple[Path, Path, Callable[[], None]], unplugged: tuple[Path, Consent]
+) -> None:
+    device, victim, _ = replaced
+    image = plug_in(loops, device)
+    assert signatures.signatures(number_of(device), device.name)
+    abandoned()
+    assert not any(each.failed for each in cleanup())
+    assert journal.entries() == []
+    run("blockdev", "--flushbufs", device)
+    assert image.read_bytes()[:MIB] == bytes(MIB)
+    assert victim.read_bytes() == PATTERN
+
+
+def test_resume_wipes_a_drive_that_is_back_and_completes_the_study(
+    loops: Loops, replaced: tuple[Path, Path, Callable[[], None]], unplugged: tuple[Path, Consent]
+) -> None:
+    device, victim, _ = replaced
+    plug_in(loops, device)
+    directory, consent = unplugged
+    result_set = resume(directory, retry_failed=True, consent=consent)
+    assert {each.outcome for each in result_set.records()} == {"complete"} and not result_set.missing_runs()
+    assert journal.entries() == []
     assert victim.read_bytes() == PATTERN
 
 

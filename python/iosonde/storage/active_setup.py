@@ -82,7 +82,13 @@ class ActiveSetup:
             self._number = ""
             journal.undo(self.target.point)
             self._remove_layers()
-            self.target.provider.release()
+            try:
+                self.target.provider.release()
+            except TargetError:
+                # A device that is gone, or not wiped, keeps its entry: `resume` and `cleanup` try again.
+                with contextlib.suppress(OSError):
+                    journal.undo(self.target.place)
+                raise
             journal.clear(self.target.own)
 
     def _remove_layers(self) -> None:
