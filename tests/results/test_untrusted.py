@@ -122,6 +122,17 @@ def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, 
         {"streams": [{"name": "x" * 129, "jobs": 1}]},
         {"store": {"kind": "rocksdb", "library": "lib/evil.so", "options": {}}},
         {"store": {"kind": "rocksdb", "library": None, "options": {"db_log_dir": "/tmp/x"}}},
+        *(
+            {"store": {"kind": "rocksdb", "library": None, "options": options}}
+            for options in (
+                {"db_log_dir=/tmp/x;ttl": 0},
+                {"db_log_dir": ".."},
+                {" wal_dir": "wal"},
+                {"ttl": "0;wal_dir=wal"},
+                {"compaction_options_universal": "{size_ratio=2};wal_dir=wal"},
+                {"ttl": "0}; wal_dir={wal"},
+            )
+        ),
         {"store": "rocksdb"},
     ],
     ids=str,
@@ -512,6 +523,10 @@ PLANS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "queue depth of a stream": (_parameters(**{"reader.queue_depth": 0}), "`reader.queue_depth` is 0, below 1"),
     "share of reads as a list": (_parameters(read_fraction=[0] * 100), "`read_fraction` is [0, 0, "),
     "round length as an object": (_parameters(round_length={}), "`round_length` is {}, which is not a whole number or"),
+    "mount option that names a device": (
+        lambda plan: plan["cases"][1].update(setup={"file_system": "ext4", "mount_options": "journal_path=/dev/sda"}),
+        "the mount option `journal_path=/dev/sda` names a path or device",
+    ),
     "unknown procedure": (_procedure("x", {}), "`procedure.kind` of the case"),
     "repeats without a bound": (_procedure("until", {**REPEATS, "maximum": None}), "`maximum` is null"),
     "unknown setting": (_procedure("until", {**REPEATS, "x": 1}), "`x` is 1, and there is no such field"),

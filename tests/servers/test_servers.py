@@ -18,6 +18,7 @@ from iosonde.errors import ServerError, StudyError
 from iosonde.servers import account as accounts
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
+from iosonde.servers.server import Installation
 from iosonde.storage import journal
 from iosonde.storage.journal_entry import owner_of
 
@@ -197,6 +198,28 @@ def test_settings_are_checked_before_anything_is_written(
     with pytest.raises(StudyError, match=message):
         instance_in(place, kind, settings)  # type: ignore[arg-type]
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("postgresql", "archive-command"),
+        ("postgresql", "Archive_Command"),
+        ("postgresql", "archive_command=touch x;:"),
+        ("postgresql", "wal_level=replica\narchive_command"),
+        ("postgresql", "Session-Preload-Libraries"),
+        ("mariadb", "loose-plugin-load-add"),
+        ("mariadb", "LOOSE_maximum_init_connect"),
+        ("mariadb", "innodb_log_file_size=1G --datadir"),
+        ("mariadb", "log_tc=x"),
+    ],
+)
+def test_no_spelling_of_a_name_sets_what_iosonde_chooses(kind: str, name: str) -> None:
+    """Servers take dashes for underscores, ignore case, accept prefixes, and split what they get at `=` and commas. With
+    `archive-command` a study, or a result set, ran a command without consent."""
+    installation = Installation(version="1", build="", programs={})
+    with pytest.raises(StudyError, match=r"chosen by iosonde|no name of a setting"):
+        servers.named(kind).check_settings(installation, {name: True})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "package"), [("postgresql", "postgresql"), ("mariadb", "mariadb-server")])

@@ -210,6 +210,9 @@ def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> Non
         ({"choice": "gaussian"}, "`gaussian` is not known"),
         ({"scan_records": "0"}, "no number of records"),
         ({"rocksdb": "write_buffer_size"}, "are no options"),
+        ({"rocksdb": {"db_log_dir": ".."}}, "option `db_log_dir` names a place, which the engine decides"),
+        ({"rocksdb": {"ttl": "0;wal_dir=wal"}}, "option `ttl` has more than one value"),
+        ({"rocksdb": {"wal_dir=wal;ttl": 0}}, "option `wal_dir=wal;ttl` is not a name"),
         ({"rocksdb": {"write_buffer_size": [1]}}, "the option `write_buffer_size` cannot be"),
         ({"value_compression_ratio": 0}, "greater than 0"),
         ({"library": "x.so", "store": "redb"}, "`library` is for"),
@@ -253,6 +256,11 @@ def test_streams_that_run_together_have_one_database(directory: str) -> None:
 def test_options_of_block_io_are_no_parameters_here() -> None:
     with pytest.raises(StudyError, match="there is no parameter `queue_depth`"):
         kv.read_value("queue_depth", 4)
+
+
+def test_options_in_braces_are_one_value() -> None:
+    nested = {"compaction_options_universal": "{size_ratio=2;max_merge_width={x=1};}", "compression_opts": "-14:32767"}
+    assert kv.build({"store": "rocksdb", "rocksdb": nested}).options == nested
 
 
 def test_options_of_other_versions_of_rocksdb_are_left_to_the_library() -> None:

@@ -95,6 +95,9 @@ def test_sizes_are_written_with_units_in_the_names_of_cases() -> None:
         ({"array_state": '"broken"'}, "`synced`"),
         ({"fresh": '"always"'}, "it is one of `study`, `case`, `run`"),
         ({"mount_options": '"noatime, discard"'}, "separated by commas alone"),
+        ({"mount_options": '"journal_path=/dev/sda"'}, "names a path or device"),
+        ({"mount_options": '"noatime,logdev=sda"'}, "mounts something else"),
+        ({"mount_options": '"BIND"'}, "mounts something else"),
         ({"setup_size": '"4KiB"'}, "1 MiB at least"),
     ],
 )

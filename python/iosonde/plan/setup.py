@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, SerializerFunctionWrapHandler, model_serializer
 
 from iosonde.plan.base import Frozen
 from iosonde.units import format_bytes
@@ -18,6 +18,20 @@ CacheState = Literal["cold", "warm", "dirty", "kept"]
 FileSystem = Literal["none", "ext4", "xfs", "btrfs"]
 Journal = Literal["on", "off", "external"]
 Fresh = Literal["study", "case", "run"]
+
+
+_REDIRECTING = ("bind", "rbind", "move", "remount", "loop", "helper", "uhelper")
+
+
+def check_mount_options(options: str) -> str:
+    """Return options of mount(8); `ValueError` for those that name a device or path, or mount something else."""
+    for option in filter(None, options.split(",")):
+        name = option.partition("=")[0].strip().lower()
+        if "/" in option or not option.isprintable():
+            raise ValueError(f"the mount option `{option}` names a path or device: a study contains none")
+        if name in _REDIRECTING or name.startswith(("journal_dev", "journal_path", "logdev", "rtdev", "x-mount")):
+            raise ValueError(f"the mount option `{option}` mounts something else than the file system of the setup")
+    return options
 
 
 class Setup(Frozen):
@@ -46,7 +60,7 @@ class Setup(Frozen):
     """Bytes of the file under the loop device of the cache; None for a quarter of the other file."""
     file_system: FileSystem = "none"
     journal: Journal = "on"
-    mount_options: str = ""
+    mount_options: Annotated[str, AfterValidator(check_mount_options)] = ""
     """Separated by commas."""
     fresh: Fresh = "study"
     setup_size: int | None = None

@@ -91,7 +91,7 @@ class MariaDb(DatabaseServer):
 
     def check_settings(self, installation: Installation, settings: Settings) -> None:
         """`mariadbd --verbose --help` parses all settings and exits."""
-        programs.refuse_reserved({_name(each): value for each, value in settings.items()}, RESERVED, self.title)
+        programs.refuse_reserved(settings, RESERVED, self.title)
         _check(installation.programs["server"], tuple(sorted(settings.items())))
 
     def provision(self, installation: Installation, place: Place, settings: Settings) -> None:

@@ -61,10 +61,25 @@ def _program(command: Sequence[str]) -> str:
     return next(each for each in command if each.startswith("/") and not each.endswith("setpriv"))
 
 
+_SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_PREFIX = re.compile(r"^((loose|maximum|enable)_)+", re.IGNORECASE)
+"""Prefixes that MariaDB accepts before the name of any setting."""
+
+
 def refuse_reserved(settings: Mapping[str, object], reserved: Sequence[str], title: str) -> None:
-    """`StudyError` for settings that decide where the server lies, listens or which programs it runs."""
+    """`StudyError` for settings that decide where the server lies, listens or which programs it runs.
+
+    Servers take dashes for underscores and ignore case, and split what they get at `=`.
+    """
+    patterns = "|".join(reserved).replace("-", "_")
     for name, value in settings.items():
-        if re.fullmatch("|".join(reserved), name):
+        if not _SETTING.fullmatch(name):
+            raise StudyError(
+                f"`{name[:40]}` is no name of a setting of {title}",
+                hint="names have letters, digits, dots, dashes and underscores",
+            )
+        known_as = name.replace("-", "_")
+        if any(re.fullmatch(patterns, each, re.IGNORECASE) for each in (known_as, _PREFIX.sub("", known_as))):
             raise StudyError(
                 f"the setting `{name}` of {title} is chosen by iosonde",
                 hint="leave it out: data directory, socket, log files, libraries and commands are not part of a study",

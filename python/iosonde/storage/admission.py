@@ -17,6 +17,7 @@ from typing import Any
 from iosonde.cache import cache_directory
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, is_on_server
+from iosonde.protocol.option_text import unsafe_option
 from iosonde.storage.file_names import is_file_name
 from iosonde.storage.journal_entry import OWN_DIRECTORY
 from iosonde.storage.opening import open_target
@@ -150,10 +151,8 @@ class Admission:
 
     def _store_problem(self, store: Mapping[str, Any]) -> str:
         """A store loads its library as code, and some of its options name files."""
-        options = store.get("options") or {}
-        paths = [name for name, value in options.items() if isinstance(value, str) and "/" in value]
-        if paths:
-            return f"the store's option `{paths[0]}` names a path"
+        if problem := unsafe_option(store.get("options") or {}):
+            return f"the store's {problem}"
         library = store.get("library")
         if library and "/" in library and not _is_trusted(Path(library), self.directory):
             return f"the library `{library}` is in the result set, or somebody else can change it"

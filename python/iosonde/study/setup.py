@@ -28,6 +28,7 @@ from iosonde.plan import (
     Journal,
     Setup,
 )
+from iosonde.plan.setup import check_mount_options
 from iosonde.study import queue, swap
 from iosonde.units import format_bytes, parse_size
 
@@ -111,7 +112,9 @@ def _read_journal(value: Any) -> Any:
 def _read_mount_options(value: Any) -> Any:
     if isinstance(value, str) and any(each.isspace() for each in value.strip()):
         raise ValueError(f"`{value}` contains a space; mount options are separated by commas alone")
-    return "" if value in ("none", "defaults") else value.strip() if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return "" if value in ("none", "defaults") else check_mount_options(value.strip())
 
 
 class SetupParameters(BaseModel):

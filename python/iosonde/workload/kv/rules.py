@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
+from iosonde.protocol.option_text import unsafe_option
 from iosonde.workload.kv import cache
 from iosonde.workload.kv.fields import EMBEDDED, KvFields
 from iosonde.workload.kv.notation import operations_of
@@ -22,7 +23,9 @@ Rule = tuple[bool, str]
 def problem(stream: KvFields) -> str | None:
     """The first rule that a stream breaks, if any."""
     broken = next((text for wrong, text in [*cache.rules(stream), *_rules(stream)] if wrong), None)
-    return broken or next(filter(None, (misspelt(store, getattr(stream, store)) for store in EMBEDDED)), None)
+    given = {store: getattr(stream, store) for store in EMBEDDED}
+    unsafe = (f"`{store}`: {clause}" for store, options in given.items() if (clause := unsafe_option(options)))
+    return broken or next(unsafe, None) or next(filter(None, map(misspelt, given, given.values())), None)
 
 
 def _rules(stream: KvFields) -> list[Rule]:

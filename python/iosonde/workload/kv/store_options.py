@@ -20,7 +20,7 @@ LISTED = 20
 """Longest list of names in an error."""
 SECTIONS = re.compile(r'DBOptions|(CFOptions|TableOptions/BlockBasedTable) "default"')
 """Sections of an OPTIONS file with options of the database and its default column family."""
-BY_ENGINE = ("wal_dir", "create_if_missing", "error_if_exists", "statistics")
+BY_ENGINE = ("wal_dir", "db_log_dir", "env", "create_if_missing", "error_if_exists", "statistics")
 """Options in an OPTIONS file that the engine sets."""
 
 
