@@ -1,12 +1,16 @@
-"""Runs that drop permanently to another level, and runs that only seem to."""
+"""Runs that drop to another level until their end, and runs that only seem to."""
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
+import polars as pl
 import pytest
 
 from iosonde.findings import lasting_drop
 from iosonde.findings.lasting_drop import LastingDrop, drop_of
+from iosonde.metrics.facts import Facts
 
 NOISE = np.random.default_rng(1).normal(1, 0.05, 40)
 
@@ -45,10 +49,50 @@ def drop(run_id: str, after: float) -> LastingDrop:
 
 def test_the_deepest_drop_comes_first() -> None:
     [found] = lasting_drop.find([drop("a", 300e6), drop("b", 100e6)], measured=9)
-    assert isinstance(found, lasting_drop.PermanentDrops)
+    assert isinstance(found, lasting_drop.LastingDrops)
     assert [each.run_id for each in found.drops] == ["b", "a"]
     assert (found.measured, found.case_ids) == (9, ("main",))
     assert found.sentence == (
-        "Throughput dropped permanently in 2 of 9 runs, their means mix two regimes: `main` to 25 % after 4 s and 1 GiB"
+        "Throughput dropped in 2 of 9 runs and stayed low to the end, so their means mix two regimes: "
+        "`main` to 25 % after 4 s and 1 GiB"
     )
     assert list(lasting_drop.find([], measured=9)) == []
+
+
+class FactsOfOneRun:
+    """A run of ten intervals of 100 ms, whose rate falls to 40 % after the first five."""
+
+    def __init__(self, stalled_ns: int) -> None:
+        self._stalled_ns = stalled_ns
+
+    def runs(self) -> pl.DataFrame:
+        same = {"workload": ["block"], "loop": ["closed"], "control": [False], "part": ["main"], "order": [1]}
+        return pl.DataFrame({**RUN, **same})
+
+    def rounds(self) -> pl.DataFrame:
+        return pl.DataFrame(RUN).clear()
+
+    alternating = staged = rounds
+
+    def counts(self, *, per: str) -> pl.DataFrame:
+        assert per == "interval"
+        length = 10**8
+        return pl.DataFrame(
+            {
+                **{name: values * 10 for name, values in RUN.items()},
+                "phase": ["measure"] * 10,
+                "operation": ["read"] * 10,
+                "begin_ns": [length * each for each in range(10)],
+                "end_ns": [length * (each + 1) for each in range(10)],
+                "bytes": [100] * 5 + [40] * 5,
+                "interval_stalled_ns": [0] * 5 + [self._stalled_ns] * 5,
+            }
+        )
+
+
+RUN = {"result_set": [""], "run_id": ["c0001-r1"], "case_id": ["main"]}
+
+
+@pytest.mark.parametrize(("stalled_ns", "found"), [(0, 1), (60_000_000, 0)])
+def test_intervals_of_a_stalled_engine_are_no_drop_of_the_device(stalled_ns: int, found: int) -> None:
+    assert len(lasting_drop.lasting_drops(cast(Facts, FactsOfOneRun(stalled_ns)))) == found

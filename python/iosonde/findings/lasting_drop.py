@@ -1,4 +1,4 @@
-"""Permanent drops within runs that are not judged for steady state.
+"""Drops of throughput that last to the end of a run, in runs that are not judged for steady state.
 
 A full cache, used-up spare blocks, heat: the mean of such a run mixes two regimes. Short runs have too few
 intervals for the steady-state rule, so this looks for one change of level that lasts to the end.
@@ -18,6 +18,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.statistics import Floats
 from iosonde.metrics.steady_state import CLIFF, change_points
+from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.units import format_bytes, format_duration
 
 FEWEST = 8
@@ -52,10 +53,10 @@ NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class PermanentDrops(Finding):
-    """Runs whose throughput fell permanently while they were measured."""
+class LastingDrops(Finding):
+    """Runs whose throughput fell while they were measured, and stayed low to their end."""
 
-    kind: ClassVar[str] = "permanent drops"
+    kind: ClassVar[str] = "lasting drops"
     topic: ClassVar[Topic] = "state"
     drops: tuple[LastingDrop, ...]
     """The deepest first."""
@@ -66,8 +67,8 @@ class PermanentDrops(Finding):
         deepest = self.drops[0]
         runs = f"{len(self.drops)} of {wording.counted(self.measured, 'run')}"
         return (
-            f"Throughput dropped permanently in {runs}, their means mix two regimes: `{deepest.case_id}` to "
-            f"{wording.percent_text(deepest.fraction)} after {_when(deepest)}"
+            f"Throughput dropped in {runs} and stayed low to the end, so their means mix two regimes: "
+            f"`{deepest.case_id}` to {wording.percent_text(deepest.fraction)} after {_when(deepest)}"
         )
 
     def _evidence(self) -> str:
@@ -87,7 +88,7 @@ def find(drops: Sequence[LastingDrop], *, measured: int) -> Iterator[Finding]:
     """Return one finding for all runs that dropped."""
     if drops:
         deepest = tuple(sorted(drops, key=lambda each: each.fraction))
-        yield PermanentDrops(
+        yield LastingDrops(
             drops=deepest,
             measured=measured,
             strength="moderate",
@@ -103,8 +104,8 @@ def _when(drop: LastingDrop) -> str:
 def lasting_drops(facts: Facts) -> list[LastingDrop]:
     """Every closed-loop run that falls below `CLIFF` of what it was and stays there, in the order of execution.
 
-    Left out are runs that are judged by rounds of their own, controls, stages (their pass is reported as one), and
-    loads that change by themselves (`active`).
+    Left out are runs that are judged by rounds of their own, controls, stages (their pass is reported as one), loads
+    that change by themselves (`active`), and intervals in which the engine was stalled.
     """
     judged = facts.rounds().select("result_set", "case_id").unique()
     runs = (
@@ -120,7 +121,8 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
         .filter(pl.col("phase") == "measure", pl.col("operation").is_in(["read", "write", "trim"]))
         .join(runs.select(keys), on=keys, how="semi")
         .group_by(*keys, "begin_ns", "end_ns")
-        .agg(pl.col("bytes").sum())
+        .agg(pl.col("bytes").sum(), pl.col("interval_stalled_ns").max().fill_null(0))
+        .filter(pl.col("interval_stalled_ns") < STALLED_SHARE * (pl.col("end_ns") - pl.col("begin_ns")))
         .sort(*keys, "begin_ns")
     )
     by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
