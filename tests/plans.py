@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results.histogram import bucket_of
 from iosonde.results.reading import manifest
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, MANIFEST, USAGE, Failure, Record
+from iosonde.study.check import PLACES
 
 MIB = 1 << 20
 
@@ -201,3 +203,14 @@ def tables(run_id: str, latencies_ns: list[int] | None = None) -> tuple[pl.DataF
     histograms = pl.DataFrame(rows, schema=HISTOGRAMS)
     usage = pl.DataFrame([{**place, "begin_ns": 0, "end_ns": 100_000_000, "device": "process"}], schema=USAGE)
     return intervals, histograms, usage
+
+
+def without_places(measurement: str) -> tuple[str, dict[str, str]]:
+    """Separate what a study cannot set, since it names files: for `--set`."""
+    found = {
+        match["name"]: match["value"]
+        for match in re.finditer(rf'(?m)^(?P<name>{"|".join(PLACES)}) = "(?P<value>.*)"$', measurement)
+        if match["name"] != "library" or "/" in match["value"]
+    }
+    kept = [line for line in measurement.splitlines() if line.partition(" = ")[0] not in found]
+    return "\n".join(kept), found

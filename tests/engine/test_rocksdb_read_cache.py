@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 from engines import real_engine
+from plans import without_places
 from stores import EACH_ONCE, small_file_system, spec, stream
 
 from iosonde.errors import StudyError, TargetError
@@ -84,7 +85,8 @@ def driven(run: dict[str, Any], descriptor: int | None) -> EngineRun:
 
 
 def plan(place: Path, measurement: str) -> Plan:
-    return expand(parse(STUDY.replace("{measurement}", measurement)), open_target(str(place)))
+    measurement, settings = without_places(measurement)
+    return expand(parse(STUDY.replace("{measurement}", measurement)), open_target(str(place)), settings=settings)
 
 
 def test_blocks_that_left_memory_are_read_from_the_cache(tmp_path: Path, descriptor: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from plans import without_places
 from stores import EACH_ONCE, EMPTY, SEQUENTIAL, Output, carry_out, spec, stream
 
 from iosonde.errors import StudyError
@@ -46,7 +47,8 @@ def forget_compilers() -> Iterator[None]:
 
 
 def plan(place: Path, measurement: str = "") -> Plan:
-    return expand(parse(STUDY.replace("{measurement}", measurement)), open_target(str(place)))
+    measurement, settings = without_places(measurement)
+    return expand(parse(STUDY.replace("{measurement}", measurement)), open_target(str(place)), settings=settings)
 
 
 def test_the_record_has_version_interface_and_options(tmp_path: Path) -> None:

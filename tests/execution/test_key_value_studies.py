@@ -21,7 +21,7 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from engines import real_engine
 from mounted import LoopFileSystem
-from plans import a_record
+from plans import a_record, without_places
 from stores import command, loop_device
 
 from iosonde.cli.reference import EXIT_OK, EXIT_RUNS_FAILED
@@ -96,7 +96,8 @@ def study(parts: str, measurement: str = "") -> str:
 
 
 def plan(place: Path | str, parts: str, measurement: str = "", *, repeats: int = 1) -> Plan:
-    return expand(parse(study(parts, measurement)), open_target(str(place)), repeats=repeats)
+    measurement, settings = without_places(measurement)
+    return expand(parse(study(parts, measurement)), open_target(str(place)), repeats=repeats, settings=settings)
 
 
 def the_record(done: ResultSet) -> Record:

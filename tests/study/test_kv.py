@@ -13,6 +13,7 @@ from jsonschema_rs import Draft202012Validator
 from stores import WIREDTIGER
 
 from iosonde.errors import StudyError
+from iosonde.planning import parse
 from iosonde.storage import open_target
 from iosonde.workload import kv
 from iosonde.workload.kv.phases import LOADS, PHASES
@@ -256,6 +257,33 @@ def test_streams_that_run_together_have_one_database(directory: str) -> None:
 def test_options_of_block_io_are_no_parameters_here() -> None:
     with pytest.raises(StudyError, match="there is no parameter `queue_depth`"):
         kv.read_value("queue_depth", 4)
+
+
+PLACES = {
+    **dict.fromkeys(("log_target", "read_cache_target", "user_database", "options_file", "trace"), "x"),
+    "library": "./librocksdb.so",
+}
+"""What only the command line may name."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_study_cannot_name_files_directories_or_code(name: str) -> None:
+    """A study from somebody else loaded a library, and wrote to a directory, that the user had not named."""
+    text = f"""
+name = "s"
+title = "s"
+question = "?"
+workload = "kv"
+[measurement]
+store = "rocksdb"
+{name} = "{PLACES[name]}"
+[[parts]]
+[profiles.standard]
+"""
+    with pytest.raises(StudyError, match="cannot be set by a study, which contains no paths") as caught:
+        parse(text)
+    assert f"--set {name}=..." in caught.value.hint
+    assert parse(text.replace(f'{name} = "{PLACES[name]}"', 'library = "librocksdb.so.7"'))
 
 
 def test_options_in_braces_are_one_value() -> None:

@@ -71,6 +71,19 @@ def test_a_parquet_file_becomes_the_same_rows(tmp_path: Path) -> None:
     assert rows_of(trace.converted(str(path))).tobytes() == by_csv.tobytes()
 
 
+@pytest.mark.parametrize("name", ["t[1].parquet", "t*.parquet", "t?.parquet"])
+def test_a_name_with_a_pattern_is_one_file(name: str, tmp_path: Path) -> None:
+    """Readers of Parquet files take such a name for a pattern, and read others."""
+    row = {"time": [0.0], "operation": ["get"]}
+    for other in ("t1.parquet", "tx.parquet", "t[1]x.parquet"):
+        pl.DataFrame({**row, "key": ["other"]}).vstack(pl.DataFrame({**row, "key": ["more"]})).write_parquet(
+            tmp_path / other
+        )
+    with (tmp_path / name).open("wb") as file:
+        pl.DataFrame({**row, "key": ["own"]}).write_parquet(file)
+    assert trace.converted(str(tmp_path / name)).rows == 1
+
+
 def test_optional_columns_quotes_and_line_ends(tmp_path: Path) -> None:
     text = 'key,time,operation\r\n"a,b",0,get\r\nc,1,delete\r\n'
     rows = rows_of(trace.converted(written(tmp_path, text)))

@@ -34,6 +34,21 @@ def check(study: Study, source: StudyFile) -> None:
     _check_analysis(study, source)
 
 
+PLACES = (
+    *(
+        "log_target",
+        "read_cache_target",
+        "user_database",
+        "server_url",
+        "options_file",
+        "trace",
+        "edge_list",
+        "library",
+    ),
+)
+"""Parameters that name files, directories, servers or code: only who runs a study decides about them."""
+
+
 def check_parameters(
     parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str] = ()
 ) -> None:
@@ -43,6 +58,12 @@ def check_parameters(
         with_place = source.where(*at, name)
         if stream and stream not in streams:
             raise StudyError(f"there is no stream `{stream}`", where=with_place, hint=_listing(stream, streams))
+        if source.text and _names_place(workload, parameter, value):
+            raise StudyError(
+                f"`{name}` cannot be set by a study, which contains no paths",
+                where=with_place,
+                hint=f"give it when the study is run: `--set {name}=...`",
+            )
         if setup.is_setup(parameter) and (stream or "streams" in at):
             raise StudyError(
                 f"`{parameter}` belongs to the case and not to a stream",
@@ -53,6 +74,11 @@ def check_parameters(
             read_parameter(workload, parameter, value)
         except StudyError as error:
             raise StudyError(error.what, where=with_place, hint=error.hint) from None
+
+
+def _names_place(workload: Workload, name: str, value: Any) -> bool:
+    is_place = name in PLACES and name in workload.PARAMETERS.model_fields
+    return is_place and (name != "library" or "/" in str(value))
 
 
 def read_parameter(workload: Workload, name: str, value: Any) -> Any:

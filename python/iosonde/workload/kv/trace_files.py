@@ -7,8 +7,6 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -98,7 +96,8 @@ def blocks(path: str) -> Iterator[Block]:
     """The rows of a trace in blocks; `StudyError` for a file that is none."""
     with os.fdopen(text_files.open_regular(path), "rb") as file:
         is_parquet = file.read(len(PARQUET)) == PARQUET
-    yield from _of_parquet(path) if is_parquet else _of_csv(path)
+        # By its descriptor, since readers of Parquet files take a name such as `a[1]` for a pattern.
+        yield from _of_parquet(path, f"/proc/self/fd/{file.fileno()}") if is_parquet else _of_csv(path)
 
 
 def _check_columns(path: str, names: Sequence[str]) -> None:
@@ -195,31 +194,31 @@ def _fields(path: str, number: int, line: bytes) -> list[str]:
     return next(csv.reader([text]), [])
 
 
-def _of_parquet(path: str) -> Iterator[Block]:
+def _of_parquet(path: str, opened: str) -> Iterator[Block]:
     try:
-        schema = pl.read_parquet_schema(path)
+        schema = pl.read_parquet_schema(opened)
         _check_columns(path, list(schema))
-        _check_groups(path)
-        rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
+        _check_groups(path, opened)
+        table = pl.scan_parquet(opened, glob=False, hive_partitioning=False)
+        rows = int(table.select(pl.len()).collect().item())
         for first in range(0, rows, BLOCK_ROWS):
-            yield Block(path=path, table=pl.scan_parquet(path).slice(first, BLOCK_ROWS).collect(), first=first + 1)
+            yield Block(path=path, table=table.slice(first, BLOCK_ROWS).collect(), first=first + 1)
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         words = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise invalid(path, f"the Parquet file cannot be read: {words}", hint="write it again") from None
 
 
-def _check_groups(path: str) -> None:
+def _check_groups(path: str, opened: str) -> None:
     """Raise for row groups that would take too much memory, by the footer of the file."""
     import duckdb
 
-    name: Any = str(Path(path))
     try:
         found = (
             duckdb.connect()
             .execute(
                 "SELECT row_group_id, max(row_group_num_rows), sum(total_uncompressed_size) FROM parquet_metadata(?) "
                 "GROUP BY ALL ORDER BY ALL",
-                [name],
+                [opened],
             )
             .fetchall()
         )
