@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use iosonde_harness::Control;
 use iosonde_kv::{Contents, KvError, NullOpener, Opener, Run};
+use iosonde_kv_cassandra::CassandraOpener;
 use iosonde_kv_fjall::FjallOpener;
 use iosonde_kv_lmdb::LmdbOpener;
 use iosonde_kv_memcached::MemcachedOpener;
@@ -50,6 +51,7 @@ pub(crate) fn option_names() -> serde_json::Value {
         "wiredtiger": iosonde_kv_wiredtiger::option_names(),
         "redb": iosonde_kv_redb::option_names(),
         "fjall": iosonde_kv_fjall::option_names(),
+        "cassandra": iosonde_kv_cassandra::option_names(),
         "memcached": iosonde_kv_memcached::option_names(),
     })
 }
@@ -78,6 +80,7 @@ fn opener(workload: &KvWorkload, contents: &Arc<Contents>, shim: Option<RawFd>) 
         }
         StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
         StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
+        StoreKind::Cassandra => Ok(Box::new(CassandraOpener::new(&store.options)?)),
         StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),
     }
 }

@@ -131,7 +131,7 @@ impl Opener for LmdbOpener {
                 "use at least 4 MiB",
             )),
             Place::Device { .. } => Ok(()),
-            Place::Virtual | Place::Socket { .. } | Place::ReadOnly { .. } => Err(KvError::unsupported(
+            Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => Err(KvError::unsupported(
                 format!("{NAME} needs a directory of its own or a device"),
                 "only `rocksdb` supports databases of yours, and only `null` a virtual target",
             )
@@ -144,7 +144,7 @@ impl Opener for LmdbOpener {
         let environment = match place {
             Place::Directory { path, .. } => Environment::open(&self.library, path, &settings, None)?,
             Place::Device { path, .. } => open_device(&self.library, path, &settings)?,
-            Place::Virtual | Place::Socket { .. } | Place::ReadOnly { .. } => {
+            Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
                 return Err(KvError::new(Code::Internal, "LMDB was opened without a target", ""));
             }
         };

@@ -56,7 +56,7 @@ impl Database {
         let (path, log, read_cache, is_read_only) = match place {
             Place::Directory { path, log, read_cache } => (path, log.as_ref(), read_cache.as_ref(), false),
             Place::ReadOnly { path } => (path, None, None, true),
-            Place::Device { .. } | Place::Virtual | Place::Socket { .. } => {
+            Place::Device { .. } | Place::Virtual | Place::Socket { .. } | Place::Server { .. } => {
                 let message = "RocksDB was opened without a directory";
                 return Err(KvError::new(Code::Internal, message, ""));
             }

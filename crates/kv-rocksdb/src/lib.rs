@@ -103,7 +103,7 @@ impl Opener for RocksdbOpener {
                 "name a directory; only `lmdb` supports devices",
             )
             .at("`target`")),
-            Place::Virtual | Place::Socket { .. } => Err(KvError::unsupported(
+            Place::Virtual | Place::Socket { .. } | Place::Server { .. } => Err(KvError::unsupported(
                 format!("{NAME} needs a directory"),
                 "only the store `null` has a virtual target",
             )

@@ -47,6 +47,7 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
         "only `rocksdb` has a persistent read cache",
     )?;
     check_read_only(workload)?;
+    check_order(workload)?;
     check_cache(workload)?;
     check_freshness(workload)?;
     check_trace(workload)?;
@@ -105,7 +106,19 @@ fn check_read_only(workload: &KvWorkload) -> Result<(), KvError> {
     )
 }
 
-/// A cache orders nothing, keeps nothing, and has keys that a line of its protocol can contain.
+/// Only a store that orders its records can be scanned.
+fn check_order(workload: &KvWorkload) -> Result<(), KvError> {
+    let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
+    require(
+        workload.store.kind.is_ordered()
+            || operations.all(|share| !matches!(share.operation, KvOperation::Scan | KvOperation::Iterate)),
+        || format!("scans of `{}`", workload.store.kind.name()),
+        "`streams`",
+        "it does not order records by key: use `read`, `update`, `insert` and `delete`",
+    )
+}
+
+/// A cache keeps nothing, and has keys that a line of its protocol can contain.
 fn check_cache(workload: &KvWorkload) -> Result<(), KvError> {
     let reads_through = workload.streams.iter().any(|stream| stream.read_through.is_some());
     if !workload.store.kind.is_cache() {
@@ -116,13 +129,6 @@ fn check_cache(workload: &KvWorkload) -> Result<(), KvError> {
             "only a cache misses: use `memcached`, or leave out `read_through`",
         );
     }
-    let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
-    require(
-        operations.all(|share| !matches!(share.operation, KvOperation::Scan | KvOperation::Iterate)),
-        || format!("scans of the cache `{}`", workload.store.kind.name()),
-        "`streams`",
-        "a cache has no order: use `read`, `update`, `insert` and `delete`",
-    )?;
     require(
         workload.streams.iter().all(|stream| !stream.sync),
         || format!("durable writes to the cache `{}`", workload.store.kind.name()),

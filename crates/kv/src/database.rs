@@ -77,7 +77,7 @@ pub(crate) struct Location {
 enum Held {
     Virtual,
     /// A server, which keeps its own data.
-    Socket(PathBuf),
+    Server(Place),
     Directories(Vec<HeldDirectory>),
     /// A database of the user's.
     ReadOnly(Directory),
@@ -220,7 +220,16 @@ impl Location {
         let mut read_cache = None;
         let (held, found, occupied) = match &workload.target {
             StoreTarget::Virtual => (Held::Virtual, None, false),
-            StoreTarget::Socket { path } => (Held::Socket(path.into()), None, false),
+            StoreTarget::Socket { .. } => (Held::Server(place(&workload.target)), None, false),
+            StoreTarget::Server { is_loaded, .. } => {
+                let complete = Marker {
+                    state: State::Complete,
+                    made_of: made_of(workload),
+                    has_checkpoint: false,
+                };
+                let held = Held::Server(place(&workload.target));
+                (held, is_loaded.then_some(complete), *is_loaded)
+            }
             StoreTarget::ReadOnly { path } => {
                 let opened = targets.open_directory(Path::new(path));
                 let directory = opened.map_err(|error| KvError::io("open", Path::new(path), &error))?;
@@ -324,7 +333,7 @@ impl Location {
         let read_cache = self.read_cache.as_mut().map(|cache| cache.empty(&marker)).transpose()?;
         match &mut self.held {
             Held::Virtual => Ok(Place::Virtual),
-            Held::Socket(path) => Ok(Place::Socket { path: path.clone() }),
+            Held::Server(place) => Ok(place.clone()),
             Held::Directories(directories) => {
                 let mut paths = directories.iter_mut().map(HeldDirectory::enter);
                 let path = paths.next().expect("the database has a directory")?;
@@ -355,7 +364,7 @@ impl Location {
     fn directories(&self) -> &[HeldDirectory] {
         match &self.held {
             Held::Directories(directories) => directories,
-            Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) | Held::Device { .. } => &[],
+            Held::Virtual | Held::Server(_) | Held::ReadOnly(_) | Held::Device { .. } => &[],
         }
     }
 
@@ -371,7 +380,7 @@ impl Location {
             self.write_mark(State::Incomplete, false)?;
         }
         match &mut self.held {
-            Held::Virtual | Held::Socket(_) => {}
+            Held::Virtual | Held::Server(_) => {}
             Held::ReadOnly(directory) => {
                 let message = format!("`{}` was to be cleared, but is read-only", directory.path().display());
                 return Err(KvError::new(Code::Internal, message, ""));
@@ -390,7 +399,7 @@ impl Location {
         self.write_mark(State::Incomplete, false)?;
         match &mut self.held {
             Held::Directories(directories) => directories.iter_mut().try_for_each(HeldDirectory::create),
-            Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) | Held::Device { .. } => Ok(()),
+            Held::Virtual | Held::Server(_) | Held::ReadOnly(_) | Held::Device { .. } => Ok(()),
         }
     }
 
@@ -411,7 +420,7 @@ impl Location {
         let mark = self.marker(state, has_checkpoint);
         let text = marker_text(&mark);
         match &self.held {
-            Held::Virtual | Held::Socket(_) | Held::ReadOnly(_) => {}
+            Held::Virtual | Held::Server(_) | Held::ReadOnly(_) => {}
             Held::Directories(directories) => {
                 for HeldDirectory { parent, .. } in directories {
                     write_mark_in(parent, &text)?;
@@ -485,7 +494,7 @@ impl Location {
                     directory.path().display().to_string(),
                 ));
             }
-            Held::Virtual | Held::Socket(_) | Held::Directories(_) => {}
+            Held::Virtual | Held::Server(_) | Held::Directories(_) => {}
         }
         // `/proc/self/fd/12` starts with `/proc/self/fd/1`.
         names.sort_by_key(|(held, _)| std::cmp::Reverse(held.len()));
@@ -498,8 +507,8 @@ impl Location {
     pub(crate) fn cached_bytes(&self) -> Option<u64> {
         match &self.held {
             Held::Device { file, .. } => return cached_bytes(file),
-            // The server may have a file, which is not known here.
-            Held::Socket(_) => return None,
+            // The files of a server are not known here.
+            Held::Server(_) => return None,
             Held::Virtual | Held::Directories(_) | Held::ReadOnly(_) => {}
         }
         self.files()
@@ -557,6 +566,18 @@ pub(crate) fn place(target: &StoreTarget) -> Place {
     match target {
         StoreTarget::Virtual => Place::Virtual,
         StoreTarget::Socket { path } => Place::Socket { path: path.into() },
+        StoreTarget::Server {
+            host,
+            port,
+            database,
+            user,
+            ..
+        } => Place::Server {
+            host: host.clone(),
+            port: *port,
+            database: database.clone(),
+            user: user.clone(),
+        },
         StoreTarget::ReadOnly { path } => Place::ReadOnly { path: path.into() },
         StoreTarget::Directory {
             path,

@@ -86,7 +86,7 @@ pub fn paths(workload: &KvWorkload) -> Vec<PathBuf> {
 
 fn target_paths(workload: &KvWorkload) -> Vec<PathBuf> {
     match &workload.target {
-        StoreTarget::Virtual | StoreTarget::Socket { .. } => Vec::new(),
+        StoreTarget::Virtual | StoreTarget::Socket { .. } | StoreTarget::Server { .. } => Vec::new(),
         StoreTarget::Directory {
             path,
             log_path,
@@ -294,7 +294,7 @@ impl Stage<'_, '_> {
             }
             Database::Existing => {
                 if !location.is_occupied() {
-                    location.clear()?;
+                    self.clear(location)?;
                 }
                 let kept = location.is_complete();
                 Ok(Prepared {
@@ -303,7 +303,7 @@ impl Stage<'_, '_> {
                 })
             }
             Database::Empty => {
-                location.clear()?;
+                self.clear(location)?;
                 self.as_it_is(location)
             }
             Database::Loaded {
@@ -336,6 +336,14 @@ impl Stage<'_, '_> {
         }
     }
 
+    /// Removes the database, and prepares for a new one.
+    fn clear(&self, location: &mut Location) -> Result<(), KvError> {
+        location.clear()?;
+        let place = database::place(&self.run.workload.target);
+        let cleared = self.run.opener.clear(&place, &self.demands);
+        cleared.map_err(|error| error.at("removing the records of the database"))
+    }
+
     fn as_it_is(&self, location: &mut Location) -> Result<Prepared, KvError> {
         Ok(Prepared {
             store: self.open(location)?,
@@ -359,7 +367,7 @@ impl Stage<'_, '_> {
     }
 
     fn reload(&mut self, location: &mut Location, loading: Loading) -> Result<Prepared, KvError> {
-        location.clear()?;
+        self.clear(location)?;
         let mut prepared = self.as_it_is(location)?;
         let loaded = self.load(&*prepared.store, loading);
         let (written_bytes, is_complete) = loaded.map_err(|error| error.at("phase `layout`"))?;

@@ -41,6 +41,17 @@ pub enum Place {
         /// The socket.
         path: PathBuf,
     },
+    /// A database of a server on TCP.
+    Server {
+        /// Host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+        /// The database, which exists.
+        database: String,
+        /// User name, if the server requires one.
+        user: Option<String>,
+    },
     /// No storage.
     Virtual,
 }
@@ -80,6 +91,14 @@ pub trait Opener: Sync {
     /// # Errors
     /// Those of the store.
     fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError>;
+
+    /// Removes all records from a database of a server; files and devices are cleared by the caller.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn clear(&self, _place: &Place, _demands: &Demands) -> Result<(), KvError> {
+        Ok(())
+    }
 
     /// Whether the first bytes of a device are those of a database of this store.
     fn recognises(&self, _first_bytes: &[u8]) -> bool {

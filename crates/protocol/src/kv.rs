@@ -64,6 +64,8 @@ pub enum StoreKind {
     Fjall,
     /// memcached: a cache, with which the engine speaks the meta protocol over a Unix socket.
     Memcached,
+    /// Cassandra, or another server that speaks CQL such as ScyllaDB, over TCP.
+    Cassandra,
     /// Returns immediately and stores nothing: the cost of the harness.
     Null,
 }
@@ -78,6 +80,7 @@ impl StoreKind {
             StoreKind::Redb => "redb",
             StoreKind::Fjall => "fjall",
             StoreKind::Memcached => "memcached",
+            StoreKind::Cassandra => "cassandra",
             StoreKind::Null => "null",
         }
     }
@@ -90,6 +93,11 @@ impl StoreKind {
     /// Whether the store may drop any record at any time, so that a read that finds nothing is a miss and no error.
     pub fn is_cache(self) -> bool {
         self == StoreKind::Memcached
+    }
+
+    /// Whether records can be read in the order of their keys.
+    pub fn is_ordered(self) -> bool {
+        !matches!(self, StoreKind::Memcached | StoreKind::Cassandra)
     }
 }
 
@@ -130,6 +138,21 @@ pub enum StoreTarget {
     Socket {
         /// Path of its Unix socket.
         path: String,
+    },
+    /// A server that somebody else started, on TCP, with a database for the records only: for the store `cassandra`.
+    Server {
+        /// Host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+        /// Existing database (Cassandra: keyspace). Records that are in it may be removed.
+        database: String,
+        /// User name; absent: no authentication.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
+        /// Whether the database has every record, as an engine loaded them; otherwise it is loaded or emptied first.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_loaded: bool,
     },
     /// No storage: for the `null` store.
     Virtual,

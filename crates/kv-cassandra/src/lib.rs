@@ -1,0 +1,302 @@
+//! Cassandra as a store: one table of keys and values, over CQL with ScyllaDB's driver, which speaks to both servers.
+//!
+//! Somebody else starts the server and creates the keyspace. Each thread has a client of its own, whose runtime runs in that
+//! thread (`client`), so an operation starts and ends without handing over to another thread.
+//!
+//! A commit of several writes sends them as single statements, several in flight: batches of many partitions only load the
+//! coordinator. Such a commit is not atomic. Partitions are ordered by the hash of their keys, so there are no scans.
+
+mod client;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use iosonde_kv::{About, Code, Demands, KvError, Lent, Opener, Place, Session, Store};
+use iosonde_protocol::{Direction, StoreDurability};
+use serde_json::Value;
+
+use crate::client::{Client, Endpoint, Writes};
+use crate::settings::Settings;
+
+const NAME: &str = "cassandra";
+/// Largest key: its length is 16 bits on the wire of partition keys.
+const KEY_BYTES_MAX: u64 = 65_535;
+/// Largest value: Cassandra refuses mutations above half a segment of its commit log, 32 MiB by default.
+const VALUE_BYTES_MAX: u64 = 15 << 20;
+
+/// Names of all options.
+pub fn option_names() -> Vec<&'static str> {
+    Settings::NAMES.to_vec()
+}
+
+/// Connects to Cassandra.
+pub struct CassandraOpener {
+    settings: Settings,
+}
+
+impl CassandraOpener {
+    /// With the options of the client and of the table.
+    ///
+    /// # Errors
+    /// When an option is unknown or its value invalid.
+    pub fn new(options: &BTreeMap<String, Value>) -> Result<CassandraOpener, KvError> {
+        Ok(CassandraOpener {
+            settings: Settings::read(options)?,
+        })
+    }
+}
+
+impl Opener for CassandraOpener {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+        let Place::Server { database, .. } = place else {
+            return Err(KvError::unsupported(
+                format!("{NAME} is a server, and needs an address"),
+                "use the target `server`",
+            )
+            .at("`target`"));
+        };
+        if !is_name(database) {
+            return Err(KvError::invalid(
+                format!("`{database}` is no name of a keyspace"),
+                "`target.database`",
+                "use lower-case letters, digits and `_`, 48 at most",
+            ));
+        }
+        let limits = [
+            (demands.key_bytes_max, KEY_BYTES_MAX, "`records.key_bytes`", "keys"),
+            (demands.value_bytes_max, VALUE_BYTES_MAX, "`records.value_bytes`", "values"),
+        ];
+        match limits.into_iter().find(|(bytes, most, ..)| bytes > most) {
+            Some((bytes, most, place, what)) => Err(KvError::unsupported(
+                format!("{what} of {bytes} bytes: those of {NAME} have {most} at most"),
+                format!("use smaller {what}"),
+            )
+            .at(place)),
+            None => Ok(()),
+        }
+    }
+
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+        Ok(Box::new(CassandraStore::open(endpoint(place)?, self.settings.clone())?))
+    }
+
+    /// Drops the table and creates it again: a truncated one keeps tombstones and, unless the server is told otherwise, a
+    /// snapshot.
+    fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+        let endpoint = endpoint(place)?;
+        let table = endpoint.table();
+        let client = Client::connect(&endpoint, &self.settings)?;
+        client.query(&format!("DROP TABLE IF EXISTS {table}"))?;
+        client.query(&format!(
+            "CREATE TABLE {table} (key blob PRIMARY KEY, value blob){}",
+            self.settings.table_options()
+        ))
+    }
+}
+
+fn endpoint(place: &Place) -> Result<Endpoint, KvError> {
+    match place {
+        Place::Server {
+            host,
+            port,
+            database,
+            user,
+        } => Ok(Endpoint {
+            host: host.clone(),
+            port: *port,
+            keyspace: database.clone(),
+            user: user.clone(),
+        }),
+        _ => Err(KvError::new(Code::Internal, "cassandra was opened without an address", "")),
+    }
+}
+
+/// Names that need no quotes; they become part of statements.
+fn is_name(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=48).contains(&text.len()) && text.bytes().all(is_letter) && text.as_bytes()[0].is_ascii_lowercase()
+}
+
+struct CassandraStore {
+    endpoint: Endpoint,
+    settings: Settings,
+    /// For what is asked beside the load.
+    client: Mutex<Client>,
+    commitlog_sync: String,
+}
+
+impl CassandraStore {
+    fn open(endpoint: Endpoint, settings: Settings) -> Result<CassandraStore, KvError> {
+        let client = Client::connect(&endpoint, &settings)?;
+        let commitlog_sync = client.commitlog_sync()?;
+        Ok(CassandraStore {
+            endpoint,
+            settings,
+            client: Mutex::new(client),
+            commitlog_sync,
+        })
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(&Client) -> T) -> T {
+        question(&self.client.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the server acknowledges writes once its commit log is synced.
+    fn waits_for_sync(&self) -> bool {
+        matches!(self.commitlog_sync.as_str(), "batch" | "group")
+    }
+}
+
+impl Store for CassandraStore {
+    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+        Ok(Box::new(CassandraSession {
+            client: Client::connect(&self.endpoint, &self.settings)?.prepare(&self.endpoint)?,
+            writes: Writes::default(),
+        }))
+    }
+
+    fn about(&self) -> Result<About, KvError> {
+        let (product, version) = self.ask(Client::version)?;
+        let mut options = self.settings.in_effect();
+        options.insert("commitlog_sync".into(), self.commitlog_sync.clone());
+        Ok(About {
+            version,
+            build: BTreeMap::from([
+                ("server".into(), product.into()),
+                ("library".into(), format!("scylla {}", client::DRIVER_VERSION)),
+            ]),
+            options,
+        })
+    }
+
+    /// None: the server's are read by the program that started it, together with its control group.
+    fn statistics(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
+
+    /// The server decides when it syncs its commit log, for all writes alike.
+    fn set_sync(&self, sync: bool) -> Result<(), KvError> {
+        if !sync || self.waits_for_sync() {
+            return Ok(());
+        }
+        Err(KvError::unsupported(
+            format!(
+                "the server acknowledges writes before its commit log is synced (`commitlog_sync: {}`)",
+                self.commitlog_sync
+            ),
+            "set `commitlog_sync` to `batch` or `group` on the server, or leave out `sync`",
+        ))
+    }
+
+    fn has_sync_of_session(&self) -> bool {
+        false
+    }
+
+    /// With `periodic`, replay of the commit log ends at the last marker, which is up to 100 ms old.
+    fn durability(&self, _sync: bool) -> StoreDurability {
+        match self.waits_for_sync() {
+            true => StoreDurability::PowerLoss,
+            false => StoreDurability::Nothing,
+        }
+    }
+
+    /// CQL has no statement that flushes memtables; an orderly shutdown of the server does it.
+    fn flush(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.ask(Client::is_compacting)
+    }
+
+    fn used_bytes(&self) -> Option<u64> {
+        self.ask(|client| client.table_bytes(&self.endpoint.keyspace))
+    }
+}
+
+/// The client of one thread.
+struct CassandraSession {
+    client: client::Prepared,
+    writes: Writes,
+}
+
+impl Session for CassandraSession {
+    #[inline]
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        self.client.get(key)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        self.writes.add(key, Some(value));
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+        self.writes.add(key, None);
+        Ok(())
+    }
+
+    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+        let written = self.client.write(&self.writes);
+        self.writes.clear();
+        written
+    }
+
+    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), KvError> {
+        Err(unordered())
+    }
+
+    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+        Err(unordered())
+    }
+
+    fn release(&mut self) {
+        self.client.release();
+    }
+}
+
+#[cold]
+fn unordered() -> KvError {
+    KvError::unsupported(
+        format!("{NAME} orders records by the hash of their keys, so they cannot be scanned by key"),
+        "use `read`, `update`, `insert` and `delete`",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyspace_is_a_plain_lower_case_name() {
+        assert!(is_name("iosonde_12ab34cd"));
+        for wrong in ["", "Iosonde", "1a", "a;DROP", "a b", &"a".repeat(49)] {
+            assert!(!is_name(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_no_server_is_refused() {
+        let opener = CassandraOpener::new(&BTreeMap::new()).unwrap();
+        let demands = Demands {
+            key_bytes_max: 24,
+            value_bytes_max: 1000,
+            sessions: 2,
+        };
+        let error = opener.check(&Place::Virtual, &demands).unwrap_err();
+        assert_eq!(error.code, Code::Unsupported);
+        let place = Place::Server {
+            host: "127.0.0.1".into(),
+            port: 9042,
+            database: "iosonde".into(),
+            user: None,
+        };
+        assert_eq!(opener.check(&place, &demands), Ok(()));
+        let large = Demands {
+            key_bytes_max: 70_000,
+            ..demands
+        };
+        assert_eq!(opener.check(&place, &large).unwrap_err().context, "`records.key_bytes`");
+    }
+}
