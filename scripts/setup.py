@@ -28,6 +28,9 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 LOCK_WAIT_S = 300
 """How long to wait for another program that installs packages."""
 CONSTRAINTS = CHECKOUT / "packaging" / "constraints.txt"
+CASSANDRA = CHECKOUT / "packaging" / "cassandra" / "pom.xml"
+ASSEMBLE_S = 600
+"""Timeout of the downloads of Cassandra's jar files, 66 MB."""
 Version = tuple[int, ...]
 
 
@@ -41,6 +44,8 @@ def main(venv: Path, *, dev: bool) -> None:
     install_packages(rust.missing_packages(dev=dev) + [tool.packages for tool in wanted] + venv_packages())
     require_rust(rust, venv)
     require_build_tools(tools)
+    if dev and tools.find("cassandra") is None:
+        assemble_cassandra(tools)
     warn_of_missing(tools, dev=dev)
     create_environment(venv)
     build_engine()
@@ -290,6 +295,34 @@ def warn_of_missing(tools: ModuleType, *, dev: bool) -> None:
     names = {next((name for name in tool.packages if name in known), "") for tool in missing} - {""}
     if names:
         say(f"hint: `sudo apt-get install {' '.join(sorted(names))}`, then `make setup-dev` again")
+
+
+# --- Cassandra ----------------------------------------------------------------------------------------------------
+
+
+def assemble_cassandra(tools: ModuleType) -> None:
+    """Copy Cassandra's jar files from the Maven repository of this machine's settings; only tests need them."""
+    maven = tools.find("mvn")
+    if maven is None:
+        return
+    target = Path(tools.CASSANDRA_PLACES[-2 if os.geteuid() == 0 else -1]).expanduser()
+    say(f"assembling Cassandra in `{target}`")
+    try:
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".cassandra-") as directory:
+            made = Path(directory, "jars")
+            command = [
+                *(maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(CASSANDRA)),
+                *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={made}"),
+            ]
+            done = subprocess.run(command, check=False, stdout=sys.stderr, timeout=ASSEMBLE_S, cwd=directory)
+            if done.returncode == 0 and any(made.glob("cassandra-all-*.jar")):
+                made.chmod(0o755)
+                made.rename(target)
+                return
+    except (OSError, subprocess.TimeoutExpired) as error:
+        say(f"warning: {error}")
+    say("warning: Cassandra could not be assembled; its tests will be skipped")
 
 
 # --- Engine and Python package ------------------------------------------------------------------------------------

@@ -18,6 +18,12 @@ from typing import Literal
 Kind = Literal["build", "runtime", "dev", "lab"]
 """Building from source; product features; tests and benchmarks; throttled devices and the virtual machine."""
 
+CASSANDRA_PLACES = (
+    *("/usr/share/cassandra", "/opt/cassandra/lib", "/opt/iosonde/cassandra", "~/.cache/iosonde/cassandra"),
+)
+"""Jar files of Cassandra: of its package, of an archive unpacked by hand, and those that `scripts/setup` assembles as
+root or as an ordinary user. Servers run under an unprivileged user, who cannot enter root's home directory."""
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where administration programs are, which is not on every user's PATH."""
 
@@ -54,7 +60,7 @@ class Tool:
             case "library":
                 return ctypes.util.find_library(self.name)
             case "files":
-                return next((place for place in self.places if Path(place).exists()), None)
+                return next((place for place in self.places if Path(place).expanduser().exists()), None)
             case "program":
                 # Looked up at each call: setup asks before and after it installs packages.
                 found = (str(each) for place in self.places for each in sorted(Path("/").glob(place.lstrip("/"))))
@@ -171,6 +177,16 @@ _DEV = (
         places=tuple(sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))),
     ),
     _tool("sysbench", "sysbench", "dev", "the tests of sysbench as a command", "--version"),
+    _tool("java", "openjdk-17-jre-headless", "dev", "the store `cassandra`, and its tests", "-version"),
+    _tool("mvn", "maven", "dev", "Cassandra's jar files, which `scripts/setup` assembles for tests", "--version"),
+    Tool(
+        name="cassandra",
+        packages=("cassandra",),
+        kind="dev",
+        purpose="the store `cassandra`, and its tests; without it name a distribution with `CASSANDRA_HOME`",
+        form="files",
+        places=CASSANDRA_PLACES,
+    ),
     _tool("memcached", "memcached", "dev", "the store `memcached`, and its tests", "--version"),
     _tool("memcaslap", "libmemcached-tools", "dev", "comparison with memcaslap, in tests and in `bench/`", "--version"),
     Tool(

@@ -197,9 +197,7 @@ impl Prepared {
 
     /// Carries out writes, each as one statement.
     pub(crate) fn write(&self, writes: &Writes) -> Result<(), KvError> {
-        let Client {
-            runtime, in_flight, ..
-        } = &self.client;
+        let Client { runtime, in_flight, .. } = &self.client;
         match writes.as_slice() {
             [] => Ok(()),
             [write] => runtime.block_on(self.execute(write)),
@@ -215,7 +213,11 @@ impl Prepared {
     async fn execute(&self, write: &Write) -> Result<(), KvError> {
         let Client { driver, .. } = &self.client;
         let done = match &write.deletes {
-            false => driver.execute_unpaged(&self.insert, (&write.key[..], &write.value[..])).await,
+            false => {
+                driver
+                    .execute_unpaged(&self.insert, (&write.key[..], &write.value[..]))
+                    .await
+            }
             true => driver.execute_unpaged(&self.delete, (&write.key[..],)).await,
         };
         done.map(|_| ()).map_err(|error| failed("write a record", &error))
@@ -349,7 +351,9 @@ mod tests {
             keyspace: "k".into(),
             user: None,
         };
-        let error = Client::connect(&endpoint, &Settings::default()).err().expect("nothing listens");
+        let error = Client::connect(&endpoint, &Settings::default())
+            .err()
+            .expect("nothing listens");
         assert_eq!(error.code, Code::ConnectionRefused);
         assert!(error.message.contains("127.0.0.1:1"), "{}", error.message);
     }

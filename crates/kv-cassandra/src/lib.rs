@@ -65,7 +65,12 @@ impl Opener for CassandraOpener {
         }
         let limits = [
             (demands.key_bytes_max, KEY_BYTES_MAX, "`records.key_bytes`", "keys"),
-            (demands.value_bytes_max, VALUE_BYTES_MAX, "`records.value_bytes`", "values"),
+            (
+                demands.value_bytes_max,
+                VALUE_BYTES_MAX,
+                "`records.value_bytes`",
+                "values",
+            ),
         ];
         match limits.into_iter().find(|(bytes, most, ..)| bytes > most) {
             Some((bytes, most, place, what)) => Err(KvError::unsupported(
@@ -108,7 +113,11 @@ fn endpoint(place: &Place) -> Result<Endpoint, KvError> {
             keyspace: database.clone(),
             user: user.clone(),
         }),
-        _ => Err(KvError::new(Code::Internal, "cassandra was opened without an address", "")),
+        _ => Err(KvError::new(
+            Code::Internal,
+            "cassandra was opened without an address",
+            "",
+        )),
     }
 }
 

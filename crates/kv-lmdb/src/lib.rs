@@ -131,11 +131,13 @@ impl Opener for LmdbOpener {
                 "use at least 4 MiB",
             )),
             Place::Device { .. } => Ok(()),
-            Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => Err(KvError::unsupported(
-                format!("{NAME} needs a directory of its own or a device"),
-                "only `rocksdb` supports databases of yours, and only `null` a virtual target",
-            )
-            .at("`target`")),
+            Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
+                Err(KvError::unsupported(
+                    format!("{NAME} needs a directory of its own or a device"),
+                    "only `rocksdb` supports databases of yours, and only `null` a virtual target",
+                )
+                .at("`target`"))
+            }
         }
     }
 

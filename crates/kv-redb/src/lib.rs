@@ -103,13 +103,15 @@ impl Opener for RedbOpener {
                 "omit `log_path`",
             )
             .at("`target.log_path`")),
-            Place::Device { .. } | Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
-                Err(KvError::unsupported(
-                    format!("{NAME} needs a directory of its own"),
-                    "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
-                )
-                .at("`target`"))
-            }
+            Place::Device { .. }
+            | Place::Virtual
+            | Place::Socket { .. }
+            | Place::Server { .. }
+            | Place::ReadOnly { .. } => Err(KvError::unsupported(
+                format!("{NAME} needs a directory of its own"),
+                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
+            )
+            .at("`target`")),
         }
     }
 

@@ -70,13 +70,15 @@ impl Opener for WiredtigerOpener {
     fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
         match place {
             Place::Directory { .. } => Ok(()),
-            Place::Device { .. } | Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
-                Err(KvError::unsupported(
-                    format!("{NAME} needs a directory of its own"),
-                    "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
-                )
-                .at("`target`"))
-            }
+            Place::Device { .. }
+            | Place::Virtual
+            | Place::Socket { .. }
+            | Place::Server { .. }
+            | Place::ReadOnly { .. } => Err(KvError::unsupported(
+                format!("{NAME} needs a directory of its own"),
+                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
+            )
+            .at("`target`")),
         }
     }
 

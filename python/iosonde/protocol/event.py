@@ -295,7 +295,7 @@ class StoreCheck(TypedDict):
 StoreDurability: TypeAlias = Literal["nothing", "process_crash", "power_loss"]
 
 
-StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "null"]
+StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null"]
 
 
 class StoreResult(TypedDict):

@@ -411,7 +411,7 @@ class SteadyRamp(TypedDict):
     tolerance: float
 
 
-StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "null"]
+StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null"]
 
 
 class DirectoryStoreTarget(TypedDict):
@@ -438,12 +438,26 @@ class SocketStoreTarget(TypedDict):
     path: str
 
 
+class ServerStoreTarget(TypedDict):
+    database: str
+    host: str
+    is_loaded: NotRequired[bool]
+    kind: Literal["server"]
+    port: int
+    user: NotRequired[str | None]
+
+
 class VirtualStoreTarget(TypedDict):
     kind: Literal["virtual"]
 
 
 StoreTarget: TypeAlias = (
-    DirectoryStoreTarget | DeviceStoreTarget | ReadOnlyStoreTarget | SocketStoreTarget | VirtualStoreTarget
+    DirectoryStoreTarget
+    | DeviceStoreTarget
+    | ReadOnlyStoreTarget
+    | SocketStoreTarget
+    | ServerStoreTarget
+    | VirtualStoreTarget
 )
 
 

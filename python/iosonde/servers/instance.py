@@ -19,7 +19,6 @@ from iosonde.servers.template import Restored, Template
 from iosonde.storage.process_group import ProcessGroup
 from iosonde.units import format_bytes
 
-READY_S = 60.0
 STOP_S = 60.0
 POLL_S = 0.02
 
@@ -141,6 +140,7 @@ class Instance:
         """Start it and wait until it accepts connections; `ServerError` with its last message if it does not."""
         assert not self.is_running
         self._group = self._group or ProcessGroup.make(self.limit_bytes, swap_bytes=self.swap_bytes)
+        self.server.configure(self.installation, self.place, self.settings)
         self._process = ServerProcess.start(
             self.server.command(self.installation, self.place, self.settings),
             account=self.account,
@@ -154,8 +154,9 @@ class Instance:
             self.kill()
             raise
 
-    def wait_until_ready(self, timeout_s: float = READY_S) -> None:
+    def wait_until_ready(self, timeout_s: float | None = None) -> None:
         """Connect until that succeeds."""
+        timeout_s = self.server.ready_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
             if not self.is_running:
@@ -205,7 +206,7 @@ class Instance:
         """Shut it down; kill it after the timeout. Returns whether the shutdown was orderly; may be called again."""
         if self._process is None:
             return True
-        orderly = self._process.stop(self.server.stop_signal, timeout_s)
+        orderly = self._process.stop(self.server.stop_signal, timeout_s, self.server.stop_statuses)
         self._process = None
         return orderly
 
@@ -229,11 +230,14 @@ class Instance:
         message = self.last_message()
         memory = self._group.facts()["memory"] if self._group else None
         code, hint = "server", "see its messages above, and correct its settings"
+        cause = self.server.cause(self.messages(), self.settings)
         if memory and memory["oom_kills"]:
             code = "out_of_memory"
             message = f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed it"
             swap = ", or raise `swap_size`" if self.swap_bytes else ""
             hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections{swap}"
+        elif cause:
+            code, message, hint = cause.code, cause.message, cause.hint
         elif programs.report_full_disk(self.messages()):
             code, hint = "no_space", "name a target with more room, or use fewer warehouses"
         return ServerError(f"{self.server.title} {what}", where=message, hint=hint, code=code)

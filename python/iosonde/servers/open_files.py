@@ -22,7 +22,7 @@ OTHERS = ("aria_log", "ddl_", "multi-master", "server.pid", "postmaster")
 OTHER_SUFFIXES = (".MAD", ".MAI", ".MYD", ".MYI", ".frm", ".CSV", ".CSM")
 """System tables of MariaDB in other engines."""
 
-LOGS = ("pg_wal", "ib_logfile", "#ib_redo", "wal/")
+LOGS = ("pg_wal", "ib_logfile", "#ib_redo", "wal/", "commitlog/")
 
 
 def open_files(leader: int, directories: list[Path]) -> list[dict[str, Any]]:

@@ -78,7 +78,7 @@ class ServerProcess:
         """Exit status, negative for a signal; None while it runs."""
         return self._process.poll()
 
-    def stop(self, number: signal.Signals, timeout_s: float) -> bool:
+    def stop(self, number: signal.Signals, timeout_s: float, statuses: Sequence[int] = (0,)) -> bool:
         """Request an orderly shutdown; kill it after the timeout. Returns whether the shutdown was orderly."""
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
@@ -88,7 +88,7 @@ class ServerProcess:
             self.kill()
             return False
         self._reap()
-        return self._process.returncode == 0
+        return self._process.returncode in statuses
 
     def kill(self) -> None:
         """Kill all its processes at once (SIGKILL), as a crash does."""

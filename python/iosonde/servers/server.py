@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from iosonde.servers.account import Account
 from iosonde.servers.connection import Address, Connection
+from iosonde.servers.gc_log import GcLog
 
 SettingValue = bool | int | float | str
 Settings = Mapping[str, SettingValue]
@@ -63,6 +64,15 @@ class Description:
         return {"version": self.version, "settings": dict(self.settings), "changed": list(self.changed)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Why a server failed, as its messages show."""
+
+    code: str
+    message: str
+    hint: str
+
+
 class Server(ABC):
     """One kind of server. The object has no state: an instance is described by an installation and a place.
 
@@ -77,6 +87,10 @@ class Server(ABC):
     """System users that it may run under when iosonde is root, the preferred one first."""
     stop_signal: ClassVar[signal.Signals]
     """Requests an orderly shutdown that does not wait for clients."""
+    stop_statuses: ClassVar[Sequence[int]] = (0,)
+    """Exit statuses of an orderly shutdown."""
+    ready_s: ClassVar[float] = 60.0
+    """Time within which a started server must accept connections."""
     data_setting: ClassVar[str]
     """The setting with the size of the server's own cache."""
 
@@ -91,6 +105,17 @@ class Server(ABC):
     @abstractmethod
     def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
         """Create an empty data directory."""
+
+    def configure(self, installation: Installation, place: Place, settings: Settings) -> None:  # noqa: B027
+        """Write files of configuration before each start; nothing where the command line has everything."""
+
+    def gc_log(self, place: Place) -> GcLog | None:
+        """Its log of pauses, where it runs in a Java virtual machine."""
+        return None
+
+    def cause(self, messages: str, settings: Settings) -> Cause | None:
+        """What the server's messages say about a failure, beyond what is common to all servers."""
+        return None
 
     @abstractmethod
     def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:

@@ -1,0 +1,273 @@
+"""Apache Cassandra: one node without replicas, in a Java virtual machine of its own.
+
+CQL has no Unix socket, so the node listens on TCP: on an address of 127.0.0.0/8 that is derived from its directory, so
+that several nodes do not compete for ports, and that other machines cannot reach. Users of this machine can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+from iosonde.errors import ServerError, StudyError
+from iosonde.servers import cassandra_files, cql, java, programs, template
+from iosonde.servers.connection import Address, Connection
+from iosonde.servers.gc_log import GcLog
+from iosonde.servers.server import Cause, DatabaseServer, Description, Installation, Place, Settings
+from iosonde.units import format_bytes, parse_size
+
+HEAP = "heap_size"
+"""Not Cassandra's own: the size of the Java heap in bytes."""
+
+PORT, STORAGE_PORT = 19042, 17000
+"""Below the ephemeral ports, and not those that Cassandra uses by default."""
+
+RESERVED = (
+    *(
+        "cluster_name",
+        ".*_director(y|ies)",
+        "listen_.*",
+        "rpc_.*",
+        "broadcast_.*",
+        "native_transport_port.*",
+        ".*seed.*",
+    ),
+    *("storage_port", "ssl_storage_port", "start_native_transport", "auto_bootstrap", ".*encryption_options"),
+    *("authenticator", "authorizer", "role_manager", "network_authorizer", "internode_authenticator", "jmx_.*"),
+    *("partitioner", "triggers_dir", "full_query_logging_options", "audit_logging_options", "startup_checks"),
+)
+"""Settings that decide where the node lies or listens, who may use it, or how records are placed."""
+
+SYNC_MODES: dict[str, dict[str, str]] = {
+    "periodic": {"commitlog_sync_period": "10000ms"},
+    "batch": {},
+    "group": {"commitlog_sync_group_window": "10ms"},
+}
+"""Values of `commitlog_sync`, each with the setting that it requires and Cassandra's usual value of it."""
+
+_STATISTICS = {
+    "SELECT name, completed_tasks, pending_tasks, blocked_tasks_all_time FROM system_views.thread_pools": (
+        "completed", "pending", "blocked",
+    ),
+    "SELECT name, hit_count, request_count, size_bytes FROM system_views.caches": ("hits", "requests", "bytes"),
+}  # fmt: skip
+_POOLS = ("CompactionExecutor", "MemtableFlushWriter", "MutationStage", "ReadStage", "Native-Transport-Requests")
+"""Thread pools whose counts are recorded: requests, writes, reads, and background work."""
+
+_TEMPORARY = "tmp"
+"""Directory in the data directory for libraries that the virtual machine unpacks."""
+
+_TASKS = "SELECT keyspace_name FROM system_views.sstable_tasks"
+_SETTINGS = "SELECT name, value FROM system_views.settings"
+_SETTINGS_OF_SCYLLA = "SELECT name, source, value FROM system.config"
+
+
+class Cassandra(DatabaseServer):
+    """Cassandra 4.1 and newer; as a server of the user's also ScyllaDB."""
+
+    name: ClassVar[str] = "cassandra"
+    title: ClassVar[str] = "Cassandra"
+    accounts: ClassVar[Sequence[str]] = ("cassandra",)
+    user: ClassVar[str] = ""
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    stop_statuses: ClassVar[Sequence[int]] = (0, 128 + signal.SIGTERM)
+    """A virtual machine that ends by a signal runs its shutdown hooks, and then exits with 128 and its number."""
+    ready_s: ClassVar[float] = 300.0
+    data_setting: ClassVar[str] = HEAP
+
+    def locate(self) -> Installation:
+        """Jar files of Cassandra, and a virtual machine of a version that it runs on."""
+        home = cassandra_files.locate()
+        machine = java.find(cassandra_files.JAVA_VERSIONS)
+        return Installation(
+            version=home.version,
+            build=f"Cassandra {home.version} on {machine.build}",
+            programs={"java": machine.path, "jars": str(home.jars)},
+        )
+
+    def check_settings(self, installation: Installation, settings: Settings) -> None:
+        """Names are those of the fields of its class `Config`; values are checked by the node when it starts."""
+        own = {name: value for name, value in settings.items() if name != HEAP}
+        programs.refuse_reserved(own, RESERVED, self.title)
+        cassandra_files.check_names(Path(installation.programs["jars"]), tuple(sorted(own)))
+        mode = str(own.get("commitlog_sync", "periodic"))
+        if mode not in SYNC_MODES:
+            raise StudyError(
+                f"`commitlog_sync` of Cassandra cannot be `{mode}`",
+                where="by the parameter `commitlog_sync`",
+                hint="use `periodic`, `batch` or `group`",
+            )
+
+    def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
+        """Empty directories; the node creates its system tables at its first start."""
+        for directory in (place.data, place.data / _TEMPORARY):
+            directory.mkdir(mode=0o700)
+            place.account.own(directory)
+
+    def configure(self, installation: Installation, place: Place, settings: Settings) -> None:
+        """Write `cassandra.yaml` and the configuration of its log beside the data directory."""
+        directory = _configuration(place)
+        directory.mkdir(mode=0o755, exist_ok=True)
+        (directory / "cassandra.yaml").write_text(cassandra_files.yaml(_settings(place, settings)))
+        (directory / "logback.xml").write_text(cassandra_files.LOGBACK)
+
+    def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:
+        """The virtual machine with Cassandra's options for it; everything else is in `cassandra.yaml`."""
+        heap = parse_size(settings.get(HEAP, "1GiB"))
+        directory, own = _configuration(place), place.data / _TEMPORARY
+        properties = {
+            "cassandra.config": (directory / "cassandra.yaml").as_uri(),
+            "cassandra.storagedir": str(place.data),
+            "cassandra.logdir": str(place.data),
+            "cassandra-foreground": "yes",
+            "cassandra.skip_wait_for_gossip_to_settle": "0",
+            "cassandra.ring_delay_ms": "100",
+            "logback.configurationFile": str(directory / "logback.xml"),
+            "java.io.tmpdir": str(own),
+            "jna.tmpdir": str(own),
+            "java.net.preferIPv4Stack": "true",
+        }
+        return [
+            *(installation.programs["java"], f"-Xms{heap}", f"-Xmx{heap}"),
+            *cassandra_files.JVM_OPTIONS,
+            self._gc_option(place),
+            *(f"-D{name}={value}" for name, value in properties.items()),
+            *("-cp", f"{directory}:{installation.programs['jars']}/*"),
+            "org.apache.cassandra.service.CassandraDaemon",
+        ]
+
+    def gc_log(self, place: Place) -> GcLog:
+        """Its log of pauses."""
+        return GcLog(_gc_path(place))
+
+    def _gc_option(self, place: Place) -> str:
+        from iosonde.servers.gc_log import OPTIONS
+
+        return OPTIONS.format(path=_gc_path(place))
+
+    def address(self, place: Place, database: str = "") -> Address:
+        """Loopback only."""
+        return Address(host=loopback_of(place.data), port=PORT, user=self.user, database=database)
+
+    def socket_path(self, directory: Path) -> Path:
+        """None: CQL is spoken over TCP."""
+        raise AssertionError("Cassandra has no Unix socket")
+
+    def connect(self, address: Address) -> Connection:
+        """Through the client of this package."""
+        return cql.connect(address)
+
+    def create_database(self, connection: Connection, name: str) -> None:
+        """A keyspace with one replica."""
+        replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+        connection.rows(f"CREATE KEYSPACE {name} WITH replication = {replication}")
+
+    def drop_database(self, connection: Connection, name: str) -> None:
+        """Also its files, unless the server keeps snapshots of what is dropped (`auto_snapshot`)."""
+        connection.rows(f"DROP KEYSPACE IF EXISTS {name}")
+
+    def move_log(self, place: Place) -> None:
+        """The commit log; `cassandra.yaml` names its directory."""
+        assert place.log is not None
+        template.move(place.data / "commitlog", place.log, place.account)
+
+    def finish_load(self, connection: Connection) -> None:
+        """Wait until compactions are done; the shutdown that follows flushes memtables."""
+        import time
+
+        while connection.rows(_TASKS):
+            time.sleep(0.2)
+
+    def describe(self, connection: Connection) -> Description:
+        """From its virtual tables; those of ScyllaDB have other names."""
+        version = _version(connection)
+        try:
+            settings = {str(name): str(value) for name, value in connection.rows(_SETTINGS)}
+        except ServerError:
+            rows = connection.rows(_SETTINGS_OF_SCYLLA)
+            changed = sorted(str(name) for name, source, _ in rows if source != "default")
+            return Description(version=version, settings={str(n): str(v) for n, _, v in rows}, changed=changed)
+        return Description(version=version, settings=settings, changed=[])
+
+    def statistics(self, connection: Connection) -> dict[str, int]:
+        """From its virtual tables; what a server does not have is left out."""
+        found: dict[str, int] = {}
+        for statement, columns in _STATISTICS.items():
+            with suppress(cql.CqlError):
+                for name, *values in connection.rows(statement):
+                    if "thread_pools" in statement and name not in _POOLS:
+                        continue
+                    known = zip(columns, values, strict=True)
+                    found |= {f"{_plain(name)}_{column}": int(value) for column, value in known if value is not None}
+        with suppress(cql.CqlError):
+            found["compactions_running"] = len(connection.rows(_TASKS))
+        return found
+
+    def cause(self, messages: str, settings: Settings) -> Cause | None:
+        """An exhausted heap, or a setting that the node refused."""
+        if re.search(r"OutOfMemoryError|Too small (initial|maximum) heap|heap too small", messages):
+            heap = format_bytes(parse_size(settings.get(HEAP, "1GiB")))
+            return Cause(
+                code="out_of_memory",
+                message=f"the Java heap of {heap} is too small: the virtual machine ended with `OutOfMemoryError`",
+                hint=f"raise `{HEAP}`, or use smaller values and fewer jobs",
+            )
+        refused = re.search(r"ConfigurationException: (.*)", messages) or re.search(r"Invalid yaml[^\n]*", messages)
+        if refused:
+            return Cause(code="server", message=refused[0][:300], hint="correct the settings in `cassandra`")
+        return None
+
+
+def loopback_of(data: Path) -> str:
+    """An address of 127.0.0.0/8 for a node with this data directory; never 127.0.0.x, which others use."""
+    digest = hashlib.sha256(str(data).encode()).digest()
+    return f"127.{1 + digest[0] % 254}.{digest[1]}.{1 + digest[2] % 254}"
+
+
+def _configuration(place: Place) -> Path:
+    return place.data.parent / f"{place.data.name}.conf"
+
+
+def _gc_path(place: Place) -> Path:
+    return place.data.parent / f"{place.data.name}.gc.log"
+
+
+def _settings(place: Place, settings: Settings) -> dict[str, object]:
+    """Everything in `cassandra.yaml`: what the study sets wins over the defaults, and iosonde's own over both."""
+    host = loopback_of(place.data)
+    given = {name: value for name, value in settings.items() if name != HEAP}
+    mode = str(given.get("commitlog_sync", "periodic"))
+    seeds = [{"class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
+              "parameters": [{"seeds": f"{host}:{STORAGE_PORT}"}]}]  # fmt: skip
+    own = {
+        "cluster_name": "iosonde",
+        "data_file_directories": [str(place.data / "data")],
+        "commitlog_directory": str(place.log or place.data / "commitlog"),
+        "saved_caches_directory": str(place.data / "saved_caches"),
+        "hints_directory": str(place.data / "hints"),
+        "cdc_raw_directory": str(place.data / "cdc_raw"),
+        "seed_provider": seeds,
+        "listen_address": host,
+        "rpc_address": host,
+        "storage_port": STORAGE_PORT,
+        "native_transport_port": PORT,
+        "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+    }
+    return {**cassandra_files.DEFAULTS, "commitlog_sync": mode, **SYNC_MODES.get(mode, {}), **given, **own}
+
+
+def _plain(name: object) -> str:
+    """A name of a statistic: `mutation_stage` of `MutationStage`."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name))
+    return re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")
+
+
+def _version(connection: Connection) -> str:
+    with suppress(ServerError):
+        return f"ScyllaDB {connection.rows('SELECT version FROM system.versions')[0][0]}"
+    return f"Cassandra {connection.rows('SELECT release_version FROM system.local')[0][0]}"

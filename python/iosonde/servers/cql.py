@@ -1,0 +1,237 @@
+"""A client of CQL for administration: plain statements, text and numbers in answers (native protocol 4).
+
+The measured statements are the engine's. This client exists so that readiness, settings and statistics of Cassandra and
+ScyllaDB need no further package. Specification: `native_protocol_v4.spec` of Apache Cassandra.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from iosonde.errors import ServerError
+from iosonde.servers.connection import Address
+
+ANSWER_S = 30.0
+
+PASSWORD = "CASSANDRA_PASSWORD"
+"""Environment variable with the password of a user, which no record contains; the engine reads it too."""
+
+LONGEST_FRAME = 256 << 20
+
+_VERSION = 4
+_STARTUP, _READY, _AUTHENTICATE, _QUERY, _RESULT, _ERROR = 0x01, 0x02, 0x03, 0x07, 0x08, 0x00
+_AUTH_RESPONSE, _AUTH_SUCCESS = 0x0F, 0x10
+_ROWS = 2
+_HAS_MORE_PAGES, _ONE_TABLE = 0x0002, 0x0001
+_CONSISTENCY_ONE = 1
+_BAD_CREDENTIALS, _ALREADY_EXISTS = 0x0100, 0x2400
+
+
+def _signed(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+_READERS: Mapping[int, Callable[[bytes], Any]] = {
+    0x0001: _text, 0x000A: _text, 0x000D: _text,
+    0x0002: _signed, 0x0005: _signed, 0x0009: _signed, 0x0013: _signed, 0x0014: _signed, 0x000E: _signed,
+    0x0004: lambda value: value != b"\0",
+    0x0007: lambda value: struct.unpack(">d", value)[0],
+    0x0008: lambda value: struct.unpack(">f", value)[0],
+    0x0010: lambda value: str(ipaddress.ip_address(value)),
+}  # fmt: skip
+"""Simple types by their numbers in the protocol; values of other types are returned as bytes."""
+
+_LISTS, _MAP, _CUSTOM, _UDT, _TUPLE = (0x0020, 0x0022), 0x0021, 0x0000, 0x0030, 0x0031
+
+
+class CqlError(ServerError):
+    """An error that the server returned; `number` is its code in the protocol."""
+
+    number: int = 0
+
+
+def connect(address: Address) -> CqlConnection:
+    """Connect over TCP; `ServerError` says why that failed."""
+    assert address.port is not None
+    try:
+        opened = socket.create_connection((address.host, address.port), timeout=ANSWER_S)
+    except OSError as error:
+        raise ServerError(
+            f"cannot connect to Cassandra: {error.strerror or error}",
+            where=f"at `{address.host}:{address.port}`",
+            hint="see whether the server is running",
+            code="connection_refused",
+        ) from None
+    found = CqlConnection(opened, address)
+    try:
+        found.log_in()
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+class CqlConnection:
+    """One connection, with one request at a time."""
+
+    def __init__(self, opened: socket.socket, address: Address) -> None:
+        self._opened = opened
+        self._address = address
+
+    def log_in(self) -> None:
+        """Start the protocol, with the user's password where the server asks for it."""
+        kind, _ = self._request(_STARTUP, struct.pack(">H", 1) + _string("CQL_VERSION") + _string("3.0.0"))
+        if kind == _AUTHENTICATE:
+            password = self._address.password or os.environ.get(PASSWORD, "")
+            token = f"\0{self._address.user}\0{password}".encode()
+            kind, _ = self._request(_AUTH_RESPONSE, struct.pack(">i", len(token)) + token)
+        if kind not in (_READY, _AUTH_SUCCESS):
+            raise self._broken(f"an answer of kind {kind} to the start of the protocol")
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement; `CqlError` with the server's message if it fails."""
+        assert not values, "statements for administration have no parameters"
+        text = statement.encode()
+        body = struct.pack(">i", len(text)) + text + struct.pack(">HB", _CONSISTENCY_ONE, 0)
+        kind, answer = self._request(_QUERY, body)
+        if kind != _RESULT:
+            raise self._broken(f"an answer of kind {kind} to a statement")
+        try:
+            return _rows(_Reader(answer))
+        except (struct.error, IndexError, ValueError) as error:
+            raise self._broken(f"rows that cannot be read ({error})") from None
+
+    def close(self) -> None:
+        """Close it."""
+        self._opened.close()
+
+    def _request(self, kind: int, body: bytes) -> tuple[int, bytes]:
+        try:
+            self._opened.sendall(struct.pack(">BBhBi", _VERSION, 0, 0, kind, len(body)) + body)
+            version, _, _, answered, size = struct.unpack(">BBhBi", self._receive(9))
+            if version & 0x7F != _VERSION or not 0 <= size <= LONGEST_FRAME:
+                raise self._broken(f"version {version & 0x7F} of the protocol, or a frame of {size} bytes")
+            answer = self._receive(size)
+        except OSError as error:
+            raise ServerError(
+                f"Cassandra does not answer: {error}",
+                where=f"at `{self._address.host}:{self._address.port}`",
+                hint="see its messages",
+                code="server_vanished",
+            ) from None
+        if answered == _ERROR:
+            raise self._refused(answer)
+        return answered, answer
+
+    def _receive(self, size: int) -> bytes:
+        parts, missing = [], size
+        while missing:
+            part = self._opened.recv(min(missing, 1 << 20))
+            if not part:
+                raise ConnectionResetError("the connection was closed")
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def _refused(self, answer: bytes) -> CqlError:
+        reader = _Reader(answer)
+        number = reader.int()
+        message = reader.string()
+        codes = {
+            _BAD_CREDENTIALS: ("authentication", f"set `{PASSWORD}` and the user in the address"),
+            _ALREADY_EXISTS: ("foreign_data", "it was not changed; drop it, or name another server"),
+        }
+        code, hint = codes.get(number, ("server", "the message is the server's own"))
+        where = f"at `{self._address.host}:{self._address.port}`"
+        error = CqlError(f"Cassandra: {message}", where=where, hint=hint, code=code)
+        error.number = number
+        return error
+
+    def _broken(self, what: str) -> ServerError:
+        return ServerError(
+            f"the server returned {what}",
+            where=f"at `{self._address.host}:{self._address.port}`",
+            hint="name the port of CQL (`native_transport_port`, by default 9042) without TLS",
+            code="server",
+        )
+
+
+def _string(text: str) -> bytes:
+    return struct.pack(">H", len(text.encode())) + text.encode()
+
+
+class _Reader:
+    """Reads the parts of an answer, one after the other."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._place = 0
+
+    def take(self, size: int) -> bytes:
+        end = self._place + size
+        if size < 0 or end > len(self._answer):
+            raise ValueError("it ends early")
+        found = self._answer[self._place : end]
+        self._place = end
+        return found
+
+    def int(self) -> int:
+        return _signed(self.take(4))
+
+    def short(self) -> int:
+        return int.from_bytes(self.take(2), "big")
+
+    def string(self) -> str:
+        return _text(self.take(self.short()))
+
+    def value(self) -> bytes | None:
+        size = self.int()
+        return None if size < 0 else self.take(size)
+
+    def type(self) -> int:
+        """The number of a column's type; the parts of a composite one are skipped."""
+        number = self.short()
+        if number == _CUSTOM:
+            self.string()
+        for _ in range(1 if number in _LISTS else 2 if number == _MAP else 0):
+            self.type()
+        if number == _TUPLE:
+            for _ in range(self.short()):
+                self.type()
+        if number == _UDT:
+            self.string(), self.string()
+            for _ in range(self.short()):
+                self.string(), self.type()
+        return number
+
+
+def _rows(reader: _Reader) -> list[tuple[Any, ...]]:
+    if reader.int() != _ROWS:
+        return []
+    flags, columns = reader.int(), reader.int()
+    if flags & _HAS_MORE_PAGES:
+        reader.value()
+    if flags & _ONE_TABLE:
+        reader.string(), reader.string()
+    types = []
+    for _ in range(columns):
+        if not flags & _ONE_TABLE:
+            reader.string(), reader.string()
+        reader.string()
+        types.append(reader.type())
+    return [tuple(_value(kind, reader.value()) for kind in types) for _ in range(reader.int())]
+
+
+def _value(kind: int, value: bytes | None) -> Any:
+    if value is None:
+        return None
+    return _READERS.get(kind, bytes)(value)
