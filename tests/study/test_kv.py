@@ -49,20 +49,28 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(json.loads(schema)["spec"])
 
 
+MARKS = {"wiredtiger": WIREDTIGER, "cassandra": pytest.mark.needs("java", "cassandra")}
+
 ORDERED = ("readseq", "readreverse", "seekrandom", "ycsb_e")
-"""Phases that a cache cannot carry out."""
+"""Phases that a store without order cannot carry out."""
+
+REFUSED = {
+    **{("memcached", phase): "has no order" for phase in ORDERED},
+    **{("cassandra", phase): "orders records by the hash of their keys" for phase in ORDERED},
+    ("cassandra", "trace"): "a trace cannot be replayed",
+}
 
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(
-    "store", [pytest.param(store, marks=WIREDTIGER) if store == "wiredtiger" else store for store in kv.STORES]
+    "store", [pytest.param(store, marks=MARKS[store]) if store in MARKS else store for store in kv.STORES]
 )
 @pytest.mark.engine
 def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
     phase: str, store: str, directory: str, validator: Draft202012Validator
 ) -> None:
-    if store == "memcached" and phase in ORDERED:
-        with pytest.raises(StudyError, match="has no order"):
+    if (store, phase) in REFUSED:
+        with pytest.raises(StudyError, match=REFUSED[store, phase]):
             kv.build({"phase": phase, "store": store})
         return
     trace = Path(directory, "trace.csv")
@@ -378,3 +386,20 @@ def test_popularity_may_change_over_time() -> None:
     assert stream["choice"]["distribution"] == {"kind": "zipfian", "theta": 0.99, "churn": 250}
     with pytest.raises(StudyError, match="no skew"):
         kv.build({"choice": "latest:0.99:250"})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"sync": True}, "acknowledges writes before they are synced"),
+        ({"load_sync": True}, "acknowledges writes before they are synced"),
+        ({"reopen": True}, "started for each run"),
+        ({"cassandra": {"commitlog_sync": "batch"}}, "is a parameter of its own"),
+        ({"heap_size": "1MiB"}, "at least 16 MiB"),
+        ({"in_memory": True}, "not for `memcached` and `cassandra`"),
+        ({"store": "lmdb", "compaction": "leveled"}, "`compaction` is for `cassandra`, not `lmdb`"),
+        ({"compaction": "tiered"}, "size_tiered"),
+    ],
+)
+def test_what_cassandra_cannot_do_is_refused(parameters: dict[str, Any], message: str) -> None:
+    assert message in refusal(**{"store": "cassandra", **parameters})

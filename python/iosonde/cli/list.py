@@ -76,6 +76,8 @@ def needs(size: StudySize) -> list[str]:
         found.append("WiredTiger")
     if "memcached" in size.stores:
         found.append("memcached")
+    if "cassandra" in size.stores:
+        found.append("Cassandra")
     return [*found, *(store_name(server).split()[0] for server in size.servers)]
 
 

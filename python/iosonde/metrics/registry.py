@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import block_cache, cache, graph, media, oltp, paging, store_accounts
+from iosonde.metrics import block_cache, cache, graph, java, media, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
@@ -425,6 +425,7 @@ _LIST = (
     *store_accounts.LIST,
     *oltp.LIST,
     *cache.LIST,
+    *java.LIST,
     *paging.LIST,
     *graph.LIST,
 )

@@ -29,6 +29,11 @@ def target_of(workload: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
+def runs_cassandra(workload: Mapping[str, Any]) -> bool:
+    """Whether the load is applied to Cassandra: a node that iosonde starts, or a server that the user runs."""
+    return bool(workload["kind"] == "kv" and workload["store"]["kind"] == "cassandra")
+
+
 def is_on_cache(workload: Mapping[str, Any]) -> bool:
     """Whether the load is applied to a cache server, which iosonde starts."""
     return bool(workload["kind"] == "kv" and target_of(workload)["kind"] == "socket")

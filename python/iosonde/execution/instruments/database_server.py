@@ -7,7 +7,7 @@ that kills its server, it is restarted after the load, and acknowledged commits 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from threading import Timer
 from typing import Any
@@ -26,7 +26,11 @@ from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.results.server_counters import STATES
 from iosonde.servers import open_files
 from iosonde.servers.connection import Connection
+from iosonde.servers.gc_log import GcLog, Pause
 from iosonde.storage import swap
+
+LONGEST = 20
+"""Pauses of a garbage collector that a record lists."""
 
 
 class DatabaseServer(Instrument):
@@ -45,6 +49,8 @@ class DatabaseServer(Instrument):
         self._devices: set[str | None] = set()
         """Those that hold the server's directories, and not those below them."""
         self._timer: Timer | None = None
+        self._gc: GcLog | None = None
+        """The log of a server in a Java virtual machine."""
         self._killed = False
 
     def start(self) -> None:
@@ -54,6 +60,7 @@ class DatabaseServer(Instrument):
         if self._server.instance:
             places = self._server.instance.directories
             self._devices = {device_of(path) for path in (places.run, places.log) if path} - {None}
+            self._gc = self._server.server.gc_log(self._server.instance.place)
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
@@ -100,6 +107,8 @@ class DatabaseServer(Instrument):
             memory = server.instance.group.facts()["memory"]
             facts["shutdown"] = self._shut_down(warnings)
             facts["group"] = server.instance.group.facts()
+        if self._gc:
+            facts["longest_gc_pauses"] = _dated(self._gc.longest(LONGEST))
         return Reading(
             facts={"server": facts, **({"memory": memory} if memory else {})},
             warnings=warnings,
@@ -135,6 +144,8 @@ class DatabaseServer(Instrument):
         found: dict[str, int] = {}
         with suppress(ServerError):
             found = self._server.server.statistics(self._connection)
+        if found and self._gc:
+            found |= self._gc.totals()
         if found and self._server.instance:
             found |= accounts_of(self._server.instance.group.facts(), self._devices)
             if uses_swap(self.context.parameters):
@@ -215,6 +226,12 @@ class DatabaseServer(Instrument):
         if cause.code not in ("out_of_memory", "no_space"):
             return None
         return Failure(code=cause.code, message=cause.what, context=cause.where, hint=cause.hint)
+
+
+def _dated(pauses: Sequence[Pause]) -> list[dict[str, Any]]:
+    """Pauses with their ends on the clock of the machine's time, in nanoseconds since 1970."""
+    shift_ns = time.time_ns() - time.monotonic_ns()
+    return [{"end_unix_ns": each.end_ns + shift_ns, "length_ns": each.length_ns, "kind": each.kind} for each in pauses]
 
 
 def accounts_of(group: dict[str, Any], outermost: Collection[str | None]) -> dict[str, int]:

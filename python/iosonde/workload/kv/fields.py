@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.units import parse_size
-from iosonde.workload.kv import notation, store_options
+from iosonde.workload.kv import cassandra, notation, store_options
 from iosonde.workload.kv.phases import Phase
 from iosonde.workload.reading import (
     Duration,
@@ -24,7 +24,7 @@ from iosonde.workload.reading import (
     parse_size_or_none,
 )
 
-STORES = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "null")
+STORES = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null")
 EMBEDDED = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall")
 """Stores that are libraries in the engine, with options of their own."""
 
@@ -38,10 +38,10 @@ class KvFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "null"] = Field(
+    store: Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null"] = Field(
         "lmdb",
-        description="Store; `memcached` is a cache server that iosonde starts for each run; `null` stores nothing and "
-        "shows the cost of the harness.",
+        description="Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `null` stores "
+        "nothing and shows the cost of the harness.",
     )
     library: str | None = Field(
         None,
@@ -83,6 +83,22 @@ class KvFields(BaseModel):
     )
     extstore_size: Annotated[int, BeforeValidator(parse_size)] = Field(
         1 << 30, gt=0, description='memcached, `tier = "extstore"`: size of the file on the target.'
+    )
+    cassandra: Options = Field(
+        default_factory=dict,
+        description="Settings of Cassandra by the names of `cassandra.yaml`, such as `concurrent_writes` or "
+        "`memtable_heap_space`.",
+    )
+    heap_size: Annotated[int, BeforeValidator(parse_size)] = Field(
+        1 << 30, gt=0, description="Cassandra: size of the heap of its Java virtual machine."
+    )
+    commitlog_sync: Literal["periodic", "batch", "group"] = Field(
+        "periodic",
+        description="Cassandra: writes are acknowledged before the commit log is synced (`periodic`), after a sync of "
+        "their own (`batch`), or after one for all writes within 10 ms (`group`).",
+    )
+    compaction: Literal["size_tiered", "leveled", "unified"] | None = Field(
+        None, description="Cassandra: compaction strategy of the table; empty: the server's default."
     )
     connections: int = Field(1, ge=1, le=1024, description="memcached: connections of each job.")
     ttl: DurationOrZero = Field(0, description="memcached: time after which a record expires; 0: never.")
@@ -213,20 +229,20 @@ class KvFields(BaseModel):
     memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
         None,
         description="Memory of the engine, store and page cache together (a memory cgroup; needs root), of memcached "
-        "that of the server and of the page cache of its file; empty: the machine's.",
+        "and Cassandra that of the server and of the page cache of its files; empty: the machine's.",
     )
     in_memory: bool = Field(
         False,
         description="Put the database into a file system in memory (`/dev/shm`), which the kernel can swap; it is "
-        "loaded again for each run. Not for `memcached`.",
+        "loaded again for each run. Not for `memcached` and `cassandra`.",
     )
     log: Literal["with_data", "apart"] = Field(
         "with_data",
-        description="RocksDB and WiredTiger: where the write-ahead log is; `apart` is in `log_target`.",
+        description="RocksDB, WiredTiger and Cassandra: where the write-ahead log is; `apart` is in `log_target`.",
     )
     log_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
         None,
-        description="RocksDB and WiredTiger: directory on a second target for the log, named with "
+        description="RocksDB, WiredTiger and Cassandra: directory on a second target for the log, named with "
         "`--set log_target=DIRECTORY`.",
     )
     read_cache: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
@@ -277,6 +293,8 @@ class KvFields(BaseModel):
             return {}
         if self.store == "memcached":
             return {"connections": self.connections, **({"ttl_s": self.ttl // 10**9} if self.ttl else {})}
+        if self.store == "cassandra":
+            return cassandra.table_options(self)
         of_file = store_options.of_file(self.options_file) if self.store == "rocksdb" and self.options_file else {}
         return {**of_file, **getattr(self, self.store)}
 
@@ -289,6 +307,7 @@ class KvFields(BaseModel):
 WHOLE_WORKLOAD = (
     *("store", "library", "options_file", "user_database"),
     *(*STORES[:-1], "tier", "cache_memory", "extstore_size", "connections", "ttl"),
+    *("heap_size", "commitlog_sync", "compaction"),
     *("records", "key_size", "value_size", "value_compression_ratio", "records_seed", "trace"),
     *("fields", "key_order"),
     *("database", "reload", "carry_over", "load_order", "load_batch", "load_rate", "load_sync"),
@@ -300,7 +319,7 @@ WHOLE_WORKLOAD = (
 
 SIZES: Sequence[str] = (
     *("key_size", "value_size", "memory_limit", "limit_bytes"),
-    *("cache_memory", "extstore_size", "read_cache"),
+    *("cache_memory", "extstore_size", "read_cache", "heap_size"),
 )
 
 DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "ttl", "backend_latency")

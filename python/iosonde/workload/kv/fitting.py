@@ -9,6 +9,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.workload.interface import Room
 from iosonde.workload.kv import trace
 from iosonde.workload.kv.cache import CACHES
+from iosonde.workload.kv.cassandra import CASSANDRA
 from iosonde.workload.kv.fields import WHOLE_WORKLOAD
 from iosonde.workload.kv.notation import SMALLEST_VALUE
 from iosonde.workload.kv.parameters import KvParameters
@@ -56,8 +57,8 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
         changes |= {"page_cache": "drop", "ramp": 0, "ramp_until": "time"}
     if stream.phase == "trace":
         changes |= _by_trace(stream)
-    if stream.store in CACHES:
-        changes["page_cache"] = "keep"  # The server has just started, and its file is empty.
+    if stream.store in (*CACHES, CASSANDRA):
+        changes["page_cache"] = "keep"  # The server has just started, without pages of its files.
     if stream.in_memory:
         changes["page_cache"] = "keep"  # Its pages are the database itself.
     if is_virtual:
@@ -67,7 +68,7 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
             changes |= {"phase": "readrandom", "arrival": "closed", "duration": DEFAULT_DURATION_NS}
         changes |= {"read_cache": None, "read_cache_target": None}
         changes |= {"log": "with_data", "log_target": None, "options_file": None, "user_database": None}
-        changes |= {"miss": "miss", "ttl": 0}
+        changes |= {"miss": "miss", "ttl": 0, "cassandra": {}, "compaction": None}
     return stream.model_copy(update=changes)
 
 

@@ -35,7 +35,7 @@ WRITES = {"update", "update_field", "insert", "delete", "read_modify_write"}
 LOG_STRUCTURED = ("rocksdb", "fjall")
 """Stores that compact in the background what was written: a run after writes loads their databases again."""
 
-LOG_APART = ("rocksdb", "wiredtiger")
+LOG_APART = ("rocksdb", "wiredtiger", "cassandra")
 """Stores whose log can be on another target."""
 
 LOADS = ("load", "fillseq", "fillrandom", "filluniquerandom")

@@ -10,6 +10,7 @@ from typing import Any
 from iosonde.units import format_duration
 from iosonde.workload.interface import Layout
 from iosonde.workload.kv import cache, trace
+from iosonde.workload.kv.cassandra import CASSANDRA
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOG_STRUCTURED, WRITES
@@ -19,7 +20,7 @@ SPACE_FACTOR = 2
 compaction has not removed yet."""
 
 CHECKPOINT_FACTOR = 1
-"""Room for a checkpoint, once compactions have replaced the files that it shares with the database."""
+"""Room for a checkpoint, once compactions have replaced the files that it shares with the database; or a template."""
 
 READ_CACHE = "-cache"
 """Suffix of the directory of a database's persistent read cache."""
@@ -59,7 +60,8 @@ def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
         return 0
     if whole.store in cache.CACHES:
         return cache.file_bytes(whole)
-    factor = SPACE_FACTOR + (CHECKPOINT_FACTOR if keeps_checkpoint(streams) else 0)
+    is_copied = keeps_checkpoint(streams) or whole.store == CASSANDRA
+    factor = SPACE_FACTOR + (CHECKPOINT_FACTOR if is_copied else 0)
     return whole.records * whole.record_bytes * factor + SPACE_BYTES + _log_bytes(whole)
 
 
@@ -88,6 +90,8 @@ def identity(stream: KvParameters) -> str:
         facts.append("in memory")
     if stream.phase == "trace" and stream.trace:
         facts.append(trace.converted(stream.trace).digest)
+    if stream.store == CASSANDRA:
+        facts.append(stream.compaction)
     if stream.store in cache.CACHES:
         facts += [stream.memcached, stream.tier, stream.cache_memory, stream.extstore_size]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

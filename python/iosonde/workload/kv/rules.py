@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
 from iosonde.protocol.option_text import unsafe_option
-from iosonde.workload.kv import cache
+from iosonde.workload.kv import cache, cassandra
 from iosonde.workload.kv.fields import EMBEDDED, KvFields
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.phases import LOG_APART, PHASES, WRITES
@@ -22,7 +22,8 @@ Rule = tuple[bool, str]
 
 def problem(stream: KvFields) -> str | None:
     """The first rule that a stream breaks, if any."""
-    broken = next((text for wrong, text in [*cache.rules(stream), *_rules(stream)] if wrong), None)
+    rules = [*cache.rules(stream), *cassandra.rules(stream), *_rules(stream)]
+    broken = next((text for wrong, text in rules if wrong), None)
     given = {store: getattr(stream, store) for store in EMBEDDED}
     unsafe = (f"`{store}`: {clause}" for store, options in given.items() if (clause := unsafe_option(options)))
     return broken or next(unsafe, None) or next(filter(None, map(misspelt, given, given.values())), None)
@@ -43,7 +44,7 @@ def _rules(stream: KvFields) -> list[Rule]:
         (stream.freshness and (stream.batch > 1 or stream.fields > 1 or "delete" in kinds),
          "`freshness` needs single writes without deletes"),
         (stream.log == "apart" and stream.store not in (*LOG_APART, "null"),
-         f"`log = \"apart\"` is for `rocksdb` and `wiredtiger`: {stream.store} has no separate log"),
+         f"`log = \"apart\"` is for `rocksdb`, `wiredtiger` and `cassandra`: {stream.store} has no separate log"),
         (stream.read_cache is not None and stream.store not in ("rocksdb", "null"),
          f"`read_cache` is for `store = \"rocksdb\"`: {stream.store} has no persistent read cache"),
         (stream.read_cache is not None and stream.read_cache < SMALLEST_READ_CACHE,
@@ -52,7 +53,8 @@ def _rules(stream: KvFields) -> list[Rule]:
          "`user_database` is opened without a `read_cache`"),
         (stream.in_memory and (stream.store not in (*EMBEDDED, "null") or stream.log == "apart"
                                or stream.read_cache is not None or stream.user_database is not None),
-         "`in_memory` is for a database of its own without `log` and `read_cache`, and not for `memcached`"),
+         "`in_memory` is for a database of its own without `log` and `read_cache`, and not for `memcached` and "
+         "`cassandra`"),
         (both and (stream.operations is not None or stream.background),
          "`readwhilewriting` is two loads: write streams of your own for others"),
         (not both and (stream.write_rate is not None or stream.write_arrival != "closed"),

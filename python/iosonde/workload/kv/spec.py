@@ -11,7 +11,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.kv import cache, shim, trace
+from iosonde.workload.kv import cache, cassandra, shim, trace
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
 from iosonde.workload.kv.parameters import KvParameters
@@ -59,6 +59,8 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         check_read_cache(whole.library)
     if whole.store == "wiredtiger":
         shim.check(shim.WIREDTIGER, whole.library, use="WiredTiger", parameter="store")
+    if whole.store == cassandra.CASSANDRA:
+        cassandra.check_place(whole, target)
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     place, devices = _place(streams, target)
     workload: spec.KvWorkload = {

@@ -1,0 +1,209 @@
+"""Cassandra as a store on the real server: two runs on one template, a kill under load, and a heap that is too small.
+
+A start takes about ten seconds of CPU time, so one study with both runs is carried out for all tests of this file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from servers.conftest import reachable_directory
+from servers.test_runs import alone
+
+from iosonde.errors import ServerError
+from iosonde.execution import execute
+from iosonde.metrics.metrics import interval_metrics, run_metrics
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.servers.cassandra import PORT, Cassandra, loopback_of
+from iosonde.servers.connection import Address
+from iosonde.storage import journal, open_target
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "java", "cassandra")]
+
+STUDY = """
+name = "wide"
+title = "Wide"
+question = "?"
+workload = "kv"
+repeats = 1
+shuffle = false
+
+[measurement]
+store = "cassandra"
+heap_size = "{heap}"
+records = 3000
+key_size = 24
+value_size = 500
+load_batch = 500
+interval = "200ms"
+ramp = "500ms"
+operations = "read/50:update/40:delete/5:insert/5"
+commitlog_sync = "group"
+compaction = "unified"
+cassandra = {{ concurrent_writes = 8 }}
+{measurement}
+
+[[parts]]
+factors.duration = [{durations}]
+
+[profiles.standard]
+"""
+
+
+def carry_out(place: Path, output: Path, *, heap: str, durations: str, measurement: str = "") -> list[Record]:
+    text = STUDY.format(heap=heap, durations=durations, measurement=measurement)
+    execute(expand(parse(text, name="wide.toml"), open_target(str(place))), output)
+    return list(ResultSet.open(output).records())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A study of two runs, of which the second lost its server."""
+
+    output: Path
+    measured: Record
+    killed: Record
+    leftovers: list[str]
+    log_files: list[str]
+    """In the directory of the commit log's target, while the server ran."""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+    place, log = reachable_directory(), reachable_directory()
+    output = tmp_path_factory.mktemp("cassandra") / "r"
+    assassin = _Assassin(place, log, output)
+    monkey = pytest.MonkeyPatch()
+    monkey.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    try:
+        assassin.start()
+        with_log = f'log = "apart"\nlog_target = "{log}"'
+        measured, killed = carry_out(place, output, heap="512MiB", durations='"3s", "300s"', measurement=with_log)
+        left = [str(path) for base in (place, log) for path in base.iterdir()]
+        left += [entry.path for entry in journal.entries() if entry.path.startswith((str(place), str(log)))]
+        yield Done(output=output, measured=measured, killed=killed, leftovers=left, log_files=assassin.log_files)
+    finally:
+        assassin.end()
+        monkey.undo()
+        shutil.rmtree(place)
+        shutil.rmtree(log)
+
+
+class _Assassin(threading.Thread):
+    """Kills the server of the second run, once it has answered requests of the load."""
+
+    def __init__(self, place: Path, log: Path, output: Path) -> None:
+        super().__init__()
+        self._place, self._log, self._output = place, log, output
+        self._ended = threading.Event()
+        self.log_files: list[str] = []
+
+    def run(self) -> None:
+        """The first run has ended once its record exists."""
+        while not self._ended.wait(0.1):
+            self.log_files = self.log_files or [path.name for path in self._log.rglob("CommitLog-*")]
+            if any((self._output / "records").glob("c0001-*")):
+                for entry in [each for each in journal.entries() if each.what == "server"]:
+                    if entry.path.startswith(str(self._place)) and self._is_under_load(Path(entry.path)):
+                        with suppress(ProcessLookupError):
+                            os.kill(int(str(entry.facts["process"]).split()[1]), signal.SIGKILL)
+
+    def end(self) -> None:
+        """Wait for it."""
+        self._ended.set()
+        self.join()
+
+    def _is_under_load(self, data: Path) -> bool:
+        server = Cassandra()
+        with suppress(ServerError):
+            address = Address(host=loopback_of(data), port=PORT, user="", database="")
+            connection = server.connect(address)
+            try:
+                found = server.statistics(connection)
+                return found.get("mutation_stage_completed", 0) > 20
+            finally:
+                connection.close()
+        return False
+
+
+@pytest.mark.needs("engine")
+def test_a_run_is_measured_with_verified_values_and_the_store_described(done: Done) -> None:
+    record = done.measured
+    assert record.outcome == "complete", record.failure
+    assert record.result and record.verdict
+    store = record.result["store"]
+    assert (store["kind"], store["kept"], store["durability"]) == ("cassandra", True, "power_loss")
+    assert store["options"]["compaction"] == "UnifiedCompactionStrategy"
+    assert store["options"]["commitlog_sync"] == "group"
+    assert store["build"]["library"].startswith("scylla 1.")
+    assert sum(check["corrupted"] for check in store["checks"]) == 0
+    assert sum(check["values"] for check in store["checks"]) > 0
+    assert record.verdict.evidence["server_cpu_share"] > 0
+
+
+@pytest.mark.needs("engine")
+def test_the_server_is_described_with_its_settings_and_restored_from_one_load(done: Done) -> None:
+    server = done.measured.server
+    assert server
+    assert server["version"].startswith("Cassandra ")
+    assert "on openjdk version" in server["build"]
+    assert server["settings"]["concurrent_writes"] == "8"
+    assert server["settings"]["commitlog_sync"] == "group"
+    assert server["set"]["heap_size"] == 512 << 20
+    assert server["loaded_for_this_run"] and server["restored"]["files"] > 20
+    assert server["shutdown"]["orderly"]
+    assert server["group"]["cpu_ns"] > 0
+    assert server["user"] != "root" or os.geteuid() != 0
+    assert done.log_files, "the commit log is on its own target"
+
+
+@pytest.mark.needs("engine")
+def test_pauses_of_the_garbage_collector_are_a_time_series_beside_latency(done: Done) -> None:
+    server = done.measured.server
+    assert server
+    assert server["statistics_at_end"]["gc_pauses"] >= 1
+    assert server["statistics_at_end"]["gc_pause_ns"] > 0
+    longest = server["longest_gc_pauses"]
+    assert [each["end_unix_ns"] for each in longest] == sorted(each["end_unix_ns"] for each in longest)
+    assert all(abs(each["end_unix_ns"] / 1e9 - time.time()) < 3600 for each in longest)
+    metrics = ("gc_pause_percent", "gc_pauses_per_sec", "safepoint_percent", "completion_latency_ns_mean")
+    over_time = interval_metrics(ResultSet.open(done.output), metrics=metrics)
+    known = set(over_time["metric"])
+    assert {"gc_pause_percent", "gc_pauses_per_sec", "completion_latency_ns_mean"} <= known
+    found = run_metrics(ResultSet.open(done.output))
+    whole = found.filter((found["operation"] == "all") & (found["run_id"] == done.measured.run_id))
+    values = dict(whole.select("metric", "value").iter_rows())
+    assert values["server_cpu_ns_per_operation"] > 1000
+    assert values["gc_pause_percent"] >= 0
+
+
+@pytest.mark.needs("engine")
+def test_a_server_that_is_killed_under_load_fails_its_run_and_nothing_remains(done: Done) -> None:
+    record = done.killed
+    assert record.outcome == "failed"
+    assert record.failure
+    assert record.failure.code == "server_vanished", record.failure
+    assert done.leftovers == []
+
+
+@pytest.mark.needs("engine")
+def test_a_heap_that_is_too_small_fails_the_run_with_its_cause(place: Path, tmp_path: Path) -> None:
+    record = alone(carry_out(place, tmp_path / "r", heap="16MiB", durations='"3s"'))
+    assert record.outcome == "failed"
+    assert record.failure
+    assert record.failure.code == "out_of_memory"
+    assert "Java heap of 16 MiB is too small" in record.failure.context
+    assert "raise `heap_size`" in record.failure.hint
+    assert list(place.iterdir()) == []
+    assert [each for each in journal.entries() if str(place) in each.path] == []

@@ -1,0 +1,376 @@
+"""Cassandra without a running node: its configuration, versions of Java, the log of pauses, and its protocol."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import ServerError, StudyError
+from iosonde.servers import cassandra, cassandra_files, cql, java
+from iosonde.servers.account import account_for
+from iosonde.servers.cassandra import HEAP, Cassandra, loopback_of
+from iosonde.servers.connection import Address
+from iosonde.servers.gc_log import GcLog, pauses, safepoints
+from iosonde.servers.server import Installation, Place
+
+LOG = """[81530000000000ns][gc] Using G1
+[81530123456789ns][gc] GC(0) Pause Young (Normal) (G1 Evacuation Pause) 24M->5M(512M) 3.456ms
+[81530123460000ns][safepoint   ] Safepoint "G1CollectForAllocation", Time since last: 52 ns, Reaching safepoint: 9 ns, Cleanup: 1 ns, At safepoint: 3500000 ns, Total: 3500011 ns
+[81530200000000ns][gc] GC(1) Concurrent Mark Cycle 12.000ms
+[81530300000000ns][gc] GC(1) Pause Remark 30M->28M(512M) 1.250ms
+[81530400000000ns][gc] GC(2) Pause Full (G1 Compaction Pause) 511M->500M(512M) 812.003ms
+"""
+
+
+# The log of pauses ---------------------------------------------------------------------------------------------------
+
+
+def test_pauses_are_read_with_their_end_length_and_heap() -> None:
+    found = list(pauses(LOG))
+    assert [each.length_ns for each in found] == [3_456_000, 1_250_000, 812_003_000]
+    assert [each.end_ns for each in found] == [81530123456789, 81530300000000, 81530400000000]
+    assert found[0].kind == "Young (Normal) (G1 Evacuation Pause)"
+    assert [each.heap_after_bytes for each in found] == [5 << 20, 28 << 20, 500 << 20]
+    assert list(safepoints(LOG)) == [3_500_011]
+
+
+def test_a_growing_log_is_read_once_and_only_in_complete_lines(tmp_path: Path) -> None:
+    path = tmp_path / "gc.log"
+    log = GcLog(path)
+    assert log.totals() == {"gc_pauses": 0, "gc_pause_ns": 0, "safepoint_ns": 0, "gc_pause_longest_ns": 0}
+    cut = LOG.index("GC(2)") + 20
+    path.write_text(LOG[:cut])
+    first = log.totals()
+    assert (first["gc_pauses"], first["gc_pause_ns"], first["safepoint_ns"]) == (2, 4_706_000, 3_500_011)
+    assert first["gc_pause_longest_ns"] == 3_456_000
+    path.write_text(LOG)
+    second = log.totals()
+    assert (second["gc_pauses"], second["gc_pause_ns"]) == (3, 816_709_000)
+    assert second["gc_pause_longest_ns"] == 812_003_000
+    assert second["heap_after_gc_bytes"] == 500 << 20
+    assert log.totals()["gc_pause_longest_ns"] == 0
+    assert [each.length_ns for each in log.longest(2)] == [3_456_000, 812_003_000]
+
+
+def test_the_log_of_a_server_that_started_again_is_read_from_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "gc.log"
+    log = GcLog(path)
+    path.write_text(LOG)
+    log.totals()
+    path.write_text(LOG[: LOG.index("[81530200000000ns]")])
+    assert log.totals()["gc_pauses"] == 4
+
+
+# Configuration -------------------------------------------------------------------------------------------------------
+
+
+def place_in(directory: Path, log: Path | None = None) -> Place:
+    data = directory / "cassandra-00000001" / "data"
+    data.parent.mkdir(parents=True)
+    return Place(data=data, log=log, socket=directory, account=account_for(()))
+
+
+def written(place: Place, settings: dict[str, object]) -> dict[str, object]:
+    nothing = Installation(version="5.0.6", build="", programs={})
+    Cassandra().configure(nothing, place, settings)  # type: ignore[arg-type]
+    lines = (place.data.parent / "data.conf" / "cassandra.yaml").read_text().splitlines()
+    return {name: json.loads(value) for name, _, value in (line.partition(": ") for line in lines)}
+
+
+def test_the_node_listens_on_a_loopback_address_of_its_own(tmp_path: Path) -> None:
+    place = place_in(tmp_path / "a")
+    found = written(place, {HEAP: 1 << 29})
+    host = found["listen_address"]
+    assert host == found["rpc_address"] == loopback_of(place.data)
+    assert str(host).startswith("127.") and not str(host).startswith("127.0.")
+    assert loopback_of(place.data) != loopback_of(tmp_path / "b")
+    assert HEAP not in found
+    assert found["commitlog_directory"] == str(place.data / "commitlog")
+    assert found["commitlog_sync_period"] == "10000ms"
+
+
+def test_a_commit_log_apart_and_its_mode_are_in_the_configuration(tmp_path: Path) -> None:
+    found = written(place_in(tmp_path / "a", tmp_path / "log"), {"commitlog_sync": "group", "concurrent_writes": 8})
+    assert found["commitlog_directory"] == str(tmp_path / "log")
+    assert found["commitlog_sync"] == "group"
+    assert found["commitlog_sync_group_window"] == "10ms"
+    assert "commitlog_sync_period" not in found
+    assert found["concurrent_writes"] == 8
+
+
+def test_the_heap_is_an_option_of_the_virtual_machine(tmp_path: Path) -> None:
+    installation = Installation(version="", build="", programs={"java": "/usr/bin/java", "jars": "/opt/jars"})
+    command = Cassandra().command(installation, place_in(tmp_path), {HEAP: 256 << 20})
+    assert command[:3] == ["/usr/bin/java", f"-Xms{256 << 20}", f"-Xmx{256 << 20}"]
+    assert "-XX:+ExitOnOutOfMemoryError" in command
+    assert any(option.startswith("-Xlog:gc=info,safepoint=info:file=") for option in command)
+
+
+# Its class of settings -----------------------------------------------------------------------------------------------
+
+
+def class_file(fields: Sequence[tuple[str, int]]) -> bytes:
+    """A class file with these fields and their access flags; one has an attribute, and the pool a long constant."""
+    texts = [name.encode() for name, _ in fields]
+    pool = struct.pack(">BQ", 5, 7) + b"".join(struct.pack(">BH", 1, len(text)) + text for text in texts)
+    first = 3  # The long constant takes two places.
+    body = struct.pack(">HHHH", 1, 0, 0, 0) + struct.pack(">H", len(fields))
+    for number, (_, flags) in enumerate(fields):
+        body += struct.pack(">HHHH", flags, first + number, first, 1) + struct.pack(">HI", first, 2) + b"\0\0"
+    return struct.pack(">IHHH", 0xCAFEBABE, 0, 61, first + len(fields)) + pool + body
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    directory = tmp_path / "jars"
+    directory.mkdir()
+    data = class_file([("concurrent_writes", 1), ("commitlog_sync", 1), ("logger", 0x0019), ("hidden", 2)])
+    with zipfile.ZipFile(directory / "apache-cassandra-5.0.6.jar", "w") as archive:
+        archive.writestr("org/apache/cassandra/config/Config.class", data)
+    return directory
+
+
+def test_settings_are_the_public_fields_of_the_class_that_the_configuration_is_read_into(jars: Path) -> None:
+    known = cassandra_files.setting_names(jars / "apache-cassandra-5.0.6.jar")
+    assert known == {"concurrent_writes", "commitlog_sync"}
+    cassandra_files.check_names(jars, ("concurrent_writes",))
+    with pytest.raises(StudyError, match="has no setting `concurent_writes`") as raised:
+        cassandra_files.check_names(jars, ("concurent_writes",))
+    assert "`concurrent_writes`" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"listen_address": "0.0.0.0"}, "is chosen by iosonde"),
+        ({"data_file_directories": "x"}, "is chosen by iosonde"),
+        ({"authenticator": "x"}, "is chosen by iosonde"),
+        ({"native_transport_port_ssl": 1}, "is chosen by iosonde"),
+        ({"concurrent_writes": "/etc/passwd"}, "names a path"),
+        ({"commitlog_sync": "never"}, "cannot be `never`"),
+    ],
+)
+def test_settings_are_refused_before_anything_is_written(settings: dict[str, object], message: str, jars: Path) -> None:
+    installation = Installation(version="5.0.6", build="", programs={"jars": str(jars), "java": "java"})
+    with pytest.raises(StudyError, match=message):
+        Cassandra().check_settings(installation, settings)  # type: ignore[arg-type]
+
+
+def test_a_damaged_jar_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "cassandra-all-5.0.6.jar"
+    path.write_bytes(b"no archive")
+    with pytest.raises(ServerError, match="cannot be read"):
+        cassandra_files.setting_names(path)
+
+
+# Installations -------------------------------------------------------------------------------------------------------
+
+
+def test_cassandra_is_found_where_its_home_is_named(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CASSANDRA_HOME", str(jars))
+    found = cassandra_files.locate()
+    assert (found.version, found.jars) == ("5.0.6", jars)
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "message"),
+    [
+        ([], "missing_server", "Cassandra is not installed"),
+        (["lucene-core-9.7.0.jar"], "missing_server", "Cassandra is not installed"),
+        (["apache-cassandra-3.11.17.jar"], "wrong_version", "Cassandra 3.11.17 is too old"),
+    ],
+)
+def test_a_missing_or_old_cassandra_is_an_error_that_names_the_variable(
+    names: list[str], code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setenv("CASSANDRA_HOME", str(tmp_path))
+    with pytest.raises(ServerError, match=message) as raised:
+        cassandra_files.locate()
+    assert raised.value.code == code
+    assert "CASSANDRA_HOME" in raised.value.hint
+
+
+def fake_java(home: Path, version: str) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("version", "number"), [("17.0.15", 17), ("11.0.2", 11)])
+def test_a_supported_java_is_used(version: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = java.find(cassandra_files.JAVA_VERSIONS)
+    assert (found.path, found.version) == (str(program), number)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("version", "shown"), [("1.8.0_452", "Java 8"), ("21.0.7", "Java 21")])
+def test_a_java_of_another_version_is_an_error_that_names_both(
+    version: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ServerError, match=f"{shown} cannot run this server: it needs Java 11 or 17") as raised:
+        java.find(cassandra_files.JAVA_VERSIONS)
+    assert raised.value.code == "wrong_version"
+    assert "JAVA_HOME" in raised.value.hint
+
+
+def test_a_missing_java_is_an_error_that_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ServerError, match="Java is not installed") as raised:
+        java.find(cassandra_files.JAVA_VERSIONS)
+    assert raised.value.code == "missing_server"
+    assert "openjdk-17-jre-headless" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Terminating due to java.lang.OutOfMemoryError: Java heap space", "Error: Too small maximum heap"],
+)
+def test_an_exhausted_heap_is_named_as_the_cause(message: str) -> None:
+    found = Cassandra().cause(f"INFO up\n{message}\n", {HEAP: 64 << 20})
+    assert found is not None
+    assert (found.code, "64 MiB" in found.message, "heap_size" in found.hint) == ("out_of_memory", True, True)
+    assert Cassandra().cause("INFO all is well", {}) is None
+
+
+# The protocol --------------------------------------------------------------------------------------------------------
+
+
+class FakeServer:
+    """Answers each request on one connection with the next frame of a list, and then closes it."""
+
+    def __init__(self, frames: Sequence[bytes]) -> None:
+        self.received: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._frames = list(frames)
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        opened, _ = self._listener.accept()
+        with opened:
+            for frame in self._frames:
+                head = opened.recv(9, socket.MSG_WAITALL)
+                if len(head) < 9:
+                    return
+                size = int.from_bytes(head[5:], "big")
+                self.received.append(opened.recv(size, socket.MSG_WAITALL) if size else b"")
+                opened.sendall(frame)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._thread.join()
+
+
+def frame(kind: int, body: bytes, version: int = 0x84) -> bytes:
+    return struct.pack(">BBhBi", version, 0, 0, kind, len(body)) + body
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">H", len(value)) + value.encode()
+
+
+def cell(value: bytes | None) -> bytes:
+    return struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
+
+
+READY = frame(0x02, b"")
+ROWS = frame(
+    0x08,
+    struct.pack(">iii", 2, 1, 3)
+    + text("ks") + text("t")
+    + text("name") + struct.pack(">H", 0x000D)
+    + text("count") + struct.pack(">H", 0x0002)
+    + text("tags") + struct.pack(">HHH", 0x0021, 0x000D, 0x000D)
+    + struct.pack(">i", 2)
+    + cell(b"reads") + cell((7).to_bytes(8, "big")) + cell(b"\0\0\0\0")
+    + cell(b"lag") + cell((-2).to_bytes(8, "big", signed=True)) + cell(None),
+)  # fmt: skip
+
+
+@pytest.fixture
+def serve() -> Iterator[object]:
+    running: list[FakeServer] = []
+
+    def start(*frames: bytes) -> Address:
+        running.append(FakeServer(frames))
+        return Address(host="127.0.0.1", port=running[-1].port, user="me", database="")
+
+    start.running = running  # type: ignore[attr-defined]
+    yield start
+    for each in running:
+        each.close()
+
+
+def test_rows_of_text_and_numbers_are_read(serve) -> None:  # type: ignore[no-untyped-def]
+    connection = cql.connect(serve(READY, ROWS))
+    assert connection.rows("SELECT x") == [("reads", 7, b"\0\0\0\0"), ("lag", -2, None)]
+    connection.close()
+
+
+def test_a_password_is_sent_only_to_a_server_that_asks_for_it(
+    serve,
+    monkeypatch: pytest.MonkeyPatch,  # type: ignore[no-untyped-def]
+) -> None:
+    monkeypatch.setenv("CASSANDRA_PASSWORD", "secret")
+    connection = cql.connect(serve(frame(0x03, text("PasswordAuthenticator")), frame(0x10, cell(None))))
+    connection.close()
+    assert serve.running[0].received[1] == cell(b"\0me\0secret")
+
+
+@pytest.mark.parametrize(("number", "code"), [(0x0100, "authentication"), (0x2400, "foreign_data"), (0x2200, "server")])
+def test_an_error_of_the_server_has_its_message_and_code(number: int, code: str, serve) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ServerError, match="Cassandra: not like this") as raised:
+        cql.connect(serve(frame(0x00, struct.pack(">i", number) + text("not like this"))))
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "server"),
+        (frame(0x02, b"", version=0x85), "server"),
+        (b"\x84\0", "server_vanished"),
+    ],
+)
+def test_a_server_that_does_not_speak_cql_is_an_error(answer: bytes, code: str, serve) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ServerError) as raised:
+        cql.connect(serve(answer))
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize("cut", [1, 9, 30, 60])
+def test_rows_that_end_early_are_an_error_and_no_traceback(cut: int, serve) -> None:  # type: ignore[no-untyped-def]
+    body = ROWS[9:-cut]
+    connection = cql.connect(serve(READY, frame(0x08, body)))
+    with pytest.raises(ServerError, match="cannot be read"):
+        connection.rows("SELECT x")
+    connection.close()
+
+
+def test_a_server_that_is_not_there_refuses_connections() -> None:
+    with pytest.raises(ServerError) as raised:
+        cql.connect(Address(host="127.0.0.1", port=1, user="", database=""))
+    assert raised.value.code == "connection_refused"
+
+
+def test_names_of_thread_pools_become_names_of_statistics() -> None:
+    plain = cassandra._plain
+    assert plain("MutationStage") == "mutation_stage"
+    assert plain("Native-Transport-Requests") == "native_transport_requests"
