@@ -117,7 +117,7 @@ def _instance(run: Run, case: Case, target: Target, *, loading: bool = False) ->
     log = Path(named["log_path"]).parent if named["log_path"] and not loading else None
     settings = server_settings(case.parameters)
     if loading:
-        settings = {name: value for name, value in settings.items() if name == HEAP} | LOAD_SETTINGS
+        settings = {HEAP: settings[HEAP], **LOAD_SETTINGS}
     return Instance.locate(
         Cassandra(),
         Directories(

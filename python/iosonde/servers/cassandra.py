@@ -19,7 +19,7 @@ from iosonde.servers import cassandra_files, cql, java, programs, template
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.gc_log import GcLog
 from iosonde.servers.server import Cause, DatabaseServer, Description, Installation, Place, Settings
-from iosonde.units import format_bytes, parse_size
+from iosonde.units import format_bytes
 
 HEAP = "heap_size"
 """Not Cassandra's own: the size of the Java heap in bytes."""
@@ -118,7 +118,7 @@ class Cassandra(DatabaseServer):
 
     def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:
         """The virtual machine with Cassandra's options for it; everything else is in `cassandra.yaml`."""
-        heap = parse_size(settings.get(HEAP, "1GiB"))
+        heap = _heap_bytes(settings)
         directory, own = _configuration(place), place.data / _TEMPORARY
         properties = {
             "cassandra.config": (directory / "cassandra.yaml").as_uri(),
@@ -211,7 +211,7 @@ class Cassandra(DatabaseServer):
     def cause(self, messages: str, settings: Settings) -> Cause | None:
         """An exhausted heap, or a setting that the node refused."""
         if re.search(r"OutOfMemoryError|Too small (initial|maximum) heap|heap too small", messages):
-            heap = format_bytes(parse_size(settings.get(HEAP, "1GiB")))
+            heap = format_bytes(_heap_bytes(settings))
             return Cause(
                 code="out_of_memory",
                 message=f"the Java heap of {heap} is too small: the virtual machine ended with `OutOfMemoryError`",
@@ -221,6 +221,10 @@ class Cassandra(DatabaseServer):
         if refused:
             return Cause(code="server", message=refused[0][:300], hint="correct the settings in `cassandra`")
         return None
+
+
+def _heap_bytes(settings: Settings) -> int:
+    return int(settings.get(HEAP, 1 << 30))
 
 
 def loopback_of(data: Path) -> str:

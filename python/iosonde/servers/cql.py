@@ -144,7 +144,7 @@ class CqlConnection:
 
     def _refused(self, answer: bytes) -> CqlError:
         reader = _Reader(answer)
-        number = reader.int()
+        number = reader.number()
         message = reader.string()
         codes = {
             _BAD_CREDENTIALS: ("authentication", f"set `{PASSWORD}` and the user in the address"),
@@ -184,7 +184,7 @@ class _Reader:
         self._place = end
         return found
 
-    def int(self) -> int:
+    def number(self) -> int:
         return _signed(self.take(4))
 
     def short(self) -> int:
@@ -194,7 +194,7 @@ class _Reader:
         return _text(self.take(self.short()))
 
     def value(self) -> bytes | None:
-        size = self.int()
+        size = self.number()
         return None if size < 0 else self.take(size)
 
     def type(self) -> int:
@@ -215,9 +215,9 @@ class _Reader:
 
 
 def _rows(reader: _Reader) -> list[tuple[Any, ...]]:
-    if reader.int() != _ROWS:
+    if reader.number() != _ROWS:
         return []
-    flags, columns = reader.int(), reader.int()
+    flags, columns = reader.number(), reader.number()
     if flags & _HAS_MORE_PAGES:
         reader.value()
     if flags & _ONE_TABLE:
@@ -228,7 +228,7 @@ def _rows(reader: _Reader) -> list[tuple[Any, ...]]:
             reader.string(), reader.string()
         reader.string()
         types.append(reader.type())
-    return [tuple(_value(kind, reader.value()) for kind in types) for _ in range(reader.int())]
+    return [tuple(_value(kind, reader.value()) for kind in types) for _ in range(reader.number())]
 
 
 def _value(kind: int, value: bytes | None) -> Any:
