@@ -17,13 +17,6 @@ CASSANDRA = "cassandra"
 
 SMALLEST_HEAP = 16 << 20
 
-STRATEGIES = {
-    "size_tiered": "SizeTieredCompactionStrategy",
-    "leveled": "LeveledCompactionStrategy",
-    "unified": "UnifiedCompactionStrategy",
-}
-"""Compaction strategies by their class; the last one exists since Cassandra 5.0."""
-
 BY_PARAMETER = ("commitlog_sync",)
 """Settings of the node that are parameters of the workload."""
 
@@ -34,11 +27,6 @@ def server_settings(parameters: Mapping[str, Any]) -> dict[str, OptionValue]:
 
     given: dict[str, OptionValue] = dict(parameters["cassandra"])
     return {**given, "commitlog_sync": str(parameters["commitlog_sync"]), HEAP: int(parameters["heap_size"])}
-
-
-def table_options(stream: KvFields) -> dict[str, OptionValue]:
-    """Options of the engine for the table and its client."""
-    return {"compaction": STRATEGIES[stream.compaction]} if stream.compaction else {}
 
 
 def check_place(stream: KvFields, target: Target) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.units import parse_size
-from iosonde.workload.kv import cassandra, notation, store_options
+from iosonde.workload.kv import notation, store_options
 from iosonde.workload.kv.phases import Phase
 from iosonde.workload.reading import (
     Duration,
@@ -28,6 +28,13 @@ STORES = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassan
 EMBEDDED = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall")
 """Stores that are libraries in the engine, with options of their own."""
 
+
+STRATEGIES = {
+    "size_tiered": "SizeTieredCompactionStrategy",
+    "leveled": "LeveledCompactionStrategy",
+    "unified": "UnifiedCompactionStrategy",
+}
+"""Compaction strategies of Cassandra by their class; the last one exists since Cassandra 5.0."""
 
 Count = Annotated[int, BeforeValidator(notation.parse_count)]
 Options = Annotated[dict[str, notation.OptionValue], BeforeValidator(notation.parse_options)]
@@ -294,7 +301,7 @@ class KvFields(BaseModel):
         if self.store == "memcached":
             return {"connections": self.connections, **({"ttl_s": self.ttl // 10**9} if self.ttl else {})}
         if self.store == "cassandra":
-            return cassandra.table_options(self)
+            return {"compaction": STRATEGIES[self.compaction]} if self.compaction else {}
         of_file = store_options.of_file(self.options_file) if self.store == "rocksdb" and self.options_file else {}
         return {**of_file, **getattr(self, self.store)}
 
