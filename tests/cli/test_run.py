@@ -18,6 +18,7 @@ from engines import FAKE, real_engine
 from inline_snapshot import snapshot
 
 import iosonde as package
+from iosonde.cli.session import Outcome
 from iosonde.execution.timeouts import Timeouts
 from iosonde.results import ResultSet
 
@@ -248,6 +249,20 @@ def test_a_study_of_which_nothing_succeeds_ends_with_an_error(home: Path, monkey
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
     assert "\nerror: 4 of 4 runs failed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("counts", "problem"),
+    [
+        ((0, 2, 1, 1), "3 of 4 runs failed; the results below are not representative"),
+        ((0, 0, 4, 0), "no run of 4 is complete: 4 unsupported combinations"),
+    ],
+)
+def test_the_error_of_a_study_that_mostly_failed_states_why(counts: tuple[int, int, int, int], problem: str) -> None:
+    """A study whose only combination needed too much memory ended with "0 of 1 runs failed"."""
+    names = ("complete", "failed", "unsupported", "refused")
+    found = Outcome(**dict(zip(names, counts, strict=True)))
+    assert found.mostly_failed and found.problem("4") == problem
 
 
 def test_on_a_terminal_the_display_shows_runs_time_left_case_and_figures(home: Path) -> None:

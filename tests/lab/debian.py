@@ -21,7 +21,7 @@ NETWORK_FILES = (
     "/etc/resolv.conf",
     "/etc/hosts",
     "/etc/pip.conf",
-    *(str(Path.home() / name) for name in (".config/pip/pip.conf", ".cargo/config.toml")),
+    *(str(Path.home() / name) for name in (".config/pip/pip.conf", ".cargo/config.toml", ".m2/settings.xml")),
     "/etc/ssl/certs/ca-certificates.crt",
 )
 """How this machine reaches package registries; those that exist are copied."""

@@ -40,6 +40,13 @@ class Outcome:
         bad = self.failed + self.refused
         return bad > self.complete or not self.complete
 
+    def problem(self, total: str) -> str:
+        """Return the error of a study that mostly failed; `total` is how many runs it has."""
+        bad = self.failed + self.refused
+        if not bad and self.unsupported:
+            return f"no run of {total} is complete: {_counted(self.unsupported, 'unsupported combination')}"
+        return f"{bad} of {total} runs failed; the results below are not representative"
+
 
 def outcome(result_set: ResultSet) -> Outcome:
     """Count the runs of a result set."""
@@ -121,9 +128,8 @@ def warn_of_problems(result_set: ResultSet) -> None:
 
 def _print_outcome(counts: Outcome, result_set: ResultSet, directory: Path) -> None:
     total = _total(result_set)
-    bad = counts.failed + counts.refused
     if counts.mostly_failed:
-        messages.warning(f"error: {bad} of {total} runs failed; the results below are not representative")
+        messages.warning(f"error: {counts.problem(total)}")
     messages.info(f"{counts.complete} of {total} runs complete, in {directory}")
     if counts.unsupported:
         messages.info(f"{_counted(counts.unsupported, 'unsupported combination')} skipped (see report)")
