@@ -1,4 +1,4 @@
-//! A controller in memory, for tests: it follows the specification, and breaks it where it is told to.
+//! A controller in memory, for tests: it follows the specification, and breaks it on request.
 //!
 //! It works whenever the driver polls ([`Bus::relax`]), in the driver's thread, so every run of a test is the same.
 //! Addresses that it has for memory are not those of the program, and an access outside mapped memory panics.

@@ -291,7 +291,7 @@ impl<B: Bus> IoPair<B> {
         Command::deallocate(self.namespace.number, address + offset as u64)
     }
 
-    /// Tells the controller what was pushed and reaped.
+    /// Reports to the controller what was pushed and reaped.
     #[inline]
     pub fn ring(&mut self) {
         self.rings.ring();

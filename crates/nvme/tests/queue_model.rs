@@ -1,6 +1,6 @@
 //! The queue against a model of a controller that may break every rule.
 //!
-//! The model holds the rings and fetches, completes, loses, repeats and corrupts as told. Whatever it does, no command is
+//! The model holds the rings and fetches, completes, loses, repeats and corrupts on request. Whatever it does, no command is
 //! reported twice, none with the result of another, and none disappears: it is reported, or it is in flight and expires.
 
 use std::collections::{HashMap, VecDeque};
