@@ -176,20 +176,21 @@ def test_ctrl_c_keeps_completed_runs_and_names_the_command_to_continue(home: Pat
     (home / "small.toml").write_text(STUDY.format(duration="1500ms"))
     session = start(home, "run", "small.toml", "--target", "data", "--output", "out")
     wait_for(home / "out/records/c0001-r1", session)
-    time.sleep(0.2)
     os.killpg(session.pid, number)
     seconds, stdout, stderr = seconds_until_exit(session)
     assert seconds < BUSY_S
     assert session.returncode == 130
     assert stdout == ""
-    assert stderr.endswith("Stopped. 1 of 4 runs completed and kept in out\nContinue with: iosonde resume out\n")
+    kept = [record.run_id for record in ResultSet.open(home / "out").records()]
+    assert kept[0] == "c0001-r1" and len(kept) < 4, "the signal may arrive in a later run"
+    runs = f"{len(kept)} of 4 runs completed and kept in out"
+    assert stderr.endswith(f"Stopped. {runs}\nContinue with: iosonde resume out\n")
     assert list((home / "data").iterdir()) == []
     assert list((home / "state").rglob("*.json")) == []
-    assert [record.run_id for record in ResultSet.open(home / "out").records()] == ["c0001-r1"]
 
     resumed = iosonde(home, "resume", "out", "--no-report")
     assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stderr.startswith("3 of 4 runs remaining\n")
+    assert resumed.stderr.startswith(f"{4 - len(kept)} of 4 runs remaining\n")
     assert [record.outcome for record in ResultSet.open(home / "out").records()] == ["complete"] * 4
 
 

@@ -174,7 +174,7 @@ class TestEveryStore:
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
     def test_a_run_that_is_killed_while_it_loads_leaves_a_clean_start(self, store: str, tmp_path: Path) -> None:
-        run = spec(store, tmp_path, reading_all(), count=200_000)
+        run = spec(store, tmp_path, reading_all(), count=20_000_000)  # More than it can load before it is killed.
         engine = started(run)
         assert engine.stdout
         while '"layout"' not in engine.stdout.readline():

@@ -56,25 +56,30 @@ def test_an_engine_stopped_for_three_seconds_is_no_slow_device(tmp_path: Path) -
     command = [sys.executable, "-m", "iosonde", "run", tmp_path / "stopped.toml", "--target", target, "-o", output]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "IOSONDE_ENGINE": str(real_engine())}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        before = time.monotonic()
         while (engine := measuring_engine(running.pid, target)) is None:
             assert running.poll() is None, running.communicate()
             time.sleep(0.02)
+            before = time.monotonic()
         time.sleep(0.7)
         os.kill(engine, signal.SIGSTOP)
+        # How much of the stop is in the measurement, at least: this process may have waited for a CPU before.
+        inside_s = min(STOPPED_S, 5 - (time.monotonic() - before))
         time.sleep(STOPPED_S)
         os.kill(engine, signal.SIGCONT)
-        printed, _ = running.communicate(timeout=60)
+        printed, _ = running.communicate(timeout=300)
     assert running.returncode == 0, printed.decode()
+    assert inside_s > 0.5, "stopped too late to be observed"
     done = ResultSet.open(output)
     [record] = done.records()
     assert record.verdict
     assert record.verdict.kind == "undetermined", record.verdict
     assert "engine_stalled" in {warning.code for warning in record.warnings}
-    assert (record.verdict.evidence["longest_stall_ns"] or 0) > 0.9 * STOPPED_S * 1e9
+    assert (record.verdict.evidence["longest_stall_ns"] or 0) > 0.9 * inside_s * 1e9
     stalled = done.intervals.filter(pl.col("engine_stalled_ns") > 0)
-    assert stalled["engine_stalled_ns"].sum() > 0.9 * STOPPED_S * 1e9
+    assert stalled["engine_stalled_ns"].sum() > 0.9 * inside_s * 1e9
     marked = stalled_intervals(done)
-    assert len(marked) >= STOPPED_S / 0.5 - 1
+    assert len(marked) >= inside_s / 0.5 - 1
     [figure] = [each for each in figures([done]) if each.title == "IOPS over time"]
     assert figure.rows["stalled"].sum() == len(marked)
     assert "stalled" in figure.caption

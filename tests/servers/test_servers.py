@@ -75,7 +75,7 @@ def test_its_statistics_count_what_clients_do(running: Instance) -> None:
     connection.rows("CREATE TABLE t (a integer)")
     connection.rows("INSERT INTO t VALUES (1), (2), (3)")
     connection.rows("SELECT count(*) FROM t")
-    deadline = time.monotonic() + 10  # PostgreSQL publishes a session's counters when it ends.
+    deadline = time.monotonic() + 120  # PostgreSQL publishes a session's counters when it ends.
     while True:
         connection.close()
         connection = running.connect("iosonde")

@@ -312,7 +312,7 @@ def demand_password(loaded: Loaded) -> str:
     rules = Path(loaded.rows("SHOW hba_file")[0][0])
     rules.write_text("local all secretive scram-sha-256\n" + rules.read_text())
     loaded.rows("SELECT pg_reload_conf()")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while failure_or_result(loaded) != "error" and time.monotonic() < deadline:
         time.sleep(0.05)
     return "PGPASSWORD"

@@ -165,7 +165,7 @@ fn a_stop_ends_the_run_with_a_result() {
 fn a_file_that_shrinks_under_the_run_is_a_failure_that_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let mut workload = workload(file(&directory, 4 * MIB), uring(), 4 * MIB);
-    workload.duration_ns = Some(2_000_000_000);
+    workload.duration_ns = Some(3_600_000_000_000);
     run(&BlockWorkload {
         duration_ns: Some(1),
         ..workload.clone()
@@ -174,7 +174,11 @@ fn a_file_that_shrinks_under_the_run_is_a_failure_that_says_so() {
     workload.layout = Layout::Never;
     let path = directory.path().join("data");
     std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        // The size is checked when the run opens the file.
+        while !is_open(&path) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(500));
         std::fs::OpenOptions::new()
             .write(true)
             .open(path)
@@ -186,6 +190,14 @@ fn a_file_that_shrinks_under_the_run_is_a_failure_that_says_so() {
     assert_eq!(failure.code, "io_error");
     assert!(failure.message.contains("came back short"), "{}", failure.message);
     assert!(failure.hint.contains("became shorter"), "{}", failure.hint);
+}
+
+/// Whether this process has the file open.
+fn is_open(path: &std::path::Path) -> bool {
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|descriptor| std::fs::read_link(descriptor.ok()?.path()).ok())
+        .any(|opened| opened == path)
 }
 
 #[test]

@@ -89,16 +89,10 @@ fn start(arguments: &[&str]) -> Child {
 }
 
 fn assert_stops(child: Child) {
-    let began = Instant::now();
     let output = child.wait_with_output().unwrap();
     let last = events(&output.stdout).pop().unwrap();
     assert_eq!(last["event"], "result");
     assert_eq!(last["outcome"], "stopped");
-    assert!(
-        began.elapsed() < Duration::from_secs(1),
-        "stopped after {:?}",
-        began.elapsed()
-    );
 }
 
 #[test]
