@@ -3,7 +3,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use iosonde_protocol::PROTOCOL_VERSION;
 use rustix::process::{Pid, Signal, kill_process};

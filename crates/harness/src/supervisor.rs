@@ -206,6 +206,10 @@ pub(crate) fn supervise<'a, T: Send>(
         };
         start.await_jobs(threads.len());
         controller.start();
+        if control.is_stopped() {
+            // Asked for before the load, for example while a database was loaded: jobs must not run to their own end.
+            supervision.shared.stop();
+        }
         start.open();
         controller.watch_over(&threads, control);
         let (process, devices, machine, kernel) = controller.sampler.since_measure_began();
@@ -500,13 +504,10 @@ fn kick(thread_id: i32) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_job_that_panics_before_the_gate_cancels_the_run_for_all() {
-        let shared = Shared::default();
-        let (mut control, _stopper) = Control::new();
-        let supervision = Supervision {
+    fn supervision(shared: &Shared) -> Supervision<'_> {
+        Supervision {
             clock: Clock::start(),
-            shared: &shared,
+            shared,
             ramp_ns: 0,
             ramp_may_end_early: false,
             ramp_until_steady: None,
@@ -515,14 +516,30 @@ mod tests {
             streams: vec![("main".to_owned(), false)],
             watch: DeviceWatch::open(&[]).unwrap(),
             pinned_cpus: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn a_job_that_panics_before_the_gate_cancels_the_run_for_all() {
+        let shared = Shared::default();
+        let (mut control, _stopper) = Control::new();
         let jobs: Vec<(usize, Job<'_, bool>)> = vec![
             (0, Box::new(|gate, _| gate.pass())),
             (0, Box::new(|_, _| panic!("cannot prepare"))),
             (0, Box::new(|_, _| true)),
         ];
-        let supervised = supervise(supervision, jobs, &mut control, &mut |_| ()).unwrap();
+        let supervised = supervise(supervision(&shared), jobs, &mut control, &mut |_| ()).unwrap();
         let returned: Vec<_> = supervised.jobs.into_iter().map(Result::ok).collect();
         assert_eq!(returned, [Some(false), None, Some(true)]);
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_before_its_load_is_stopped_however_soon_its_jobs_end() {
+        let shared = Shared::default();
+        let (mut control, stopper) = Control::new();
+        stopper.stop();
+        let jobs: Vec<(usize, Job<'_, bool>)> = vec![(0, Box::new(|gate, _| gate.pass()))];
+        supervise(supervision(&shared), jobs, &mut control, &mut |_| ()).unwrap();
+        assert!(shared.is_stopped());
     }
 }
