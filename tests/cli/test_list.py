@@ -44,6 +44,7 @@ Arrays and file systems
 
 Databases
   cache-tiers                    40 min  Memory of a cache replaced by a device [root, memcached]
+  cassandra                      ≤2.5 h  YCSB on Cassandra [Cassandra]
   commit-latency                 48 min  Durable commits over clients and WAL sync methods [PostgreSQL]
   durability                     19 min  Acknowledged commits after a server crash [MariaDB, PostgreSQL]
   han2021-dbbench                46 min  RocksDB: fills and reads with 64 write buffers [RocksDB]

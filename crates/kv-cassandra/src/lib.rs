@@ -86,8 +86,7 @@ impl Opener for CassandraOpener {
         Ok(Box::new(CassandraStore::open(endpoint(place)?, self.settings.clone())?))
     }
 
-    /// Drops the table and creates it again: a truncated one keeps tombstones and, unless the server is told otherwise, a
-    /// snapshot.
+    /// Drops the table and creates it again: a truncated one keeps its settings, which may be those of another run.
     fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
         let endpoint = endpoint(place)?;
         let table = endpoint.table();

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.workload.kv.cassandra import CASSANDRA
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import WRITES
@@ -13,15 +14,22 @@ from iosonde.workload.kv.trace import converted
 ASSUMED_OPERATIONS_PER_SECOND = 50_000
 """Speed at which a phase that only operations end is assumed to go when a plan estimates time."""
 
+START_S = 20
+"""Seconds in which Cassandra's template is copied, and the node starts and shuts down."""
+
 
 def cost(streams: Mapping[str, KvParameters]) -> Cost:
     """Time and bytes written at most, without layout; streams must be fitted to the target."""
     whole = next(iter(streams.values()))
     written = [_written(stream) for stream in streams.values()]
     return Cost(
-        seconds=whole.ramp / 10**9 + max(_seconds(stream) for stream in streams.values()),
+        seconds=whole.ramp / 10**9 + max(_seconds(stream) for stream in streams.values()) + _start_seconds(whole),
         write_bytes=0 if whole.store == "null" else None if None in written else sum(size or 0 for size in written),
     )
+
+
+def _start_seconds(whole: KvParameters) -> int:
+    return START_S if whole.store == CASSANDRA else 0
 
 
 def _written(stream: KvParameters) -> int | None:
