@@ -261,6 +261,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             oltp: None,
             paging: None,
             graph: None,
+            objects: None,
             verification: None,
         }
     }

@@ -163,6 +163,15 @@ fn measure(
             };
             iosonde_graph::run(&run, control, emit).map_err(|error| error.to_failure())
         }
+        Workload::Objects(workload) => {
+            let run = iosonde_objects::Run {
+                workload,
+                seed,
+                observe,
+                clock,
+            };
+            iosonde_objects::run(&run, control, emit).map_err(|error| error.to_failure())
+        }
     }
 }
 
@@ -173,7 +182,7 @@ fn paths(workload: &Workload) -> Vec<PathBuf> {
         Workload::Kv(workload) => iosonde_kv::paths(workload),
         Workload::Paging(workload) => iosonde_paging::paths(workload),
         Workload::Graph(workload) => iosonde_graph::paths(workload),
-        Workload::Tpcc(_) | Workload::Commit(_) => Vec::new(),
+        Workload::Tpcc(_) | Workload::Commit(_) | Workload::Objects(_) => Vec::new(),
     }
 }
 

@@ -384,6 +384,7 @@ fn stopped(now_ns: u64) -> RunResult {
         oltp: None,
         paging: None,
         graph: None,
+        objects: None,
     }
 }
 

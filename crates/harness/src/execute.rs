@@ -74,5 +74,6 @@ pub fn execute<'a, T: Send, E: From<CannotStart>>(
         oltp: None,
         paging: None,
         graph: None,
+        objects: None,
     })
 }

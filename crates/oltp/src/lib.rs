@@ -93,6 +93,7 @@ fn unmeasured(server: &SqlServer, clock: Clock, is_stopped: bool) -> RunResult {
         oltp: None,
         paging: None,
         graph: None,
+        objects: None,
         verification: None,
     }
 }

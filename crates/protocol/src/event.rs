@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConsistencyResult, DurabilityResult, GraphResult, OltpCounters, OltpResult, PagingResult, StoreResult};
+use crate::{
+    ConsistencyResult, DurabilityResult, GraphResult, ObjectsResult, OltpCounters, OltpResult, PagingResult,
+    StoreResult,
+};
 
 /// One line on the engine's standard output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -362,6 +365,9 @@ pub struct RunResult {
     /// `graph`: the graph, iterations, how it was read, and what was checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<GraphResult>,
+    /// `objects`: the client library, and what came of the objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectsResult>,
     /// Whether what was written came back; absent where it was not asked for.
     #[serde(default)]
     pub verification: Option<VerificationResult>,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{ArrayModel, DriveModel};
-use crate::{CommitWorkload, GraphWorkload, KvWorkload, PagingWorkload, TpccWorkload};
+use crate::{CommitWorkload, GraphWorkload, KvWorkload, ObjectsWorkload, PagingWorkload, TpccWorkload};
 
 /// One run, completely described.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -39,6 +39,8 @@ pub enum Workload {
     Paging(PagingWorkload),
     /// Algorithms on a graph.
     Graph(GraphWorkload),
+    /// Whole objects in an object store.
+    Objects(ObjectsWorkload),
 }
 
 /// What to watch besides the load itself.

@@ -1,0 +1,169 @@
+//! Runs on objects in memory: which objects a load uses, what is checked, and what fails.
+
+use super::*;
+
+fn workload(operation: ObjectOperation, arrival: Arrival) -> ObjectsWorkload {
+    ObjectsWorkload {
+        store: ObjectStore::Memory,
+        object_bytes: 100,
+        objects: 10,
+        content_seed: 1,
+        streams: vec![ObjectStream {
+            name: "main".into(),
+            jobs: 2,
+            queue_depth: 3,
+            operation,
+            arrival,
+            cpus: vec![],
+        }],
+        ramp_ns: 0,
+        duration_ns: 100_000_000,
+        interval_ns: 100_000_000,
+        timeout_ns: 1_000_000_000,
+        delete_after: true,
+    }
+}
+
+fn carry_out(workload: &ObjectsWorkload, store: Option<&Memory>) -> Result<(RunResult, Vec<Event>), ObjectsError> {
+    let clock = Clock::start();
+    let observe = Observe::default();
+    let this = Run {
+        workload,
+        seed: 1,
+        observe: &observe,
+        clock,
+    };
+    let (mut control, _stopper) = Control::new();
+    let mut events = Vec::new();
+    let emit = &mut |event| events.push(event);
+    let result = match store {
+        Some(store) => run_on(&this, store, &mut control, emit),
+        None => run(&this, &mut control, emit),
+    }?;
+    Ok((result, events))
+}
+
+#[test]
+fn reads_are_loaded_compared_and_deleted() {
+    for operation in [ObjectOperation::RandomRead, ObjectOperation::SequentialRead] {
+        let (result, _) = carry_out(&workload(operation, Arrival::Closed), None).unwrap();
+        let facts = result.objects.unwrap();
+        assert_eq!((facts.loaded, facts.deleted, facts.wrong), (10, 10, 0));
+        let operations: u64 = result.jobs.iter().map(|job| job.operations).sum();
+        assert!(operations > 0 && facts.checked >= operations);
+        assert_eq!(result.jobs.iter().map(|job| job.bytes).sum::<u64>(), 100 * operations);
+    }
+}
+
+#[test]
+fn writes_go_through_the_objects_in_order_and_leave_readable_ones() {
+    let mut load = workload(ObjectOperation::Write, Arrival::Closed);
+    load.delete_after = false;
+    let store = Memory::new(Clock::start());
+    let (result, _) = carry_out(&load, Some(&store)).unwrap();
+    assert_eq!(result.objects.unwrap().loaded, 0);
+    let contents = Contents::new(1, 100);
+    let objects = store.objects();
+    assert_eq!(objects.len(), 10);
+    assert!(
+        objects
+            .iter()
+            .all(|(number, object)| contents.is_correct(*number, object))
+    );
+}
+
+#[test]
+fn an_open_loop_starts_what_is_due() {
+    let (result, _) = carry_out(
+        &workload(ObjectOperation::Write, Arrival::Constant { rate: 1000.0 }),
+        None,
+    )
+    .unwrap();
+    let due: u64 = result.jobs.iter().map(|job| job.schedule.unwrap().due).sum();
+    assert_eq!(due, 100, "arrivals within 100 ms at 1000 per second");
+}
+
+#[test]
+fn wrong_contents_are_counted_and_reported() {
+    let store = Memory::new(Clock::start());
+    let mut load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
+    load.delete_after = false;
+    let clock = Clock::start();
+    let observe = Observe::default();
+    let this = Run {
+        workload: &load,
+        seed: 1,
+        observe: &observe,
+        clock,
+    };
+    let (mut control, _stopper) = Control::new();
+    let mut warnings = Vec::new();
+    // What is loaded is corrupted as soon as it is there.
+    let mut emit = |event| match event {
+        Event::Phase(PhaseEvent {
+            phase: Phase::Layout,
+            edge: Edge::End,
+            ..
+        }) => store.objects().get_mut(&4).unwrap()[50] ^= 1,
+        Event::Warning(warning) => warnings.push(warning),
+        _ => {}
+    };
+    let facts = run_on(&this, &store, &mut control, &mut emit).unwrap().objects.unwrap();
+    assert!(facts.wrong > 0 && facts.wrong < facts.checked);
+    assert_eq!(facts.first_wrong.as_deref(), Some("iosonde-000000000004"));
+    assert_eq!(warnings[0].code, "wrong_objects");
+}
+
+#[test]
+fn a_missing_object_fails_the_run() {
+    let store = Memory::new(Clock::start());
+    let load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
+    let observe = Observe::default();
+    let this = Run {
+        workload: &load,
+        seed: 1,
+        observe: &observe,
+        clock: Clock::start(),
+    };
+    let (mut control, _stopper) = Control::new();
+    let mut emit = |event| {
+        if matches!(
+            event,
+            Event::Phase(PhaseEvent {
+                phase: Phase::Layout,
+                edge: Edge::End,
+                ..
+            })
+        ) {
+            store.objects().remove(&4);
+        }
+    };
+    let failure = run_on(&this, &store, &mut control, &mut emit).unwrap_err().to_failure();
+    assert_eq!(failure.code, "missing_object");
+    assert!(
+        failure
+            .message
+            .contains("cannot read the object `iosonde-000000000004`"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn wrong_specs_are_refused() {
+    let refused = |change: fn(&mut ObjectsWorkload)| {
+        let mut load = workload(ObjectOperation::Write, Arrival::Closed);
+        change(&mut load);
+        carry_out(&load, None).unwrap_err().to_failure()
+    };
+    assert_eq!(refused(|load| load.object_bytes = 63).context, "`object_bytes`");
+    assert_eq!(refused(|load| load.objects = 0).context, "`objects`");
+    assert_eq!(refused(|load| load.streams.clear()).context, "`streams`");
+    assert_eq!(refused(|load| load.streams[0].queue_depth = 0).context, "`streams`");
+    assert_eq!(refused(|load| load.interval_ns = 1).context, "`interval_ns`");
+    let rate = refused(|load| load.streams[0].arrival = Arrival::Constant { rate: 0.0 });
+    assert_eq!(
+        (rate.code.as_str(), rate.context.as_str()),
+        ("invalid_spec", "`streams.arrival`")
+    );
+}
