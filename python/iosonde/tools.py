@@ -188,6 +188,22 @@ _DEV = (
         places=CASSANDRA_PLACES,
     ),
     _tool("memcached", "memcached", "dev", "the store `memcached`, and its tests", "--version"),
+    _tool("ceph-mon", "ceph-mon", "dev", "clusters of the workload `objects`, and its tests", "--version"),
+    _tool("ceph-mgr", "ceph-mgr", "dev", "the same", "--version"),
+    _tool("ceph-osd", "ceph-osd", "dev", "the same", "--version"),
+    _tool("ceph", "ceph-common", "dev", "the same", "--version"),
+    _tool("monmaptool", "ceph-base", "dev", "the same", "--version"),
+    Tool(
+        name="librados",
+        packages=("librados2",),
+        kind="dev",
+        purpose="the workload `objects`, and its tests",
+        form="files",
+        places=tuple(
+            f"/usr/{each}/librados.so.2" for each in ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64")
+        ),
+    ),
+    _tool("rados", "ceph-common", "dev", "comparison with `rados bench`, in tests and in `bench/`", "--version"),
     _tool("memcaslap", "libmemcached-tools", "dev", "comparison with memcaslap, in tests and in `bench/`", "--version"),
     Tool(
         name="postgres",

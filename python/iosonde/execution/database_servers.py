@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde import servers
 from iosonde.errors import ServerError
-from iosonde.execution import cache_server, cassandra_server
+from iosonde.execution import cache_server, cassandra_server, ceph_server
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.stop import Stop
 from iosonde.execution.swap_allowance import swap_allowance
-from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, runs_cassandra
+from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_object_store, runs_cassandra
 from iosonde.servers import foreign_database
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
@@ -57,6 +57,8 @@ class DatabaseServers:
             return cache_server.start(run, case, target, self._drive)
         if runs_cassandra(run.spec["workload"]):
             return cassandra_server.start(run, case, target, self._drive, self._note)
+        if is_on_object_store(run.spec["workload"]):
+            return ceph_server.start(run, case, self._drive)
         if "server" not in run.spec["workload"]:
             return None
         url = case.parameters.get("server_url")

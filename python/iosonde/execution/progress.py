@@ -62,7 +62,7 @@ def _total_text(ahead: Remaining) -> str:
 TRANSACTIONS = "transactions/s"
 ACCESSES = "accesses/s"
 
-_UNITS = {"kv": "ops/s", "tpcc": TRANSACTIONS, "commit": TRANSACTIONS, "paging": ACCESSES}
+_UNITS = {"kv": "ops/s", "tpcc": TRANSACTIONS, "commit": TRANSACTIONS, "paging": ACCESSES, "objects": "ops/s"}
 """What the rate of a workload counts; block I/O otherwise."""
 
 

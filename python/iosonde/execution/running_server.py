@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from iosonde.execution.engine import EngineRun
 from iosonde.plan import JsonObject
+from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.instance import Instance
-from iosonde.servers.server import Server
+from iosonde.servers.server import Description
+
+
+class ObservedServer(Protocol):
+    """What is asked of a server during a run."""
+
+    @property
+    def name(self) -> str:
+        """What records call it."""
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+
+    def describe(self, connection: Connection) -> Description:
+        """Version and all effective settings."""
+
+    def statistics(self, connection: Connection) -> dict[str, int]:
+        """Counters and states by name, at this moment."""
 
 
 @dataclass(kw_only=True)
@@ -19,12 +38,12 @@ class RunningServer:
 
     spec: JsonObject
     """The engine's spec with the socket or address that is in use."""
-    server: Server
+    server: ObservedServer
     facts: dict[str, Any]
     """For the record: where the database comes from."""
     connect: Callable[[], Connection]
     """Connects a client to the measured database."""
-    instance: Instance | None = None
+    instance: Instance | CephCluster | None = None
     """None for a server that the user runs."""
     measure: Callable[[JsonObject], EngineRun] = field(repr=False)
     """Carries out a further spec on the server, such as one that looks up acknowledged commits."""

@@ -12,11 +12,11 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import block_cache, cache, graph, java, media, oltp, paging, store_accounts
+from iosonde.metrics import block_cache, cache, graph, java, media, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
-_COUNTS_OPERATIONS = pl.col("workload").is_in(("kv", "paging"))
+_COUNTS_OPERATIONS = pl.col("workload").is_in(("kv", "paging", "objects"))
 _IS_BLOCK = pl.col("workload") == "block"
 _MEMBER_BYTES = pl.col("member_read_bytes") + pl.col("member_write_bytes")
 
@@ -70,7 +70,7 @@ _LIST = (
         name="ops_per_sec",
         title="Operations per second",
         unit="1/s",
-        formula="operations / seconds, of a key-value store, or accesses / seconds of paging",
+        formula="operations / seconds, of a key-value or object store, or accesses / seconds of paging",
         better="higher",
         kind="rate",
         expression=pl.when(_COUNTS_OPERATIONS).then(over("count", "seconds")),
@@ -428,6 +428,7 @@ _LIST = (
     *java.LIST,
     *paging.LIST,
     *graph.LIST,
+    *objects.LIST,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}

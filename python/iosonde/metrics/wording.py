@@ -262,6 +262,8 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
         return {name: word for name, word in _paging_words(case).items() if name not in without}
     if case.get("algorithm"):
         return {name: word for name, word in _graph_words(case).items() if name not in without}
+    if case.get("object_store"):
+        return {name: word for name, word in _object_words(case).items() if name not in without}
     if case.get("server"):
         return {name: word for name, word in _transaction_words(case).items() if name not in without}
     if case.get("store"):
@@ -330,6 +332,18 @@ def _graph_words(case: Mapping[str, Any]) -> dict[str, str]:
     return {"algorithm": f"{name}{mode}"}
 
 
+def _object_words(case: Mapping[str, Any]) -> dict[str, str]:
+    """Describe a load on objects in words that make up `4 KiB object random reads on Ceph`."""
+    size = case.get("object_size")
+    operations = {"write": "writes", "sequential_read": "sequential reads", "random_read": "random reads"}
+    operation = operations.get(str(case.get("operation") or ""), "operations")
+    return {
+        "object_size": f"{level_value('object_size', size)} object" if size is not None else "object",
+        "operation": operation,
+        "object_store": f"on {store_name(case['object_store'])}",
+    }
+
+
 def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
     """Describe a load on a server in words that make up `PostgreSQL TPC-C-like transactions`."""
     tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
@@ -339,7 +353,7 @@ def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
 def store_name(store: str) -> str:
     """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
     servers = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
-    stores = {"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store"}
+    stores = {"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store", "ceph": "Ceph"}
     return (servers | stores).get(store, store)
 
 

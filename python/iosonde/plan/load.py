@@ -40,5 +40,10 @@ def is_on_cache(workload: Mapping[str, Any]) -> bool:
 
 
 def is_on_server(workload: Mapping[str, Any]) -> bool:
-    """Whether the load is applied to a database server."""
-    return workload["kind"] in _CONNECTIONS
+    """Whether the load is applied to a server that is no cache: a database server or an object store."""
+    return workload["kind"] in _CONNECTIONS or is_on_object_store(workload)
+
+
+def is_on_object_store(workload: Mapping[str, Any]) -> bool:
+    """Whether the load is applied to an object store, which iosonde starts."""
+    return bool(workload["kind"] == "objects")

@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.results import cache_columns, graph_columns
+from iosonde.results import cache_columns, graph_columns, objects_columns
 from iosonde.results.server_counters import COUNTERS, STATES
 
 TEXT, FLAG, NUMBER = pl.String, pl.Boolean, pl.Float64
@@ -142,6 +142,16 @@ _GRAPH = (
     *(_of_graph(name, U64, text) for name, text in graph_columns.COUNTS.items()),
     *(_of_graph(name, NUMBER, text) for name, text in graph_columns.NUMBERS.items()),
     _of_graph("graph_is_complete", FLAG, "whether it converged, or nothing remained to visit"),
+)
+
+
+def _of_objects(name: str, dtype: DType, text: str) -> Column:
+    return Column(name, dtype, f"Object store: {text}", lambda run: run.objects[name])
+
+
+_OBJECTS = (
+    *(_of_objects(name, U64, text) for name, text in objects_columns.COUNTS.items()),
+    *(_of_objects(name, NUMBER, text) for name, text in objects_columns.SECONDS.items()),
 )
 
 
@@ -627,6 +637,7 @@ RUNS = Table(
         *_SERVER,
         *_BLOCK_CACHE,
         *_GRAPH,
+        *_OBJECTS,
         Column(
             "foreign_read_share",
             NUMBER,

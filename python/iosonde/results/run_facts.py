@@ -12,6 +12,7 @@ from iosonde.results import (
     cache_facts,
     drive_facts,
     graph_facts,
+    objects_facts,
     own_io,
     paging_facts,
     server_facts,
@@ -92,6 +93,11 @@ class RunFacts:
     def graph(self) -> dict[str, Any]:
         """Facts about a graph algorithm."""
         return graph_facts.of(self.record)
+
+    @cached_property
+    def objects(self) -> dict[str, Any]:
+        """Facts about objects and their store."""
+        return objects_facts.of(self.record)
 
     @cached_property
     def foreign(self) -> own_io.Foreign:

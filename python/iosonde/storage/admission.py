@@ -16,7 +16,7 @@ from typing import Any
 
 from iosonde.cache import cache_directory
 from iosonde.errors import TargetError
-from iosonde.plan import Case, JsonObject, Plan, is_on_server
+from iosonde.plan import Case, JsonObject, Plan, is_on_object_store, is_on_server
 from iosonde.protocol.option_text import unsafe_option
 from iosonde.storage.file_names import is_file_name
 from iosonde.storage.journal_entry import OWN_DIRECTORY
@@ -64,6 +64,8 @@ class Admission:
 
     def _problem(self, case: Case, spec: JsonObject) -> str:
         workload = spec["workload"]
+        if is_on_object_store(workload):
+            return self._object_store_problem(case, workload)
         if is_on_server(workload):
             return self._server_problem(case, workload)
         if "server" in workload and (problem := self._server_problem(case, workload)):
@@ -142,6 +144,15 @@ class Admission:
         if acknowledged not in (None, str(own / f"acknowledged-{own.name[-8:]}")):
             return f"the spec writes acknowledged commits to `{acknowledged}`"
         return ""
+
+    def _object_store_problem(self, case: Case, workload: JsonObject) -> str:
+        """The configuration of a cluster is in the target's own directory, and librados is the installed one."""
+        store = workload["store"]
+        own = Path(self._place(case).spec_target("per_job", 0)["directory"])
+        name = rf"{re.escape(str(own))}/ceph-[0-9a-f]{{8}}/data/ceph\.conf"
+        if not re.fullmatch(name, store["config_path"]):
+            return f"the cluster's configuration is `{store['config_path']}`, which is not in the plan's target"
+        return "the spec names a library" if store.get("library") else ""
 
     def _place(self, case: Case) -> Target:
         key = case.setup_key

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import target_of
+from iosonde.plan import is_on_object_store, target_of
 from iosonde.storage import journal, own_directory
 from iosonde.storage.block_nodes import device_number
 from iosonde.storage.journal_entry import MOUNTS, OWN_DIRECTORY
@@ -212,6 +212,10 @@ ON_FOREIGN_SERVER = "iosonde_"
 
 def server_directories(workload: JsonObject) -> list[Path]:
     """The own directory of a server that iosonde starts: its socket lies in `OWN/SERVER-XXXXXXXX/socket/`."""
+    if is_on_object_store(workload):  # `OWN/ceph-XXXXXXXX/data/ceph.conf`
+        return [
+            each for each in Path(workload["store"]["config_path"]).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)
+        ]
     address = workload["server"]["address"]
     if workload["server"]["database"].startswith(ON_FOREIGN_SERVER):
         return []

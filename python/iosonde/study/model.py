@@ -239,7 +239,7 @@ class Control(_Strict):
     measurement: Parameters = Field(default_factory=dict)
 
 
-Topic = Literal["device", "load", "sustained", "arrays", "databases", "memory", "graphs", "commands"]
+Topic = Literal["device", "load", "sustained", "arrays", "databases", "memory", "graphs", "objects", "commands"]
 
 TOPICS: dict[Topic, str] = {
     "device": "One device",
@@ -249,6 +249,7 @@ TOPICS: dict[Topic, str] = {
     "databases": "Databases",
     "memory": "Memory and swap",
     "graphs": "Graphs",
+    "objects": "Object stores",
     "commands": "External commands",
 }
 """Groups of studies, with their headings in `iosonde list`."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from iosonde.workload.interface import Workload
 
-Name = Literal["block", "kv", "tpcc", "commit", "paging", "graph", "command"]
+Name = Literal["block", "kv", "tpcc", "commit", "paging", "graph", "objects", "command"]
 
 
 def named(name: Name) -> Workload:
     """The workload of that name."""
-    from iosonde.workload import block, command, commit, graph, kv, paging, tpcc
+    from iosonde.workload import block, command, commit, graph, kv, objects, paging, tpcc
 
     known: dict[Name, Workload] = {
         "block": block,
@@ -24,6 +24,7 @@ def named(name: Name) -> Workload:
         "commit": commit,
         "paging": paging,
         "graph": graph,
+        "objects": objects,
         "command": command,
     }
     return known[name]

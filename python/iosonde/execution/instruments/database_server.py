@@ -19,12 +19,14 @@ from iosonde.execution.database_servers import verification_spec
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.execution.osd_outage import OsdOutage
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.swap_allowance import uses_swap
 from iosonde.protocol.event import Event
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.results.server_counters import STATES
 from iosonde.servers import open_files
+from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.gc_log import GcLog, Pause
 from iosonde.storage import swap
@@ -52,6 +54,7 @@ class DatabaseServer(Instrument):
         self._gc: GcLog | None = None
         """The log of a server in a Java virtual machine."""
         self._killed = False
+        self._outage: OsdOutage | None = None
 
     def start(self) -> None:
         """Connect, and read what the server is."""
@@ -60,7 +63,10 @@ class DatabaseServer(Instrument):
         if self._server.instance:
             places = self._server.instance.directories
             self._devices = {device_of(path) for path in (places.run, places.log) if path} - {None}
-            self._gc = self._server.server.gc_log(self._server.instance.place)
+            if isinstance(self._server.instance, CephCluster):
+                self._outage = OsdOutage(self._server.instance, self.context.parameters)
+            else:
+                self._gc = self._server.instance.server.gc_log(self._server.instance.place)
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
@@ -72,6 +78,8 @@ class DatabaseServer(Instrument):
         """Read the statistics at the end of each interval; the last one of the ramp starts the measurement."""
         if self._connection is None or self._server is None:
             return
+        if self._outage:
+            self._outage.event(event)
         if event["event"] == "phase" and event["edge"] == "end":  # A cache is loaded by the engine.
             self._latest = self._statistics() or self._latest
         if event["event"] == "interval":
@@ -103,6 +111,10 @@ class DatabaseServer(Instrument):
             durability = self._verify()
             facts["durability"] = durability
         memory = None
+        if self._outage and (outage := self._outage.finish()):
+            facts["osd_outage"] = outage
+        if isinstance(server.instance, CephCluster):
+            warnings += [_ended(name) for name in server.instance.ended_daemons()]
         if server.instance:
             memory = server.instance.group.facts()["memory"]
             facts["shutdown"] = self._shut_down(warnings)
@@ -220,10 +232,10 @@ class DatabaseServer(Instrument):
         """What the server's control group and messages show about the failure of the engine."""
         if failure is None or self._server is None or self._server.instance is None:
             return None
-        if failure.code not in ("server_vanished", "server_error", "no_space", "connection_refused"):
+        if failure.code not in ("server_vanished", "server_error", "no_space", "connection_refused", "timed_out"):
             return None
         cause = self._server.instance.failure("failed under load")
-        if cause.code not in ("out_of_memory", "no_space"):
+        if cause.code not in ("out_of_memory", "no_space", "server_vanished"):
             return None
         return Failure(code=cause.code, message=cause.what, context=cause.where, hint=cause.hint)
 
@@ -232,6 +244,14 @@ def _dated(pauses: Sequence[Pause]) -> list[dict[str, Any]]:
     """Pauses with their ends on the clock of the machine's time, in nanoseconds since 1970."""
     shift_ns = time.time_ns() - time.monotonic_ns()
     return [{"end_unix_ns": each.end_ns + shift_ns, "length_ns": each.length_ns, "kind": each.kind} for each in pauses]
+
+
+def _ended(name: str) -> RecordWarning:
+    return RecordWarning(
+        code="daemon_ended",
+        message=f"`{name}` of the Ceph cluster ended during the run",
+        hint="part of the measurement is that of a degraded cluster; see the kernel log and the memory of the machine",
+    )
 
 
 def accounts_of(group: dict[str, Any], outermost: Collection[str | None]) -> dict[str, int]:

@@ -1,0 +1,81 @@
+"""The Ceph cluster of a run: created and started before it, removed after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.running_server import RunningServer
+from iosonde.plan import Case, JsonObject, Run
+from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.connection import Connection
+from iosonde.servers.directories import Directories
+from iosonde.servers.server import Description
+
+
+def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
+    """The cluster of a run on objects, healthy and empty; `ServerError` if that fails."""
+    cluster = _cluster(run, case)
+    try:
+        cluster.provision()
+        started = time.monotonic()
+        cluster.start()
+        ready_s = time.monotonic() - started
+    except BaseException:
+        cluster.remove()
+        raise
+    return RunningServer(
+        spec=run.spec,
+        server=_Ceph(cluster),
+        facts={"start_seconds": round(ready_s, 3)},
+        connect=_Unconnected,
+        instance=cluster,
+        measure=measure,
+    )
+
+
+def _cluster(run: Run, case: Case) -> CephCluster:
+    directory = Path(run.spec["workload"]["store"]["config_path"]).parents[1]
+    parameters = case.parameters
+    layout = Layout(
+        osds=int(parameters["osds"]),
+        replication=int(parameters["replication"]),
+        placement_groups=int(parameters["placement_groups"]),
+        osd_bytes=int(parameters["osd_size"]),
+        settings=dict(parameters["ceph"]),
+    )
+    return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout)
+
+
+class _Ceph:
+    """Observes a cluster, whose daemons are asked over their own sockets."""
+
+    name = "ceph"
+    title = "Ceph"
+
+    def __init__(self, cluster: CephCluster) -> None:
+        self._cluster = cluster
+
+    def describe(self, connection: Connection) -> Description:
+        """Version and effective settings of an object daemon."""
+        found = self._cluster.describe()
+        return Description(version=found["version"], settings=found["settings"], changed=found["changed"])
+
+    def statistics(self, connection: Connection) -> dict[str, int]:
+        """Counters of the object daemons, and CPU time."""
+        return self._cluster.statistics()
+
+
+class _Unconnected:
+    """No connection: each reading of a daemon has one of its own."""
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Nothing."""
+        return []
+
+    def close(self) -> None:
+        """Nothing."""

@@ -1,0 +1,99 @@
+"""Metrics of object stores: CPU of the object daemons, write amplification of BlueStore, recovery."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import polars as pl
+
+from iosonde.metrics.metric import Metric, over
+from iosonde.results.objects_columns import COUNTS, SECONDS
+
+FACTS = (*COUNTS, *SECONDS)
+"""Columns that belong to a run as a whole."""
+
+_IS_OBJECTS = pl.col("workload") == "objects"
+
+
+def _per_written_byte(name: str, title: str, formula: str, column: str) -> Metric:
+    return Metric(
+        name=name,
+        title=title,
+        unit="",
+        formula=f"{formula} / bytes that clients wrote, counted by the object daemons",
+        better="lower",
+        kind="store",
+        expression=pl.when(_IS_OBJECTS).then(over(column, "osd_client_write_bytes")),
+    )
+
+
+def _seconds(name: str, title: str, formula: str) -> Metric:
+    better: Literal["lower"] = "lower"
+    return Metric(name=name, title=title, unit="s", formula=formula, better=better, kind="store")
+
+
+LIST = (
+    Metric(
+        name="osd_cpu_ns_per_op",
+        title="OSD CPU time per operation",
+        unit="ns",
+        formula="CPU time of all object daemons / operations of clients",
+        better="lower",
+        kind="store",
+        expression=pl.when(_IS_OBJECTS).then(over("server_cpu_ns", "count")),
+        per_interval=True,
+    ),
+    _per_written_byte(
+        "objects_device_write_amplification",
+        "Device bytes per written byte",
+        "bytes that the object daemons wrote to devices",
+        "group_write_bytes",
+    ),
+    _per_written_byte(
+        "bluestore_wal_per_written_byte",
+        "BlueStore WAL per written byte",
+        "bytes of the write-ahead log of BlueStore's database",
+        "bluestore_wal_bytes",
+    ),
+    _per_written_byte(
+        "bluestore_db_per_written_byte",
+        "BlueStore DB per written byte",
+        "bytes of tables of BlueStore's database and of BlueFS's own log",
+        "bluestore_db_bytes",
+    ),
+    Metric(
+        name="bluestore_data_per_written_byte",
+        title="BlueStore data per written byte",
+        unit="",
+        formula="(bytes written to devices - write-ahead log - database) / bytes that clients wrote",
+        better="lower",
+        kind="store",
+        expression=pl.when(_IS_OBJECTS).then(
+            over(
+                pl.col("group_write_bytes") - pl.col("bluestore_wal_bytes") - pl.col("bluestore_db_bytes"),
+                "osd_client_write_bytes",
+            )
+        ),
+    ),
+    _seconds(
+        "osd_recovery_seconds", "Recovery time", "from the start of the stopped object daemon until all placement "
+        "groups were `active+clean`",
+    ),
+    Metric(
+        name="objects_checked",
+        title="Objects compared",
+        unit="",
+        formula="reads whose contents were compared in full with what was written",
+        better="neither",
+        kind="count",
+    ),
+    Metric(
+        name="objects_wrong",
+        title="Wrong objects",
+        unit="",
+        formula="reads that did not return what was written",
+        better="lower",
+        kind="count",
+    ),
+)  # fmt: skip
+"""Metrics of object stores, in the order of docs/metrics.md."""

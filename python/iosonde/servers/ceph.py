@@ -1,0 +1,182 @@
+"""Ceph: the configuration and the commands of a private cluster of one monitor, one manager and N object daemons.
+
+Nothing of a cluster of the user is read or changed: every command names the configuration file of the private cluster,
+and all daemons listen on loopback only. Authentication is off, so the cluster is for measurements and for no data of
+value. `ceph_cluster.py` starts and stops the daemons.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iosonde.errors import ServerError, StudyError
+from iosonde.servers import programs
+from iosonde.servers.server import Installation, Settings
+
+ACCOUNTS: Sequence[str] = ("ceph",)
+
+PROGRAMS: Mapping[str, str] = {
+    "ceph-mon": "ceph-mon",
+    "ceph-mgr": "ceph-mgr",
+    "ceph-osd": "ceph-osd",
+    "monmaptool": "ceph-base",
+    "ceph": "ceph-common",
+}
+"""Programs and the Debian packages that contain them."""
+
+OLDEST = 15
+"""First major version whose librados and object daemons are supported."""
+
+RESERVED = (
+    *("fsid", "mon_initial_members", "mon_host", "public_addr", "cluster_addr", "public_network", "cluster_network"),
+    *("auth_.*", "keyring", "run_dir", "log_file", "pid_file", "admin_socket", "crash_dir", ".*_data", "ms_bind_.*"),
+    *("bluestore_block.*path", "bluestore_block_size", "bluestore_block_create", "osd_objectstore", "setuser.*"),
+    *(
+        "osd_pool_default_size",
+        "osd_pool_default_min_size",
+        "plugin_dir",
+        "mgr_module_path",
+        "host",
+        "chdir",
+        "daemonize",
+    ),
+)
+"""Settings that decide where the cluster listens, what it writes, or how much it keeps."""
+
+FIRST_PORT, LAST_PORT = 23300, 29000
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a cluster is made up."""
+
+    osds: int
+    replication: int
+    placement_groups: int
+    osd_bytes: int
+    """Size of the file in which an object daemon keeps everything."""
+    settings: Settings
+    """Further settings by Ceph's own names."""
+
+
+def locate() -> Installation:
+    """The programs of Ceph; `ServerError` names the packages if they are missing."""
+    found = {name: programs.find(name) for name in PROGRAMS}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        packages = sorted({PROGRAMS[name] for name in missing})
+        raise ServerError(
+            f"Ceph is not installed: no program `{missing[0]}` was found",
+            where="on PATH and in system directories",
+            hint=f"install the packages {', '.join(f'`{each}`' for each in packages)} (on Debian and Ubuntu `apt-get "
+            "install --no-install-recommends ceph-mon ceph-mgr ceph-osd ceph-common`)",
+            code="missing_server",
+        )
+    paths = {name: path for name, path in found.items() if path}
+    return _installation(tuple(sorted(paths.items())))
+
+
+def check_settings(settings: Settings) -> None:
+    """`StudyError` for settings that iosonde chooses, or that are no names of Ceph's. Writes nothing."""
+    programs.refuse_reserved(settings, RESERVED, "Ceph")
+    for name in settings:
+        if not _NAME.fullmatch(name):
+            raise StudyError(
+                f"`{name}` is no setting of Ceph",
+                where="by the parameter `ceph`",
+                hint="write names with underscores, such as `osd_memory_target`",
+            )
+
+
+def configuration(directory: Path, sockets: Path, layout: Layout, *, fsid: str, port: int) -> str:
+    """Text of `ceph.conf`: everything private to one directory, on loopback, without authentication."""
+    lines = {
+        "fsid": fsid,
+        "mon_initial_members": "a",
+        "mon_host": f"v2:127.0.0.1:{port}",
+        "public_addr": "127.0.0.1",
+        "cluster_addr": "127.0.0.1",
+        **{f"auth_{each}_required": "none" for each in ("cluster", "service", "client")},
+        "run_dir": sockets,
+        "admin_socket": f"{sockets}/$name.asok",
+        "pid_file": "",
+        "log_file": f"{directory}/$name.log",
+        "crash_dir": f"{directory}/crash",
+        "keyring": f"{directory}/keyring",
+        "mon_data": f"{directory}/mon.$id",
+        "mgr_data": f"{directory}/mgr.$id",
+        "osd_data": f"{directory}/osd.$id",
+        "ms_bind_msgr1": "false",
+        "ms_bind_port_min": LAST_PORT + 1,
+        "ms_bind_port_max": LAST_PORT + 1000,
+        "osd_objectstore": "bluestore",
+        "osd_pool_default_size": layout.replication,
+        "osd_pool_default_min_size": 1,
+        "osd_pool_default_pg_autoscale_mode": "off",
+        "osd_crush_chooseleaf_type": 0,
+        "mon_allow_pool_size_one": "true",
+        "bluestore_block_create": "true",
+        "bluestore_block_size": layout.osd_bytes,
+        "bluestore_block_preallocate_file": "true",
+        "osd_memory_target_autotune": "false",
+        **DEFAULTS,
+        **{name: _text(value) for name, value in layout.settings.items()},
+    }
+    client = {"admin_socket": "", "log_file": "", "log_to_stderr": "false"}
+    return _section("global", lines) + _section("client", client)
+
+
+DEFAULTS: Mapping[str, object] = {"osd_memory_target": 1 << 30, "osd_crush_update_on_start": "true"}
+"""Settings that a study may change."""
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on."""
+    for port in range(FIRST_PORT, LAST_PORT):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ServerError(
+        f"no port from {FIRST_PORT} to {LAST_PORT} is free on 127.0.0.1", hint="see `ss -ltn` for what listens there"
+    )
+
+
+def new_id() -> str:
+    """An identifier of a cluster or of an object daemon."""
+    return str(uuid.uuid4())
+
+
+def _section(name: str, lines: Mapping[str, object]) -> str:
+    return f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@functools.cache
+def _installation(paths: tuple[tuple[str, str], ...]) -> Installation:
+    found = dict(paths)
+    done = programs.call([found["ceph-osd"], "--version"])
+    matched = re.search(r"ceph version (([0-9]+)\.[0-9.]+)", done.stdout)
+    if done.returncode or not matched:
+        raise ServerError(f"`{found['ceph-osd']}` does not report its version", hint="reinstall the package `ceph-osd`")
+    if int(matched[2]) < OLDEST:
+        raise ServerError(
+            f"Ceph {matched[1]} is too old: version {OLDEST} or newer is required",
+            where=f"as `{found['ceph-osd']}`",
+            hint="install newer packages of Ceph",
+            code="wrong_version",
+        )
+    return Installation(version=matched[1], build=done.stdout.strip(), programs=found)

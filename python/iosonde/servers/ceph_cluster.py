@@ -1,0 +1,319 @@
+"""A private Ceph cluster: created empty, started, observed, and removed with everything in it.
+
+Each daemon is a `ServerProcess`: unprivileged, in the journal, and killed by the kernel when iosonde dies. The object
+daemons have a control group of their own, because their CPU time and I/O are what a measurement is about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import ServerError
+from iosonde.servers import ceph, ceph_perf, open_files, programs
+from iosonde.servers.account import Account, account_for
+from iosonde.servers.ceph import Layout
+from iosonde.servers.directories import Directories
+from iosonde.servers.process import ServerProcess
+from iosonde.servers.server import Installation
+from iosonde.storage.process_group import ProcessGroup
+
+READY_S = 90.0
+STOP_S = 20.0
+POLL_S = 0.1
+CLEAN_POLL_S = 0.5
+
+POOL = "iosonde"
+
+
+@dataclass(kw_only=True)
+class CephCluster:
+    """One cluster in the directories of a run."""
+
+    installation: Installation
+    directories: Directories
+    layout: Layout
+    account: Account
+    _processes: dict[str, ServerProcess] = field(default_factory=dict, init=False)
+    _groups: dict[str, ProcessGroup] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def locate(cls, directories: Directories, layout: Layout) -> CephCluster:
+        """Find the programs and check the settings; nothing is created."""
+        installation = ceph.locate()
+        ceph.check_settings(layout.settings)
+        return cls(
+            installation=installation, directories=directories, layout=layout, account=account_for(ceph.ACCOUNTS)
+        )
+
+    @property
+    def data(self) -> Path:
+        """Directory of all daemons."""
+        return self.directories.run / "data"
+
+    @property
+    def configuration(self) -> Path:
+        """The cluster's `ceph.conf`."""
+        return self.data / "ceph.conf"
+
+    @property
+    def osd_names(self) -> list[str]:
+        """Names of the object daemons."""
+        return [f"osd.{number}" for number in range(self.layout.osds)]
+
+    @property
+    def group(self) -> ProcessGroup:
+        """Control groups of the object daemons."""
+        return self._groups["osd"]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether every daemon runs."""
+        return bool(self._processes) and not self.ended_daemons()
+
+    def provision(self) -> None:
+        """Create directories, configuration and the monitor's database."""
+        self.directories.create(self.account)
+        self.directories.empty()
+        sockets = self.directories.socket
+        for path in (sockets, self.data, self.data / "crash", *(self.data / each for each in self._daemons())):
+            path.mkdir(mode=0o700, exist_ok=True)
+            self.account.own(path)
+        fsid, port = ceph.new_id(), ceph.free_port()
+        self.configuration.write_text(ceph.configuration(self.data, sockets, self.layout, fsid=fsid, port=port))
+        self.configuration.chmod(0o644)
+        monmap = str(self.data / "monmap")
+        address = f"[v2:127.0.0.1:{port}]"
+        self._call("monmaptool", "--create", "--fsid", fsid, "--addv", "a", address, monmap)
+        self._call("ceph-mon", *self._named("mon.a"), "--mkfs", "--monmap", monmap)
+
+    def start(self) -> None:
+        """Start all daemons, create the pool and wait until it is clean; `ServerError` if that fails."""
+        try:
+            for group in ("control", "osd"):
+                self._groups[group] = ProcessGroup.make(None)
+            self._start("mon.a", "control")
+            self._start("mgr.x", "control")
+            self._wait("the monitor did not answer", lambda: self._answers("mon.a", "mon_status"))
+            self._create_osds()
+            self._commanded([f"osd pool create {POOL} {self.layout.placement_groups}"])
+            self.wait_until_clean()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _create_osds(self) -> None:
+        identities = [ceph.new_id() for _ in self.osd_names]
+        self._commanded([f"osd new {identity}" for identity in identities])
+        for name, identity in zip(self.osd_names, identities, strict=True):
+            self._call("ceph-osd", *self._named(name), "--mkfs", "--osd-uuid", identity)
+            self._start(name, "osd")
+        for name in self.osd_names:
+            self.wait_until_active(name)
+
+    def wait_until_active(self, name: str) -> None:
+        """Wait until an object daemon takes part in the cluster."""
+        self._wait(f"`{name}` did not become active", lambda: self._answers(name, "status").get("state") == "active")
+
+    def wait_until_clean(self, timeout_s: float = READY_S) -> float:
+        """Wait until all placement groups are `active+clean`; returns the seconds that this took."""
+        started = time.monotonic()
+        states: dict[str, int] = {}
+
+        def is_clean() -> bool:
+            states.clear()
+            states.update(self.placement_group_states())
+            return bool(states) and set(states) == {"active+clean"}
+
+        self._wait("the cluster did not become healthy", is_clean, timeout_s, CLEAN_POLL_S, lambda: _shown(states))
+        return time.monotonic() - started
+
+    def placement_group_states(self) -> dict[str, int]:
+        """Number of placement groups in each state."""
+        with suppress(ServerError, KeyError, TypeError, ValueError):
+            answer = json.loads(self._commanded(["pg stat"]))
+            summary = answer.get("pg_summary", answer)
+            return {str(each["name"]): int(each["num"]) for each in summary["num_pg_by_state"]}
+        return {}
+
+    def pid_of(self, name: str) -> int:
+        """Process number of a daemon."""
+        return self._processes[name].pid
+
+    def ended_daemons(self) -> list[str]:
+        """Names of daemons that have ended by themselves."""
+        return [name for name, each in self._processes.items() if each.exit_status is not None]
+
+    def stop_osd(self, name: str) -> None:
+        """Kill an object daemon, as a crash does."""
+        self._processes.pop(name).kill()
+
+    def start_osd(self, name: str) -> None:
+        """Start an object daemon that was stopped."""
+        self._start(name, "osd")
+
+    def statistics(self) -> dict[str, int]:
+        """Counters of the object daemons that answer, and the CPU time of all daemons."""
+        dumps = []
+        for name in self.osd_names:
+            with suppress(ServerError):
+                dumps.append(ceph_perf.ask(self._socket(name), "perf dump"))
+        # A daemon that does not answer would make the sums smaller than before.
+        found = ceph_perf.totals(dumps) if len(dumps) == len(self.osd_names) else {}
+        cpu_ns = self._groups["control"].cpu_ns() if "control" in self._groups else None
+        return found | ({} if cpu_ns is None else {"ceph_control_cpu_ns": cpu_ns})
+
+    def describe(self) -> dict[str, Any]:
+        """For the record: version, layout, effective settings of an object daemon, open files, account."""
+        settings = ceph_perf.ask(self._socket("osd.0"), "config show")
+        changed = ceph_perf.ask(self._socket("osd.0"), "config diff").get("diff", {})
+        files = self.open_files()
+        return {
+            "kind": "ceph",
+            "title": "Ceph",
+            "build": self.installation.build,
+            "version": f"Ceph {self.installation.version}",
+            "settings": {name: str(value) for name, value in settings.items()},
+            "changed": sorted(changed),
+            "set": dict(self.layout.settings),
+            "osds": self.layout.osds,
+            "replication": self.layout.replication,
+            "placement_groups": self.layout.placement_groups,
+            "osd_bytes": self.layout.osd_bytes,
+            "user": self.account.name,
+            "open_files": files,
+            "io_modes": open_files.summary(files),
+            "managed": True,
+        }
+
+    def open_files(self) -> list[dict[str, Any]]:
+        """Flags of the files that object daemons have open."""
+        running = [self._processes[name] for name in self.osd_names if name in self._processes]
+        found = [each for process in running for each in open_files.open_files(process.pid, [self.data])]
+        return [each for each in found if Path(each["file"]).name.startswith("block")]
+
+    def stop(self) -> bool:
+        """Shut all daemons down in order; returns whether none had to be killed."""
+        orderly = True
+        for name in (*reversed(self.osd_names), "mgr.x", "mon.a"):
+            process = self._processes.pop(name, None)
+            if process and process.exit_status is None:
+                orderly &= process.stop(signal.SIGTERM, STOP_S)
+            elif process:
+                process.kill()
+        return orderly
+
+    def kill(self) -> None:
+        """Kill all daemons; may be called again."""
+        for name in list(self._processes):
+            self._processes.pop(name).kill()
+
+    def remove(self) -> None:
+        """Kill it and remove everything; may be called again."""
+        self.kill()
+        for group in self._groups.values():
+            group.remove()
+        self._groups.clear()
+        self.directories.empty()
+        self.directories.remove_socket()
+
+    def failure(self, what: str) -> ServerError:
+        """An error of this cluster with the cause that its health and the daemons' messages show."""
+        ended = self._first_ended()
+        health = "" if ended else self._health()
+        message = f"{ended}: {self._last_message(ended)}" if ended else health
+        code, hint = ("server_vanished" if ended else "server"), "see the messages of the daemons"
+        if "OSD_FULL" in health or "POOL_FULL" in health or any(map(self._has_no_space, self._daemons())):
+            code, hint = "no_space", "use a larger `osd_size`, fewer objects, or a target with more room"
+        return ServerError(f"the Ceph cluster {what}", where=message, hint=hint, code=code)
+
+    def _health(self) -> str:
+        with suppress(ServerError, ValueError, AttributeError):
+            checks = json.loads(self._commanded(["health detail"]))["checks"]
+            return "; ".join(f"{name}: {each['summary']['message']}" for name, each in checks.items())
+        return ""
+
+    def _has_no_space(self, name: str) -> bool:
+        return programs.report_full_disk(self._messages(name))
+
+    def _daemons(self) -> list[str]:
+        return ["mon.a", "mgr.x", *self.osd_names]
+
+    def _named(self, name: str) -> list[str]:
+        return ["-c", str(self.configuration), "-i", name.partition(".")[2]]
+
+    def _start(self, name: str, group: str) -> None:
+        kind = name.partition(".")[0]
+        self._processes[name] = ServerProcess.start(
+            [self.installation.programs[f"ceph-{kind}"], *self._named(name), "-f"],
+            account=self.account,
+            entry=self.data / name,
+            messages=self.data / f"{name}.messages",
+            group=self._groups[group],
+        )
+
+    def _call(self, program: str, *arguments: str) -> str:
+        done = programs.call([self.installation.programs[program], *arguments], account=self.account)
+        programs.require_success(done, f"run `{program}`")
+        return done.stdout
+
+    def _commanded(self, commands: list[str]) -> str:
+        """Carry out commands of the program `ceph`; returns what the last one printed."""
+        output = ""
+        for command in commands:
+            base = ["--connect-timeout", "20", "-c", str(self.configuration), "-f", "json"]
+            output = self._call("ceph", *base, *command.split())
+        return output
+
+    def _socket(self, name: str) -> Path:
+        return self.directories.socket / f"{name}.asok"
+
+    def _answers(self, name: str, command: str) -> dict[str, Any]:
+        with suppress(ServerError):
+            return ceph_perf.ask(self._socket(name), command)
+        return {}
+
+    def _wait(
+        self,
+        what: str,
+        is_reached: Callable[[], object],
+        timeout_s: float = READY_S,
+        poll_s: float = POLL_S,
+        state: Callable[[], str] = str,
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_reached():
+            if self._first_ended():
+                raise self.failure("ended while it started")
+            if time.monotonic() > deadline:
+                found = self.failure(f"is not ready after {timeout_s:.0f} s: {what}")
+                where = "; ".join(filter(None, (state(), found.where)))
+                raise ServerError(found.what, where=where, hint=found.hint, code=found.code)
+            time.sleep(poll_s)
+
+    def _first_ended(self) -> str | None:
+        return next(iter(self.ended_daemons()), None)
+
+    def _messages(self, name: str) -> str:
+        texts = []
+        for path in (self.data / f"{name}.messages", self.data / f"{name}.log"):
+            with suppress(OSError):
+                texts.append(path.read_text(errors="replace")[-20_000:])
+        return "\n".join(texts)
+
+    def _last_message(self, name: str) -> str:
+        lines = [line for line in self._messages(name).splitlines() if line.strip()]
+        errors = [line for line in lines if re.search(r" -1 |error|FAILED", line)]
+        return (errors or lines or [""])[-1]
+
+
+def _shown(states: dict[str, int]) -> str:
+    found = ", ".join(f"{number} {name}" for name, number in sorted(states.items()))
+    return f"placement groups: {found or 'unknown'}"

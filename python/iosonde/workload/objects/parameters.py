@@ -1,0 +1,123 @@
+"""The parameters of a load on objects: every field of a stream with its default and description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from iosonde.units import MIB
+from iosonde.workload.kv.notation import parse_positive_rate
+from iosonde.workload.oltp.fields import Settings
+from iosonde.workload.reading import (
+    Duration,
+    DurationOrZero,
+    Interval,
+    Size,
+    parse_cpus,
+    parse_duration_or_none,
+)
+
+KIB, GIB = 1 << 10, 1 << 30
+SMALLEST_OBJECT, LARGEST_OBJECT = 64, 64 * MIB
+SMALLEST_OSD = GIB
+USABLE = 0.8
+"""Share of the object daemons' space that objects may fill: at 0.95 Ceph stops writes."""
+
+
+class ObjectsParameters(BaseModel):
+    """One stream: `jobs` threads, each with `queue_depth` operations on whole objects in flight."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    object_store: Literal["ceph"] = Field(
+        "ceph", description="The object store that iosonde starts: a private Ceph cluster, used through librados."
+    )
+    osds: int = Field(1, ge=1, le=16, description="Object daemons (OSDs), each with BlueStore on a file of the target.")
+    replication: int = Field(1, ge=1, le=16, description="Copies of each object, on different object daemons.")
+    placement_groups: int = Field(32, ge=1, le=1024, description="Placement groups of the pool.")
+    osd_size: Size = Field(4 * GIB, description="Size of the file of each object daemon, at least 1 GiB.")
+    ceph: Settings = Field(
+        default_factory=dict, description="Settings of Ceph by its own names, such as `osd_memory_target`."
+    )
+    operation: Literal["write", "sequential_read", "random_read"] = Field(
+        "write",
+        description="Write whole objects in order, or read them in order or at random; before reads, all objects are "
+        "written.",
+    )
+    object_size: Size = Field(4 * KIB, description="Size of an object, 64 B to 64 MiB.")
+    objects: int = Field(
+        1000, ge=1, description="Number of objects; writes start again with the first one when all are written."
+    )
+    jobs: int = Field(1, ge=1, le=256, description="Threads.")
+    queue_depth: int = Field(16, ge=1, le=4096, description="Operations in flight in each thread.")
+    arrival: Literal["closed", "constant", "poisson"] = Field(
+        "closed", description="Closed loop (the next operation when one completes), or open loop."
+    )
+    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
+        None, description="Open loop: operations per second of all threads together."
+    )
+    ramp: DurationOrZero = Field(2 * 10**9, description="Load before the measurement.")
+    duration: Duration = Field(10 * 10**9, description="Length of the measurement.")
+    interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
+    timeout: Duration = Field(
+        60 * 10**9, description="An operation that takes longer fails, and with it the run; at least 1 s."
+    )
+    delete_after: bool = Field(False, description="Delete all objects after the measurement (not measured).")
+    stop_osd_after: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+        None,
+        description="Kill one object daemon this long after the start of the measurement, and continue; empty: never.",
+    )
+    restart_osd_after: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
+        None,
+        description="Start it again this long after the start of the measurement; recovery is the time until all "
+        "placement groups are `active+clean`. Empty: after the measurement.",
+    )
+    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+        default_factory=list, description="CPUs of the client (job `i` on the `i`-th), as a list or `0-3`; empty: any."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for wrong, message in self._rules():
+            if wrong:
+                raise ValueError(message)
+        return self
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        is_open = self.arrival != "closed"
+        stop, restart = self.stop_osd_after, self.restart_osd_after
+        return [
+            (self.replication > self.osds, "each copy is on another object daemon: `replication` is at most `osds`"),
+            (self.osd_size < SMALLEST_OSD, "`osd_size` is at least 1 GiB"),
+            (not SMALLEST_OBJECT <= self.object_size <= LARGEST_OBJECT, "`object_size` is 64 B to 64 MiB"),
+            (is_open and self.rate is None, f'`arrival = "{self.arrival}"` needs a `rate`'),
+            (not is_open and self.rate is not None, "`rate` is for an open loop; set `arrival`"),
+            (self.timeout < 10**9, "`timeout` is at least 1 s"),
+            (stop is not None and stop >= self.duration, "`stop_osd_after` is beyond the end of the measurement"),
+            (stop is not None and self.replication < 2,
+             "objects of a stopped daemon need a copy: `stop_osd_after` needs `replication` of 2 or more"),
+            (restart is not None and (stop is None or not stop < restart < self.duration),
+             "`restart_osd_after` is between `stop_osd_after` and the end of the measurement"),
+            (self.stored_bytes() > USABLE * self.osds * self.osd_size,
+             f"{self.objects} objects with {self.replication} copies need more than {USABLE:.0%} of the object "
+             "daemons' space: raise `osd_size`, or lower `objects`"),
+        ]  # fmt: skip
+
+    def stored_bytes(self) -> int:
+        """Space that the objects take with all copies; BlueStore allocates units of 4 KiB."""
+        return -(-self.object_size // (4 * KIB)) * 4 * KIB * self.objects * self.replication
+
+
+WHOLE_WORKLOAD = (
+    *("object_store", "osds", "replication", "placement_groups", "osd_size", "ceph", "object_size", "objects", "ramp"),
+    *("duration", "interval", "timeout", "delete_after", "stop_osd_after", "restart_osd_after"),
+)
+"""Parameters of the run: streams that run together must agree on them."""
+
+SIZES: Sequence[str] = ("osd_size", "object_size")
+
+DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "timeout", "stop_osd_after", "restart_osd_after")
+
+SHOWN: Sequence[str] = ("operation", "object_size", "objects", "jobs", "queue_depth", "osds", "replication", "duration")

@@ -1,0 +1,95 @@
+"""The engine's spec of a load on objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iosonde.errors import TargetError
+from iosonde.plan import JsonObject
+from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.interface import Room
+from iosonde.workload.objects.needs import identity, whole_of
+from iosonde.workload.objects.parameters import WHOLE_WORKLOAD, ObjectsParameters
+from iosonde.workload.reading import check_agreement
+
+if TYPE_CHECKING:
+    from iosonde.protocol import spec
+    from iosonde.storage import Target
+
+POOL = "iosonde"
+USER = "admin"
+
+
+def fit(streams: Mapping[str, ObjectsParameters], target: Room, *, room_bytes: int) -> dict[str, ObjectsParameters]:
+    """The parameters as they are; a simulated device has no room for a cluster."""
+    if target.backend() is not None:
+        raise TargetError(
+            "an object store needs a file system, and a simulated or null device has none",
+            hint="name a directory as the target",
+        )
+    check_agreement(streams, WHOLE_WORKLOAD)
+    return dict(streams)
+
+
+def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
+    """The engine's spec. A cluster that cannot be started here raises now."""
+    streams = fit(streams, target, room_bytes=target.free_bytes())
+    whole = whole_of(streams)
+    _check_place(whole, target)
+    own = Path(target.spec_target("per_job", 0)["directory"])
+    workload: spec.ObjectsWorkload = {
+        "kind": "objects",
+        "store": {
+            "kind": "rados",
+            "library": None,
+            "config_path": str(own / f"ceph-{identity(whole)}" / "data" / "ceph.conf"),
+            "user": USER,
+            "pool": POOL,
+        },
+        "object_bytes": whole.object_size,
+        "objects": whole.objects,
+        "content_seed": seed,
+        "streams": [_stream(name, stream) for name, stream in streams.items()],
+        "ramp_ns": whole.ramp,
+        "duration_ns": whole.duration,
+        "interval_ns": whole.interval,
+        "timeout_ns": whole.timeout,
+        "delete_after": whole.delete_after,
+    }
+    return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
+
+
+def _check_place(whole: ObjectsParameters, target: Target) -> None:
+    if target.kind != "directory":
+        raise TargetError(
+            f"`{target.name}` is no directory, and the object daemons keep their data in files",
+            where="by the parameter `object_store`",
+            hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
+        )
+    from iosonde.servers import ceph
+
+    ceph.locate()
+    ceph.check_settings(whole.ceph)
+
+
+def _stream(name: str, stream: ObjectsParameters) -> spec.ObjectStream:
+    return {
+        "name": name,
+        "jobs": stream.jobs,
+        "queue_depth": stream.queue_depth,
+        "operation": stream.operation,
+        "arrival": _arrival(stream),
+        "cpus": stream.cpus,
+    }
+
+
+def _arrival(stream: ObjectsParameters) -> spec.Arrival:
+    match stream.arrival:
+        case "closed":
+            return {"kind": "closed"}
+        case "constant":
+            return {"kind": "constant", "rate": stream.rate or 0.0}
+        case "poisson":
+            return {"kind": "poisson", "rate": stream.rate or 0.0}

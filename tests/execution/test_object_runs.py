@@ -1,0 +1,197 @@
+"""Objects in a real Ceph cluster: a run with the outage of a daemon as part of a study, and failures on one cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from engines import real_engine
+from servers.conftest import reachable_directory
+
+from iosonde.data import shipped
+from iosonde.execution import execute
+from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.stop import Stop
+from iosonde.metrics.metrics import run_metrics
+from iosonde.planning import expand, load, parse
+from iosonde.report import write
+from iosonde.results import ResultSet
+from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph_cluster import POOL, CephCluster
+from iosonde.servers.directories import Directories
+from iosonde.storage import journal, open_target
+from iosonde.storage.consent import Consent
+from iosonde.workload.engine_spec import engine_spec
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados"),
+]
+
+STUDY = """
+name = "small-objects"
+title = "Objects"
+question = "How fast?"
+workload = "objects"
+repeats = 1
+
+[measurement]
+osds = 2
+replication = 2
+placement_groups = 4
+osd_size = "1GiB"
+operation = "random_read"
+objects = 20
+queue_depth = 2
+ramp = "0s"
+duration = "2s"
+interval = "200ms"
+stop_osd_after = "400ms"
+restart_osd_after = "1s"
+delete_after = true
+
+[[parts]]
+
+[profiles.standard]
+"""
+
+
+@contextmanager
+def on_disk() -> Iterator[Path]:
+    """A directory that the user `ceph` can enter, on a file system with direct I/O."""
+    path = reachable_directory(on_disk=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultSet]:
+    with pytest.MonkeyPatch.context() as patch, on_disk() as target:
+        patch.setenv("IOSONDE_ENGINE", str(real_engine()))
+        plan = expand(parse(STUDY), open_target(str(target)), settings={})
+        yield execute(plan, tmp_path_factory.mktemp("objects") / "results", consent=Consent())
+        assert list(target.iterdir()) == []
+        assert journal.entries() == []
+
+
+def test_a_run_measures_verifies_and_recovers(results: ResultSet) -> None:
+    [record] = results.records()
+    assert record.outcome == "complete", record.failure
+    assert record.result is not None and record.server is not None
+    facts = record.result["objects"]
+    assert (facts["loaded"], facts["deleted"], facts["wrong"]) == (20, 20, 0)
+    assert facts["checked"] > 0
+    assert record.server["version"].startswith("Ceph ")
+    assert record.server["settings"]["osd_memory_target"] == str(1 << 30)
+    assert {each["file"] for each in record.server["open_files"]} == {"osd.0/block", "osd.1/block"}
+    outage = record.server["osd_outage"]
+    assert outage["daemon"] == "osd.1"
+    assert outage["stopped_seconds"] <= outage["restarted_seconds"]
+    assert outage["recovery_seconds"] > 0
+    assert record.verdict is not None
+
+
+def test_its_metrics_have_cpu_per_operation_and_write_amplification(results: ResultSet) -> None:
+    rows = run_metrics(results).filter(pl.col("operation") == "all")
+    found = dict(rows.select("metric", "value").iter_rows())
+    assert found["ops_per_sec"] > 0
+    assert found["osd_recovery_seconds"] > 0
+    assert found["objects_wrong"] == 0
+
+
+def test_its_report_describes_the_load(results: ResultSet, tmp_path: Path) -> None:
+    write([results], tmp_path / "report.html")
+    assert "Ceph" in (tmp_path / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[CephCluster]:
+    with on_disk() as target:
+        directories = Directories(own=target / "iosonde-c0ffee00", name="ceph-c0ffee00")
+        layout = Layout(osds=1, replication=1, placement_groups=4, osd_bytes=1 << 30, settings={})
+        found = CephCluster.locate(directories, layout)
+        try:
+            found.provision()
+            found.start()
+            yield found
+        finally:
+            found.remove()
+            if journal.find(directories.own):
+                journal.remove(directories.own)
+
+
+def driven(cluster: CephCluster, operation: str, **changes: Any) -> EngineRun:
+    workload = {
+        "kind": "objects",
+        "store": {"kind": "rados", "config_path": str(cluster.configuration), "user": "admin", "pool": POOL},
+        "object_bytes": 4096,
+        "objects": 10,
+        "content_seed": 1,
+        "streams": [
+            {"name": "main", "jobs": 2, "queue_depth": 2, "operation": operation, "arrival": {"kind": "closed"}}
+        ],
+        "ramp_ns": 0,
+        "duration_ns": 300_000_000,
+        "interval_ns": 100_000_000,
+        "timeout_ns": 60_000_000_000,
+        "delete_after": False,
+    }
+    stop = Stop()
+    try:
+        spec = engine_spec(workload | changes, seed=1, run_id="r", devices=[])
+        return drive(spec, on_event=lambda _: None, stop=stop, engine=real_engine())
+    finally:
+        stop.close()
+
+
+def test_what_the_engine_writes_is_what_the_object_daemon_counts(cluster: CephCluster) -> None:
+    before = cluster.statistics()
+    done = driven(cluster, "write")
+    assert done.result is not None, done.failure
+    after = cluster.statistics()
+    completed = sum(job["operations"] for job in done.result["jobs"])
+    counted = after["osd_client_writes"] - before["osd_client_writes"]
+    assert completed <= counted <= completed + 4, "those in flight at the end are not measured"
+    assert after["osd_client_write_bytes"] - before["osd_client_write_bytes"] >= 4096 * completed
+    assert after["bluestore_wal_bytes"] > before["bluestore_wal_bytes"]
+    listed = subprocess.run(
+        ["rados", "-c", str(cluster.configuration), "-p", POOL, "ls"], capture_output=True, text=True, check=True
+    )
+    assert set(re.findall(r"iosonde-(\d+)", listed.stdout)) <= {f"{number:012}" for number in range(10)}
+
+
+def test_a_missing_pool_is_an_error_of_the_spec(cluster: CephCluster) -> None:
+    store = {"kind": "rados", "config_path": str(cluster.configuration), "user": "admin", "pool": "none"}
+    done = driven(cluster, "write", store=store)
+    assert done.failure is not None
+    assert (done.failure.code, done.failure.context) == ("missing_pool", "`store.pool`")
+
+
+def test_z_a_killed_daemon_without_a_copy_fails_the_run_and_is_named(cluster: CephCluster) -> None:
+    os.kill(cluster.pid_of("osd.0"), signal.SIGKILL)
+    while not cluster.ended_daemons():
+        time.sleep(0.01)
+    done = driven(cluster, "write", timeout_ns=1_000_000_000)
+    assert done.failure is not None
+    assert done.failure.code == "timed_out"
+    cause = cluster.failure("failed under load")
+    assert cause.code == "server_vanished"
+    assert "osd.0" in cause.where
+
+
+def test_the_shipped_study_can_be_planned() -> None:
+    assert "jo2024-ceph" in shipped()
+    study = load("jo2024-ceph")
+    assert {part.name for part in study.parts} == {"small", "size", "outage"}

@@ -1,0 +1,100 @@
+"""A private Ceph cluster: its configuration, the counters of its daemons, and what is refused."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import ServerError, StudyError
+from iosonde.servers import ceph, ceph_perf
+
+pytestmark = pytest.mark.unit
+
+LAYOUT = ceph.Layout(osds=2, replication=2, placement_groups=8, osd_bytes=1 << 30, settings={"bluestore_cache_size": 1})
+
+
+def test_the_configuration_is_private_to_one_directory_and_to_loopback(tmp_path: Path) -> None:
+    text = ceph.configuration(tmp_path / "data", tmp_path / "s", LAYOUT, fsid="f", port=23300)
+    found = configparser.ConfigParser()
+    found.read_string(text)
+    options = dict(found["global"])
+    assert options["mon_host"] == "v2:127.0.0.1:23300"
+    assert {options["public_addr"], options["cluster_addr"]} == {"127.0.0.1"}
+    paths = [value for value in options.values() if value.startswith("/")]
+    assert len(paths) > 5
+    assert all(Path(path).is_relative_to(tmp_path) for path in paths)
+    assert (options["osd_pool_default_size"], options["bluestore_block_size"]) == ("2", str(1 << 30))
+    assert options["bluestore_cache_size"] == "1", "a setting of the study"
+    assert dict(found["client"])["admin_socket"] == "", "the engine opens no socket of its own"
+
+
+def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
+    ceph.check_settings({"osd_memory_target": 1 << 31})
+    for name in ("mon_host", "osd_data", "bluestore_block_path", "keyring", "osd_pool_default_size"):
+        with pytest.raises(StudyError, match="chosen by iosonde"):
+            ceph.check_settings({name: "x"})
+    with pytest.raises(StudyError, match="is no setting of Ceph"):
+        ceph.check_settings({"osd memory": 1})
+    with pytest.raises(StudyError, match="names a path"):
+        ceph.check_settings({"erasure_code_dir": "/tmp"})
+
+
+def test_a_port_that_is_in_use_is_not_chosen() -> None:
+    first = ceph.free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first))
+        assert ceph.free_port() != first
+
+
+def test_counters_of_all_daemons_are_added() -> None:
+    one = {
+        "osd": {"op_w": 3, "op_w_in_bytes": 300, "op_r": 1},
+        "bluefs": {"bytes_written_wal": 10, "bytes_written_sst": 5, "log_bytes": 2},
+        "bluestore": {"deferred_write_bytes": 7},
+    }
+    two = {"osd": {"op_w": 4, "op_w_in_bytes": 400}, "bluefs": {"bytes_written_wal": 20}, "bluestore": {}}
+    found = ceph_perf.totals([one, two])
+    assert (found["osd_client_writes"], found["osd_client_write_bytes"], found["osd_client_reads"]) == (7, 700, 1)
+    assert (found["bluestore_wal_bytes"], found["bluestore_db_bytes"]) == (30, 7)
+    assert found["bluestore_deferred_bytes"] == 7
+    assert ceph_perf.totals([]) == {}
+
+
+def test_a_daemon_is_asked_over_its_socket(tmp_path: Path) -> None:
+    path = tmp_path / "osd.0.asok"
+    asked = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def answer() -> None:
+            opened, _ = listening.accept()
+            with opened:
+                while not (asked and asked[-1].endswith(b"\0")):
+                    asked.append(opened.recv(1000))
+                text = json.dumps({"osd": {"op_w": 1}}).encode()
+                opened.sendall(struct.pack(">I", len(text)) + text)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            assert ceph_perf.ask(path, "perf dump") == {"osd": {"op_w": 1}}
+        finally:
+            thread.join()
+    assert b"".join(asked) == b'{"prefix": "perf dump"}\0'
+    with pytest.raises(ServerError, match="does not answer"):
+        ceph_perf.ask(tmp_path / "none.asok", "perf dump")
+
+
+def test_missing_programs_are_an_error_that_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iosonde.servers.programs.find", lambda name, places=(): None)
+    with pytest.raises(ServerError, match="Ceph is not installed") as raised:
+        ceph.locate()
+    assert raised.value.code == "missing_server"
+    assert "ceph-osd" in raised.value.hint

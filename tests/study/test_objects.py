@@ -1,0 +1,82 @@
+"""Parameters of a load on objects, the spec they become, and what a run needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.servers.server import Installation
+from iosonde.storage import open_target
+from iosonde.workload import named, objects
+
+pytestmark = pytest.mark.unit
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iosonde.servers.ceph.locate", lambda: Installation(version="16", build=""))
+
+
+def spec(directory: Path, **parameters: Any) -> Any:
+    streams = {"main": objects.build(parameters)}
+    return objects.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
+
+
+def test_it_is_a_workload_by_name() -> None:
+    assert named("objects") is objects
+
+
+def test_parameters_become_a_load_through_librados(tmp_path: Path) -> None:
+    found = spec(tmp_path, operation="random_read", object_size="64KiB", arrival="poisson", rate=100)
+    assert found["store"]["kind"] == "rados"
+    assert Path(found["store"]["config_path"]).is_relative_to(tmp_path)
+    assert found["object_bytes"] == 65536
+    [stream] = found["streams"]
+    assert (stream["operation"], stream["arrival"]) == ("random_read", {"kind": "poisson", "rate": 100.0})
+
+
+def test_clusters_that_differ_have_directories_of_their_own(tmp_path: Path) -> None:
+    one, same, other = (
+        Path(spec(tmp_path, **each)["store"]["config_path"]).parents[1].name
+        for each in ({}, {"object_size": "64KiB"}, {"osds": 2})
+    )
+    assert one == same != other
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"replication": 2}, "`replication` is at most `osds`"),
+        ({"osd_size": "512MiB"}, "at least 1 GiB"),
+        ({"object_size": "63"}, "64 B to 64 MiB"),
+        ({"arrival": "poisson"}, "needs a `rate`"),
+        ({"rate": 10}, "set `arrival`"),
+        ({"timeout": "10ms"}, "at least 1 s"),
+        ({"stop_osd_after": "1s"}, "needs `replication` of 2 or more"),
+        ({"stop_osd_after": "1h", "osds": 2, "replication": 2}, "beyond the end"),
+        ({"stop_osd_after": "2s", "restart_osd_after": "1s", "osds": 2, "replication": 2}, "between `stop_osd_after`"),
+        ({"objects": 10**7}, "raise `osd_size`"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        objects.build(parameters)
+
+
+def test_a_run_needs_room_for_all_daemons_and_memory_for_what_is_in_flight(tmp_path: Path) -> None:
+    streams = {
+        "main": objects.build({"osds": 3, "osd_size": "2GiB", "object_size": "4MiB", "jobs": 2, "queue_depth": 4})
+    }
+    [size] = objects.files(streams).values()
+    assert 6 * GIB < size < 7 * GIB
+    assert objects.buffer_bytes(streams) == 8 * (4 << 20)
+
+
+def test_a_simulated_device_has_no_room_for_a_cluster() -> None:
+    with pytest.raises(TargetError, match="needs a file system"):
+        objects.fit({"main": objects.build({})}, open_target("null:1GiB"), room_bytes=0)
