@@ -69,6 +69,9 @@ Memory and swap
 Graphs
   jo2024-pagerank                48 min  PageRank with the graph on the device (FlashX)
 
+Object stores
+  jo2024-ceph                    52 min  Objects in Ceph (rados bench) [Ceph]
+
 External commands
   command-db-bench-read-cache    11 min  RocksDB's persistent read cache with db_bench
   command-db-bench                8 min  RocksDB's db_bench as an external command

@@ -63,6 +63,11 @@ delete_after = true
 [[parts]]
 
 [profiles.standard]
+
+[[views]]
+kind = "accounts"
+title = "Outage of an object daemon"
+metrics = ["ops_per_sec", "osd_cpu_ns_per_op", "osd_recovery_seconds"]
 """
 
 
@@ -80,6 +85,7 @@ def on_disk() -> Iterator[Path]:
 def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultSet]:
     with pytest.MonkeyPatch.context() as patch, on_disk() as target:
         patch.setenv("IOSONDE_ENGINE", str(real_engine()))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         plan = expand(parse(STUDY), open_target(str(target)), settings={})
         yield execute(plan, tmp_path_factory.mktemp("objects") / "results", consent=Consent())
         assert list(target.iterdir()) == []
@@ -113,12 +119,15 @@ def test_its_metrics_have_cpu_per_operation_and_write_amplification(results: Res
 
 def test_its_report_describes_the_load(results: ResultSet, tmp_path: Path) -> None:
     write([results], tmp_path / "report.html")
-    assert "Ceph" in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "OSD CPU time per operation" in page
+    assert "Recovery time" in page
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[CephCluster]:
-    with on_disk() as target:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CephCluster]:
+    with pytest.MonkeyPatch.context() as patch, on_disk() as target:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         directories = Directories(own=target / "iosonde-c0ffee00", name="ceph-c0ffee00")
         layout = Layout(osds=1, replication=1, placement_groups=4, osd_bytes=1 << 30, settings={})
         found = CephCluster.locate(directories, layout)

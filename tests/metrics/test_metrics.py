@@ -11,7 +11,7 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
-from iosonde.metrics import block_cache, graph, oltp, paging
+from iosonde.metrics import block_cache, graph, objects, oltp, paging
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
@@ -304,7 +304,7 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     # Only key-value runs have accounts.
     course |= {
         "ops_per_sec",
-        *(each.name for each in (*oltp.LIST, *paging.LIST, *graph.LIST)),
+        *(each.name for each in (*oltp.LIST, *paging.LIST, *graph.LIST, *objects.LIST)),
         *(name for name, metric in METRICS.items() if metric.kind == "store"),
     }
     assert set(METRICS) - set(metrics["metric"]) == {

@@ -40,7 +40,7 @@ def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
         with pytest.raises(StudyError, match="chosen by iosonde"):
             ceph.check_settings({name: "x"})
     with pytest.raises(StudyError, match="is no setting of Ceph"):
-        ceph.check_settings({"osd memory": 1})
+        ceph.check_settings({"OSD_memory_target": 1})
     with pytest.raises(StudyError, match="names a path"):
         ceph.check_settings({"erasure_code_dir": "/tmp"})
 

@@ -145,7 +145,7 @@ class StudySize:
     stores: tuple[str, ...] = ()
     """Key-value stores that cases use."""
     servers: tuple[str, ...] = ()
-    """Database servers that cases use."""
+    """Database servers and object stores that cases use."""
 
 
 def study_size(study: Study, *, profile: str) -> StudySize:
@@ -168,7 +168,9 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         or any(draft.case.parameters.get("swap") in ("target", "zram") for draft in drafts),
         limits_memory=any(_values(drafts, "memory_limit")),
         stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
-        servers=tuple(sorted({str(server) for server in _values(drafts, "server") if server})),
+        servers=tuple(
+            sorted({str(each) for name in ("server", "object_store") for each in _values(drafts, name) if each})
+        ),
     )
 
 

@@ -166,6 +166,16 @@ class MediaUsage(TypedDict):
     padded_bytes: int
 
 
+class ObjectsResult(TypedDict):
+    checked: int
+    client: str
+    deleted: int
+    first_wrong: NotRequired[str | None]
+    library: str
+    loaded: int
+    wrong: int
+
+
 class OltpCounters(TypedDict):
     aborted_attempts: int
     failed_transactions: int
@@ -497,6 +507,7 @@ class ResultEvent(TypedDict):
     graph: NotRequired[GraphResult | None]
     jobs: list[JobResult]
     layout: LayoutResult
+    objects: NotRequired[ObjectsResult | None]
     oltp: NotRequired[OltpResult | None]
     outcome: Outcome
     paging: NotRequired[PagingResult | None]

@@ -292,6 +292,24 @@ class Mix(TypedDict):
     trim_fraction: float
 
 
+ObjectOperation: TypeAlias = Literal["write", "sequential_read", "random_read"]
+
+
+class RadosObjectStore(TypedDict):
+    config_path: str
+    kind: Literal["rados"]
+    library: NotRequired[str | None]
+    pool: str
+    user: str
+
+
+class MemoryObjectStore(TypedDict):
+    kind: Literal["memory"]
+
+
+ObjectStore: TypeAlias = RadosObjectStore | MemoryObjectStore
+
+
 class Observe(TypedDict):
     block_devices: NotRequired[list[str]]
 
@@ -651,6 +669,15 @@ class WeightedKvSize(TypedDict):
 KvSize: TypeAlias = FixedKvSize | UniformKvSize | ParetoKvSize | WeightedKvSize
 
 
+class ObjectStream(TypedDict):
+    arrival: Arrival
+    cpus: NotRequired[list[int]]
+    jobs: int
+    name: str
+    operation: ObjectOperation
+    queue_depth: int
+
+
 class PagingStream(TypedDict):
     cpus: NotRequired[list[int]]
     jobs: int
@@ -773,6 +800,20 @@ class PagingWorkload(TypedDict):
     verify_after: bool
 
 
+class ObjectsWorkload(TypedDict):
+    content_seed: int
+    delete_after: bool
+    duration_ns: int
+    interval_ns: int
+    kind: Literal["objects"]
+    object_bytes: int
+    objects: int
+    ramp_ns: int
+    store: ObjectStore
+    streams: list[ObjectStream]
+    timeout_ns: int
+
+
 class SsdBackend(TypedDict):
     array: ArrayModel
     kind: Literal["ssd"]
@@ -848,7 +889,9 @@ class GraphWorkload(TypedDict):
     verify_after: bool
 
 
-Workload: TypeAlias = BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload | PagingWorkload | GraphWorkload
+Workload: TypeAlias = (
+    BlockWorkload | KvWorkload | TpccWorkload | CommitWorkload | PagingWorkload | GraphWorkload | ObjectsWorkload
+)
 
 
 class Spec(TypedDict):
