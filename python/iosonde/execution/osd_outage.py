@@ -7,10 +7,10 @@ started by the thread that started the others: the kernel kills a server when th
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from iosonde.errors import ServerError
-from iosonde.plan import JsonObject
 from iosonde.protocol.event import Event
 from iosonde.servers.ceph_cluster import CephCluster
 
@@ -20,7 +20,7 @@ RECOVERY_S = 600.0
 class OsdOutage:
     """Kills and restarts the last object daemon of a cluster."""
 
-    def __init__(self, cluster: CephCluster, parameters: JsonObject) -> None:
+    def __init__(self, cluster: CephCluster, parameters: Mapping[str, Any]) -> None:
         self._cluster = cluster
         self._name = cluster.osd_names[-1]
         self._stop_ns: int | None = parameters.get("stop_osd_after")
