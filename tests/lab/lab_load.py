@@ -29,6 +29,8 @@ class Measured:
     bandwidth: float
     latency_s: float
     """Mean completion latency."""
+    stalled_share: float
+    """Share of the time in which the engine had no CPU, by its heartbeat."""
 
 
 class EngineFailedError(Exception):
@@ -107,4 +109,5 @@ def _measured(events: list[dict[str, Any]]) -> Measured:
         iops=count / seconds,
         bandwidth=sum(each["bytes"] for each in operations) / seconds,
         latency_s=waited_ns / 1e9 / count,
+        stalled_share=result["evidence"]["stalls"]["stalled_ns"] / 1e9 / seconds,
     )
