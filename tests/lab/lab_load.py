@@ -29,8 +29,11 @@ class Measured:
     bandwidth: float
     latency_s: float
     """Mean completion latency."""
-    stalled_share: float
-    """Share of the time in which the engine had no CPU, by its heartbeat."""
+    turnaround_s: float
+    """Mean time between a completion and the next submission: more where the engine waited for a CPU."""
+    best_iops: float
+    best_bandwidth: float
+    """Of the best second: in the others engine or device may have waited for a CPU."""
 
 
 class EngineFailedError(Exception):
@@ -109,5 +112,12 @@ def _measured(events: list[dict[str, Any]]) -> Measured:
         iops=count / seconds,
         bandwidth=sum(each["bytes"] for each in operations) / seconds,
         latency_s=waited_ns / 1e9 / count,
-        stalled_share=result["evidence"]["stalls"]["stalled_ns"] / 1e9 / seconds,
+        turnaround_s=sum((job["pacing"] or {}).get("turnaround_ns", 0) for job in result["jobs"]) / 1e9 / count,
+        best_iops=max(_rate(event, "count") for event in intervals),
+        best_bandwidth=max(_rate(event, "bytes") for event in intervals),
     )
+
+
+def _rate(interval: dict[str, Any], what: str) -> float:
+    moved = sum(each[what] for stream in interval["streams"] for each in stream["operations"])
+    return float(1e9 * moved / (interval["end_ns"] - interval["begin_ns"]))

@@ -43,28 +43,28 @@ def throttled(host_devices: None) -> Iterator[ThrottledDevice]:
         yield devices[0]
 
 
-def is_held_to(measured: Measured, value: float, limit: float) -> bool:
-    """A limit is never exceeded by more than its burst; time in which the engine had no CPU makes it less."""
-    return (0.9 - 2 * measured.stalled_share) * limit < value < 1.03 * limit
+def is_held_to(mean: float, best: float, limit: float) -> bool:
+    """A limit is never exceeded by more than its burst, and reached in the best second: others may use the CPU."""
+    return mean < 1.03 * limit and best > 0.9 * limit
 
 
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
 def test_a_device_does_the_iops_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
     measured = measure(real_engine(), throttled.path, queue_depth=4, read_fraction=read_fraction)
-    assert is_held_to(measured, measured.iops, IOPS), measured
+    assert is_held_to(measured.iops, measured.best_iops, IOPS), measured
 
 
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
 def test_a_device_moves_the_bytes_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
     measured = stream(throttled.path, read_fraction=read_fraction)
-    assert is_held_to(measured, measured.bandwidth, BANDWIDTH), measured
+    assert is_held_to(measured.bandwidth, measured.best_bandwidth, BANDWIDTH), measured
 
 
 @pytest.mark.parametrize("queue_depth", [2, 4, 8])
 def test_latency_under_load_follows_littles_law(throttled: ThrottledDevice, queue_depth: int) -> None:
     measured = measure(real_engine(), throttled.path, queue_depth=queue_depth)
-    assert is_held_to(measured, measured.iops, IOPS), measured
-    assert measured.latency_s == pytest.approx(queue_depth / measured.iops, rel=0.03 + measured.stalled_share)
+    assert is_held_to(measured.iops, measured.best_iops, IOPS), measured
+    assert measured.latency_s + measured.turnaround_s == pytest.approx(queue_depth / measured.iops, rel=0.03)
 
 
 def test_data_written_with_many_ios_in_flight_is_read_back(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_data_written_with_many_ios_in_flight_is_read_back(tmp_path: Path) -> No
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
 def test_btrfs_raid0_over_four_devices_moves_four_times_as_much(read_fraction: float) -> None:
     measured = striped(count=4, read_fraction=read_fraction)
-    assert is_held_to(measured, measured.bandwidth, 4 * BANDWIDTH), measured
+    assert is_held_to(measured.bandwidth, measured.best_bandwidth, 4 * BANDWIDTH), measured
 
 
 def striped(count: int, read_fraction: float) -> Measured:
