@@ -155,7 +155,7 @@ def main() -> int:
 
 def _started(place: Path) -> CephCluster:
     directories = Directories(own=place / "iosonde-be9c4000", name="ceph-be9c4000")
-    layout = Layout(osds=1, replication=1, placement_groups=32, osd_bytes=8 << 30, settings={})
+    layout = Layout(osds=1, replication=1, placement_groups=32, osd_bytes=4 << 30, settings={})
     cluster = CephCluster.locate(directories, layout)
     try:
         cluster.provision()

@@ -26,6 +26,8 @@ class OsdOutage:
         self._stop_ns: int | None = parameters.get("stop_osd_after")
         self._restart_ns: int | None = parameters.get("restart_osd_after")
         self._begin: float | None = None
+        self._begin_ns = 0
+        """The same on the engine's clock, which decides when something is due."""
         self._stopped_s: float | None = None
         self._restarted_s: float | None = None
 
@@ -35,11 +37,12 @@ class OsdOutage:
             return
         if self._begin is None:
             self._begin = time.monotonic() - (event["end_ns"] - event["begin_ns"]) / 1e9
-        elapsed_s = time.monotonic() - self._begin
-        if self._stopped_s is None and elapsed_s >= self._stop_ns / 1e9:
+            self._begin_ns = event["begin_ns"]
+        elapsed_ns = event["end_ns"] - self._begin_ns
+        if self._stopped_s is None and elapsed_ns >= self._stop_ns:
             self._cluster.stop_osd(self._name)
             self._stopped_s = time.monotonic() - self._begin
-        elif self._stopped_s is not None and self._restart_ns is not None and elapsed_s >= self._restart_ns / 1e9:
+        elif self._stopped_s is not None and self._restart_ns is not None and elapsed_ns >= self._restart_ns:
             self._restart()
 
     def finish(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation
 from iosonde.storage.process_group import ProcessGroup
 
-READY_S = 90.0
+READY_S = 300.0
 STOP_S = 20.0
 POLL_S = 0.1
 CLEAN_POLL_S = 0.5
