@@ -12,6 +12,7 @@
 
 mod input;
 mod memory;
+mod nvme;
 mod output;
 mod stores;
 
@@ -42,6 +43,10 @@ struct Arguments {
     /// Print what this machine offers the engine, as JSON, and exit
     #[arg(long)]
     probe: bool,
+    /// Reset and identify the NVMe controller at this PCI address, which must be bound to `vfio-pci`, print what it answers,
+    /// as JSON, and exit
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["schema", "probe", "verify"])]
+    identify_nvme: Option<String>,
     /// Check what was written under verification, a file or a directory of files, and exit
     #[arg(long, value_name = "PATH", conflicts_with_all = ["schema", "probe"])]
     verify: Option<PathBuf>,
@@ -78,6 +83,15 @@ fn main() -> ExitCode {
     }
     if arguments.probe {
         return print(&probe());
+    }
+    if let Some(address) = &arguments.identify_nvme {
+        return match nvme::identify(address) {
+            Ok(found) => print(&found),
+            Err(error) => {
+                eprintln!("cannot use the controller at {address}: {error}");
+                ExitCode::FAILURE
+            }
+        };
     }
     memory::report_exhaustion();
     let mut output = Output::new();

@@ -51,12 +51,14 @@ class Settings:
     """How often it is started at most, until it gets so far."""
     terminal: bool = False
     """Whether the command sees a terminal, and so may show progress and colours."""
+    iommu: bool = False
+    """Whether it has an emulated IOMMU, so that a program may drive a drive itself (vfio)."""
     silence_s: float | None = None
     """How long the guest may say nothing once the command runs; None for as long as it likes."""
 
     def check_room(self) -> None:
         """Raise when this does not fit into memory, full drives included."""
-        needed = self.memory_bytes + self.drives.total * self.drives.size_bytes
+        needed = self.memory_bytes + self.drives.images * self.drives.size_bytes
         free = memory.available_bytes()
         if needed > free:
             raise LabError(
@@ -175,6 +177,7 @@ class Machine:
             options,
             cpus=self.settings.cpus,
             memory=self.settings.memory_bytes,
+            iommu=self.settings.iommu,
         )
         self._qemu = start_qemu(
             command,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ STREAMS: tuple[Stream, ...] = ("console", "out", "err")
 """The guest's serial ports: the kernel and `lab/init`; standard output and error of the command."""
 
 MOST_DRIVES = 16
+FAILING_BYTES = 8 << 20
+"""From the block that cannot be read to the end of its namespace."""
 _STAGE = "/sys"
 _SCRIPT = f"""
 size=$1 count=$2
@@ -48,14 +51,27 @@ class Drives:
     limits: Limits = field(default_factory=Limits)
     unlimited: int = 0
     """Further drives without limits, numbered after the others."""
+    pairs: int = 0
+    """Further drives without limits, after those, with two namespaces: one with blocks of 512 bytes, of which one
+    cannot be read (`failing_byte`), and one with blocks of 4 KiB."""
 
     @property
     def total(self) -> int:
         """All drives, with limits or without."""
-        return self.count + self.unlimited
+        return self.count + self.unlimited + self.pairs
+
+    @property
+    def images(self) -> int:
+        """Their images, of which a pair has two."""
+        return self.total + self.pairs
+
+    @property
+    def failing_byte(self) -> int:
+        """Start of a block of the first namespace of a pair that cannot be read."""
+        return self.size_bytes - FAILING_BYTES
 
     def __post_init__(self) -> None:
-        if not 0 <= self.total <= MOST_DRIVES or min(self.count, self.unlimited) < 0:
+        if not 0 <= self.total <= MOST_DRIVES or min(self.count, self.unlimited, self.pairs) < 0:
             raise LabError(f"the lab's machine cannot have {self.total} drives", hint=f"name 0 to {MOST_DRIVES}")
         if self.size_bytes < 1 << 20 or self.size_bytes % 512:
             raise LabError(
@@ -68,15 +84,43 @@ class Drives:
         return [option for number in range(self.total) for option in self._drive(number)]
 
     def _drive(self, number: int) -> list[str]:
+        if number >= self.count + self.unlimited:
+            return self._pair(number)
         limits = self.limits if number < self.count else Limits()
         return [
             *("-object", limits.throttle_group(f"limits{number}")),
-            "-blockdev",
-            f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
-            *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number}"),
+            *self._image(number),
             "-blockdev",
             f"driver=throttle,throttle-group=limits{number},file=raw{number},node-name=throttled{number}",
             *("-device", f"nvme,id=nvme{number},serial=IOSONDE-LAB-{number},drive=throttled{number}"),
+        ]
+
+    def _pair(self, number: int) -> list[str]:
+        """A drive of two namespaces with images of their own."""
+        second = number + self.pairs
+        failing = {
+            "driver": "blkdebug",
+            "node-name": f"failing{number}",
+            "image": f"raw{number}",
+            "inject-error": [
+                {"event": "none", "iotype": "read", "errno": 5, "once": False, "sector": self.failing_byte // 512}
+            ],
+        }
+        return [
+            *self._image(number),
+            *("-blockdev", json.dumps(failing)),
+            *self._image(second),
+            *("-device", f"nvme,id=nvme{number},serial=IOSONDE-LAB-{number}"),
+            *("-device", f"nvme-ns,bus=nvme{number},nsid=1,drive=failing{number}"),
+            "-device",
+            f"nvme-ns,bus=nvme{number},nsid=2,drive=raw{second},logical_block_size=4096,physical_block_size=4096",
+        ]
+
+    def _image(self, number: int) -> list[str]:
+        return [
+            "-blockdev",
+            f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
+            *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number}"),
         ]
 
 
@@ -85,7 +129,7 @@ def start_qemu(
 ) -> subprocess.Popen[bytes]:
     """Start QEMU with its drives on a file system that it alone sees."""
     return start_bound(
-        _SCRIPT, str(drives.size_bytes), str(drives.total), *command, stderr=stderr, pass_fds=descriptors
+        _SCRIPT, str(drives.size_bytes), str(drives.images), *command, stderr=stderr, pass_fds=descriptors
     )
 
 
@@ -98,6 +142,7 @@ def qemu_command(
     *,
     cpus: int,
     memory: int,
+    iommu: bool = False,
 ) -> list[str]:
     """QEMU's command line; `initrd` and `ports` are descriptors to pass on."""
     serial = [
@@ -109,14 +154,17 @@ def qemu_command(
             *("-serial", f"chardev:{stream}"),
         )
     ]
+    # With `iommu=pt` it translates only for drives that a program of the guest drives itself (vfio).
+    translation = ("-device", "intel-iommu,intremap=on,caching-mode=on") if iommu else ()
+    arguments = "console=ttyS0 panic=-1 loglevel=3 tsc=reliable" + (" intel_iommu=on iommu=pt" if iommu else "")
     return [
         find_tool("qemu-system-x86_64"),
-        *("-machine", "q35", *ACCELERATORS[accelerator]),
+        *("-machine", "q35,kernel-irqchip=split" if iommu else "q35", *ACCELERATORS[accelerator], *translation),
         *("-smp", str(cpus), "-m", str(memory >> 20), "-nodefaults", "-no-reboot", "-display", "none"),
         *("-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory"),
         *("-kernel", str(image.kernel), "-initrd", f"/dev/fd/{initrd}"),
         # Emulated, the processor's counter looks unstable, and every look at the clock would leave the guest.
-        *("-append", "console=ttyS0 panic=-1 loglevel=3 tsc=reliable"),
+        *("-append", arguments),
         *serial,
         *options,
     ]

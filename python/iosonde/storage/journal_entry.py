@@ -35,6 +35,12 @@ SWAP = "swap area"
 BLOCK_CACHE = "block cache"
 """A cache device over a backing device; its path is that of no file."""
 
+NVME_DRIVER = "handover of an NVMe controller"
+"""An NVMe controller that is bound to vfio; its path is that of the file that selects its driver."""
+
+PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+"""Domain, bus, device and function of a PCI device."""
+
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
 
@@ -57,6 +63,7 @@ _PATHS = {
     SWAP: rf"{MOUNTS}/{_OWN}/swap-area",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
     BLOCK_CACHE: rf"{MOUNTS}/{_OWN}/cache",
+    NVME_DRIVER: rf"/sys/bus/pci/devices/{PCI_ADDRESS}/driver_override",
 }
 """Which paths an entry of each kind may have."""
 
@@ -69,6 +76,7 @@ _FACTS: dict[str, dict[str, str]] = {
     BLOCK_CACHE: {"kind": r"bcache|dm-cache|dm-writecache", "name": _OWN},
     QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?"},
     MEMORY_SETTING: {"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
+    NVME_DRIVER: {"serial": r".*", "namespaces": r"[a-z0-9 ]*", "own": _OWN},
     SWAP: {
         "kind": r"file|device|zram",
         "area": rf"/.+/{_OWN}-setup/swap|/dev/.+",

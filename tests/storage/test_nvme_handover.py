@@ -1,0 +1,201 @@
+"""The handover of an NVMe controller, on an imitation of sysfs that binds and unbinds drivers as the kernel does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import TargetError
+from iosonde.storage import guard, journal, journal_entry
+from iosonde.storage.claims import Claims
+from iosonde.storage.journal_entry import NVME_DRIVER, Entry
+from iosonde.storage.nvme import handover
+from iosonde.storage.nvme.handover import KERNEL_DRIVER, VFIO, HandoverError
+
+ADDRESS, OTHER = "0000:01:00.0", "0000:01:00.1"
+OWN = "iosonde-00112233"
+
+
+class Machine:
+    """One controller with two namespaces in an IOMMU group of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.pci, self.nvme, self.block, self.nodes = root / "pci", root / "nvme", root / "block", root / "dev"
+        self.device = self.pci / "devices" / ADDRESS
+        self.serial = "S1"
+        self.accepts_vfio = True
+        self.refusals: dict[str, list[str]] = {}
+        self.claims_at_unbind: set[str] = set()
+        self.claims = Claims()
+        for driver in (VFIO, KERNEL_DRIVER):
+            (self.pci / "drivers" / driver).mkdir(parents=True)
+        self.device.mkdir(parents=True)
+        (self.device / "driver_override").write_text("(null)\n")
+        for path in (self.nvme, self.block, self.nodes):
+            path.mkdir()
+        self.add_to_group(ADDRESS, "0x010802")
+        (self.device / "iommu_group").symlink_to(self.pci / "group")
+        self.bind(KERNEL_DRIVER)
+
+    def add_to_group(self, address: str, kind: str) -> None:
+        folder = self.pci / "group" / "devices" / address
+        folder.mkdir(parents=True)
+        (folder / "class").write_text(f"{kind}\n")
+
+    def write(self, path: Path, text: str) -> None:
+        if path.name == "unbind":
+            self.claims_at_unbind |= self.claims.numbers
+            self.unbind()
+        elif path.name == "drivers_probe":
+            override = (self.device / "driver_override").read_text().strip()
+            if override != VFIO or self.accepts_vfio:
+                self.bind(override or KERNEL_DRIVER)
+        else:
+            path.write_text(text)
+
+    def bind(self, driver: str) -> None:
+        (self.device / "driver").symlink_to(self.pci / "drivers" / driver)
+        if driver == KERNEL_DRIVER:
+            controller = self.nvme / "nvme0"
+            controller.mkdir()
+            (controller / "device").symlink_to(self.device)
+            (controller / "serial").write_text(f"{self.serial:20}\n")
+            for minor, name in enumerate(("nvme0n1", "nvme0n2")):
+                (controller / name).mkdir()
+                (self.block / name).mkdir()
+                (self.block / name / "dev").write_text(f"259:{minor}\n")
+                (self.nodes / name).touch()
+
+    def unbind(self) -> None:
+        (self.device / "driver").unlink()
+        for path in sorted([*self.nvme.rglob("*"), *self.block.rglob("*"), *self.nodes.rglob("*")], reverse=True):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    @property
+    def driver(self) -> str:
+        return (self.device / "driver").resolve().name
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(handover, "PCI", made.pci)
+    monkeypatch.setattr(handover, "NVME", made.nvme)
+    monkeypatch.setattr(handover, "BLOCK", made.block)
+    monkeypatch.setattr(handover, "NODES", made.nodes)
+    monkeypatch.setattr(handover, "_write", made.write)
+    monkeypatch.setattr(handover, "_RETURN_S", 0)
+    monkeypatch.setitem(journal_entry._PATHS, NVME_DRIVER, r"/.+/driver_override")
+
+    def examine(number: str, **_: object) -> guard.Findings:
+        return guard.Findings(number=number, refusals=made.refusals.get(number, []))
+
+    monkeypatch.setattr(guard, "examine", examine)
+    monkeypatch.setattr("iosonde.storage.claims.open_device", lambda number, flags: os.open(os.devnull, os.O_RDONLY))
+    return made
+
+
+def controller(machine: Machine) -> handover.Controller:
+    [found] = handover.controllers()
+    assert found.namespaces == {"nvme0n1": "259:0", "nvme0n2": "259:1"}
+    return found
+
+
+def test_a_controller_is_handed_over_and_given_back(machine: Machine) -> None:
+    found = controller(machine)
+    machine.claims.take("259:0", "/dev/nvme0n1")
+    handover.hand_over(found, machine.claims, own=OWN)
+    assert machine.driver == VFIO
+    assert [entry.what for entry in journal.entries()] == [NVME_DRIVER]
+    assert machine.claims_at_unbind == {"259:0"}, "nobody can mount it before the driver is unbound"
+    assert machine.claims.numbers == set(), "an open node would keep its number from the namespace that returns"
+    handover.give_back(found)
+    assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
+    assert handover.controllers() == [found]
+    assert (machine.device / "driver_override").read_text().strip() == ""
+
+
+def test_every_namespace_in_use_is_a_reason_against_it(machine: Machine) -> None:
+    found = controller(machine)
+    machine.refusals["259:1"] = ["`nvme0n2` is mounted at `/data`"]
+    with pytest.raises(HandoverError, match="`nvme0n2` is mounted at `/data`"):
+        handover.check(found, claimed="259:0")
+    with pytest.raises(HandoverError, match="`nvme0n2` is mounted at `/data`"):
+        handover.hand_over(found, machine.claims, own=OWN)
+    assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
+
+
+def test_without_an_iommu_it_is_refused(machine: Machine) -> None:
+    found = controller(machine)
+    assert handover.refusals(found) == []
+    (machine.pci / "group" / "name").write_text("vfio-noiommu\n")
+    assert handover.refusals(found) == ["no IOMMU limits which memory the device may access"]
+    (machine.device / "iommu_group").unlink()
+    assert handover.refusals(found) == ["no IOMMU limits which memory the device may access"]
+
+
+def test_another_device_of_the_group_is_a_reason_and_a_bridge_is_not(machine: Machine) -> None:
+    found = controller(machine)
+    machine.add_to_group("0000:00:1c.0", "0x060400")
+    assert handover.refusals(found) == []
+    machine.add_to_group(OTHER, "0x020000")
+    assert handover.refusals(found) == [f"it shares its IOMMU group with `{OTHER}`"]
+
+
+def test_without_the_driver_it_is_refused(machine: Machine) -> None:
+    (machine.pci / "drivers" / VFIO).rmdir()
+    assert handover.refusals(controller(machine)) == ["the driver `vfio-pci` is not loaded (`modprobe vfio-pci`)"]
+
+
+def test_a_device_that_vfio_does_not_accept_goes_back_to_its_driver(machine: Machine) -> None:
+    found = controller(machine)
+    machine.accepts_vfio = False
+    with pytest.raises(HandoverError, match="does not accept the device"):
+        handover.hand_over(found, machine.claims, own=OWN)
+    assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
+
+
+def test_a_controller_that_returns_with_another_serial_number_is_an_error_and_stays_in_the_journal(
+    machine: Machine,
+) -> None:
+    found = controller(machine)
+    handover.hand_over(found, machine.claims, own=OWN)
+    machine.serial = "S2"
+    with pytest.raises(TargetError, match="`S2` and not `S1`"):
+        handover.give_back(found)
+    assert [entry.what for entry in journal.entries()] == [NVME_DRIVER]
+
+
+def test_cleanup_after_a_kill_at_any_step_gives_it_back(machine: Machine) -> None:
+    found = controller(machine)
+    facts = {"serial": "S1", "namespaces": "nvme0n1 nvme0n2", "own": OWN}
+    path = machine.device / "driver_override"
+    entry = Entry(path=str(path), what=NVME_DRIVER, made_at="", owner="", facts=facts)
+    for step in ("journal", "override", "unbound", "vfio"):
+        if step != "journal":
+            machine.write(path, VFIO)
+        if step in ("unbound", "vfio"):
+            machine.unbind()
+        if step == "vfio":
+            machine.bind(VFIO)
+        handover.undo(entry)
+        assert (machine.driver, handover.controllers()) == (KERNEL_DRIVER, [found]), step
+
+
+def test_a_device_that_was_removed_needs_no_cleanup(machine: Machine) -> None:
+    handover.undo(
+        Entry(path="/sys/bus/pci/devices/ffff:00:00.0/driver_override", what=NVME_DRIVER, made_at="", owner="")
+    )
+    assert machine.driver == KERNEL_DRIVER
+
+
+def test_a_device_that_is_no_namespace_of_a_controller_is_refused(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iosonde.storage.block_stack.name_of", lambda number: {"259:0": "nvme0n1"}.get(number, "sda"))
+    assert handover.controller_of("259:0") == controller(machine)
+    with pytest.raises(HandoverError, match="cannot use `sda`, which is not a namespace"):
+        handover.controller_of("8:0")
