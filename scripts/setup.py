@@ -46,6 +46,8 @@ def main(venv: Path, *, dev: bool) -> None:
     require_build_tools(tools)
     if dev and tools.find("cassandra") is None:
         assemble_cassandra(tools)
+    if dev:
+        build_ferretdb(Path(tools.FERRETDB).expanduser())
     warn_of_missing(tools, dev=dev)
     create_environment(venv)
     build_engine()
@@ -345,6 +347,33 @@ def build_engine() -> None:
     )
     if done.returncode:
         fail("the engine could not be built", "the compiler's messages are above")
+
+
+FERRETDB_S = 600
+"""Time for building FerretDB, after which its tests are skipped."""
+
+
+def build_ferretdb(program: Path) -> None:
+    """Build the server of the tests of `mongodb`, unless it is there; they are skipped where that fails."""
+    source = CHECKOUT / "packaging" / "ferretdb"
+    if program.exists() or shutil.which("go") is None:
+        return
+    say("building FerretDB for tests (about a minute, once)")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+    # Under another name until it is complete: an interrupted build leaves no program.
+    built = program.with_name("ferretdb.building")
+    command = ["go", "build", "-o", str(built), "."]
+    try:
+        done = subprocess.run(
+            command, cwd=source, env=environment, check=False, timeout=FERRETDB_S, stdout=sys.stderr
+        ).returncode
+    except (OSError, subprocess.TimeoutExpired) as error:
+        say(f"warning: {error}")
+        done = 1
+    if done == 0:
+        built.rename(program)
+    built.unlink(missing_ok=True)
 
 
 def install_python_package(venv: Path, *, dev: bool) -> None:

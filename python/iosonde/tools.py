@@ -24,6 +24,9 @@ CASSANDRA_PLACES = (
 """Jar files of Cassandra: of its package, of an archive unpacked by hand, and those that `scripts/setup` assembles as
 root or as an ordinary user. Servers run under an unprivileged user, who cannot enter root's home directory."""
 
+FERRETDB = "~/.cache/iosonde/ferretdb"
+"""The program that `scripts/setup` builds from `packaging/ferretdb`."""
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where administration programs are, which is not on every user's PATH."""
 
@@ -214,6 +217,15 @@ _DEV = (
         places=("/usr/lib/postgresql/*/bin",),
     ),
     _tool("mariadbd", "mariadb-server", "dev", "the server of the studies on MariaDB, and its tests", "--version"),
+    _tool("go", "golang-1.26-go|golang-1.25-go|golang-1.24-go", "dev", "FerretDB, built by `scripts/setup`", "version"),
+    Tool(
+        name="ferretdb",
+        packages=("ferretdb",),
+        kind="dev",
+        purpose="tests of the store `mongodb`: MongoDB's protocol with other storage; built with Go 1.24",
+        form="files",
+        places=(FERRETDB,),
+    ),
     _tool("dumpe2fs", "e2fsprogs", "dev", "tests of ext4 options", "-V"),
     _tool("mkswap", "util-linux", "dev", "tests with active swap", "--version"),
     _tool("swapon", "mount", "dev", "tests with active swap", "--version"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import IosondeError, TargetError
-from iosonde.planning import expand, parse
+from iosonde.planning import Against, expand, parse
 from iosonde.storage import open_target
 
 STUDY = """
@@ -67,3 +67,16 @@ def test_a_study_without_any_possible_case_is_refused_with_the_reason(tmp_path: 
 def test_a_wrong_parameter_of_an_optional_part_is_still_an_error(tmp_path: Path) -> None:
     with pytest.raises(IosondeError, match="span"):
         expand(parse(STUDY.format(optional="true")), open_target(str(tmp_path)), settings={"span": "nonsense"})
+
+
+def test_a_comparison_leaves_out_what_is_impossible_on_either_target(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    against = Against(target=open_target(str(second)))
+    plan = expand(parse(STUDY.format(optional="true")), open_target(str(first)), against=against)
+    assert [case.case_id for case in plan.cases] == [
+        *("a/possible", "a/swapping/swap=off"),
+        *("b/possible", "b/swapping/swap=off"),
+    ]
+    assert [each.case_id for each in plan.left_out] == ["swapping/swap=target"]
+    assert len({run.run_id for run in plan.runs}) == 4

@@ -13,6 +13,7 @@ from iosonde import suite as suites
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError, StudyError
 from iosonde.planning import load as load_study
+from iosonde.storage.consent import NO_CONSENT
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
 from iosonde.suite import page
@@ -236,3 +237,55 @@ def test_a_page_of_a_suite_without_results_states_it(tmp_path: Path) -> None:
     text = page.render(suites.summarize(directory))
     assert text.count("Not measured.") == len(suite.entries)
     assert "<svg" not in text
+
+
+EDITS = {
+    "another study": (("suite", "entries", 0, "study"), "overview", "its study is `quick`"),
+    "the targets exchanged": (("target",), FAST, "and the suite of"),
+    "another second target": (("against",), "/dev/elsewhere", "and the suite of"),
+    "a setting that was not used": (("suite", "entries", 0, "settings", "jobs"), "4", "has no setting `jobs`"),
+}
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_description_that_its_result_sets_contradict_is_refused(file: Path, tmp_path: Path, edit: str) -> None:
+    """A page would show values of one study or target under the title of another."""
+    suite = suites.load(str(file))
+    planned = suites.plan_suite(suite, SLOW, FAST, profile="quick")
+    directory = tmp_path / "suite"
+    suites.create(directory, suite, planned, SLOW, FAST, NO_CONSENT)
+    suites.open_directory(directory)
+    (*path, last), value, reason = EDITS[edit]
+    document = json.loads((directory / "suite.json").read_text())
+    place = document
+    for each in path:
+        place = place[each]
+    place[last] = value
+    (directory / "suite.json").write_text(json.dumps(document))
+    with pytest.raises(ResultsError, match=reason):
+        suites.open_directory(directory)
+
+
+@pytest.mark.unit
+def test_a_suite_that_differs_from_the_one_of_its_name_states_it(tmp_path: Path) -> None:
+    suite = suites.load("buy")
+    changed = suite.model_copy(update={"title": "Buy this one"})
+    pages = [
+        page.render(
+            suites.summarize(
+                suites.SuiteDirectory(
+                    path=tmp_path,
+                    description=suites.session.Description(
+                        suite=each,
+                        target="/dev/a",
+                        against=None,
+                        skipped={entry.name: "no such program" for entry in each.entries},
+                        alternating={},
+                    ),
+                )
+            )
+        )
+        for each in (suite, changed)
+    ]
+    assert ["differs from the suite" in text for text in pages] == [False, True]

@@ -9,6 +9,7 @@ use iosonde_kv_cassandra::CassandraOpener;
 use iosonde_kv_fjall::FjallOpener;
 use iosonde_kv_lmdb::LmdbOpener;
 use iosonde_kv_memcached::MemcachedOpener;
+use iosonde_kv_mongodb::MongodbOpener;
 use iosonde_kv_redb::RedbOpener;
 use iosonde_kv_rocksdb::RocksdbOpener;
 use iosonde_kv_wiredtiger::WiredtigerOpener;
@@ -53,6 +54,7 @@ pub(crate) fn option_names() -> serde_json::Value {
         "fjall": iosonde_kv_fjall::option_names(),
         "cassandra": iosonde_kv_cassandra::option_names(),
         "memcached": iosonde_kv_memcached::option_names(),
+        "mongodb": iosonde_kv_mongodb::option_names(),
     })
 }
 
@@ -81,6 +83,7 @@ fn opener(workload: &KvWorkload, contents: &Arc<Contents>, shim: Option<RawFd>) 
         StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
         StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
         StoreKind::Cassandra => Ok(Box::new(CassandraOpener::new(&store.options)?)),
+        StoreKind::Mongodb => Ok(Box::new(MongodbOpener::new(&store.options)?)),
         StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),
     }
 }

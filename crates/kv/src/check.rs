@@ -49,6 +49,7 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
     check_read_only(workload)?;
     check_order(workload)?;
     check_cache(workload)?;
+    check_server(workload)?;
     check_freshness(workload)?;
     check_trace(workload)?;
     if let Database::Loaded { batch, rate, .. } = workload.database {
@@ -146,6 +147,21 @@ fn check_cache(workload: &KvWorkload) -> Result<(), KvError> {
         CACHE_KEY_BYTES,
         "`records.key_bytes`",
         "keys of a cache",
+    )
+}
+
+/// MongoDB orders binary keys by their length first, so records of keys of several lengths cannot be scanned in order.
+fn check_server(workload: &KvWorkload) -> Result<(), KvError> {
+    if workload.store.kind != StoreKind::Mongodb {
+        return Ok(());
+    }
+    let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
+    let scans = operations.any(|share| matches!(share.operation, KvOperation::Scan | KvOperation::Iterate));
+    require(
+        !scans || matches!(workload.records.key_bytes, KvSize::Fixed { .. }),
+        || "scans of MongoDB with keys of several sizes".into(),
+        "`records.key_bytes`",
+        "MongoDB orders binary keys by their length first: use keys of one size",
     )
 }
 

@@ -31,6 +31,8 @@ pub enum Code {
     Library,
     /// LMDB's map is full.
     MapFull,
+    /// The store's server does not accept the user or the password.
+    Authentication,
     /// The store's server does not accept connections.
     ConnectionRefused,
     /// The store's server closed a connection.
@@ -54,6 +56,7 @@ impl Code {
             Code::ForeignData => "foreign_data",
             Code::Library => "library",
             Code::MapFull => "map_full",
+            Code::Authentication => "authentication",
             Code::ConnectionRefused => "connection_refused",
             Code::ServerVanished => "server_vanished",
             Code::Store => "store_error",

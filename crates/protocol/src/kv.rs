@@ -66,6 +66,8 @@ pub enum StoreKind {
     Memcached,
     /// Cassandra, or another server that speaks CQL such as ScyllaDB, over TCP.
     Cassandra,
+    /// MongoDB, or another server with its wire protocol, over TCP.
+    Mongodb,
     /// Returns immediately and stores nothing: the cost of the harness.
     Null,
 }
@@ -81,6 +83,7 @@ impl StoreKind {
             StoreKind::Fjall => "fjall",
             StoreKind::Memcached => "memcached",
             StoreKind::Cassandra => "cassandra",
+            StoreKind::Mongodb => "mongodb",
             StoreKind::Null => "null",
         }
     }
@@ -139,7 +142,8 @@ pub enum StoreTarget {
         /// Path of its Unix socket.
         path: String,
     },
-    /// A server that somebody else started, on TCP, with a database for the records only: for the store `cassandra`.
+    /// A server that somebody else started, on TCP, with a database for the records only: for the stores `cassandra` and
+    /// `mongodb`.
     Server {
         /// Host name or address.
         host: String,

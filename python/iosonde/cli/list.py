@@ -78,6 +78,8 @@ def needs(size: StudySize) -> list[str]:
         found.append("memcached")
     if "cassandra" in size.stores:
         found.append("Cassandra")
+    if "mongodb" in size.stores:
+        found.append("a MongoDB server")
     return [*found, *(store_name(server).split()[0] for server in size.servers)]
 
 

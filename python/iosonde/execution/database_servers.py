@@ -19,7 +19,7 @@ from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.stop import Stop
 from iosonde.execution.swap_allowance import swap_allowance
-from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_object_store, runs_cassandra
+from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_object_store, runs_cassandra, target_of
 from iosonde.servers import foreign_database
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
@@ -59,9 +59,11 @@ class DatabaseServers:
             return cassandra_server.start(run, case, target, self._drive, self._note)
         if is_on_object_store(run.spec["workload"]):
             return ceph_server.start(run, case, self._drive)
-        if "server" not in run.spec["workload"]:
-            return None
         url = case.parameters.get("server_url")
+        if "server" not in run.spec["workload"]:
+            if url and target_of(run.spec["workload"])["kind"] == "server":
+                self._create_database_for_store(run, parse(str(url)))
+            return None
         return self._foreign(run, parse(str(url))) if url else self._restored(run, case, target)
 
     def close(self) -> None:
@@ -154,6 +156,11 @@ class DatabaseServers:
             connect=lambda: server.connect(url.address(database)),
             measure=self._drive,
         )
+
+    def _create_database_for_store(self, run: Run, url: ServerUrl) -> None:
+        """The engine empties and loads it for each run, and describes the server."""
+        database = foreign_database.database_of(run.spec["workload"])
+        foreign_database.create(servers.foreign(url.kind), url, database, own=self._plan.created_name)
 
     def _drive(self, spec: JsonObject) -> EngineRun:
         return drive(spec, on_event=lambda _: None, stop=self._stop, engine=self._engine)

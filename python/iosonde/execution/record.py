@@ -14,7 +14,7 @@ import polars as pl
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Reading, RunContext
 from iosonde.execution.stop import Stop
-from iosonde.plan import is_on_cache, is_on_server, runs_cassandra, streams_of
+from iosonde.plan import is_on_server, is_on_store_server, streams_of
 from iosonde.plan.commands import is_command
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 
@@ -75,8 +75,7 @@ def judged(
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
     workload = record.spec["workload"]
-    is_on_any = is_on_server(workload) or is_on_cache(workload) or runs_cassandra(workload)
-    if record.result is not None and (is_on_any or is_command(workload)):
+    if record.result is not None and (is_on_server(workload) or is_on_store_server(workload) or is_command(workload)):
         return _judged_by_shares(record, environment)
     if record.result is not None and workload["kind"] == "paging":
         return _judged_by_faults(record, intervals)

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_server, runs_cassandra, streams_of, target_of
+from iosonde.plan import Case, JsonObject, Plan, Run, is_on_server, is_on_store_server, streams_of, target_of
 from iosonde.storage import Target, journal
 from iosonde.storage.active_setup import ActiveSetup
 from iosonde.storage.device_target import DeviceTarget
@@ -105,8 +105,7 @@ class Setups:
 
     def _identities(self, run: Run) -> dict[str, str]:
         """Identities of the files and devices that a run opens; its files are created now."""
-        workload = run.spec["workload"]
-        if is_on_server(workload) or is_on_cache(workload) or runs_cassandra(workload):
+        if is_on_server(run.spec["workload"]) or is_on_store_server(run.spec["workload"]):
             return {}  # The engine opens a socket; the server's directories are checked when they are created.
         numbers = self._building.numbers if self._building is not None else self.base.numbers_by_name()
         path = target_of(run.spec["workload"]).get("path", "")

@@ -7,7 +7,15 @@ so a run can be repeated by hand: `iosonde-engine < spec.json`.
 from iosonde.plan.base import ArmName, JsonObject, Scalar
 from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.plan.load import is_on_cache, is_on_object_store, is_on_server, runs_cassandra, streams_of, target_of
+from iosonde.plan.load import (
+    is_on_cache,
+    is_on_object_store,
+    is_on_server,
+    is_on_store_server,
+    runs_cassandra,
+    streams_of,
+    target_of,
+)
 from iosonde.plan.plan import Arm, LeftOut, Plan
 from iosonde.plan.setup import (
     ArrayKind,
@@ -54,6 +62,7 @@ __all__ = [
     "is_on_cache",
     "is_on_object_store",
     "is_on_server",
+    "is_on_store_server",
     "runs_cassandra",
     "streams_of",
     "target_of",

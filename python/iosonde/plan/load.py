@@ -39,6 +39,11 @@ def is_on_cache(workload: Mapping[str, Any]) -> bool:
     return bool(workload["kind"] == "kv" and target_of(workload)["kind"] == "socket")
 
 
+def is_on_store_server(workload: Mapping[str, Any]) -> bool:
+    """Whether the load is applied to a key-value store in a server, whether iosonde starts it or the user."""
+    return bool(workload["kind"] == "kv" and target_of(workload)["kind"] in ("socket", "server"))
+
+
 def is_on_server(workload: Mapping[str, Any]) -> bool:
     """Whether the load is applied to a server that is no cache: a database server or an object store."""
     return workload["kind"] in _CONNECTIONS or is_on_object_store(workload)

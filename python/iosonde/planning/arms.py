@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.plan import Arm, ArmName
-from iosonde.planning.draft import Draft, drafts_of, level_text
+from iosonde.plan import Arm, ArmName, LeftOut
+from iosonde.planning.draft import Draft, level_text
+from iosonde.planning.optional import possible_drafts
 from iosonde.planning.setup_targets import SetupTargets
 from iosonde.study.effective import effective
 from iosonde.study.model import Study
@@ -65,9 +66,19 @@ class Side:
 
 
 def sides_of(
-    study: Study, whole: Study, target: Target, against: Against, *, profile: str, settings: Mapping[str, str]
+    study: Study,
+    whole: Study,
+    target: Target,
+    against: Against,
+    left_out: list[LeftOut],
+    *,
+    profile: str,
+    settings: Mapping[str, str],
 ) -> list[Side]:
-    """Both arms of a comparison; `whole` is the effective study of arm `a`."""
+    """Both arms of a comparison; `whole` is the effective study of arm `a`.
+
+    Cases of optional parts that are impossible in either arm go to `left_out`.
+    """
     other = target if against.target is None or against.target.name == target.name else against.target
     _check_targets(target, other)
     stages = SetupTargets(target)
@@ -82,15 +93,40 @@ def sides_of(
         }
     )
     other_stages = stages if other is target else SetupTargets(other)
-    first, second = drafts_of(whole, stages), drafts_of(changed, other_stages)
+    first, second = _possible_pairs(whole, stages, changed, other_stages, left_out)
     _check_pairs(first, second, whole)
-    first, second = _named(first, first, "a", 0), _named(second, first, "b", len(first))
+    numbers = [draft.number for draft in first]
+    offset = max(numbers) + (1 if 0 in numbers else 0)  # The control has the number 0.
+    first, second = _named(first, first, "a", 0), _named(second, first, "b", offset)
     if other is target:
         first, second = _recreated(first, second)
     return [
         Side(name="a", study=whole, settings=settings, stages=stages, drafts=first),
         Side(name="b", study=changed, settings=combined, stages=other_stages, drafts=second),
     ]
+
+
+def _possible_pairs(
+    whole: Study,
+    stages: SetupTargets[Target],
+    changed: Study,
+    other_stages: SetupTargets[Target],
+    left_out: list[LeftOut],
+) -> tuple[list[Draft], list[Draft]]:
+    """The drafts of both arms, without those whose twin is impossible."""
+    mine: list[LeftOut] = []
+    other: list[LeftOut] = []
+    first, second = possible_drafts(whole, stages, mine), possible_drafts(changed, other_stages, other)
+    impossible = {each.case_id: each for each in [*other, *mine]}
+    left_out += impossible.values()
+    if not left_out or len(first) + len(mine) != len(second) + len(other):
+        return first, second
+    # A factor that the arms differ in gives their cases different names, but the same numbers.
+    both = {draft.number for draft in first} & {draft.number for draft in second}
+    if not both:
+        each = left_out[0]
+        raise TargetError(each.reason, where=f"in case `{each.case_id}`, like all others", hint=each.hint)
+    return [each for each in first if each.number in both], [each for each in second if each.number in both]
 
 
 def paired_order(study: Study, first: Sequence[Draft], second: Sequence[Draft]) -> list[Draft]:

@@ -17,6 +17,7 @@ from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
 from iosonde.planning.swap_areas import check_swap, swap_areas
+from iosonde.servers.foreign_database import database_of
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
 
@@ -52,7 +53,7 @@ def expand(
         sides = [Side(name="", study=whole, settings=settings or {}, stages=stages, drafts=drafts)]
         order = run_order(whole, sides[0].drafts)
     else:
-        sides = sides_of(study, whole, target, against, profile=profile, settings=settings or {})
+        sides = sides_of(study, whole, target, against, left_out, profile=profile, settings=settings or {})
         order = paired_order(whole, sides[0].drafts, sides[1].drafts)
     return _plan(whole, sides, order, left_out, profile=profile, keep=keep)
 
@@ -188,7 +189,7 @@ def _databases(cases: Sequence[Case], runs: Sequence[Run]) -> list[Destroys]:
     found = {}
     for run in runs:
         if url := urls[run.case_id]:
-            name = run.spec["workload"]["server"]["database"]
+            name = database_of(run.spec["workload"])
             what = f"creates the database `{name}` and drops it at the end (allow it with `--confirm {name}`)"
             found[name] = Destroys(path=str(url), what=what)
     return list(found.values())

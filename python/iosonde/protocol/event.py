@@ -305,7 +305,9 @@ class StoreCheck(TypedDict):
 StoreDurability: TypeAlias = Literal["nothing", "process_crash", "power_loss"]
 
 
-StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null"]
+StoreKind: TypeAlias = Literal[
+    "lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "mongodb", "null"
+]
 
 
 class StoreResult(TypedDict):

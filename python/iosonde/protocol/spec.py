@@ -429,7 +429,9 @@ class SteadyRamp(TypedDict):
     tolerance: float
 
 
-StoreKind: TypeAlias = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null"]
+StoreKind: TypeAlias = Literal[
+    "lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "mongodb", "null"
+]
 
 
 class DirectoryStoreTarget(TypedDict):

@@ -33,6 +33,13 @@ STORE_OPTIONS: dict[str, tuple[str, ...]] = {
         "connections",
         "ttl_s",
     ),
+    "mongodb": (
+        "auth_source",
+        "j",
+        "read_concern",
+        "w",
+        "wtimeout_ms",
+    ),
     "redb": (
         "cache_size",
         "durability",

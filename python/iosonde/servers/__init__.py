@@ -1,6 +1,7 @@
 """Servers that iosonde starts privately for a measurement: one file per server, all with the interface `server.Server`.
 
-`named` returns a database server by the name that studies use; `memcached.py` has the cache. What servers share is
+`named` returns a database server by the name that studies use; `memcached.py` has the cache. `foreign` returns what
+creates databases on a server that the user runs. What servers share is
 beside them: the account they run under, their process and control groups, their directories, their template, and what
 a session does with one (`instance.py`).
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
-    from iosonde.servers.server import DatabaseServer
+    from iosonde.servers.server import DatabaseHost, DatabaseServer
+    from iosonde.servers.url import Kind
 
 Name = Literal["postgresql", "mariadb"]
 
@@ -24,3 +26,12 @@ def named(name: Name) -> DatabaseServer:
 
     known: dict[Name, type[DatabaseServer]] = {"postgresql": PostgreSql, "mariadb": MariaDb}
     return known[name]()
+
+
+def foreign(kind: Kind) -> DatabaseHost:
+    """What creates and drops databases on a server of that kind that the user runs."""
+    if kind == "mongodb":
+        from iosonde.servers.mongodb import MongoDb
+
+        return MongoDb()
+    return named(kind)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from iosonde import servers
 from iosonde.errors import ServerError
 from iosonde.servers.connection import Connection
-from iosonde.servers.server import DatabaseServer
+from iosonde.servers.server import DatabaseHost
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import journal
 from iosonde.storage.journal_entry import DATABASE_ON_SERVER, Entry
@@ -49,9 +49,13 @@ def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
 def _name_of(spec: JsonObject, text: str, case: Case) -> str:
     """Name of the database in a spec; `ServerError` unless the spec is on that server."""
     try:
-        url, server = parse(text), spec["workload"]["server"]
-        is_right = (server["kind"], server["user"], server["address"]) == (url.kind, url.user, url.engine_address())
-        name = server["database"]
+        url, workload = parse(text), spec["workload"]
+        name = database_of(workload)
+        if "server" in workload:
+            server = workload["server"]
+            is_right = (server["kind"], server["user"], server["address"]) == (url.kind, url.user, url.engine_address())
+        else:
+            is_right = (workload["store"]["kind"], workload["target"]) == (url.kind, url.store_target(str(name)))
     except (KeyError, TypeError, ValueError):
         is_right, name = False, ""
     if not is_right or not isinstance(name, str) or not DATABASE_NAME.fullmatch(name):
@@ -63,24 +67,29 @@ def _name_of(spec: JsonObject, text: str, case: Case) -> str:
     return name
 
 
+def database_of(workload: JsonObject) -> str:
+    """Name of the database that the spec of a workload uses."""
+    return str((workload.get("server") or workload["target"])["database"])
+
+
 def _specs_of(plan: Plan, case: Case) -> Iterator[JsonObject]:
     yield from (run.spec for run in plan.runs if run.case_id == case.case_id)
     if case.procedure:
         yield case.procedure.spec
 
 
-def create(server: DatabaseServer, url: ServerUrl, database: str, *, own: str) -> None:
+def create(host: DatabaseHost, url: ServerUrl, database: str, *, own: str) -> None:
     """Create it unless this session has; `ServerError` (`foreign_data`) if somebody else did."""
     entry = journal.find(JOURNAL / database)
     if entry and entry.is_mine:
         return
-    connection = server.connect(url.address())
+    connection = host.connect(url.address())
     try:
         journal.created(
             JOURNAL / database, DATABASE_ON_SERVER, facts={"url": url.text, "database": database, "own": own}
         )
         try:
-            server.create_database(connection, database)
+            host.create_database(connection, database)
         except ServerError:
             journal.removed(JOURNAL / database)
             raise
@@ -96,12 +105,12 @@ def drop_all(own: str) -> None:
                 journal.undo(Path(entry.path))
 
 
-def _connect(server: DatabaseServer, url: ServerUrl) -> Connection:
+def _connect(host: DatabaseHost, url: ServerUrl) -> Connection:
     """Connect, and wait for a server that its user has just restarted."""
     deadline = time.monotonic() + RESTART_S
     while True:
         try:
-            return server.connect(url.address())
+            return host.connect(url.address())
         except ServerError as error:
             if error.code == "authentication" or time.monotonic() > deadline:
                 raise
@@ -114,11 +123,11 @@ def undo(entry: Entry) -> None:
         url = parse(str(entry.facts["url"]))
     except ValueError as error:
         raise OSError(str(error)) from error
-    server = servers.named(url.kind)
+    host = servers.foreign(url.kind)
     try:
-        connection = _connect(server, url)
+        connection = _connect(host, url)
         try:
-            server.drop_database(connection, str(entry.facts["database"]))
+            host.drop_database(connection, str(entry.facts["database"]))
         finally:
             connection.close()
     except ServerError as error:

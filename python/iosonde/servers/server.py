@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 from iosonde.servers.account import Account
 from iosonde.servers.connection import Address, Connection
@@ -71,6 +71,19 @@ class Cause:
     code: str
     message: str
     hint: str
+
+
+class DatabaseHost(Protocol):
+    """Creates and drops databases on a server of the user."""
+
+    def connect(self, address: Address) -> Connection:
+        """Connect a client; `ServerError` says why that failed."""
+
+    def create_database(self, connection: Any, name: str) -> None:
+        """Create an empty database; `ServerError` (`foreign_data`) if it exists."""
+
+    def drop_database(self, connection: Any, name: str) -> None:
+        """Remove a database that iosonde created."""
 
 
 class Server(ABC):

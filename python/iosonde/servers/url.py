@@ -1,7 +1,9 @@
-"""Addresses of servers that the user runs: `postgresql://USER@HOST:PORT`, `mariadb://USER@HOST:PORT`.
+"""Addresses of servers that the user runs: `postgresql://USER@HOST:PORT`, `mariadb://USER@HOST:PORT`,
+`mongodb://USER@HOST:PORT`.
 
 A password in an address is refused, because addresses are recorded. Passwords come from where the servers' own clients
-find them: `PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`.
+find them: `PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`. Clients of MongoDB have no such
+place: here it is `MONGODB_PASSWORD`.
 """
 
 from __future__ import annotations
@@ -17,21 +19,25 @@ from urllib.parse import unquote, urlsplit
 
 from iosonde.servers.connection import Address
 
-_KINDS: dict[str, Literal["postgresql", "mariadb"]] = {
+Kind = Literal["postgresql", "mariadb", "mongodb"]
+
+_KINDS: dict[str, Kind] = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
     "mariadb": "mariadb",
     "mysql": "mariadb",
+    "mongodb": "mongodb",
 }
-_PORTS = {"postgresql": 5432, "mariadb": 3306}
+_PORTS = {"postgresql": 5432, "mariadb": 3306, "mongodb": 27017}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerUrl:
     """Where a running server is; without secrets."""
 
-    kind: Literal["postgresql", "mariadb"]
+    kind: Kind
     user: str
+    """Empty where a server requires none (MongoDB)."""
     host: str
     """Host name, or the path of a Unix socket (of PostgreSQL: its directory)."""
     port: int
@@ -40,7 +46,8 @@ class ServerUrl:
     def text(self) -> str:
         """As it is recorded."""
         host = f"[{self.host}]" if ":" in self.host else self.host.replace("/", "%2F")
-        return f"{self.kind}://{self.user}@{host}:{self.port}"
+        user = f"{self.user}@" if self.user else ""
+        return f"{self.kind}://{user}{host}:{self.port}"
 
     def engine_address(self) -> dict[str, Any]:
         """As the engine's spec has it."""
@@ -48,6 +55,11 @@ class ServerUrl:
             return {"kind": "tcp", "host": self.host, "port": self.port}
         path = f"{self.host}/.s.PGSQL.{self.port}" if self.kind == "postgresql" else self.host
         return {"kind": "unix", "path": path}
+
+    def store_target(self, database: str) -> dict[str, Any]:
+        """As the spec of a key-value store has it."""
+        user = {"user": self.user} if self.user else {}
+        return {"kind": "server", "host": self.host, "port": self.port, "database": database, **user}
 
     def address(self, database: str = "") -> Address:
         """For a client of Python's, with the password of the user's own files."""
@@ -67,7 +79,7 @@ def parse(text: str) -> ServerUrl:
     if parts.password is not None:
         raise ValueError(
             "the address contains a password, which would be recorded; use `PGPASSWORD` or `~/.pgpass`, `MYSQL_PWD` or "
-            "`~/.my.cnf`"
+            "`~/.my.cnf`, `MONGODB_PASSWORD`"
         )
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"`{text}` names more than a server; iosonde creates a database of its own there")
@@ -76,8 +88,10 @@ def parse(text: str) -> ServerUrl:
         port = parts.port or _PORTS[kind]
     except ValueError:
         raise ValueError(f"`{text}` has no valid port") from None
-    user = unquote(parts.username or "") or getpass.getuser()
-    return ServerUrl(kind=kind, user=user, host=unquote(parts.hostname or "localhost"), port=port)
+    user, host = unquote(parts.username or ""), unquote(parts.hostname or "localhost")
+    if kind == "mongodb" and host.startswith("/"):
+        raise ValueError(f"`{text}` is a Unix socket; MongoDB is reached over TCP only")
+    return ServerUrl(kind=kind, user=user if kind == "mongodb" else user or getpass.getuser(), host=host, port=port)
 
 
 def _without_password(text: str) -> str:
@@ -88,6 +102,8 @@ def _without_password(text: str) -> str:
 def _password(server: ServerUrl) -> str | None:
     if server.kind == "postgresql":
         return None  # libpq reads `PGPASSWORD` and `~/.pgpass` itself.
+    if server.kind == "mongodb":
+        return os.environ.get("MONGODB_PASSWORD")
     if "MYSQL_PWD" in os.environ:
         return os.environ["MYSQL_PWD"]
     options = configparser.ConfigParser(allow_no_value=True, interpolation=None, strict=False)

@@ -98,6 +98,8 @@ class Admission:
             return {} if is_real else {"kind": "virtual", **({"size_bytes": size} if "size_bytes" in named else {})}
         if kind == "read_only":
             return {"kind": kind, "path": str(case.parameters.get("user_database"))}
+        if kind == "server":
+            return _running_server(case, named)
         target = self._place(case)
         if target.backend() is not None:
             return target.spec_target("shared", size)
@@ -178,6 +180,13 @@ def _graph_problem(case: Case, workload: JsonObject) -> str:
     if workload.get("result_path") is not None:
         return f"the spec writes its result to `{workload['result_path']}`"
     return ""
+
+
+def _running_server(case: Case, named: Mapping[str, Any]) -> JsonObject:
+    """Return what names a database on a server of the user; which one is checked with the consent."""
+    is_named = case.parameters.get("server_url") and re.fullmatch(r"iosonde_[0-9a-f]{8}", str(named["database"]))
+    fields = {"kind", "host", "port", "database", "user"}
+    return dict(named) if is_named and set(named) <= fields else {}
 
 
 def _socket(own: Path, named: Path) -> JsonObject:

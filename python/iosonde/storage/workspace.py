@@ -216,6 +216,8 @@ def server_directories(workload: JsonObject) -> list[Path]:
         return [
             each for each in Path(workload["store"]["config_path"]).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)
         ]
+    if "server" not in workload:  # A key-value store on a server of the user.
+        return []
     address = workload["server"]["address"]
     if workload["server"]["database"].startswith(ON_FOREIGN_SERVER):
         return []

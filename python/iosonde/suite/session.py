@@ -25,11 +25,12 @@ from iosonde.results import ResultSet
 from iosonde.results.files import Directory
 from iosonde.servers import foreign_database
 from iosonde.storage import open_target
-from iosonde.suite.model import MOST_STUDIES, Strict, Suite
+from iosonde.suite.model import MOST_STUDIES, Entry, Strict, Suite
 from iosonde.suite.planning import Planned, Role
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
+    from iosonde.plan import Plan
     from iosonde.storage.consent import Consent
 
 FILE = "suite.json"
@@ -98,8 +99,8 @@ def create(
                     pass
     description = Description(
         suite=suite,
-        target=target,
-        against=against,
+        target=open_target(target).name,
+        against=open_target(against).name if against else None,
         skipped={each.entry.name: each.skipped for each in planned if each.skipped},
         alternating={each.entry.name: "both" in each.plans for each in planned if each.plans},
     )
@@ -136,6 +137,7 @@ def open_directory(directory: Path) -> SuiteDirectory:
             description = Description.model_validate_json(opened.read(FILE))
             found = SuiteDirectory(path=path, description=description)
             _refuse_links(found, opened)
+            _refuse_other_plans(found)
     except OSError as error:
         raise ResultsError(
             f"`{directory}` is not the directory of a suite: {error.strerror}", hint="`iosonde suite` creates one"
@@ -164,6 +166,39 @@ def _refuse_links(suite: SuiteDirectory, directory: Directory) -> None:
                 where=f"in the suite `{suite.path}`",
                 hint="a suite has its result sets in its own directory; read others with `iosonde report DIR`",
             )
+
+
+def _refuse_other_plans(suite: SuiteDirectory) -> None:
+    """Raise `ResultsError` for a result set that is not what `suite.json` says: a received suite may have been edited.
+
+    The description decides which values are quoted, under which title and of which target.
+    """
+    for entry in suite.description.suite.entries:
+        for role, path in suite.result_sets(entry.name).items():
+            problem = _problem(entry, role, suite.description, ResultSet.open(path).plan)
+            if problem:
+                raise ResultsError(
+                    f"`{FILE}` does not describe the result set `{path.name}`: {problem}",
+                    where=f"in the suite `{suite.path}`",
+                    hint="one of them was edited; the result sets can be read one by one with `iosonde report`",
+                )
+
+
+def _problem(entry: Entry, role: Role, description: Description, plan: Plan) -> str:
+    """What the plan of a result set has and the description has not; empty if they agree."""
+    targets = [arm.target for arm in plan.arms] or [plan.target]
+    expected = {
+        "a": [description.target],
+        "b": [description.against],
+        "both": [description.target, description.against],
+    }[role]
+    if plan.study_name != entry.study:
+        return f"its study is `{plan.study_name}`, and the suite has `{entry.study}`"
+    if targets != expected:
+        measured, named = (" and ".join(f"`{each}`" for each in names) for names in (targets, expected))
+        return f"it is of {measured}, and the suite of {named}"
+    missing = sorted(set(entry.settings) - set(plan.settings))
+    return f"its plan has no setting `{missing[0]}`, and the suite has" if missing else ""
 
 
 def remaining(suite: SuiteDirectory, *, retry_failed: bool = False) -> list[Path]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import find
 from iosonde.results import ResultSet
 from iosonde.suite import limits
 from iosonde.suite.limits import LIMIT, limit_of
-from iosonde.suite.model import Entry, Value
+from iosonde.suite.model import Entry, Value, load
 from iosonde.suite.session import SuiteDirectory
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class Summary:
     studies: Sequence[Study]
     simulated: bool
     """Whether any result set is of a device model."""
+
+    @property
+    def differs_from_shipped(self) -> bool:
+        """Whether the suite has the name of one that comes with iosonde, but not its entries and published values."""
+        suite = self.directory.description.suite
+        return suite.name in shipped_suites() and suite != load(suite.name)
 
     @property
     def lines(self) -> list[Line]:

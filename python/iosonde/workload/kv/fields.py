@@ -8,7 +8,7 @@ together must agree on them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -24,7 +24,8 @@ from iosonde.workload.reading import (
     parse_size_or_none,
 )
 
-STORES = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null")
+StoreName = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "mongodb", "null"]
+STORES: tuple[StoreName, ...] = get_args(StoreName)
 EMBEDDED = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall")
 """Stores that are libraries in the engine, with options of their own."""
 
@@ -45,10 +46,10 @@ class KvFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "null"] = Field(
+    store: StoreName = Field(
         "lmdb",
-        description="Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `null` stores "
-        "nothing and shows the cost of the harness.",
+        description="Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `mongodb` is a "
+        "server of yours (`server_url`); `null` stores nothing and shows the cost of the harness.",
     )
     library: str | None = Field(
         None,
@@ -106,6 +107,16 @@ class KvFields(BaseModel):
     )
     compaction: Literal["size_tiered", "leveled", "unified"] | None = Field(
         None, description="Cassandra: compaction strategy of the table; empty: the server's default."
+    )
+    server_url: Annotated[str | None, BeforeValidator(notation.parse_mongodb_url)] = Field(
+        None,
+        description="MongoDB: the running server, `mongodb://USER@HOST:PORT` (command line: `--server URL`), without a "
+        "user where it requires none; the password is in `MONGODB_PASSWORD`.",
+    )
+    mongodb: Options = Field(
+        default_factory=dict,
+        description="Options of MongoDB's clients by their own names: write concern (`w`, `j`, `wtimeout_ms`), "
+        "`read_concern`, `auth_source`; `j` follows `sync` unless it is set.",
     )
     connections: int = Field(1, ge=1, le=1024, description="memcached: connections of each job.")
     ttl: DurationOrZero = Field(0, description="memcached: time after which a record expires; 0: never.")
@@ -312,7 +323,7 @@ class KvFields(BaseModel):
 
 
 WHOLE_WORKLOAD = (
-    *("store", "library", "options_file", "user_database"),
+    *("store", "library", "options_file", "user_database", "server_url"),
     *(*STORES[:-1], "tier", "cache_memory", "extstore_size", "connections", "ttl"),
     *("heap_size", "commitlog_sync", "compaction"),
     *("records", "key_size", "value_size", "value_compression_ratio", "records_seed", "trace"),

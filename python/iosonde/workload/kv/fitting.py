@@ -59,6 +59,8 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
         changes |= _by_trace(stream)
     if stream.store in (*CACHES, CASSANDRA):
         changes["page_cache"] = "keep"  # The server has just started, without pages of its files.
+    if stream.store == "mongodb":
+        changes["page_cache"] = "keep"  # Where its files are is not known.
     if stream.in_memory:
         changes["page_cache"] = "keep"  # Its pages are the database itself.
     if is_virtual:
@@ -68,7 +70,7 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
             changes |= {"phase": "readrandom", "arrival": "closed", "duration": DEFAULT_DURATION_NS}
         changes |= {"read_cache": None, "read_cache_target": None}
         changes |= {"log": "with_data", "log_target": None, "options_file": None, "user_database": None}
-        changes |= {"miss": "miss", "ttl": 0, "cassandra": {}, "compaction": None}
+        changes |= {"miss": "miss", "ttl": 0, "cassandra": {}, "compaction": None, "server_url": None, "mongodb": {}}
     return stream.model_copy(update=changes)
 
 

@@ -210,3 +210,15 @@ def parse_scan(value: Any) -> str:
 def parse_path(value: Any) -> str | None:
     """A path with the user's home in it written out, or `none`."""
     return None if value in (None, "", "none") else str(Path(str(value)).expanduser())
+
+
+def parse_mongodb_url(value: Any) -> str | None:
+    """The address of a MongoDB server, as it is recorded; or none."""
+    if value is None or value == "none":
+        return None
+    from iosonde.servers import url
+
+    found = url.parse(str(value))
+    if found.kind != "mongodb":
+        raise ValueError(f"`{found.text}` is no address of a MongoDB server; write it like `mongodb://me@host:27017`")
+    return found.text

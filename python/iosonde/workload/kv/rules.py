@@ -35,6 +35,7 @@ def _rules(stream: KvFields) -> list[Rule]:
     rate = max(stream.rate or 0, stream.write_rate or 0)
     return [
         *_of_traces(stream),
+        *_of_servers(stream, kinds),
         (stream.library is not None and stream.store not in ("rocksdb", "wiredtiger", "lmdb"),
          f"`library` is for `rocksdb`, `wiredtiger` and `lmdb`, not `{stream.store}`"),
         (stream.user_database is not None and (stream.store != "rocksdb" or both or kinds & WRITES != set()),
@@ -94,6 +95,24 @@ def _of_traces(stream: KvFields) -> list[Rule]:
         (stream.user_database is not None or stream.carry_over,
          "a trace has a database of its own: leave out `user_database` and `carry_over`"),
         (stream.trace_speed != 1 and stream.arrival != "trace", "`trace_speed` is for `arrival = \"trace\"`"),
+    ]  # fmt: skip
+
+
+def _of_servers(stream: KvFields, kinds: set[str]) -> list[Rule]:
+    """A server of the user: iosonde does not start or configure it, and knows nothing of its files."""
+    if stream.store != "mongodb":
+        return [
+            (stream.server_url is not None and stream.store != "null",
+             f"`server_url` is for `mongodb`: iosonde opens or starts `{stream.store}` itself"),
+        ]  # fmt: skip
+    return [
+        (stream.memory_limit is not None, "the memory of a running server cannot be limited: leave out `memory_limit`"),
+        (stream.settle or stream.settle_at_end or stream.reopen,
+         "a running server is not closed, and its background work is not known: leave out `settle`, `settle_at_end` "
+         "and `reopen`"),
+        (stream.start == "cold", "the caches of a running server cannot be emptied: leave out `start`"),
+        (bool(kinds & {"scan", "iterate"}) and not isinstance(stream.key_size, int),
+         "`mongodb` orders binary keys by their length first: scans need keys of one size"),
     ]  # fmt: skip
 
 

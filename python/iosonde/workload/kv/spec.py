@@ -116,6 +116,8 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
         return {"kind": "virtual"}, []
     if whole.store in cache.CACHES:
         return _server(whole, target), target.block_devices()
+    if whole.store == "mongodb":
+        return _running_server(whole), target.block_devices()
     if target.kind == "file":
         raise TargetError(
             f"`{target.name}` is a file, and a store needs a directory", hint="name a directory as the target"
@@ -167,6 +169,19 @@ def _server(whole: KvParameters, target: Target) -> JsonObject:
     cache.check_place(whole, target)
     own = Path(target.spec_target("per_job", 0)["directory"])
     return {"kind": "socket", "path": str(own / identity(whole) / "socket" / "memcached.sock")}
+
+
+def _running_server(whole: KvParameters) -> JsonObject:
+    """A server of the user, with the database that is created for the records."""
+    if whole.server_url is None:
+        raise StudyError(
+            "the store `mongodb` is a server of yours, and none is named",
+            where="by the parameter `server_url`",
+            hint="name it with `--server mongodb://USER@HOST:PORT`",
+        )
+    from iosonde.servers import url
+
+    return url.parse(whole.server_url).store_target(f"iosonde_{identity(whole)[-8:]}")
 
 
 def _records(whole: KvParameters) -> JsonObject:

@@ -45,7 +45,10 @@ def parse_url(value: Any) -> str | None:
         return None
     from iosonde.servers.url import parse
 
-    return parse(str(value)).text
+    found = parse(str(value))
+    if found.kind == "mongodb":
+        raise ValueError(f"`{found.text}` is no address of a database server with SQL")
+    return found.text
 
 
 Settings = Annotated[dict[str, SettingValue], BeforeValidator(parse_settings)]

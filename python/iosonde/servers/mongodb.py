@@ -1,0 +1,122 @@
+"""MongoDB, as a server that the user runs: databases are created and dropped here, and the engine does the rest.
+
+A database of MongoDB exists once it has a collection. Those that iosonde creates have one with a document that shows it
+(`crates/kv-mongodb`), so that neither the engine nor a later session writes to any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from iosonde.errors import ServerError
+from iosonde.servers.connection import Address
+
+if TYPE_CHECKING:
+    from pymongo import MongoClient
+
+OWNER = "iosonde"
+"""The collection that shows who created a database."""
+
+CONNECT_MS = 10_000
+
+
+class MongoDb:
+    """A client for administration."""
+
+    def connect(self, address: Address) -> _Connection:
+        """Connect to exactly this server, also if it is a member of a replica set."""
+        import pymongo
+        from pymongo.errors import PyMongoError
+
+        login = {"username": address.user, "password": address.password} if address.user else {}
+        if address.user and address.password is None:
+            raise ServerError(
+                f"the user `{address.user}` of MongoDB has no password",
+                where=f"at `{address.host}`",
+                hint="set the environment variable `MONGODB_PASSWORD`",
+                code="authentication",
+            )
+        try:
+            opened: MongoClient[dict[str, Any]] = pymongo.MongoClient(
+                address.host, address.port, directConnection=True, appname="iosonde", retryWrites=False,
+                serverSelectionTimeoutMS=CONNECT_MS, connectTimeoutMS=CONNECT_MS, **login,
+            )  # fmt: skip
+            opened.admin.command("ping")
+        except PyMongoError as error:
+            _fail(error, address)
+        return _Connection(opened, address)
+
+    def create_database(self, connection: _Connection, name: str) -> None:
+        """A database with the document that shows who created it."""
+        if name in connection.database_names():
+            raise ServerError(
+                f"the database `{name}` exists already, and iosonde did not create it",
+                hint="it was not changed; drop it, or name another server",
+                code="foreign_data",
+            )
+        connection.insert(name, OWNER, {"_id": "created_by", "program": "iosonde"})
+
+    def drop_database(self, connection: _Connection, name: str) -> None:
+        """Drop it if iosonde created it; an absent one is no error."""
+        if connection.has(name, OWNER, "created_by"):
+            connection.drop(name)
+
+
+class _Connection:
+    def __init__(self, opened: MongoClient[dict[str, Any]], address: Address) -> None:
+        self._opened = opened
+        self._address = address
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Names and values that a command on the database `admin` returns."""
+        return list(self._run(lambda: self._opened.admin.command(statement)).items())
+
+    def database_names(self) -> list[str]:
+        """Databases that this user may see."""
+        return list(self._run(self._opened.list_database_names))
+
+    def insert(self, database: str, collection: str, document: dict[str, Any]) -> None:
+        """Insert a document, acknowledged by the journal."""
+        from pymongo import WriteConcern
+
+        records = self._opened[database].get_collection(collection, write_concern=WriteConcern(w=1, j=True))
+        self._run(lambda: records.insert_one(document))
+
+    def has(self, database: str, collection: str, key: str) -> bool:
+        """Whether there is a document with this `_id`."""
+        return self._run(lambda: self._opened[database][collection].find_one({"_id": key})) is not None
+
+    def drop(self, database: str) -> None:
+        """Drop a database."""
+        self._run(lambda: self._opened.drop_database(database))
+
+    def close(self) -> None:
+        """Close it."""
+        self._opened.close()
+
+    def _run(self, operation: Any) -> Any:
+        from pymongo.errors import PyMongoError
+
+        try:
+            return operation()
+        except PyMongoError as error:
+            _fail(error, self._address)
+
+
+def _fail(error: Exception, address: Address) -> NoReturn:
+    """The driver's or the server's error, in their words."""
+    from pymongo.errors import ConnectionFailure, OperationFailure
+
+    server = f"{address.host}:{address.port}"
+    if isinstance(error, OperationFailure) and error.code in (13, 18):
+        message = f"MongoDB denied access: {(error.details or {}).get('errmsg', error)}"
+        hint = "correct the user in the address and `MONGODB_PASSWORD`; the user needs the role `readWriteAnyDatabase`"
+        raise ServerError(message, where=f"at `{server}`", hint=hint, code="authentication") from None
+    if isinstance(error, ConnectionFailure):
+        reason = str(error).partition(" (configured timeouts")[0]
+        hint = "see whether the server is running, and whether it requires encryption, which is not supported"
+        raise ServerError(
+            f"cannot connect to MongoDB: {reason}", where=f"at `{server}`", hint=hint, code="connection_refused"
+        ) from None
+    raise ServerError(f"MongoDB: {error}", where=f"at `{server}`", hint="see the server's own messages") from None

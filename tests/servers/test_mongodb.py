@@ -1,0 +1,228 @@
+"""The store `mongodb` on FerretDB, which speaks MongoDB's protocol and stores in SQLite. MongoDB itself was not tested."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from iosonde.errors import ServerError, StudyError
+from iosonde.execution import execute
+from iosonde.execution.engine import drive
+from iosonde.execution.observer import Silent
+from iosonde.execution.stop import Stop
+from iosonde.plan import Plan, Run
+from iosonde.planning import expand, parse
+from iosonde.protocol.event import Event
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.servers import foreign_database, mongodb
+from iosonde.servers.mongodb import MongoDb
+from iosonde.servers.url import parse as parse_url
+from iosonde.storage import journal, open_target
+from iosonde.storage.consent import Consent
+from iosonde.storage.journal_entry import DATABASE_ON_SERVER
+from iosonde.tools import TOOLS
+
+pytestmark = [pytest.mark.engine, pytest.mark.needs("ferretdb")]
+
+STUDY = """
+name = "documents"
+title = "Documents"
+repeats = 1
+question = "?"
+workload = "kv"
+[measurement]
+store = "mongodb"
+records = 300
+key_size = 16
+value_size = 100
+load_batch = 100
+interval = "100ms"
+duration = "400ms"
+{measurement}
+[[parts]]
+{factors}
+[profiles.standard]
+"""
+
+
+@dataclass
+class Server:
+    """A server of the user, on a port that it chose."""
+
+    process: subprocess.Popen[str]
+    port: int
+    messages: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"mongodb://127.0.0.1:{self.port}"
+
+    def databases(self) -> set[str]:
+        connection = MongoDb().connect(parse_url(self.url).address())
+        try:
+            return set(connection.database_names())
+        finally:
+            connection.close()
+
+    def plan(self, measurement: str = "", factors: str = "", **settings: str) -> Plan:
+        study = parse(STUDY.format(measurement=measurement, factors=factors), name="s.toml")
+        place = open_target(str(self.directory))
+        return expand(study, place, settings={"server_url": self.url, **settings})
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.process.args[2])  # type: ignore[index]
+
+
+def started(directory: Path) -> Server:
+    """FerretDB, once it listens."""
+    program = str(Path(TOOLS["ferretdb"].find() or "").expanduser())
+    process = subprocess.Popen(
+        [program, "127.0.0.1:0", str(directory)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    messages = []
+    for line in process.stderr:
+        messages.append(line)
+        if found := re.search(r"Listening on TCP 127\.0\.0\.1:([0-9]+)", line):
+            server = Server(process, int(found[1]), messages)
+            reader = threading.Thread(target=lambda: messages.extend(process.stderr or []), daemon=True)
+            reader.start()
+            return server
+    process.wait()
+    raise AssertionError(f"FerretDB did not start: {''.join(messages)}")
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="iosonde-test-", dir=memory if memory.is_dir() else None))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def server(directory: Path) -> Iterator[Server]:
+    running = started(directory)
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def names_of(plan: Plan) -> list[str]:
+    return sorted({str(run.spec["workload"]["target"]["database"]) for run in plan.runs})
+
+
+def records_of(plan: Plan, output: Path) -> list[Record]:
+    execute(plan, output, consent=Consent(confirm=tuple(names_of(plan))))
+    return list(ResultSet.open(output).records())
+
+
+def own_databases(server: Server) -> set[str]:
+    return {name for name in server.databases() if name.startswith("iosonde_")}
+
+
+def test_records_are_loaded_read_scanned_and_changed_and_the_database_is_dropped(
+    server: Server, tmp_path: Path
+) -> None:
+    loads = ["read/1:update/1", "insert/1:delete/1:read/2", "scan/1:read_modify_write/1"]
+    factors = f"[parts.factors]\noperations = {loads}"
+    plan = server.plan("sync = true\njobs = 2", factors)
+    [name] = names_of(plan)
+    records = records_of(plan, tmp_path / "r")
+    assert len(records) == 3
+    for record in records:
+        assert record.outcome == "complete", record.failure
+        store = (record.result or {})["store"]
+        assert sum(check["values"] for check in store["checks"]) > 0
+        assert [check for check in store["checks"] if check["corrupted"]] == []
+        assert store["kind"] == "mongodb" and store["version"].startswith("FerretDB ")
+        assert store["options"]["w"] == "1" and store["options"]["read_concern"] == "local"
+        # FerretDB reports no storage engine, so nothing is known of a journal.
+        assert store["durability"] == "nothing"
+    assert own_databases(server) == set(), f"{name} was not dropped"
+
+
+def test_the_plan_names_the_database_and_nothing_starts_without_consent(server: Server, tmp_path: Path) -> None:
+    plan = server.plan()
+    [name] = names_of(plan)
+    assert any(name in each.what for each in plan.destroys)
+    with pytest.raises(ServerError, match="would be created") as error:
+        execute(plan, tmp_path / "refused")
+    assert f"--confirm {name}" in error.value.hint
+    assert own_databases(server) == set()
+
+
+def test_a_database_of_that_name_is_not_touched(server: Server, tmp_path: Path) -> None:
+    plan = server.plan()
+    [name] = names_of(plan)
+    connection = MongoDb().connect(parse_url(server.url).address())
+    connection.insert(name, "accounts", {"_id": "mine"})
+    [record] = records_of(plan, tmp_path / "r")
+    assert record.failure and record.failure.code == "foreign_data"
+    assert connection.has(name, "accounts", "mine")
+    MongoDb().drop_database(connection, name)
+    assert connection.has(name, "accounts", "mine"), "cleanup drops only what iosonde created"
+    connection.close()
+
+
+def test_the_engine_refuses_a_database_that_iosonde_did_not_create(server: Server) -> None:
+    plan = server.plan()
+    done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
+    assert done.failure and done.failure.code == "foreign_data", done.failure
+    assert own_databases(server) == set()
+
+
+class _KillUnderLoad(Silent):
+    """Kills the server once an interval of the measurement is reported."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "interval" and event["phase"] == "measure":
+            self._server.process.kill()
+
+
+def test_a_killed_server_fails_the_run_and_its_database_stays_in_the_journal(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is dropped by `iosonde cleanup` once the server runs again."""
+    monkeypatch.setattr(foreign_database, "RESTART_S", 0.1)
+    monkeypatch.setattr(mongodb, "CONNECT_MS", 300)
+    plan = server.plan(duration="60s")
+    [name] = names_of(plan)
+    execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=_KillUnderLoad(server))
+    [record] = ResultSet.open(tmp_path / "r").records()
+    assert record.failure and record.failure.code in ("server_vanished", "connection_refused"), record.failure
+    kept = [entry.facts["database"] for entry in journal.entries() if entry.what == DATABASE_ON_SERVER]
+    assert kept == [name]
+    journal.removed(foreign_database.JOURNAL / name)
+
+
+def test_a_server_that_is_not_there_fails_the_run(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mongodb, "CONNECT_MS", 300)
+    plan = server.plan()
+    server.process.kill()
+    server.process.wait()
+    [record] = records_of(plan, tmp_path / "r")
+    assert record.failure and record.failure.code == "connection_refused", record.failure
+    assert f"127.0.0.1:{server.port}" in f"{record.failure.message} {record.failure.context}"
+
+
+def test_a_store_without_a_server_names_the_option(directory: Path) -> None:
+    study = parse(STUDY.format(measurement="", factors=""), name="s.toml")
+    with pytest.raises(StudyError, match="none is named") as error:
+        expand(study, open_target(str(directory)))
+    assert "--server mongodb://" in error.value.hint
