@@ -75,7 +75,9 @@ def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
         return
     trace = Path(directory, "trace.csv")
     trace.write_text("time,operation,key,value_size\n0,get,k,100\n")
-    stream = kv.build({"phase": phase, "store": store, **({"trace": str(trace)} if phase == "trace" else {})})
+    named = {"trace": str(trace)} if phase == "trace" else {}
+    named |= {"server_url": "mongodb://127.0.0.1:1"} if store == "mongodb" else {}
+    stream = kv.build({"phase": phase, "store": store, **named})
     spec = kv.resolve({"main": stream}, open_target(directory), seed=7, run_id="c0001-r1")
     assert [error.message for error in validator.iter_errors(spec)] == []
     assert spec["workload"]["store"]["kind"] == store
