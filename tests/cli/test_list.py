@@ -56,6 +56,7 @@ Databases
   lmdb-sync                      48 min  LMDB: write durability, load order and batch size
   log-device                    ≤54 min  RocksDB write-ahead log on a separate device [RocksDB]
   memory-extension                1.5 h  Memory of LMDB and RocksDB extended by a device [root, RocksDB]
+  mongodb                        60 min  YCSB on a MongoDB server [MongoDB]
   oltp                            2.3 h  TPC-C throughput of PostgreSQL and MariaDB [memory limit, MariaDB, PostgreSQL]
   symas2018                      ≤2.9 h  LMDB and RocksDB: loads, and reads during writes [root, RocksDB]
   trace-replay                   60 min  Replay of a trace of a key-value store [memcached]

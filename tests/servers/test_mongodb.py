@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.errors import ServerError, StudyError
+from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.observer import Silent
@@ -201,7 +201,9 @@ def test_a_killed_server_fails_the_run_and_its_database_stays_in_the_journal(
     monkeypatch.setattr(mongodb, "CONNECT_MS", 300)
     plan = server.plan(duration="60s")
     [name] = names_of(plan)
-    execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=_KillUnderLoad(server))
+    with pytest.raises(TargetError, match=f"cannot drop the database `{name}`") as error:
+        execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=_KillUnderLoad(server))
+    assert "iosonde cleanup" in str(error.value.hint)
     [record] = ResultSet.open(tmp_path / "r").records()
     assert record.failure and record.failure.code in ("server_vanished", "connection_refused"), record.failure
     kept = [entry.facts["database"] for entry in journal.entries() if entry.what == DATABASE_ON_SERVER]

@@ -79,7 +79,7 @@ def needs(size: StudySize) -> list[str]:
     if "cassandra" in size.stores:
         found.append("Cassandra")
     if "mongodb" in size.stores:
-        found.append("a MongoDB server")
+        found.append("MongoDB")
     return [*found, *(store_name(server).split()[0] for server in size.servers)]
 
 
