@@ -146,6 +146,7 @@ class DatabaseServers:
         return Instance.locate(servers.named(kind), directories, settings, limit_bytes)
 
     def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
+        assert url.kind != "mongodb", "it has no SQL"
         server = servers.named(url.kind)
         database = run.spec["workload"]["server"]["database"]
         foreign_database.create(server, url, database, own=self._plan.created_name)

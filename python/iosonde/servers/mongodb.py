@@ -29,7 +29,7 @@ class MongoDb:
         import pymongo
         from pymongo.errors import PyMongoError
 
-        login = {"username": address.user, "password": address.password} if address.user else {}
+        login: dict[str, Any] = {"username": address.user, "password": address.password} if address.user else {}
         if address.user and address.password is None:
             raise ServerError(
                 f"the user `{address.user}` of MongoDB has no password",

@@ -195,7 +195,8 @@ def _problem(entry: Entry, role: Role, description: Description, plan: Plan) -> 
     if plan.study_name != entry.study:
         return f"its study is `{plan.study_name}`, and the suite has `{entry.study}`"
     if targets != expected:
-        measured, named = (" and ".join(f"`{each}`" for each in names) for names in (targets, expected))
+        measured = " and ".join(f"`{each}`" for each in targets)
+        named = " and ".join(f"`{each}`" for each in expected)
         return f"it is of {measured}, and the suite of {named}"
     missing = sorted(set(entry.settings) - set(plan.settings))
     return f"its plan has no setting `{missing[0]}`, and the suite has" if missing else ""
