@@ -187,11 +187,12 @@ def _refuse_other_plans(suite: SuiteDirectory) -> None:
 def _problem(entry: Entry, role: Role, description: Description, plan: Plan) -> str:
     """What the plan of a result set has and the description has not; empty if they agree."""
     targets = [arm.target for arm in plan.arms] or [plan.target]
-    expected = {
+    by_role: dict[Role, list[str | None]] = {
         "a": [description.target],
         "b": [description.against],
         "both": [description.target, description.against],
-    }[role]
+    }
+    expected = by_role[role]
     if plan.study_name != entry.study:
         return f"its study is `{plan.study_name}`, and the suite has `{entry.study}`"
     if targets != expected:
