@@ -6,6 +6,7 @@ use iosonde_protocol::{Active, Arrival, Backend, BlockWorkload, Durability, IoMo
 use crate::error::BlockError;
 use crate::payload::GRANULE_BYTES;
 use crate::target;
+use crate::transport::name_of;
 use crate::verify::IN_FLIGHT_MAX;
 
 /// The kernel's limit for a submission queue.
@@ -168,7 +169,7 @@ fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
         virtual_target == virtual_backend,
         "a target and a backend that do not go together",
         "`target`, `backend`",
-        "`null`, `simulated` and `ssd` backends need a `virtual` target, `uring` and `sync` a real one",
+        "`null`, `simulated` and `ssd` backends need a `virtual` target, all others a real one",
     )?;
     if let Backend::Simulated {
         servers,
@@ -203,12 +204,7 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockEr
         format!("the kernel takes at most {QUEUE_DEPTH_MAX}"),
     )?;
     regions(stream, target::size_bytes(&workload.target)).map_err(in_stream(stream))?;
-    require(
-        workload.backend != Backend::Sync || stream.queue_depth == 1,
-        format!("a queue depth of {} with backend `sync`", stream.queue_depth),
-        at("queue_depth"),
-        "`sync` has one I/O in flight in each job: raise `jobs` instead, or use `uring`",
-    )?;
+    check_stream_of_backend(&workload.backend, stream, &at)?;
     for size in &stream.block_sizes {
         require(
             stream.io_mode == IoMode::Buffered || size.bytes % SECTOR_BYTES == 0,
@@ -228,6 +224,36 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockEr
     check_payload(stream, &at)?;
     check_repetition(stream, &at)?;
     check_ends(workload, stream, &at)
+}
+
+/// What each backend can carry out.
+fn check_stream_of_backend(backend: &Backend, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+    let name = name_of(backend);
+    require(
+        !matches!(backend, Backend::Sync | Backend::Preadv2) || stream.queue_depth == 1,
+        format!("a queue depth of {} with backend `{name}`", stream.queue_depth),
+        at("queue_depth"),
+        format!("`{name}` has one I/O in flight in each job: raise `jobs` instead, or use `uring`"),
+    )?;
+    require(
+        !matches!(backend, Backend::Preadv2 | Backend::Libaio | Backend::UringNvme(_)) || stream.io_mode == IoMode::Direct,
+        format!("buffered I/O with backend `{name}`"),
+        at("io_mode"),
+        "use direct I/O, or the backend `uring` or `sync`",
+    )?;
+    let may_poll = stream.mix.trim_fraction == 0.0 && !matches!(stream.durability, Durability::Flush { .. });
+    require(
+        !matches!(backend, Backend::UringNvme(options) if options.completion_polling) || may_poll,
+        format!("trims or flushes with backend `{name}`"),
+        at("mix"),
+        "polling needs direct reads and writes without trims and flushes",
+    )?;
+    require(
+        !matches!(backend, Backend::Libaio) || stream.mix.trim_fraction == 0.0,
+        "trims with backend `libaio`",
+        at("mix"),
+        "Linux AIO has no trims: use the backend `uring` or `sync`",
+    )
 }
 
 fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {

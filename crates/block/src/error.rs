@@ -7,6 +7,7 @@ use iosonde_protocol::{Failure, Operation};
 use iosonde_target::WrongTarget;
 
 use crate::job::IoFailure;
+use crate::transport::Unavailable;
 
 /// Why a run could not be carried out, or not to its end.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,14 @@ pub enum BlockError {
         message: String,
         /// What could be done instead.
         hint: String,
+    },
+    /// A backend cannot be used on this target or kernel.
+    #[error("the backend `{backend}` is not available here: {}", .why.reason)]
+    Unavailable {
+        /// Its name.
+        backend: String,
+        /// The reason.
+        why: Unavailable,
     },
     /// A thread of the engine died, or the kernel refused what it never refuses.
     #[error("{0}")]
@@ -142,6 +151,7 @@ impl BlockError {
                     .into(),
             ),
             BlockError::Unsupported { hint, .. } => ("unsupported", String::new(), hint.clone()),
+            BlockError::Unavailable { why, .. } => ("unsupported", "probing the backend".into(), why.hint.clone()),
             BlockError::Internal(_) => (
                 "internal",
                 String::new(),

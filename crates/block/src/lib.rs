@@ -2,7 +2,7 @@
 //!
 //! [`run`] reads as the list of its steps. The parts: `check` refuses nonsense, `target` opens, `layout` fills, `buffer`
 //! and `payload` hold what is moved, `backend` moves it and `transport` chooses one (for other workloads too), `job` is the measuring loop, `prepare` makes jobs of streams,
-//! `threads` runs them in real time and `simulation` on virtual time; `ssd` brings a simulated drive and its state to that;
+//! `probing` tries which backends there are, `threads` runs them in real time and `simulation` on virtual time; `ssd` brings a simulated drive and its state to that;
 //! `verify` checks that what was written comes back; `evidence` reports which reads do not reach a device
 //! (`extents`, `residency`).
 
@@ -16,6 +16,7 @@ mod job;
 mod layout;
 pub mod payload;
 mod prepare;
+mod probing;
 mod residency;
 mod simulation;
 mod ssd;
@@ -38,9 +39,10 @@ use iosonde_target::{OFlags, Targets};
 pub use backend::{Backend, JobFiles, Wait};
 pub use buffer::{Arena, Buffer, available_memory_bytes};
 pub use error::BlockError;
+pub use probing::{ProbedBackend, probe_backends};
 pub use target::claim;
 pub use threads::merge_effects;
-pub use transport::{JobResources, Transport, Wanted, Work};
+pub use transport::{JobResources, Transport, Unavailable, Wanted, Work};
 
 use crate::verify::{Session, Syncer};
 
@@ -160,15 +162,15 @@ fn phase(phase: Phase, edge: Edge, clock: Clock, bytes: u64) -> Event {
 /// # Errors
 /// The kernel's reason.
 pub fn probe_uring() -> std::io::Result<Vec<String>> {
-    use std::os::fd::AsRawFd;
     let file = std::fs::File::open("/proc/self/exe")?;
     let wishes = iosonde_protocol::UringOptions {
         registered_files: true,
         registered_buffers: true,
         submission_polling: false,
         completion_polling: false,
+        required: false,
     };
-    backend::probe(file.as_raw_fd(), &wishes, false).map(|features| features.names())
+    backend::probe(&file, &wishes, false).map(|features| features.names())
 }
 
 /// Phase `layout`: every file of the target, one after the other.

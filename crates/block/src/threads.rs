@@ -189,6 +189,8 @@ fn choose_transport(
         file: files.files.first(),
         queue_depth: stream.queue_depth,
         may_poll: only_reads_and_writes,
+        largest_bytes: stream.block_sizes.iter().map(|size| size.bytes).max().unwrap_or(0),
+        durable_writes: stream.durability == Durability::Dsync,
     })?;
     if let Some(error) = refused {
         emit(Event::Warning(uring_refused(&stream.name, &error)));

@@ -6,12 +6,14 @@
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
 
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{self as protocol, Fallback};
+use iosonde_protocol::{self as protocol, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
 
-use crate::backend::{Backend, JobFiles, NullBackend, SyncBackend, UringBackend, UringFeatures, probe};
+use crate::backend::{
+    AioContext, Backend, BlockEntries, Calls, Entries, JobFiles, LibaioBackend, NullBackend, NvmeRing, SyncBackend,
+    UringBackend, UringFeatures, libaio, probe,
+};
 use crate::error::BlockError;
 
 /// The backend of a stream, with what was found out about it.
@@ -22,7 +24,13 @@ pub struct Transport {
 enum Kind {
     Null,
     Uring(UringFeatures),
-    Sync { lanes: u32, fallbacks: Vec<Fallback> },
+    /// One system call at a time, in each of this many threads of a job.
+    Blocking {
+        lanes: u32,
+        calls: Calls,
+    },
+    Libaio,
+    UringNvme(NvmeRing),
 }
 
 /// What a transport needs to know of a stream.
@@ -35,6 +43,28 @@ pub struct Wanted<'a> {
     pub queue_depth: u32,
     /// Whether completions may be polled: nothing but direct reads and writes.
     pub may_poll: bool,
+    /// Bytes of the largest I/O.
+    pub largest_bytes: u64,
+    /// Whether writes must be on the medium when they complete.
+    pub durable_writes: bool,
+}
+
+/// Why a backend cannot be used on a target: the run fails with code `unsupported`, and a study goes on with its others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    /// What the kernel or the target lacks.
+    pub reason: String,
+    /// What would make it available, or what to use instead.
+    pub hint: String,
+}
+
+impl Unavailable {
+    fn new(reason: impl ToString, hint: impl Into<String>) -> Unavailable {
+        Unavailable {
+            reason: reason.to_string(),
+            hint: hint.into(),
+        }
+    }
 }
 
 /// What a job brings to its transport.
@@ -65,70 +95,70 @@ pub trait Work {
 }
 
 impl Transport {
-    /// Asks kernel and target what they can do. With the transport comes the reason why `io_uring` was refused, if it was:
-    /// then it is blocking system calls.
+    /// Tries the backend by a real I/O on the file. With the transport comes the reason why `io_uring` was refused, if it
+    /// was: then it is blocking system calls.
     ///
     /// # Errors
-    /// When the backend is a simulated device.
+    /// When the backend is not available on this target.
     pub fn choose(wanted: &Wanted<'_>) -> Result<(Transport, Option<io::Error>), BlockError> {
-        let options = match wanted.backend {
-            protocol::Backend::Null => return Ok((Transport { kind: Kind::Null }, None)),
-            protocol::Backend::Sync => {
-                let (lanes, fallbacks) = (1, Vec::new());
-                return Ok((
-                    Transport {
-                        kind: Kind::Sync { lanes, fallbacks },
-                    },
-                    None,
-                ));
-            }
-            protocol::Backend::Uring(options) => options,
-            protocol::Backend::Simulated { .. } | protocol::Backend::Ssd { .. } => {
+        let of = |kind| (Transport { kind }, None);
+        if matches!(wanted.backend, protocol::Backend::Null) {
+            return Ok(of(Kind::Null));
+        }
+        let Some(file) = wanted.file else {
+            return Err(BlockError::Internal("there is no file to try the backend on".into()));
+        };
+        let chosen = match wanted.backend {
+            protocol::Backend::Sync => Ok(of(Kind::Blocking {
+                lanes: 1,
+                calls: Calls::Plain(Vec::new()),
+            })),
+            protocol::Backend::Preadv2 => preadv2(file).map(of),
+            protocol::Backend::Libaio => aio(file).map(of),
+            protocol::Backend::Uring(options) => uring(file, options, wanted),
+            protocol::Backend::UringNvme(options) => uring_nvme(file, options, wanted).map(of),
+            protocol::Backend::Null | protocol::Backend::Simulated { .. } | protocol::Backend::Ssd { .. } => {
                 return Err(BlockError::Internal("a simulated device has no threads".into()));
             }
         };
-        let Some(file) = wanted.file else {
-            return Err(BlockError::Internal("there is no file to try io_uring on".into()));
-        };
-        match probe(file.as_raw_fd(), options, wanted.may_poll) {
-            Ok(features) => Ok((
-                Transport {
-                    kind: Kind::Uring(features),
-                },
-                None,
-            )),
-            Err(error) => {
-                let fallback = Fallback {
-                    feature: "uring".into(),
-                    reason: error.to_string(),
-                };
-                let kind = Kind::Sync {
-                    lanes: wanted.queue_depth,
-                    fallbacks: vec![fallback],
-                };
-                Ok((Transport { kind }, Some(error)))
-            }
+        chosen.map_err(|why| BlockError::Unavailable {
+            backend: name_of(wanted.backend),
+            why,
+        })
+    }
+
+    /// What was found out about the backend.
+    pub(crate) fn in_effect(&self) -> BackendInEffect {
+        match &self.kind {
+            Kind::Null => BackendInEffect {
+                kind: "null".into(),
+                ..BackendInEffect::default()
+            },
+            Kind::Uring(features) => features.in_effect(),
+            Kind::Blocking { calls, .. } => calls.in_effect(),
+            Kind::Libaio => libaio::in_effect(),
+            Kind::UringNvme(ring) => ring.features.in_effect(),
         }
     }
 
     /// Threads that a job of the block workload is divided into.
     pub(crate) fn lanes(&self) -> u32 {
         match &self.kind {
-            Kind::Sync { lanes, .. } => *lanes,
-            Kind::Null | Kind::Uring(_) => 1,
+            Kind::Blocking { lanes, .. } => *lanes,
+            Kind::Null | Kind::Uring(_) | Kind::Libaio | Kind::UringNvme(_) => 1,
         }
     }
 
     /// Whether I/O is blocking system calls.
     pub fn is_blocking(&self) -> bool {
-        matches!(self.kind, Kind::Sync { .. })
+        matches!(self.kind, Kind::Blocking { .. })
     }
 
     /// I/Os that one thread can have in flight.
     pub fn depth_of_thread(&self, queue_depth: u32) -> u32 {
         match &self.kind {
-            Kind::Sync { .. } => 1,
-            Kind::Null | Kind::Uring(_) => queue_depth,
+            Kind::Blocking { .. } => 1,
+            Kind::Null | Kind::Uring(_) | Kind::Libaio | Kind::UringNvme(_) => queue_depth,
         }
     }
 
@@ -138,20 +168,140 @@ impl Transport {
         match (&self.kind, &resources.files) {
             (Kind::Null, _) => work.run(&mut NullBackend::new(clock, resources.queue_depth, resources.spin_ns)),
             (_, None) => work.refused("a job on real files has no buffers".into()),
-            (Kind::Sync { fallbacks, .. }, Some(files)) => {
-                work.run(&mut SyncBackend::new(clock, files, fallbacks.clone()))
+            (Kind::Blocking { calls, .. }, Some(files)) => work.run(&mut SyncBackend::new(clock, files, calls)),
+            (Kind::Libaio, Some(files)) => on_context(work, resources, files),
+            (Kind::Uring(features), Some(files)) => on_ring(features, BlockEntries, work, resources, files),
+            (Kind::UringNvme(ring), Some(files)) => {
+                let commands = JobFiles { fd: ring.fd(), ..*files };
+                on_ring(&ring.features, ring.entries(resources.queue_depth), work, resources, &commands)
             }
-            (Kind::Uring(features), Some(files)) => on_ring(features, work, resources, files),
         }
     }
 }
 
-fn on_ring<W: Work>(features: &UringFeatures, work: W, resources: &JobResources<'_>, files: &JobFiles<'_>) -> W::Done {
-    let mut ring = match features.ring(resources.queue_depth) {
+/// The backend of a spec as messages name it, with the polling that it asks for.
+pub(crate) fn name_of(backend: &protocol::Backend) -> String {
+    match backend {
+        protocol::Backend::Sync => "sync".into(),
+        protocol::Backend::Preadv2 => "preadv2".into(),
+        protocol::Backend::Libaio => "libaio".into(),
+        protocol::Backend::Uring(options) => {
+            let polling = [
+                (options.submission_polling, " with submission polling"),
+                (options.completion_polling, " with completion polling"),
+            ];
+            let asked = polling.iter().filter(|(on, _)| *on).map(|(_, text)| *text);
+            std::iter::once("uring").chain(asked).collect()
+        }
+        protocol::Backend::UringNvme(options) => match options.completion_polling {
+            true => "uring_nvme with completion polling".into(),
+            false => "uring_nvme".into(),
+        },
+        protocol::Backend::Null => "null".into(),
+        protocol::Backend::Simulated { .. } => "simulated".into(),
+        protocol::Backend::Ssd { .. } => "ssd".into(),
+    }
+}
+
+fn preadv2(file: &File) -> Result<Kind, Unavailable> {
+    let hint = "use the backend `sync`, which makes the same system calls without the flag";
+    let calls = Calls::high_priority(file).map_err(|error| Unavailable::new(error, hint))?;
+    Ok(Kind::Blocking { lanes: 1, calls })
+}
+
+fn aio(file: &File) -> Result<Kind, Unavailable> {
+    libaio::probe(file).map_err(|error| match error.raw_os_error() {
+        Some(libc::EAGAIN) => Unavailable::new(
+            "all contexts that the kernel allows are in use",
+            "raise `/proc/sys/fs/aio-max-nr`",
+        ),
+        _ => Unavailable::new(error, "use the backend `uring` or `sync`"),
+    })?;
+    Ok(Kind::Libaio)
+}
+
+/// What the kernel grants of `io_uring`; blocking system calls where it grants none and the options allow it.
+fn uring(
+    file: &File,
+    options: &UringOptions,
+    wanted: &Wanted<'_>,
+) -> Result<(Transport, Option<io::Error>), Unavailable> {
+    let features = match probe(file, options, wanted.may_poll) {
+        Ok(features) => features,
+        Err(error) if options.required => {
+            let hint = "allow io_uring (`sysctl kernel.io_uring_disabled=0`, or the container's seccomp profile)";
+            return Err(Unavailable::new(error, hint));
+        }
+        Err(error) => return Ok((instead_of_uring(wanted.queue_depth, &error), Some(error))),
+    };
+    match features.refused_polling() {
+        Some(refused) if options.required => Err(Unavailable::new(&refused.reason, polling_hint(&refused.feature))),
+        _ => Ok((
+            Transport {
+                kind: Kind::Uring(features),
+            },
+            None,
+        )),
+    }
+}
+
+fn uring_nvme(file: &File, options: &UringNvmeOptions, wanted: &Wanted<'_>) -> Result<Kind, Unavailable> {
+    let largest = u32::try_from(wanted.largest_bytes).unwrap_or(u32::MAX);
+    let ring = NvmeRing::probe(file, options, largest, wanted.durable_writes).map_err(|reason| {
+        let hint = "it needs a whole NVMe namespace as the target, Linux 5.19, root, and blocks of one command";
+        Unavailable::new(reason, hint)
+    })?;
+    match ring.features.refused_polling() {
+        Some(refused) => Err(Unavailable::new(&refused.reason, polling_hint(&refused.feature))),
+        None => Ok(Kind::UringNvme(ring)),
+    }
+}
+
+fn polling_hint(feature: &str) -> &'static str {
+    match feature {
+        "completion_polling" => "load the driver with poll queues, such as `nvme.poll_queues=2`, and use direct I/O",
+        _ => "Linux 5.12 or newer permits submission polling to every user",
+    }
+}
+
+fn instead_of_uring(queue_depth: u32, refused: &io::Error) -> Transport {
+    let fallback = Fallback {
+        feature: "uring".into(),
+        reason: refused.to_string(),
+    };
+    Transport {
+        kind: Kind::Blocking {
+            lanes: queue_depth,
+            calls: Calls::Plain(vec![fallback]),
+        },
+    }
+}
+
+fn on_context<W: Work>(work: W, resources: &JobResources<'_>, files: &JobFiles<'_>) -> W::Done {
+    let depth = resources.queue_depth;
+    let context = match AioContext::new(depth) {
+        Ok(context) => ManuallyDrop::new(context),
+        Err(error) => return work.refused(format!("no context for {depth} I/Os in flight: {error}")),
+    };
+    let done = work.run(&mut LibaioBackend::new(&context, resources.clock, files, depth));
+    if !W::has_abandoned(&done) {
+        drop(ManuallyDrop::into_inner(context));
+    }
+    done
+}
+
+fn on_ring<W: Work, E: Entries>(
+    features: &UringFeatures,
+    entries: E,
+    work: W,
+    resources: &JobResources<'_>,
+    files: &JobFiles<'_>,
+) -> W::Done {
+    let mut ring = match features.ring::<E::Submission, E::Completion>(resources.queue_depth) {
         Ok(ring) => ManuallyDrop::new(ring),
         Err(error) => return work.refused(format!("the ring that was probed cannot be set up: {error}")),
     };
-    let done = match UringBackend::new(&mut ring, resources.clock, files, features) {
+    let done = match UringBackend::new(&mut ring, entries, resources.clock, files, features) {
         Ok(mut backend) => work.run(&mut backend),
         Err(error) => work.refused(format!("the ring that was probed cannot be used: {error}")),
     };

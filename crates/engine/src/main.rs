@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use iosonde_block::ProbedBackend;
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
@@ -47,6 +48,10 @@ struct Arguments {
     /// as JSON, and exit
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["schema", "probe", "verify"])]
     identify_nvme: Option<String>,
+    /// Try every backend of block I/O by a real read of a device, a file, or a temporary file in a directory, print which
+    /// are available, as JSON, and exit
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["schema", "probe", "verify"])]
+    probe_backends: Option<PathBuf>,
     /// Check what was written under verification, a file or a directory of files, and exit
     #[arg(long, value_name = "PATH", conflicts_with_all = ["schema", "probe"])]
     verify: Option<PathBuf>,
@@ -89,6 +94,15 @@ fn main() -> ExitCode {
             Ok(found) => print(&found),
             Err(error) => {
                 eprintln!("cannot use the controller at {address}: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if let Some(path) = &arguments.probe_backends {
+        return match iosonde_block::probe_backends(path) {
+            Ok(found) => print(&found.iter().map(described).collect()),
+            Err(error) => {
+                eprintln!("cannot read `{}`: {error}", path.display());
                 ExitCode::FAILURE
             }
         };
@@ -300,6 +314,23 @@ fn probe() -> serde_json::Value {
         "uring_features": uring.as_ref().map_or(&[][..], |features| features.as_slice()),
         "uring_error": uring.as_ref().err().map(ToString::to_string),
     })
+}
+
+fn described(found: &ProbedBackend) -> serde_json::Value {
+    match &found.result {
+        Ok(effect) => serde_json::json!({
+            "name": found.name,
+            "available": true,
+            "features": effect.features,
+            "lacks": effect.fallbacks,
+        }),
+        Err(refusal) => serde_json::json!({
+            "name": found.name,
+            "available": false,
+            "reason": refusal.reason,
+            "hint": refusal.hint,
+        }),
+    }
 }
 
 fn print(value: &serde_json::Value) -> ExitCode {

@@ -22,6 +22,7 @@ fn uring() -> Backend {
         registered_buffers: true,
         submission_polling: false,
         completion_polling: false,
+        required: false,
     })
 }
 

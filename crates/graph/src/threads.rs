@@ -110,6 +110,8 @@ impl Inputs<'_> {
             file: Some(&self.graph.file),
             queue_depth: workload.reading.queue_depth,
             may_poll: true,
+            largest_bytes: workload.reading.request_bytes,
+            durable_writes: false,
         })?;
         if let Some(error) = refused {
             emit(Event::Warning(Warning {

@@ -142,6 +142,13 @@ pub enum Backend {
     Uring(UringOptions),
     /// One blocking `pread`/`pwrite` at a time in each job; queue depth must be 1.
     Sync,
+    /// One `preadv2`/`pwritev2` with `RWF_HIPRI` at a time in each job, direct I/O only; queue depth must be 1. Whether the
+    /// kernel polled is found out by the probe.
+    Preadv2,
+    /// Linux AIO (`io_submit`, `io_getevents`): one context a job, direct reads, writes and flushes.
+    Libaio,
+    /// NVMe commands through `io_uring` (`IORING_OP_URING_CMD`) to the character device of the namespace that the target is.
+    UringNvme(UringNvmeOptions),
     /// Completes every I/O at once: what the harness itself costs.
     Null,
     /// A device of known performance on a virtual clock: `servers` independent servers, one queue.
@@ -181,6 +188,19 @@ pub struct UringOptions {
     /// A kernel thread polls the submission queue (`IORING_SETUP_SQPOLL`).
     pub submission_polling: bool,
     /// Completions are polled, not interrupt-driven (`IORING_SETUP_IOPOLL`); direct I/O only.
+    pub completion_polling: bool,
+    /// Fail with `unsupported` where `io_uring` or one of the two kinds of polling is refused, instead of falling back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub required: bool,
+}
+
+/// Options of the backend `uring_nvme`. Polling that is refused is an error with code `unsupported`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UringNvmeOptions {
+    /// Register the buffers with the ring, and name them in the commands (`IORING_URING_CMD_FIXED`).
+    pub registered_buffers: bool,
+    /// Completions are polled, not interrupt-driven (`IORING_SETUP_IOPOLL`).
     pub completion_polling: bool,
 }
 

@@ -14,6 +14,7 @@ from iosonde.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
 from iosonde.units import MIB
 from iosonde.workload import block
 from iosonde.workload.block import BlockParameters
+from iosonde.workload.block.backends import VIRTUAL
 
 STEP = "step"
 """Level with the name of the step."""
@@ -85,10 +86,12 @@ def _load(name: str, parameters: Mapping[str, Any], size_bytes: int) -> dict[str
         "duration": None,
         "limit_bytes": size_bytes,
         "queue_depth": 4 if parameters["backend"] != "sync" else 1,
+        # Other real backends have one I/O in flight, or cannot trim; the state of the device does not depend on them.
+        "backend": parameters["backend"] if parameters["backend"] in ("sync", *VIRTUAL) else "uring",
         "block_size": MIB,
     }
     # On a simulated drive the files of jobs lie one after the other in one range.
-    if parameters["files"] == "per_job" and parameters["backend"] in ("uring", "sync"):
+    if parameters["files"] == "per_job" and parameters["backend"] not in VIRTUAL:
         whole |= {"files": "per_job", "jobs": parameters["jobs"], "limit_bytes": parameters["jobs"] * size_bytes}
     if name == "precondition":
         return {**whole, **_precondition(parameters, whole["limit_bytes"])}

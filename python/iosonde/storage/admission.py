@@ -24,6 +24,9 @@ from iosonde.storage.opening import open_target
 from iosonde.storage.target import Target
 from iosonde.storage.workspace import MEMORY_DIRECTORY, journal_directory
 
+_VIRTUAL = ("null", "simulated", "ssd")
+"""Backends that reach no real target."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _GRAPH = re.compile(r"[0-9a-f]{8}\.graph")
 
@@ -94,7 +97,7 @@ class Admission:
         named = workload["target"]
         kind, size = named["kind"], named.get("size_bytes", 0)
         if kind == "virtual":
-            is_real = (workload.get("backend") or {}).get("kind") in ("sync", "uring")
+            is_real = (workload.get("backend") or {}).get("kind") not in (None, *_VIRTUAL)
             return {} if is_real else {"kind": "virtual", **({"size_bytes": size} if "size_bytes" in named else {})}
         if kind == "read_only":
             return {"kind": kind, "path": str(case.parameters.get("user_database"))}

@@ -3,25 +3,46 @@
 //! A backend owns the clock the loop reads, because a simulated device has a time of its own. One backend serves one
 //! job, in that job's thread; nothing in it is shared.
 
+pub(crate) mod libaio;
 mod nap;
 mod null;
+mod nvme_command;
+mod nvme_namespace;
+mod queue;
 mod simulated;
 mod sync;
 mod uring;
+mod uring_features;
+mod uring_nvme;
 mod virtual_device;
 
+use std::io;
 use std::os::fd::RawFd;
 
 use iosonde_load::Io;
 use iosonde_protocol::BackendInEffect;
 
+pub(crate) use libaio::{AioContext, LibaioBackend};
 pub(crate) use null::NullBackend;
 pub(crate) use simulated::SimulatedDevice;
-pub(crate) use sync::SyncBackend;
-pub(crate) use uring::{UringBackend, UringFeatures, probe};
+pub(crate) use sync::{Calls, SyncBackend};
+pub(crate) use uring::{BlockEntries, Entries, UringBackend, probe};
+pub(crate) use uring_features::UringFeatures;
+pub(crate) use uring_nvme::NvmeRing;
 pub(crate) use virtual_device::{VirtualDevice, VirtualPort};
 
 use crate::buffer::Arena;
+
+/// I/Os submitted together to a target that takes its time. The kernel holds requests back until it has taken all of a
+/// batch (a block plug), so one as deep as the queue leaves the device idle meanwhile, and all of it completes together
+/// again. Measured on a virtio disk at queue depth 32, direct, with `io_uring`: 105,000 IOPS with batches of 8, as with 1,
+/// and 89,000 with 32.
+const BATCH: usize = 8;
+/// I/Os submitted together where all were complete when the last call returned, as from the page cache: then no device
+/// waits, and only the number of calls counts.
+const BATCH_AT_ONCE: usize = 64;
+/// How long the I/O of a probe may take.
+const PROBE_NS: u64 = 2_000_000_000;
 
 /// How long a backend may wait for completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +77,7 @@ pub trait Backend {
     ///
     /// # Errors
     /// When the kernel neither takes nor returns I/Os.
-    fn submit_and_wait(&mut self, wait: Wait) -> std::io::Result<()>;
+    fn submit_and_wait(&mut self, wait: Wait) -> io::Result<()>;
 
     /// Reports every completed I/O: its slot, and bytes moved or a negative error number.
     fn reap(&mut self, complete: impl FnMut(u32, i32));
@@ -76,4 +97,27 @@ pub struct JobFiles<'a> {
     pub arena: &'a Arena,
     /// How long before an instant to watch the clock instead of sleeping, in nanoseconds.
     pub spin_ns: u64,
+}
+
+/// Carries out one I/O, in slot 0. The error is the I/O's or the backend's.
+fn try_one(backend: &mut impl Backend, io: &Io) -> io::Result<()> {
+    backend.push(0, io);
+    let deadline = backend.now() + PROBE_NS;
+    let mut result = None;
+    while result.is_none() {
+        if backend.now() >= deadline {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        backend.submit_and_wait(Wait::Idle(deadline))?;
+        backend.reap(|_, bytes| result = Some(bytes));
+    }
+    match result {
+        Some(error) if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the I/O of [`try_one`] may still be in flight.
+fn is_abandoned(tried: &io::Result<()>) -> bool {
+    matches!(tried, Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT))
 }

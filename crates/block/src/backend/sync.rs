@@ -1,16 +1,81 @@
 //! One blocking system call at a time, as IOzone and most applications do it.
 
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 
 use iosonde_load::Io;
 use iosonde_metrics::clock::Clock;
+use iosonde_metrics::usage;
 use iosonde_protocol::{BackendInEffect, Fallback, Operation};
 
 use super::nap::Nap;
-use super::{Backend, JobFiles, Wait};
+use super::{Backend, JobFiles, Wait, queue};
+use crate::buffer::Arena;
 
-/// The backend behind `{"kind": "sync"}`, and what `uring` falls back to.
-pub(crate) struct SyncBackend {
+/// Reads by which the probe finds out whether the kernel polls.
+const PROBE_READS: u64 = 32;
+
+/// The system calls of reads and writes, with what the probe found out about them.
+#[derive(Debug, Clone)]
+pub(crate) enum Calls {
+    /// `pread` and `pwrite`; with what was refused before, where they replace `io_uring`.
+    Plain(Vec<Fallback>),
+    /// `preadv2` and `pwritev2` with `RWF_HIPRI`. The kernel then polls, unless it gives a reason.
+    HighPriority {
+        /// Why completions are not polled; none if they are.
+        not_polled: Option<String>,
+    },
+}
+
+impl Calls {
+    /// Finds out by reads of the first page of a file whether the kernel knows `RWF_HIPRI` and polls for it.
+    ///
+    /// # Errors
+    /// When it does not know the flag, or the read fails.
+    pub(crate) fn high_priority(file: &File) -> io::Result<Calls> {
+        let arena = Arena::new(1, 4096)?;
+        let slept_before = usage::thread(0).voluntary_switches;
+        for _ in 0..PROBE_READS {
+            result_of(vectored(file.as_raw_fd(), Operation::Read, arena.slot(0), 4096, 0))?;
+        }
+        let slept = usage::thread(0).voluntary_switches - slept_before;
+        let not_polled = queue::no_polling(file).or_else(|| asleep(slept));
+        Ok(Calls::HighPriority { not_polled })
+    }
+
+    /// What the probe found out.
+    pub(crate) fn in_effect(&self) -> BackendInEffect {
+        let polling = "completion_polling".to_string();
+        let (kind, features, fallbacks) = match self {
+            Calls::Plain(fallbacks) => ("sync", Vec::new(), fallbacks.clone()),
+            Calls::HighPriority { not_polled: None } => ("preadv2", vec![polling], Vec::new()),
+            Calls::HighPriority {
+                not_polled: Some(reason),
+            } => {
+                let (feature, reason) = (polling, reason.clone());
+                ("preadv2", Vec::new(), vec![Fallback { feature, reason }])
+            }
+        };
+        BackendInEffect {
+            kind: kind.into(),
+            features,
+            fallbacks,
+        }
+    }
+}
+
+/// A thread that polls does not sleep: the reason why it was not polling if it did.
+fn asleep(slept: u64) -> Option<String> {
+    (slept > PROBE_READS / 2).then(|| {
+        format!(
+            "the kernel slept in {slept} of {PROBE_READS} reads: since Linux 5.19 it ignores `RWF_HIPRI` of synchronous I/O"
+        )
+    })
+}
+
+/// The backend behind `{"kind": "sync"}` and `{"kind": "preadv2"}`, and what `uring` falls back to.
+pub(crate) struct SyncBackend<'a> {
     clock: Clock,
     nap: Nap,
     fd: RawFd,
@@ -18,11 +83,11 @@ pub(crate) struct SyncBackend {
     slot_bytes: usize,
     pending: Option<(u32, Io)>,
     done: Option<(u32, i32)>,
-    fallbacks: Vec<Fallback>,
+    calls: &'a Calls,
 }
 
-impl SyncBackend {
-    pub(crate) fn new(clock: Clock, files: &JobFiles<'_>, fallbacks: Vec<Fallback>) -> SyncBackend {
+impl<'a> SyncBackend<'a> {
+    pub(crate) fn new(clock: Clock, files: &JobFiles<'_>, calls: &'a Calls) -> SyncBackend<'a> {
         SyncBackend {
             clock,
             nap: Nap::new(clock, files.spin_ns),
@@ -31,19 +96,29 @@ impl SyncBackend {
             slot_bytes: files.arena.slot_bytes(),
             pending: None,
             done: None,
-            fallbacks,
+            calls,
         }
     }
 
     fn carry_out(&self, slot: u32, io: &Io) -> i32 {
-        let buffer: *mut libc::c_void = self.base.wrapping_add(slot as usize * self.slot_bytes).cast();
+        let buffer = self.base.wrapping_add(slot as usize * self.slot_bytes);
+        let result = match (self.calls, io.operation) {
+            (Calls::HighPriority { .. }, Operation::Read | Operation::Write) => {
+                vectored(self.fd, io.operation, buffer, io.bytes as usize, io.offset_bytes)
+            }
+            _ => self.plain(io, buffer),
+        };
+        result_of(result).map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |bytes| bytes as i32)
+    }
+
+    fn plain(&self, io: &Io, buffer: *mut u8) -> isize {
         let (bytes, offset) = (io.bytes as usize, io.offset_bytes as libc::off_t);
         // SAFETY: the buffer is a slot of the arena, which holds the largest block of the job, outlives the backend and
         // belongs to this I/O until it is reaped; the descriptor is open for the whole run.
-        let result = unsafe {
+        unsafe {
             match io.operation {
-                Operation::Read => libc::pread(self.fd, buffer, bytes, offset),
-                Operation::Write => libc::pwrite(self.fd, buffer, bytes, offset),
+                Operation::Read => libc::pread(self.fd, buffer.cast(), bytes, offset),
+                Operation::Write => libc::pwrite(self.fd, buffer.cast(), bytes, offset),
                 Operation::Trim => {
                     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                     libc::fallocate(self.fd, mode, offset, bytes as libc::off_t) as isize
@@ -51,16 +126,31 @@ impl SyncBackend {
                 Operation::Flush => libc::fdatasync(self.fd) as isize,
                 _ => unreachable!("no block I/O"),
             }
-        };
-        if result < 0 {
-            -std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
-        } else {
-            result as i32
         }
     }
 }
 
-impl Backend for SyncBackend {
+/// `preadv2` or `pwritev2` with `RWF_HIPRI`. The buffer has room for this many bytes and is nobody else's meanwhile.
+fn vectored(fd: RawFd, operation: Operation, buffer: *mut u8, bytes: usize, offset_bytes: u64) -> isize {
+    let vector = libc::iovec {
+        iov_base: buffer.cast(),
+        iov_len: bytes,
+    };
+    let offset = offset_bytes as libc::off_t;
+    // SAFETY: the vector lives until the call returns; its buffer is the caller's and has room for `bytes`.
+    unsafe {
+        match operation {
+            Operation::Read => libc::preadv2(fd, &raw const vector, 1, offset, libc::RWF_HIPRI),
+            _ => libc::pwritev2(fd, &raw const vector, 1, offset, libc::RWF_HIPRI),
+        }
+    }
+}
+
+fn result_of(returned: isize) -> io::Result<usize> {
+    usize::try_from(returned).map_err(|_| io::Error::last_os_error())
+}
+
+impl Backend for SyncBackend<'_> {
     #[inline]
     fn now(&self) -> u64 {
         self.clock.now()
@@ -71,7 +161,7 @@ impl Backend for SyncBackend {
         self.pending = Some((slot, *io));
     }
 
-    fn submit_and_wait(&mut self, wait: Wait) -> std::io::Result<()> {
+    fn submit_and_wait(&mut self, wait: Wait) -> io::Result<()> {
         match (self.pending.take(), wait) {
             (Some((slot, io)), _) => self.done = Some((slot, self.carry_out(slot, &io))),
             (None, Wait::Due(instant_ns)) => self.nap.until_due(instant_ns),
@@ -92,10 +182,6 @@ impl Backend for SyncBackend {
     }
 
     fn in_effect(&self) -> BackendInEffect {
-        BackendInEffect {
-            kind: "sync".into(),
-            features: Vec::new(),
-            fallbacks: self.fallbacks.clone(),
-        }
+        self.calls.in_effect()
     }
 }

@@ -4,10 +4,11 @@
 //! loop asks for them and no interrupt disturbs it between two I/Os; older kernels get what they have. Files, buffers and
 //! the ring's own descriptor are registered, which saves reference counting for each I/O and each call.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
-use io_uring::cqueue::CompletionQueue;
+use io_uring::cqueue::{self, CompletionQueue};
 use io_uring::squeue::{self, SubmissionQueue};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Submitter, opcode};
@@ -16,212 +17,158 @@ use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{BackendInEffect, Fallback, Operation, UringOptions};
 
 use super::nap::Nap;
-use super::{Backend, JobFiles, Wait};
+use super::uring_features::{Asked, UringFeatures, grant};
+use super::{BATCH, BATCH_AT_ONCE, Backend, JobFiles, Wait, queue};
 use crate::buffer::Arena;
 
 /// The kernel's limit for one registered buffer.
 const REGISTERED_BUFFER_MAX: usize = 1 << 30;
-/// How long the kernel's submission thread polls before it sleeps, in milliseconds.
-const SUBMISSION_THREAD_IDLE_MS: u32 = 2_000;
-/// I/Os submitted together to a target that takes its time. The kernel holds requests back until it has taken all of a
-/// batch (a block plug), so one as deep as the queue leaves the device idle meanwhile, and all of it completes together
-/// again. Measured on a virtio disk at queue depth 32, direct: 105,000 IOPS with batches of 8, as with 1, and 89,000 with
-/// 32.
-const BATCH: usize = 8;
-/// I/Os submitted together where all were complete when the last call returned, as from the page cache: then no device
-/// waits, and only the number of calls counts.
-const BATCH_AT_ONCE: usize = 64;
-/// What the kernel and the target grant of what was asked for.
-#[derive(Debug, Clone)]
-pub(crate) struct UringFeatures {
-    options: UringOptions,
-    /// A single issuer and deferred task work (Linux 6.1).
-    single_issuer: bool,
-    /// Entries are taken in the order of the ring, without an array of their numbers (Linux 6.6).
-    bare_submissions: bool,
-    fallbacks: Vec<Fallback>,
-}
 
-impl UringFeatures {
-    /// The features by name.
-    pub(crate) fn names(&self) -> Vec<String> {
-        [
-            (self.single_issuer, "single_issuer"),
-            (self.bare_submissions, "bare_submissions"),
-            (
-                self.single_issuer && !self.options.submission_polling,
-                "deferred_task_work",
-            ),
-            (self.options.registered_files, "registered_files"),
-            (self.options.registered_buffers, "registered_buffers"),
-            (self.options.submission_polling, "submission_polling"),
-            (self.options.completion_polling, "completion_polling"),
-        ]
-        .iter()
-        .filter(|(on, _)| *on)
-        .map(|(_, name)| (*name).to_string())
-        .collect()
-    }
-
-    /// A ring of this kind. Must be called in the thread that will use it.
-    pub(crate) fn ring(&self, queue_depth: u32) -> io::Result<IoUring> {
-        let mut builder = IoUring::builder();
-        builder.setup_clamp().setup_submit_all();
-        if self.options.submission_polling {
-            builder.setup_sqpoll(SUBMISSION_THREAD_IDLE_MS);
-        }
-        if self.options.completion_polling {
-            builder.setup_iopoll();
-        }
-        if self.bare_submissions {
-            builder.setup_no_sqarray();
-        }
-        if self.single_issuer {
-            builder.setup_single_issuer();
-            if !self.options.submission_polling {
-                builder.setup_defer_taskrun();
-            }
-        }
-        builder.build(queue_depth.next_power_of_two())
-    }
-}
-
-/// Finds out, by real I/Os on `fd`, which of `options` can be had. An error means that there is no `io_uring` here.
+/// Finds out, by real I/Os on a file, which of `options` can be had. An error means that there is no `io_uring` here.
 ///
-/// `reads_only` is false if the stream also trims or flushes, which a completion-polled ring cannot do.
-pub(crate) fn probe(fd: RawFd, options: &UringOptions, reads_only: bool) -> io::Result<UringFeatures> {
-    let plain = UringOptions {
-        registered_files: false,
-        registered_buffers: false,
-        submission_polling: false,
-        completion_polling: false,
+/// `may_poll` is false if the stream also trims or flushes, which a completion-polled ring cannot do.
+pub(crate) fn probe(file: &File, options: &UringOptions, may_poll: bool) -> io::Result<UringFeatures> {
+    let no_polling = match may_poll {
+        true => queue::no_polling(file),
+        false => Some("polling needs direct reads and writes without trims and flushes".to_string()),
     };
-    let mut granted = UringFeatures {
-        options: plain,
-        single_issuer: true,
-        bare_submissions: true,
-        fallbacks: Vec::new(),
+    let asked = Asked {
+        kind: "uring",
+        options,
+        no_polling,
     };
-    if granted.try_read(fd).is_err() {
-        granted.bare_submissions = false;
-        if granted.try_read(fd).is_err() {
-            granted.single_issuer = false;
-            granted.try_read(fd)?;
-        }
-    }
-    type Switch = fn(&mut UringOptions) -> &mut bool;
-    let wishes: [(&str, bool, Switch); 4] = [
-        ("registered_files", options.registered_files, |o| {
-            &mut o.registered_files
-        }),
-        ("registered_buffers", options.registered_buffers, |o| {
-            &mut o.registered_buffers
-        }),
-        ("submission_polling", options.submission_polling, |o| {
-            &mut o.submission_polling
-        }),
-        ("completion_polling", options.completion_polling, |o| {
-            &mut o.completion_polling
-        }),
-    ];
-    for (name, _, switch) in wishes.iter().filter(|(_, wanted, _)| *wanted) {
-        *switch(&mut granted.options) = true;
-        let refused = if *name == "completion_polling" && !reads_only {
-            Some("a polled ring can neither trim nor flush".to_string())
-        } else {
-            granted.try_read(fd).err().map(|error| error.to_string())
-        };
-        if let Some(reason) = refused {
-            *switch(&mut granted.options) = false;
-            granted.fallbacks.push(Fallback {
-                feature: (*name).to_string(),
-                reason,
-            });
-        }
-    }
-    Ok(granted)
+    grant(asked, &|features| try_read(features, BlockEntries, file.as_raw_fd(), 4096))
 }
 
-impl UringFeatures {
-    /// Reads the first page of `fd` through a ring of this kind.
-    fn try_read(&self, fd: RawFd) -> io::Result<()> {
-        let arena = Arena::new(1, 4096)?;
-        let clock = Clock::monotonic();
-        let mut ring = self.ring(1)?;
-        let mut backend = UringBackend::new(
-            &mut ring,
-            clock,
-            &JobFiles {
-                fd,
-                arena: &arena,
-                spin_ns: 0,
-            },
-            self,
-        )?;
-        if !backend.registrations_hold(self) {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-        }
-        backend.push(
-            0,
-            &Io {
-                operation: Operation::Read,
-                offset_bytes: 0,
-                bytes: 4096,
-            },
-        );
-        let deadline = clock.now() + 2_000_000_000;
-        let mut result = None;
-        while result.is_none() {
-            backend.submit_and_wait(Wait::Idle(deadline))?;
-            backend.reap(|_, bytes| result = Some(bytes));
-            if result.is_none() && clock.now() >= deadline {
-                drop(backend);
-                arena.leak();
-                return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
-            }
-        }
-        match result {
-            Some(error) if error < 0 => Err(io::Error::from_raw_os_error(-error)),
-            _ => Ok(()),
-        }
+/// Reads the first bytes of a file through a ring of these features.
+pub(super) fn try_read<E: Entries>(features: &UringFeatures, entries: E, fd: RawFd, bytes: u32) -> io::Result<()> {
+    let arena = Arena::new(1, u64::from(bytes))?;
+    let mut ring = features.ring::<E::Submission, E::Completion>(1)?;
+    let files = JobFiles {
+        fd,
+        arena: &arena,
+        spin_ns: 0,
+    };
+    let mut backend = UringBackend::new(&mut ring, entries, Clock::monotonic(), &files, features)?;
+    if !backend.registrations_hold(features) {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
+    let read = Io {
+        operation: Operation::Read,
+        offset_bytes: 0,
+        bytes,
+    };
+    let tried = super::try_one(&mut backend, &read);
+    drop(backend);
+    if super::is_abandoned(&tried) {
+        std::mem::forget(ring);
+        arena.leak();
+    }
+    tried
 }
 
-/// The backend behind `{"kind": "uring"}`.
-pub(crate) struct UringBackend<'ring> {
-    clock: Clock,
-    nap: Nap,
-    submitter: Submitter<'ring>,
-    submissions: SubmissionQueue<'ring>,
-    completions: CompletionQueue<'ring>,
+/// How a ring describes I/Os, and reads their completions.
+pub(crate) trait Entries: Sized {
+    /// An entry of its submission queue.
+    type Submission: squeue::EntryMarker;
+    /// An entry of its completion queue.
+    type Completion: cqueue::EntryMarker;
+
+    /// Describes an I/O.
+    fn describe(&mut self, place: &Place, slot: u32, io: &Io) -> Self::Submission;
+
+    /// The slot of a completed I/O, and the bytes that it moved or a negative error number.
+    fn outcome(&self, completion: &Self::Completion) -> (u32, i32);
+}
+
+/// Where the I/Os of a ring go, and through which memory.
+pub(crate) struct Place {
     /// The file's descriptor, or its number among the registered ones if `flags` says so.
-    file: Fd,
-    flags: squeue::Flags,
+    pub(super) file: Fd,
+    pub(super) flags: squeue::Flags,
     /// Slots in each registered buffer; none if buffers are not registered.
     slots_per_buffer: Option<u32>,
     base: *mut u8,
     slot_bytes: usize,
+}
+
+impl Place {
+    /// The slot's buffer.
+    #[inline]
+    pub(super) fn buffer(&self, slot: u32) -> *mut u8 {
+        self.base.wrapping_add(slot as usize * self.slot_bytes)
+    }
+
+    /// The registered buffer in which the slot is; none if buffers are not registered.
+    #[inline]
+    pub(super) fn registered(&self, slot: u32) -> Option<u16> {
+        self.slots_per_buffer.map(|slots| (slot / slots) as u16)
+    }
+}
+
+/// Reads, writes, trims and flushes of a file or block device.
+pub(crate) struct BlockEntries;
+
+impl Entries for BlockEntries {
+    type Submission = squeue::Entry;
+    type Completion = cqueue::Entry;
+
+    #[inline]
+    fn describe(&mut self, place: &Place, slot: u32, io: &Io) -> squeue::Entry {
+        let buffer = place.buffer(slot);
+        let (file, offset) = (place.file, io.offset_bytes);
+        let entry = match (io.operation, place.registered(slot)) {
+            (Operation::Read, None) => opcode::Read::new(file, buffer, io.bytes).offset(offset).build(),
+            (Operation::Write, None) => opcode::Write::new(file, buffer, io.bytes).offset(offset).build(),
+            (Operation::Read, Some(number)) => opcode::ReadFixed::new(file, buffer, io.bytes, number)
+                .offset(offset)
+                .build(),
+            (Operation::Write, Some(number)) => opcode::WriteFixed::new(file, buffer, io.bytes, number)
+                .offset(offset)
+                .build(),
+            (Operation::Trim, _) => opcode::Fallocate::new(file, u64::from(io.bytes))
+                .offset(offset)
+                .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+                .build(),
+            (Operation::Flush, _) => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            _ => unreachable!("no block I/O"),
+        };
+        entry.flags(place.flags).user_data(u64::from(slot))
+    }
+
+    #[inline]
+    fn outcome(&self, completion: &cqueue::Entry) -> (u32, i32) {
+        (completion.user_data() as u32, completion.result())
+    }
+}
+
+/// The backend behind `{"kind": "uring"}`, and with entries of another kind behind `{"kind": "uring_nvme"}`.
+pub(crate) struct UringBackend<'ring, E: Entries> {
+    clock: Clock,
+    nap: Nap,
+    submitter: Submitter<'ring>,
+    submissions: SubmissionQueue<'ring, E::Submission>,
+    completions: CompletionQueue<'ring, E::Completion>,
+    entries: E,
+    place: Place,
     /// I/Os pushed and not yet reaped.
     outstanding: usize,
     batch: usize,
     in_effect: BackendInEffect,
 }
 
-impl<'ring> UringBackend<'ring> {
+impl<'ring, E: Entries> UringBackend<'ring, E> {
     /// Takes a ring made by [`UringFeatures::ring`] in this thread. A registration that fails at this size is left out,
     /// and said so in [`Backend::in_effect`].
     pub(crate) fn new(
-        ring: &'ring mut IoUring,
+        ring: &'ring mut IoUring<E::Submission, E::Completion>,
+        entries: E,
         clock: Clock,
         files: &JobFiles<'_>,
         features: &UringFeatures,
-    ) -> io::Result<UringBackend<'ring>> {
+    ) -> io::Result<UringBackend<'ring, E>> {
         let (mut submitter, submissions, completions) = ring.split();
-        let mut in_effect = BackendInEffect {
-            kind: "uring".into(),
-            features: features.names(),
-            fallbacks: features.fallbacks.clone(),
-        };
+        let mut in_effect = features.in_effect();
         let mut refuse = |feature: &str, error: &io::Error| {
             in_effect.features.retain(|name| name != feature);
             in_effect.fallbacks.push(Fallback {
@@ -241,12 +188,7 @@ impl<'ring> UringBackend<'ring> {
             .and_then(|result| result.inspect_err(|error| refuse("registered_buffers", error)).ok());
         // Not every kernel can; nothing but a little speed depends on it.
         let _ = submitter.register_ring_fd();
-        Ok(UringBackend {
-            clock,
-            nap: Nap::new(clock, files.spin_ns),
-            submitter,
-            submissions,
-            completions,
+        let place = Place {
             file: Fd(if fixed_file { 0 } else { files.fd }),
             flags: if fixed_file {
                 squeue::Flags::FIXED_FILE
@@ -256,6 +198,15 @@ impl<'ring> UringBackend<'ring> {
             slots_per_buffer,
             base: files.arena.slot(0),
             slot_bytes: files.arena.slot_bytes(),
+        };
+        Ok(UringBackend {
+            clock,
+            nap: Nap::new(clock, files.spin_ns),
+            submitter,
+            submissions,
+            completions,
+            entries,
+            place,
             outstanding: 0,
             batch: BATCH,
             in_effect,
@@ -263,31 +214,8 @@ impl<'ring> UringBackend<'ring> {
     }
 
     fn registrations_hold(&self, features: &UringFeatures) -> bool {
-        self.flags.contains(squeue::Flags::FIXED_FILE) == features.options.registered_files
-            && self.slots_per_buffer.is_some() == features.options.registered_buffers
-    }
-
-    #[inline]
-    fn entry(&self, slot: u32, io: &Io) -> squeue::Entry {
-        let buffer = self.base.wrapping_add(slot as usize * self.slot_bytes);
-        let (file, offset) = (self.file, io.offset_bytes);
-        let entry = match (io.operation, self.slots_per_buffer) {
-            (Operation::Read, None) => opcode::Read::new(file, buffer, io.bytes).offset(offset).build(),
-            (Operation::Write, None) => opcode::Write::new(file, buffer, io.bytes).offset(offset).build(),
-            (Operation::Read, Some(slots)) => opcode::ReadFixed::new(file, buffer, io.bytes, (slot / slots) as u16)
-                .offset(offset)
-                .build(),
-            (Operation::Write, Some(slots)) => opcode::WriteFixed::new(file, buffer, io.bytes, (slot / slots) as u16)
-                .offset(offset)
-                .build(),
-            (Operation::Trim, _) => opcode::Fallocate::new(file, u64::from(io.bytes))
-                .offset(offset)
-                .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
-                .build(),
-            (Operation::Flush, _) => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
-            _ => unreachable!("no block I/O"),
-        };
-        entry.flags(self.flags).user_data(u64::from(slot))
+        self.place.flags.contains(squeue::Flags::FIXED_FILE) == features.options.registered_files
+            && self.place.slots_per_buffer.is_some() == features.options.registered_buffers
     }
 
     /// After a call, looks at what it did: the kernel has moved the head of the submissions, and the next batch depends on
@@ -352,7 +280,7 @@ fn register_buffers(submitter: &Submitter<'_>, arena: &Arena) -> io::Result<u32>
     Ok(slots_per_buffer as u32)
 }
 
-impl Backend for UringBackend<'_> {
+impl<E: Entries> Backend for UringBackend<'_, E> {
     #[inline]
     fn batch(&self) -> usize {
         self.batch
@@ -365,7 +293,7 @@ impl Backend for UringBackend<'_> {
 
     #[inline]
     fn push(&mut self, slot: u32, io: &Io) {
-        let entry = self.entry(slot, io);
+        let entry = self.entries.describe(&self.place, slot, io);
         // SAFETY: the slot's buffer belongs to this I/O until `reap` reports it, and the file stays open as long.
         unsafe { self.submissions.push(&entry) }.expect("the ring holds the queue depth");
         self.outstanding += 1;
@@ -398,8 +326,9 @@ impl Backend for UringBackend<'_> {
     fn reap(&mut self, mut complete: impl FnMut(u32, i32)) {
         self.completions.sync();
         self.outstanding -= self.completions.len();
-        for entry in &mut self.completions {
-            complete(entry.user_data() as u32, entry.result());
+        for completion in &mut self.completions {
+            let (slot, result) = self.entries.outcome(&completion);
+            complete(slot, result);
         }
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_ENGINES = {"uring": "io_uring", "sync": "psync"}
+_ENGINES = {"uring": "io_uring", "sync": "psync", "preadv2": "pvsync2"}
 
 
 def job_options(stream: Mapping[str, Any], workload: Mapping[str, Any], *, backend: str) -> dict[str, str]:

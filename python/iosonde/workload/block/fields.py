@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.workload.block import notation
+from iosonde.workload.block.backends import VIRTUAL
 from iosonde.workload.reading import (
     Duration,
     DurationOrZero,
@@ -76,10 +77,16 @@ class BlockFields(BaseModel):
         "none",
         description="When writes are durable: `none`, `dsync` (each as it completes), `flush:N` (`fdatasync` after N).",
     )
-    backend: Literal["uring", "sync", "null", "simulated", "ssd"] = Field(
+    backend: Literal["uring", "sync", "preadv2", "libaio", "null", "simulated", "ssd"] = Field(
         "uring",
-        description="I/O interface: `io_uring`; `pread`/`pwrite`, one at a time in each job; none; a simulated "
-        "device; a simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
+        description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at a time "
+        "in each job; Linux AIO; none; a simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` "
+        "set it themselves.",
+    )
+    fallback: Literal["allow", "refuse"] = Field(
+        "allow",
+        description="`uring`: where `io_uring` or polling is refused, continue with synchronous I/O or without polling, or "
+        "record the run as unsupported.",
     )
     registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
     registered_buffers: bool = Field(True, description="`uring`: register the buffers with the ring.")
@@ -225,7 +232,7 @@ class BlockFields(BaseModel):
     @property
     def is_virtual(self) -> bool:
         """Whether its target exists in memory only, or not at all."""
-        return self.backend in ("null", "simulated", "ssd")
+        return self.backend in VIRTUAL
 
     @property
     def has_files_on_drive(self) -> bool:
@@ -259,6 +266,7 @@ class BlockFields(BaseModel):
 WHOLE_WORKLOAD = (
     "files",
     "backend",
+    "fallback",
     "registered_files",
     "registered_buffers",
     "submission_polling",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
 from iosonde.units import format_bytes
+from iosonde.workload.block import backends
 from iosonde.workload.block.fields import BlockFields
 
 Rule = tuple[bool, str]
@@ -12,7 +13,7 @@ Rule = tuple[bool, str]
 
 def problem(stream: BlockFields) -> str | None:
     """The first rule that a stream breaks, if any."""
-    return next((text for wrong, text in _rules(stream) if wrong), None)
+    return backends.problem(stream) or next((text for wrong, text in _rules(stream) if wrong), None)
 
 
 def _rules(stream: BlockFields) -> list[Rule]:
@@ -42,8 +43,6 @@ def _rules(stream: BlockFields) -> list[Rule]:
         (isinstance(stream.rate, float) and stream.duration is not None
          and stream.offered_rate * stream.duration < 10**9,
          f"a rate of {stream.offered_rate:g} per second starts nothing within `duration`"),
-        (stream.backend == "sync" and stream.queue_depth != 1,
-         "the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)"),
         (stream.payload == "zeros" and (stream.compression_ratio != 1 or stream.duplicate_fraction != 0),
          "`compression_ratio` and `duplicate_fraction` are for `payload = \"random\"`: zeros are fully reducible"),
         (stream.duplicate_fraction > 0 and any(size % 4096 for size in stream.block_sizes),

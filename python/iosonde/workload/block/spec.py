@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from iosonde.plan import JsonObject
 from iosonde.storage.workspace import journal_directory
+from iosonde.workload.block.backends import spec_of
 from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
@@ -56,8 +57,9 @@ def prepare(
     stream = BlockParameters.model_construct(**{**BlockParameters.model_validate({}).model_dump(), **kept, **changes})
     workload, devices = spec["workload"], spec["observe"]["block_devices"]
     [name, *others] = [stream["name"] for stream in workload["streams"]]
+    backend = _backend(stream, workload["backend"])
     made = _spec(
-        {"main" if others else name: stream}, workload["target"], workload["backend"], devices, seed=seed, run_id=run_id
+        {"main" if others else name: stream}, workload["target"], backend, devices, seed=seed, run_id=run_id
     )
     return made, stream.model_dump()
 
@@ -110,14 +112,6 @@ def _backend(whole: BlockParameters, given: JsonObject | None) -> spec.Backend:
     match whole.backend:
         case "ssd":
             return cast("spec.SsdBackend", given or {})
-        case "uring":
-            return {
-                "kind": "uring",
-                "registered_files": whole.registered_files,
-                "registered_buffers": whole.registered_buffers,
-                "submission_polling": whole.submission_polling,
-                "completion_polling": whole.completion_polling,
-            }
         case "simulated":
             simulated = {
                 "kind": "simulated",
@@ -127,10 +121,10 @@ def _backend(whole: BlockParameters, given: JsonObject | None) -> spec.Backend:
                 "service": whole.service,
             }
             return cast("spec.SimulatedBackend", simulated)  # The target sets them (`fitting.py`).
-        case "sync":
-            return {"kind": "sync"}
-        case _:
+        case "null":
             return {"kind": "null"}
+        case _:
+            return cast("spec.Backend", spec_of(whole))
 
 
 def _verification(whole: BlockParameters, target: JsonObject) -> spec.Verification | None:

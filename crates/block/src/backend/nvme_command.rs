@@ -1,0 +1,168 @@
+//! NVMe commands of block I/O as `io_uring` passes them through (`struct nvme_uring_cmd`, `include/uapi/linux/nvme_ioctl.h`).
+
+use iosonde_load::Io;
+use iosonde_protocol::Operation;
+
+/// `NVME_URING_CMD_IO`.
+pub(super) const URING_COMMAND: u32 = 0xc048_4e80;
+/// Bytes of a submission entry's command.
+pub(super) const COMMAND_BYTES: usize = 80;
+/// Bytes of the range list of a deallocate command with one range.
+pub(super) const RANGE_BYTES: u32 = 16;
+
+const FLUSH: u8 = 0x00;
+const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+const DATASET_MANAGEMENT: u8 = 0x09;
+/// Command dword 12 of a write: on the medium when it completes.
+const FORCE_UNIT_ACCESS: u32 = 1 << 30;
+/// Command dword 11 of dataset management.
+const DEALLOCATE: u32 = 1 << 2;
+
+/// What commands to a namespace have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Addressing {
+    /// Number of the namespace in its controller.
+    pub namespace: u32,
+    /// Base-2 logarithm of the bytes of a logical block.
+    pub block_shift: u32,
+    /// Whether writes are on the medium when they complete.
+    pub durable_writes: bool,
+}
+
+/// The command of an I/O whose data, or range list, is at `address`.
+pub(super) fn command(addressing: &Addressing, io: &Io, address: u64) -> [u8; COMMAND_BYTES] {
+    let first = io.offset_bytes >> addressing.block_shift;
+    let blocks = io.bytes >> addressing.block_shift;
+    let (opcode, data_bytes, words) = match io.operation {
+        Operation::Read => (READ, io.bytes, transfer(first, blocks, false)),
+        Operation::Write => (WRITE, io.bytes, transfer(first, blocks, addressing.durable_writes)),
+        Operation::Trim => (DATASET_MANAGEMENT, RANGE_BYTES, [0, DEALLOCATE, 0]),
+        _ => (FLUSH, 0, [0; 3]),
+    };
+    let mut command = [0; COMMAND_BYTES];
+    command[0] = opcode;
+    put(&mut command, 4, addressing.namespace);
+    if data_bytes > 0 {
+        command[24..32].copy_from_slice(&address.to_le_bytes());
+        put(&mut command, 36, data_bytes);
+    }
+    for (number, word) in words.into_iter().enumerate() {
+        put(&mut command, 40 + 4 * number, word);
+    }
+    command
+}
+
+/// Command dwords 10 to 12 of a read or write. The number of blocks is zero-based.
+fn transfer(first: u64, blocks: u32, durable: bool) -> [u32; 3] {
+    let flags = if durable { FORCE_UNIT_ACCESS } else { 0 };
+    [first as u32, (first >> 32) as u32, blocks.wrapping_sub(1) & 0xffff | flags]
+}
+
+/// The range list that deallocates the blocks of an I/O.
+pub(super) fn range(addressing: &Addressing, io: &Io) -> [u8; RANGE_BYTES as usize] {
+    let mut range = [0; RANGE_BYTES as usize];
+    range[4..8].copy_from_slice(&(io.bytes >> addressing.block_shift).to_le_bytes());
+    range[8..].copy_from_slice(&(io.offset_bytes >> addressing.block_shift).to_le_bytes());
+    range
+}
+
+fn put(command: &mut [u8; COMMAND_BYTES], at: usize, value: u32) {
+    command[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// The error number that the kernel's block layer makes of a command's status (`nvme_error_status` in
+/// `drivers/nvme/host/core.c`, `blk_status_to_errno`), so that failures look alike through every backend.
+pub(super) fn error_number(status: i32) -> i32 {
+    match status & 0x7ff {
+        0x081 => libc::ENOSPC,
+        // Block out of range, interrupted, namespace not ready.
+        0x080 | 0x021 | 0x082 => libc::EREMOTEIO,
+        // Invalid opcode, field, namespace; conflicting attributes.
+        0x001 | 0x002 | 0x00b | 0x180 => libc::EOPNOTSUPP,
+        // Write fault, read error, comparison, access, deallocated block; write-protected.
+        0x280 | 0x281 | 0x285 | 0x286 | 0x287 | 0x020 | 0x182 => libc::ENODATA,
+        // Protection information.
+        0x282..=0x284 | 0x181 => libc::EILSEQ,
+        0x083 => libc::EBADE,
+        0x370 => libc::ENOLINK,
+        _ => libc::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGE_BLOCKS: Addressing = Addressing {
+        namespace: 2,
+        block_shift: 12,
+        durable_writes: true,
+    };
+
+    fn word(command: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(command[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    fn io(operation: Operation, offset_bytes: u64, bytes: u32) -> Io {
+        Io {
+            operation,
+            offset_bytes,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn a_read_addresses_blocks_of_the_namespaces_format() {
+        let small = Addressing {
+            block_shift: 9,
+            ..LARGE_BLOCKS
+        };
+        let offset = (1 << 42) + 1024;
+        let command = command(&small, &io(Operation::Read, offset, 4096), 0xdead_0000_beef);
+        assert_eq!(command[0], READ);
+        assert_eq!(word(&command, 4), 2);
+        assert_eq!(command[24..32], 0xdead_0000_beef_u64.to_le_bytes());
+        assert_eq!(word(&command, 36), 4096);
+        assert_eq!((word(&command, 40), word(&command, 44)), (2, 2));
+        assert_eq!(word(&command, 48), 7, "zero-based, without force unit access");
+    }
+
+    #[test]
+    fn a_durable_write_forces_unit_access() {
+        let durable = command(&LARGE_BLOCKS, &io(Operation::Write, 8192, 4096), 0x1000);
+        assert_eq!((durable[0], word(&durable, 40), word(&durable, 48)), (WRITE, 2, 1 << 30));
+        let plain = Addressing {
+            durable_writes: false,
+            ..LARGE_BLOCKS
+        };
+        let plain = command(&plain, &io(Operation::Write, 8192, 4096), 0x1000);
+        assert_eq!(word(&plain, 48), 0);
+    }
+
+    #[test]
+    fn a_trim_passes_its_blocks_in_a_range_list() {
+        let trim = io(Operation::Trim, 16384, 8192);
+        let command = command(&LARGE_BLOCKS, &trim, 0x1000);
+        assert_eq!((command[0], word(&command, 36)), (DATASET_MANAGEMENT, 16));
+        assert_eq!((word(&command, 40), word(&command, 44)), (0, 4));
+        let range = range(&LARGE_BLOCKS, &trim);
+        assert_eq!((word(&range, 0), word(&range, 4), word(&range, 8), word(&range, 12)), (0, 2, 4, 0));
+    }
+
+    #[test]
+    fn a_flush_moves_no_data() {
+        let command = command(&LARGE_BLOCKS, &io(Operation::Flush, 0, 0), 0x1000);
+        assert_eq!((command[0], word(&command, 4)), (FLUSH, 2));
+        assert!(command[8..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_status_becomes_the_error_of_the_block_layer() {
+        let with_do_not_retry = 0x4281;
+        assert_eq!(error_number(with_do_not_retry), libc::ENODATA);
+        assert_eq!(error_number(0x4002), libc::EOPNOTSUPP);
+        assert_eq!(error_number(0x80), libc::EREMOTEIO);
+        assert_eq!(error_number(0x006), libc::EIO);
+    }
+}

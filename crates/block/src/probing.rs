@@ -1,0 +1,149 @@
+//! Which backends a target and this kernel have, each tried by a real read.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use iosonde_protocol::{Backend, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
+
+use crate::buffer::Buffer;
+use crate::error::BlockError;
+use crate::transport::{Transport, Unavailable, Wanted, name_of};
+
+/// Bytes of the file in which backends are tried where a directory is named.
+const TRIED_BYTES: u64 = 64 << 10;
+
+/// Bytes of the read by which a backend is tried.
+const TRIED_BLOCK_BYTES: u64 = 4096;
+
+/// A backend, and whether it can be used.
+#[derive(Debug)]
+pub struct ProbedBackend {
+    /// As messages name it, such as `uring with completion polling`.
+    pub name: String,
+    /// What it has and lacks here, or why it is not available.
+    pub result: Result<BackendInEffect, Unavailable>,
+}
+
+/// Tries every backend on a device, a file, or an unnamed file in a directory, which is gone afterwards.
+///
+/// # Errors
+/// When the path cannot be read, or the directory has no room for such a file.
+pub fn probe_backends(path: &Path) -> io::Result<Vec<ProbedBackend>> {
+    let file = open(path)?;
+    Ok(backends().iter().map(|backend| tried(backend, &file)).collect())
+}
+
+/// Every backend that moves data through the kernel, in the order from the simplest interface to the closest to the device.
+fn backends() -> [Backend; 8] {
+    let uring = |submission_polling, completion_polling| {
+        Backend::Uring(UringOptions {
+            registered_files: true,
+            registered_buffers: true,
+            submission_polling,
+            completion_polling,
+            required: true,
+        })
+    };
+    let uring_nvme = |completion_polling| {
+        Backend::UringNvme(UringNvmeOptions {
+            registered_buffers: true,
+            completion_polling,
+        })
+    };
+    [
+        Backend::Sync,
+        Backend::Preadv2,
+        Backend::Libaio,
+        uring(false, false),
+        uring(true, false),
+        uring(false, true),
+        uring_nvme(false),
+        uring_nvme(true),
+    ]
+}
+
+fn tried(backend: &Backend, file: &File) -> ProbedBackend {
+    let wanted = Wanted {
+        backend,
+        file: Some(file),
+        queue_depth: 1,
+        may_poll: true,
+        largest_bytes: TRIED_BLOCK_BYTES,
+        durable_writes: false,
+    };
+    let result = match Transport::choose(&wanted) {
+        Ok((transport, _)) => Ok(transport.in_effect()),
+        Err(BlockError::Unavailable { why, .. }) => Err(why),
+        Err(error) => Err(Unavailable {
+            reason: error.to_string(),
+            hint: String::new(),
+        }),
+    };
+    let name = name_of(backend);
+    ProbedBackend { name, result }
+}
+
+/// Opened past the page cache where the file system can do that.
+fn open(path: &Path) -> io::Result<File> {
+    if path.is_dir() {
+        return unnamed(path);
+    }
+    let mut options = OpenOptions::new();
+    options.read(true);
+    let direct = options.clone().custom_flags(libc::O_DIRECT).open(path);
+    direct.or_else(|_| options.open(path))
+}
+
+/// A file without a name in a directory.
+fn unnamed(directory: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let with = |flags| options.clone().custom_flags(libc::O_TMPFILE | flags).open(directory);
+    let file = with(libc::O_DIRECT).or_else(|_| with(0))?;
+    file.write_all_at(&Buffer::new(TRIED_BYTES)?, 0)?;
+    file.sync_all()?;
+    Ok(file)
+}
+
+impl ProbedBackend {
+    /// Features that it lacks, with the reasons; none where it is not available.
+    pub fn fallbacks(&self) -> &[Fallback] {
+        self.result.as_ref().map_or(&[], |found| &found.fallbacks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocking_calls_work_everywhere_and_every_refusal_has_a_reason() {
+        let directory = tempfile::tempdir().expect("there is a temporary directory");
+        let found = probe_backends(directory.path()).expect("the directory is writable");
+        assert_eq!(found.len(), backends().len());
+        assert!(found[0].name == "sync" && found[0].result.is_ok());
+        for backend in &found {
+            if let Err(refusal) = &backend.result {
+                assert!(!refusal.reason.is_empty(), "{backend:?}");
+            }
+        }
+        let remaining = std::fs::read_dir(directory.path()).expect("it is readable").count();
+        assert_eq!(remaining, 0);
+    }
+
+    /// The kernel completes polled I/O by interrupts where the queue cannot poll, so a successful read proves nothing.
+    #[test]
+    fn polling_is_not_reported_for_a_queue_that_cannot_poll() {
+        let file = File::open("/proc/version").expect("procfs is mounted");
+        let found = tried(&Backend::Preadv2, &file);
+        if let Ok(effect) = &found.result {
+            assert!(
+                !effect.features.contains(&"completion_polling".to_string()),
+                "{found:?}"
+            );
+            assert_eq!(found.fallbacks().len(), 1);
+        }
+    }
+}
