@@ -236,7 +236,8 @@ fn check_stream_of_backend(backend: &Backend, stream: &Stream, at: &dyn Fn(&str)
         format!("`{name}` has one I/O in flight in each job: raise `jobs` instead, or use `uring`"),
     )?;
     require(
-        !matches!(backend, Backend::Preadv2 | Backend::Libaio | Backend::UringNvme(_)) || stream.io_mode == IoMode::Direct,
+        !matches!(backend, Backend::Preadv2 | Backend::Libaio | Backend::UringNvme(_))
+            || stream.io_mode == IoMode::Direct,
         format!("buffered I/O with backend `{name}`"),
         at("io_mode"),
         "use direct I/O, or the backend `uring` or `sync`",

@@ -172,8 +172,17 @@ impl Transport {
             (Kind::Libaio, Some(files)) => on_context(work, resources, files),
             (Kind::Uring(features), Some(files)) => on_ring(features, BlockEntries, work, resources, files),
             (Kind::UringNvme(ring), Some(files)) => {
-                let commands = JobFiles { fd: ring.fd(), ..*files };
-                on_ring(&ring.features, ring.entries(resources.queue_depth), work, resources, &commands)
+                let commands = JobFiles {
+                    fd: ring.fd(),
+                    ..*files
+                };
+                on_ring(
+                    &ring.features,
+                    ring.entries(resources.queue_depth),
+                    work,
+                    resources,
+                    &commands,
+                )
             }
         }
     }

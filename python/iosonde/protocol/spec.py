@@ -67,11 +67,20 @@ class UringBackend(TypedDict):
     kind: Literal["uring"]
     registered_buffers: bool
     registered_files: bool
+    required: NotRequired[bool]
     submission_polling: bool
 
 
 class SyncBackend(TypedDict):
     kind: Literal["sync"]
+
+
+class Preadv2Backend(TypedDict):
+    kind: Literal["preadv2"]
+
+
+class LibaioBackend(TypedDict):
+    kind: Literal["libaio"]
 
 
 class NullBackend(TypedDict):
@@ -823,7 +832,9 @@ class SsdBackend(TypedDict):
     state_path: NotRequired[str | None]
 
 
-Backend: TypeAlias = UringBackend | SyncBackend | NullBackend | SimulatedBackend | SsdBackend
+Backend: TypeAlias = (
+    UringBackend | SyncBackend | Preadv2Backend | LibaioBackend | NullBackend | SimulatedBackend | SsdBackend
+)
 
 
 class KvStream(TypedDict):

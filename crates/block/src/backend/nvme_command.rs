@@ -56,7 +56,11 @@ pub(super) fn command(addressing: &Addressing, io: &Io, address: u64) -> [u8; CO
 /// Command dwords 10 to 12 of a read or write. The number of blocks is zero-based.
 fn transfer(first: u64, blocks: u32, durable: bool) -> [u32; 3] {
     let flags = if durable { FORCE_UNIT_ACCESS } else { 0 };
-    [first as u32, (first >> 32) as u32, blocks.wrapping_sub(1) & 0xffff | flags]
+    [
+        first as u32,
+        (first >> 32) as u32,
+        blocks.wrapping_sub(1) & 0xffff | flags,
+    ]
 }
 
 /// The range list that deallocates the blocks of an I/O.
@@ -131,7 +135,10 @@ mod tests {
     #[test]
     fn a_durable_write_forces_unit_access() {
         let durable = command(&LARGE_BLOCKS, &io(Operation::Write, 8192, 4096), 0x1000);
-        assert_eq!((durable[0], word(&durable, 40), word(&durable, 48)), (WRITE, 2, 1 << 30));
+        assert_eq!(
+            (durable[0], word(&durable, 40), word(&durable, 48)),
+            (WRITE, 2, 1 << 30)
+        );
         let plain = Addressing {
             durable_writes: false,
             ..LARGE_BLOCKS
@@ -147,7 +154,10 @@ mod tests {
         assert_eq!((command[0], word(&command, 36)), (DATASET_MANAGEMENT, 16));
         assert_eq!((word(&command, 40), word(&command, 44)), (0, 4));
         let range = range(&LARGE_BLOCKS, &trim);
-        assert_eq!((word(&range, 0), word(&range, 4), word(&range, 8), word(&range, 12)), (0, 2, 4, 0));
+        assert_eq!(
+            (word(&range, 0), word(&range, 4), word(&range, 8), word(&range, 12)),
+            (0, 2, 4, 0)
+        );
     }
 
     #[test]

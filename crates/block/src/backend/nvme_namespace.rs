@@ -48,7 +48,9 @@ impl Namespace {
         let (block, character) = (block?, character?);
         if number != of_device || !block.is_same(&character) {
             let generic = name(&generic);
-            return Err(format!("`/dev/{generic}` is not the namespace of the target: they identify themselves differently"));
+            return Err(format!(
+                "`/dev/{generic}` is not the namespace of the target: they identify themselves differently"
+            ));
         }
         let addressing = Addressing {
             namespace: number,
@@ -69,7 +71,10 @@ fn sysfs_directory(block_device: &File) -> Result<PathBuf, String> {
     let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
     let directory = Path::new(&link).canonicalize().map_err(in_words(&link))?;
     match directory.join("partition").exists() {
-        true => Err(format!("`{}` is a partition, and NVMe commands address the whole namespace", name(&directory))),
+        true => Err(format!(
+            "`{}` is a partition, and NVMe commands address the whole namespace",
+            name(&directory)
+        )),
         false => Ok(directory),
     }
 }
@@ -150,7 +155,9 @@ impl Identity {
         match (metadata_bytes, self.namespace[at + 2]) {
             (0, shift @ 9..=16) => Ok(u32::from(shift)),
             (0, shift) => Err(format!("logical blocks of 2^{shift} bytes are not supported")),
-            (bytes, _) => Err(format!("the namespace has {bytes} bytes of metadata in each logical block")),
+            (bytes, _) => Err(format!(
+                "the namespace has {bytes} bytes of metadata in each logical block"
+            )),
         }
     }
 }
@@ -200,7 +207,9 @@ fn identify(file: &File, what: u32, namespace: u32) -> io::Result<Box<[u8; IDENT
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 fn in_words(what: &str) -> impl Fn(io::Error) -> String {
@@ -250,13 +259,20 @@ mod tests {
         assert_eq!(identity(1, 1).block_shift(), Ok(12));
         let mut with_metadata = identity(1, 1);
         with_metadata.namespace[132] = 8;
-        assert!(with_metadata.block_shift().is_err_and(|reason| reason.contains("8 bytes of metadata")));
+        assert!(
+            with_metadata
+                .block_shift()
+                .is_err_and(|reason| reason.contains("8 bytes of metadata"))
+        );
     }
 
     #[test]
     fn a_file_has_no_namespace() {
         let file = File::open("/proc/version").expect("procfs is mounted");
         let refused = Namespace::of(&file, false).map(|_| ());
-        assert_eq!(refused, Err("NVMe commands need a block device as the target, not a file".to_string()));
+        assert_eq!(
+            refused,
+            Err("NVMe commands need a block device as the target, not a file".to_string())
+        );
     }
 }

@@ -37,7 +37,9 @@ pub(crate) fn probe(file: &File, options: &UringOptions, may_poll: bool) -> io::
         options,
         no_polling,
     };
-    grant(asked, &|features| try_read(features, BlockEntries, file.as_raw_fd(), 4096))
+    grant(asked, &|features| {
+        try_read(features, BlockEntries, file.as_raw_fd(), 4096)
+    })
 }
 
 /// Reads the first bytes of a file through a ring of these features.

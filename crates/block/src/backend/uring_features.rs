@@ -38,7 +38,7 @@ impl UringFeatures {
     }
 
     /// The features by name.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         [
             (self.single_issuer, "single_issuer"),
             (self.bare_submissions, "bare_submissions"),
