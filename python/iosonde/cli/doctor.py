@@ -11,9 +11,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -34,14 +35,23 @@ class Check:
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 
 
-def command(as_json: AsJson = False) -> None:
+def command(
+    target: Annotated[
+        Path,
+        typer.Option(
+            metavar="PATH", help="Device, file or directory on which I/O backends are tried, without writing to it."
+        ),
+    ] = Path(),
+    as_json: AsJson = False,
+) -> None:
     """Check what this machine can measure and what is missing.
 
-    Checks the engine, kernel, clock, CPU, memory limits, free space and optional tools. Exits with 1 if nothing can be
-    measured.
+    Checks the engine, I/O backends, kernel, clock, CPU, memory limits, free space and optional tools. Exits with 1 if
+    nothing can be measured.
     """
     checks = [
         *engine_checks(),
+        *backend_checks(target),
         *machine_checks(),
         _memory_limits(),
         _simulated_drives(),
@@ -80,6 +90,23 @@ def engine_checks() -> Iterator[Check]:
     yield _engine(engine, probe)
     yield _io_uring(probe)
     yield _clock(probe)
+
+
+def backend_checks(target: Path) -> Iterator[Check]:
+    """The I/O backends, each tried by a real read of the target; none without an engine."""
+    from iosonde.errors import EngineError
+    from iosonde.execution.backend_probe import probe_backends
+    from iosonde.execution.engine import find_engine
+
+    with suppress(EngineError):
+        for each in probe_backends(find_engine(), target):
+            lacks = f", without {'; '.join(each.lacks)}" if each.lacks else ""
+            yield Check(
+                name=f"backend {each.name}",
+                state="ok" if each.is_available else "note",
+                found=f"available{lacks}" if each.is_available else f"not available: {each.reason}",
+                advice="" if each.is_available else each.hint,
+            )
 
 
 def machine_checks() -> Iterator[Check]:

@@ -117,7 +117,7 @@ def summary(plan: Plan) -> Iterator[str]:
     yield f"runs      {len(plan.runs)}, {order} (seed {plan.seed}){more}"
     yield f"time      {_time(plan)}"
     yield f"writes    {limit if written != 0 else 'nothing'}{layout}"
-    for note in plan.notes:
+    for note in [*plan.notes, *_unavailable_backends(plan)]:
         yield from _wrapped("note", note)
     yield from _setup_lines(plan)
     yield from _power_lines(plan)
@@ -127,6 +127,31 @@ def summary(plan: Plan) -> Iterator[str]:
         yield f"allow     --allow-commands {commands.commands_hash(plan)}"
     if not plan.destroys:
         yield "creates   nothing"
+
+
+def _unavailable_backends(plan: Plan) -> Iterator[str]:
+    """I/O backends that the plan's runs require and the target does not have; each is tried by a read of the target."""
+    from pathlib import Path
+
+    specs = list(plan.specs())
+    if not any(_requires_backend(spec["workload"]) for spec in specs):
+        return
+    from iosonde.errors import EngineError
+    from iosonde.execution import backend_probe
+    from iosonde.execution.engine import find_engine
+
+    try:
+        found = backend_probe.probe_backends(find_engine(), Path(plan.target))
+    except EngineError:
+        return
+    for each in backend_probe.unavailable(found, specs):
+        yield f"backend {each.name} is not available here, and its runs are recorded as unsupported: {each.reason}"
+
+
+def _requires_backend(workload: Mapping[str, Any]) -> bool:
+    """Whether a run fails as unsupported without its backend."""
+    backend = workload.get("backend") or {}
+    return backend.get("kind") in ("preadv2", "libaio", "uring_nvme") or bool(backend.get("required"))
 
 
 def _power_lines(plan: Plan) -> Iterator[str]:

@@ -11,6 +11,7 @@ import polars as pl
 from iosonde.findings import (
     array_efficiency,
     asymmetry,
+    backend_steps,
     cache_gain,
     cache_tiers,
     device_share,
@@ -78,6 +79,7 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "memory_extension": memory_extension.find,
     "fault_overhead": fault_overhead.find,
     "device_share": device_share.find,
+    "backend_steps": backend_steps.find,
 }
 
 ROUNDING = 0.005

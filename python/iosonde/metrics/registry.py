@@ -188,6 +188,15 @@ _LIST = (
         expression=over("process_user_ns", "count") + over("process_system_ns", "count"),
     ),
     Metric(
+        name="iops_per_core",
+        title="Operations per second of CPU time",
+        unit="1/s",
+        formula="operations / (user + system time of the engine process)",
+        better="higher",
+        kind="cpu",
+        expression=1e9 / (over("process_user_ns", "count") + over("process_system_ns", "count")),
+    ),
+    Metric(
         name="cpu_ns_per_byte",
         title="CPU time per byte",
         unit="ns",

@@ -83,6 +83,12 @@ class LibaioBackend(TypedDict):
     kind: Literal["libaio"]
 
 
+class UringNvmeBackend(TypedDict):
+    completion_polling: bool
+    kind: Literal["uring_nvme"]
+    registered_buffers: bool
+
+
 class NullBackend(TypedDict):
     kind: Literal["null"]
 
@@ -833,7 +839,14 @@ class SsdBackend(TypedDict):
 
 
 Backend: TypeAlias = (
-    UringBackend | SyncBackend | Preadv2Backend | LibaioBackend | NullBackend | SimulatedBackend | SsdBackend
+    UringBackend
+    | SyncBackend
+    | Preadv2Backend
+    | LibaioBackend
+    | UringNvmeBackend
+    | NullBackend
+    | SimulatedBackend
+    | SsdBackend
 )
 
 

@@ -360,6 +360,7 @@ AnalysisKind = Literal[
     "memory_extension",
     "fault_overhead",
     "device_share",
+    "backend_steps",
 ]
 
 

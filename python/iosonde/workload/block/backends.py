@@ -59,6 +59,12 @@ BACKENDS: Mapping[str, Backend] = {
         interface="`io_submit`, `io_getevents`", requires="contexts (`fs.aio-max-nr`)", direct_only=True, trims=False
     ),
     "uring": Backend(interface="`io_uring`", requires="Linux 5.6, and `io_uring` allowed", options=URING_OPTIONS),
+    "uring_nvme": Backend(
+        interface="NVMe commands through `io_uring` (`IORING_OP_URING_CMD`)",
+        requires="a whole NVMe namespace as the target, Linux 5.19, root",
+        options=("registered_buffers", "completion_polling"),
+        direct_only=True,
+    ),
 }
 """Those that reach a real target, in the order from the simplest interface to the closest to the device."""
 

@@ -77,10 +77,10 @@ class BlockFields(BaseModel):
         "none",
         description="When writes are durable: `none`, `dsync` (each as it completes), `flush:N` (`fdatasync` after N).",
     )
-    backend: Literal["uring", "sync", "preadv2", "libaio", "null", "simulated", "ssd"] = Field(
+    backend: Literal["uring", "sync", "preadv2", "libaio", "uring_nvme", "null", "simulated", "ssd"] = Field(
         "uring",
         description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at a time "
-        "in each job; Linux AIO; none; a simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` "
+        "in each job; Linux AIO; NVMe commands through `io_uring`; none; a simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` "
         "set it themselves.",
     )
     fallback: Literal["allow", "refuse"] = Field(
@@ -89,9 +89,9 @@ class BlockFields(BaseModel):
         "record the run as unsupported.",
     )
     registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
-    registered_buffers: bool = Field(True, description="`uring`: register the buffers with the ring.")
+    registered_buffers: bool = Field(True, description="`uring`, `uring_nvme`: register the buffers with the ring.")
     submission_polling: bool = Field(False, description="`uring`: a kernel thread polls the submission queue.")
-    completion_polling: bool = Field(False, description="`uring`, direct I/O: poll for completions.")
+    completion_polling: bool = Field(False, description="`uring`, `uring_nvme`, direct I/O: poll for completions.")
     arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed",
         description="Closed loop (the next I/O starts when one completes), or open loop with constant or exponential "

@@ -1,0 +1,70 @@
+"""Which I/O backends a target and this machine have: the engine tries each by a real read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbedBackend:
+    """One backend, and whether it can be used on the target."""
+
+    name: str
+    """As messages name it: `uring with completion polling`."""
+    is_available: bool
+    features: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    """Features that it lacks, with the reason."""
+    reason: str = ""
+    """Why it is not available."""
+    hint: str = ""
+
+
+def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
+    """Every backend, tried on a device, a file or a directory. Empty if the path cannot be read or the engine fails.
+
+    Nothing is written to a device or a file; in a directory the engine uses a file without a name.
+    """
+    try:
+        asked = subprocess.run(
+            [engine, "--probe-backends", path],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        return [_read(each) for each in json.loads(asked.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+
+
+def _read(found: Mapping[str, Any]) -> ProbedBackend:
+    return ProbedBackend(
+        name=found["name"],
+        is_available=found["available"],
+        features=tuple(found.get("features", ())),
+        lacks=tuple(f"{each['feature']}: {each['reason']}" for each in found.get("lacks", ())),
+        reason=found.get("reason", ""),
+        hint=found.get("hint", ""),
+    )
+
+
+def name_of(backend: Mapping[str, Any]) -> str:
+    """A backend of a spec as messages name it."""
+    polling = [f" with {kind} polling" for kind in ("submission", "completion") if backend.get(f"{kind}_polling")]
+    return str(backend["kind"]) + "".join(polling)
+
+
+def unavailable(found: Iterable[ProbedBackend], specs: Iterable[Mapping[str, Any]]) -> list[ProbedBackend]:
+    """Backends that a plan's specs ask for and the target does not have."""
+    workloads = [spec["workload"] for spec in specs]
+    asked = {name_of(each["backend"]) for each in workloads if each["kind"] == "block"}
+    return [each for each in found if each.name in asked and not each.is_available]

@@ -1,0 +1,191 @@
+"""Backends of block I/O: what one writes, every other reads back; what is not available is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engines import real_engine
+from plans import MIB, null_spec
+
+from iosonde.execution.backend_probe import ProbedBackend, name_of, probe_backends
+
+pytestmark = pytest.mark.engine
+
+URING = {
+    "kind": "uring",
+    "registered_files": True,
+    "registered_buffers": True,
+    "submission_polling": False,
+    "completion_polling": False,
+    "required": True,
+}
+BACKENDS: dict[str, dict[str, Any]] = {
+    "sync": {"kind": "sync"},
+    "preadv2": {"kind": "preadv2"},
+    "libaio": {"kind": "libaio"},
+    "uring": URING,
+    "uring with submission polling": {**URING, "submission_polling": True},
+    "uring with completion polling": {**URING, "completion_polling": True},
+}
+SIZES = [1 << shift for shift in range(9, 21)]
+"""512 B to 1 MiB."""
+
+
+@pytest.fixture(scope="module")
+def directory() -> Path:
+    """A directory on a disk: the checkout's file system has direct I/O where the temporary directory may have none."""
+    return Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def probed(directory: Path) -> dict[str, ProbedBackend]:
+    """Every backend, tried in the directory."""
+    return {each.name: each for each in probe_backends(real_engine(), directory)}
+
+
+@pytest.fixture
+def file(directory: Path) -> Any:
+    """Path of a file for the I/O, removed afterwards with its journal."""
+    path = directory / "backends.data"
+    yield path
+    for each in directory.glob("backends.data*"):
+        each.unlink()
+
+
+def spec(path: Path, backend: dict[str, Any], *, block_bytes: int, reads: bool, **stream: Any) -> dict[str, Any]:
+    """Every block of one MiB once, written and sealed, or read and checked."""
+    made = null_spec(
+        "backend",
+        target={"kind": "file", "path": str(path), "size_bytes": MIB},
+        backend=backend,
+        layout="missing",
+        verify={"when": "during"},
+        duration_ns=None,
+    )
+    whole = {
+        "queue_depth": 1 if backend["kind"] in ("sync", "preadv2") else 8,
+        "access": {"kind": "random", "coverage": "each_once", "distribution": {"kind": "uniform"}},
+        "mix": {"read_fraction": 1.0 if reads else 0.0, "trim_fraction": 0.0},
+        "block_sizes": [{"bytes": block_bytes, "weight": 1.0}],
+        "limit_bytes": MIB,
+    }
+    made["workload"]["streams"][0] |= whole | stream
+    return made
+
+
+def carry_out(spec: dict[str, Any]) -> dict[str, Any]:
+    """The last event of the engine."""
+    done = subprocess.run([real_engine()], input=json.dumps(spec), capture_output=True, text=True, check=False)
+    last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return last
+
+
+def available(probed: dict[str, ProbedBackend]) -> dict[str, dict[str, Any]]:
+    return {name: backend for name, backend in BACKENDS.items() if probed[name].is_available}
+
+
+def test_blocking_calls_and_linux_aio_are_available(probed: dict[str, ProbedBackend]) -> None:
+    assert {"sync", "preadv2", "libaio"} <= {name for name, each in probed.items() if each.is_available}
+    assert all(each.reason for each in probed.values() if not each.is_available)
+
+
+def test_a_spec_has_the_name_of_its_probe(probed: dict[str, ProbedBackend]) -> None:
+    assert {name_of(backend) for backend in BACKENDS.values()} <= set(probed)
+
+
+@pytest.mark.parametrize("writer", BACKENDS)
+def test_what_one_backend_writes_every_other_reads(writer: str, probed: dict[str, ProbedBackend], file: Path) -> None:
+    usable = available(probed)
+    if writer not in usable:
+        refused = carry_out(spec(file, BACKENDS[writer], block_bytes=4096, reads=False))
+        assert (refused["event"], refused["code"]) == ("error", "unsupported")
+        assert probed[writer].reason in refused["message"]
+        return
+    for number, (reader, backend) in enumerate(usable.items()):
+        block_bytes = 4096 << number % 3
+        written = carry_out(spec(file, usable[writer], block_bytes=block_bytes, reads=False))
+        read = carry_out(spec(file, backend, block_bytes=8192, reads=True))
+        for done, kind in ((written, usable[writer]["kind"]), (read, backend["kind"])):
+            assert done["event"] == "result", done
+            assert done["backend"]["kind"] == kind
+        assert read["verification"]["checked_bytes"] == MIB, reader
+        assert read["verification"]["unknown_bytes"] == 0, reader
+        assert not any(read["verification"]["faults"].values()), reader
+
+
+@pytest.mark.parametrize("name", ["sync", "preadv2", "libaio", "uring"])
+def test_every_size_is_written_and_read(name: str, probed: dict[str, ProbedBackend], file: Path) -> None:
+    if not probed[name].is_available:
+        assert probed[name].reason
+        return
+    for block_bytes in SIZES[3:]:
+        for reads in (False, True):
+            done = carry_out(spec(file, BACKENDS[name], block_bytes=block_bytes, reads=reads))
+            assert done["event"] == "result", (block_bytes, done)
+
+
+@pytest.mark.parametrize(
+    ("backend", "stream", "field"),
+    [
+        ("preadv2", {"queue_depth": 2}, "queue_depth"),
+        ("preadv2", {"io_mode": "buffered"}, "io_mode"),
+        ("libaio", {"io_mode": "buffered"}, "io_mode"),
+        ("libaio", {"mix": {"read_fraction": 0.5, "trim_fraction": 0.5}}, "mix"),
+        ("libaio", {"block_sizes": [{"bytes": 1000, "weight": 1.0}]}, "block_sizes"),
+    ],
+)
+def test_what_a_backend_cannot_do_is_refused(backend: str, stream: dict[str, Any], field: str, file: Path) -> None:
+    refused = spec(file, BACKENDS[backend], block_bytes=4096, reads=True, **stream)
+    del refused["workload"]["verify"]
+    found = carry_out(refused)
+    assert (found["event"], found["code"]) == ("error", "invalid_spec")
+    assert field in found["context"]
+    assert not file.exists()
+
+
+def test_nvme_commands_need_a_namespace(probed: dict[str, ProbedBackend], file: Path) -> None:
+    backend = {"kind": "uring_nvme", "registered_buffers": True, "completion_polling": False}
+    refused = spec(file, backend, block_bytes=4096, reads=True)
+    del refused["workload"]["verify"]
+    found = carry_out(refused)
+    assert (found["event"], found["code"]) == ("error", "unsupported")
+    assert "NVMe commands need a block device" in found["message"]
+
+
+def test_writes_and_flushes_of_linux_aio(probed: dict[str, ProbedBackend], file: Path) -> None:
+    flushed = spec(file, BACKENDS["libaio"], block_bytes=4096, reads=False, durability={"kind": "flush", "every": 8})
+    done = carry_out(flushed)
+    assert done["event"] == "result", done
+
+
+def test_the_thread_of_submission_polling_is_one_of_the_process(probed: dict[str, ProbedBackend], file: Path) -> None:
+    """So `getrusage(2)` of the process has its CPU time."""
+    name = "uring with submission polling"
+    if not probed[name].is_available:
+        assert probed[name].reason
+        return
+    polled = spec(file, BACKENDS[name], block_bytes=4096, reads=True, limit_bytes=None)
+    del polled["workload"]["verify"]
+    polled["workload"]["duration_ns"] = 60_000_000_000
+    engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert engine.stdin is not None
+    with engine, engine.stdin as commands:
+        commands.write(json.dumps(polled).encode() + b"\n")
+        commands.flush()
+        while not (is_there := has_poller(engine.pid)) and engine.poll() is None:
+            time.sleep(0.01)
+        engine.kill()
+    assert is_there
+
+
+def has_poller(process: int) -> bool:
+    """Whether the kernel's polling thread is a thread of the process."""
+    try:
+        return any(each.read_text().startswith("iou-sqp-") for each in Path(f"/proc/{process}/task").glob("*/comm"))
+    except OSError:  # A thread has ended meanwhile.
+        return False
