@@ -41,9 +41,11 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
             check=True,
             stdin=subprocess.DEVNULL,
         )
-        return [_read(each) for each in json.loads(asked.stdout)]
+        found = json.loads(asked.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
+    # An engine of another version may print something else.
+    return [_read(each) for each in found] if isinstance(found, list) else []
 
 
 def _read(found: Mapping[str, Any]) -> ProbedBackend:
