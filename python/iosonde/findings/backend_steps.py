@@ -72,8 +72,8 @@ class SoftwareShare(Finding):
     def _sentence(self) -> str:
         if not self.shares:
             return (
-                f"{self.load}: the share of the latency that is software is unknown, because the backend `{USER_LEVEL}`, "
-                "whose latency is taken as the device's own, was not measured"
+                f"{self.load}: the share of the latency that is software is unknown, because the backend "
+                f"`{USER_LEVEL}`, whose latency is taken as the device's own, was not measured"
             )
         listed = [f"{name} {_share_text(share)}" for name, share in self.shares]
         return f"{self.load}: share of the latency at queue depth 1 that is software: {', '.join(listed)}"
@@ -162,7 +162,7 @@ def _software(question: Question) -> Iterator[Finding]:
     """One finding for each load at queue depth 1 with one job."""
     over = question.analysis.over
     factors = [name for name in question.by if name not in ("queue_depth", "jobs")]
-    where = {name: 1 for name in ("queue_depth", "jobs") if name in question.by}
+    where: dict[str, Any] = {name: 1 for name in ("queue_depth", "jobs") if name in question.by}
     found = cells(
         question.runs,
         question.cases,

@@ -14,7 +14,7 @@ from iosonde.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
 from iosonde.units import MIB
 from iosonde.workload import block
 from iosonde.workload.block import BlockParameters
-from iosonde.workload.block.backends import VIRTUAL
+from iosonde.workload.block.fields import VIRTUAL
 
 STEP = "step"
 """Level with the name of the step."""

@@ -64,6 +64,7 @@ pub fn uring() -> Backend {
         registered_buffers: true,
         submission_polling: false,
         completion_polling: false,
+        required: false,
     })
 }
 

@@ -1,8 +1,8 @@
 """Interfaces through which block I/O is done: what each can carry out, and what the engine's spec says of it.
 
-Adding one: its row here, its name in `BlockFields.backend`, its variant in `crates/protocol/src/spec.rs`, and its arm in
-`crates/block/src/transport.rs`, which probes it by a real I/O. A backend that the target or the kernel lacks fails its runs
-with the code `unsupported`: rows of the report with the reason.
+Adding one: its row here, its name in `BlockFields.backend`, its variant in `crates/protocol/src/spec.rs`, and its arm
+in `crates/block/src/transport.rs`, which probes it by a real I/O. A backend that the target or the kernel lacks fails
+its runs with the code `unsupported`: rows of the report with the reason.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ class Backend:
     def problem(self, name: str, stream: BlockFields) -> str | None:
         """Why it cannot carry out a stream; None if it can."""
         if self.one_at_a_time and stream.queue_depth != 1:
-            return (
-                f"the backend `{name}` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)"
-            )
+            return f"the backend `{name}` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)"
         if self.direct_only and stream.io_mode != "direct":
             return f'the backend `{name}` needs `io_mode = "direct"`'
         if not self.trims and stream.trim_fraction > 0:
@@ -67,9 +65,6 @@ BACKENDS: Mapping[str, Backend] = {
     ),
 }
 """Those that reach a real target, in the order from the simplest interface to the closest to the device."""
-
-VIRTUAL = ("null", "simulated", "ssd")
-"""Those that reach none."""
 
 
 def spec_of(whole: BlockFields) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.workload.block import notation
-from iosonde.workload.block.backends import VIRTUAL
 from iosonde.workload.reading import (
     Duration,
     DurationOrZero,
@@ -25,6 +24,10 @@ from iosonde.workload.reading import (
 )
 
 Rate = Annotated[float | str, BeforeValidator(notation.parse_rate_or_steps)]
+
+
+VIRTUAL = ("null", "simulated", "ssd")
+"""Backends that reach no real target."""
 
 
 class BlockFields(BaseModel):
@@ -79,14 +82,14 @@ class BlockFields(BaseModel):
     )
     backend: Literal["uring", "sync", "preadv2", "libaio", "uring_nvme", "null", "simulated", "ssd"] = Field(
         "uring",
-        description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at a time "
-        "in each job; Linux AIO; NVMe commands through `io_uring`; none; a simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` "
-        "set it themselves.",
+        description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at a "
+        "time in each job; Linux AIO; NVMe commands through `io_uring`; none; a simulated device; a simulated drive. The "
+        "targets `null:`, `simulated:` and `sim:` set it themselves.",
     )
     fallback: Literal["allow", "refuse"] = Field(
         "allow",
-        description="`uring`: where `io_uring` or polling is refused, continue with synchronous I/O or without polling, or "
-        "record the run as unsupported.",
+        description="`uring`: where `io_uring` or polling is refused, continue with synchronous I/O or without polling, "
+        "or record the run as unsupported.",
     )
     registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
     registered_buffers: bool = Field(True, description="`uring`, `uring_nvme`: register the buffers with the ring.")

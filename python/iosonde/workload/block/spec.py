@@ -58,9 +58,7 @@ def prepare(
     workload, devices = spec["workload"], spec["observe"]["block_devices"]
     [name, *others] = [stream["name"] for stream in workload["streams"]]
     backend = _backend(stream, workload["backend"])
-    made = _spec(
-        {"main" if others else name: stream}, workload["target"], backend, devices, seed=seed, run_id=run_id
-    )
+    made = _spec({"main" if others else name: stream}, workload["target"], backend, devices, seed=seed, run_id=run_id)
     return made, stream.model_dump()
 
 
