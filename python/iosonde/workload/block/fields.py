@@ -83,13 +83,13 @@ class BlockFields(BaseModel):
     backend: Literal["uring", "sync", "preadv2", "libaio", "uring_nvme", "null", "simulated", "ssd"] = Field(
         "uring",
         description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at a "
-        "time in each job; Linux AIO; NVMe commands through `io_uring`; none; a simulated device; a simulated drive. The "
-        "targets `null:`, `simulated:` and `sim:` set it themselves.",
+        "time in each job; Linux AIO; NVMe commands through `io_uring`; none; a simulated device; a simulated drive. "
+        "The targets `null:`, `simulated:` and `sim:` set it themselves.",
     )
     fallback: Literal["allow", "refuse"] = Field(
         "allow",
-        description="`uring`: where `io_uring` or polling is refused, continue with synchronous I/O or without polling, "
-        "or record the run as unsupported.",
+        description="`uring`: where `io_uring` or polling is refused, continue with synchronous I/O or without "
+        "polling, or record the run as unsupported.",
     )
     registered_files: bool = Field(True, description="`uring`: register the files with the ring.")
     registered_buffers: bool = Field(True, description="`uring`, `uring_nvme`: register the buffers with the ring.")
