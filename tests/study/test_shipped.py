@@ -80,11 +80,12 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iosonde.storage.control_group.hierarchy", lambda: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.kv.cache.check_place", lambda *_: None)
+    monkeypatch.setattr("iosonde.workload.objects.spec.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.watched_devices", lambda *_: [])
 
 
 def target_for(study: Study) -> EightDevices:
-    if study.workload in ("paging", "graph") or study.name in ("cache-tiers", "memory-extension"):
+    if study.workload in ("paging", "graph", "objects") or study.name in ("cache-tiers", "memory-extension"):
         return MEMORIES
     return FILES if study.workload in ("tpcc", "commit") else NULL
 

@@ -37,7 +37,7 @@ def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: i
     """The engine's spec. A cluster that cannot be started here raises now."""
     streams = fit(streams, target, room_bytes=target.free_bytes())
     whole = whole_of(streams)
-    _check_place(whole, target)
+    check_place(whole, target)
     own = Path(target.spec_target("per_job", 0)["directory"])
     workload: spec.ObjectsWorkload = {
         "kind": "objects",
@@ -61,7 +61,8 @@ def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: i
     return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
 
 
-def _check_place(whole: ObjectsParameters, target: Target) -> None:
+def check_place(whole: ObjectsParameters, target: Target) -> None:
+    """Raise unless a cluster can be started on the target. Nothing is written."""
     if target.kind != "directory":
         raise TargetError(
             f"`{target.name}` is no directory, and the object daemons keep their data in files",
