@@ -49,7 +49,7 @@ pub struct Wanted<'a> {
     pub durable_writes: bool,
 }
 
-/// Why a backend cannot be used on a target: the run fails with code `unsupported`, and a study goes on with its others.
+/// Why a backend cannot be used on a target: the run fails with code `unsupported`, and the study continues with its others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     /// What the kernel or the target lacks.
