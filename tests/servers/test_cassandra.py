@@ -52,7 +52,6 @@ operations = "read/50:update/40:delete/5:insert/5"
 commitlog_sync = "group"
 compaction = "unified"
 cassandra = {{ concurrent_writes = 8 }}
-{measurement}
 
 [[parts]]
 factors.duration = [{durations}]
@@ -61,9 +60,11 @@ factors.duration = [{durations}]
 """
 
 
-def carry_out(place: Path, output: Path, *, heap: str, durations: str, measurement: str = "") -> list[Record]:
-    text = STUDY.format(heap=heap, durations=durations, measurement=measurement)
-    execute(expand(parse(text, name="wide.toml"), open_target(str(place))), output)
+def carry_out(
+    place: Path, output: Path, *, heap: str, durations: str, settings: dict[str, str] | None = None
+) -> list[Record]:
+    text = STUDY.format(heap=heap, durations=durations)
+    execute(expand(parse(text, name="wide.toml"), open_target(str(place)), settings=settings), output)
     return list(ResultSet.open(output).records())
 
 
@@ -88,8 +89,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     monkey.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     try:
         assassin.start()
-        with_log = f'log = "apart"\nlog_target = "{log}"'
-        measured, killed = carry_out(place, output, heap="512MiB", durations='"3s", "300s"', measurement=with_log)
+        settings = {"log": "apart", "log_target": str(log)}
+        measured, killed = carry_out(place, output, heap="512MiB", durations='"3s", "300s"', settings=settings)
         left = [str(path) for base in (place, log) for path in base.iterdir()]
         left += [entry.path for entry in journal.entries() if entry.path.startswith((str(place), str(log)))]
         yield Done(output=output, measured=measured, killed=killed, leftovers=left, log_files=assassin.log_files)

@@ -34,14 +34,15 @@ exec "$1" --blockdev driver=nbd,server.type=unix,server.path="$2",node-name=devi
 class VolatileDevice:
     """A device whose durable part is a file."""
 
-    def __init__(self, image: Path, size_bytes: int) -> None:
+    def __init__(self, image: Path, size_bytes: int, *, ignores_flushes: bool = False) -> None:
+        """Contents are those of the image, if it exists; a device that ignores flushes loses all later writes."""
         self.image = image
-        with image.open("wb") as file:
+        with image.open("ab") as file:
             file.truncate(size_bytes)
         self._socket = name = image.with_suffix(".socket")
         self._nbdkit = subprocess.Popen(
             ["nbdkit", "--foreground", "--exit-with-parent", "--unix", name, "--filter=cache", "file", image,
-             "cache=writeback"],
+             "cache=unsafe" if ignores_flushes else "cache=writeback"],
             env={**os.environ, "TMPDIR": str(image.parent)},
         )  # fmt: skip
         deadline = time.monotonic() + START_S
