@@ -306,7 +306,15 @@ StoreDurability: TypeAlias = Literal["nothing", "process_crash", "power_loss"]
 
 
 StoreKind: TypeAlias = Literal[
-    "lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "mongodb", "null"
+    "lmdb",
+    "rocksdb",
+    "wiredtiger",
+    "redb",
+    "fjall",
+    "memcached",
+    "cassandra",
+    "mongodb",
+    "null",
 ]
 
 

@@ -445,7 +445,15 @@ class SteadyRamp(TypedDict):
 
 
 StoreKind: TypeAlias = Literal[
-    "lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "mongodb", "null"
+    "lmdb",
+    "rocksdb",
+    "wiredtiger",
+    "redb",
+    "fjall",
+    "memcached",
+    "cassandra",
+    "mongodb",
+    "null",
 ]
 
 
