@@ -59,13 +59,14 @@ memcached = {{ threads = 1{settings} }}
 
 FLASH = """
 tier = "extstore"
-cache_memory = "16MiB"
+cache_memory = "24MiB"
 extstore_size = "128MiB"
 records = 20000
 value_size = 2000
 value_compression_ratio = 1.0
 batch = 16
 connections = 2
+load_rate = 4000
 """
 
 
@@ -238,7 +239,7 @@ def test_reading_through_waits_for_the_backend_and_fills_the_cache(place: Path, 
 @pytest.mark.needs("engine")
 def test_records_expire_and_a_limited_load_takes_its_time(place: Path, tmp_path: Path) -> None:
     """memcached's clock ticks once a second."""
-    record = run(place, tmp_path / "r", 'records = 2000\nload_rate = 5000\nttl = "1s"\nramp = "2200ms"\nbatch = 64')
+    record = run(place, tmp_path / "r", 'records = 2000\nload_rate = 4000\nttl = "1s"\nramp = "2200ms"\nbatch = 64')
     assert record.outcome == "complete", record.failure
     assert record.server
     begin, end = (record.server[f"statistics_at_{edge}"] for edge in ("start", "end"))

@@ -41,7 +41,9 @@ def is_on_cache(workload: Mapping[str, Any]) -> bool:
 
 def is_on_store_server(workload: Mapping[str, Any]) -> bool:
     """Whether the load is applied to a key-value store in a server, whether iosonde starts it or the user."""
-    return bool(workload["kind"] == "kv" and target_of(workload)["kind"] in ("socket", "server"))
+    return runs_cassandra(workload) or bool(
+        workload["kind"] == "kv" and target_of(workload)["kind"] in ("socket", "server")
+    )
 
 
 def is_on_server(workload: Mapping[str, Any]) -> bool:
