@@ -1,17 +1,20 @@
-"""Each verdict on a database server, provoked: by a slow device, contended rows, cheap commits, and an idle peer.
+"""Each verdict on a database server, provoked: by a slow device, contended rows, cheap commits, and a
+client that gets little CPU time.
 
-Servers and clients run with the highest priority, so that other work on the machine does not decide.
+Servers, and clients that are not the subject, run with the highest priority, so that other work does not decide.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from engines import wrapped_engine
 from servers.conftest import KINDS
 from servers.test_runs import STUDY, alone
 
@@ -96,3 +99,24 @@ def test_commits_that_wait_for_nothing_are_limited_by_the_cpu_time_of_the_server
 ) -> None:
     record = measured(place, tmp_path / "r", f'server = "{kind}"', "clients = 4", IN_MEMORY[kind])
     assert verdict_of(record).startswith("server-CPU-limited"), verdict_of(record)
+
+
+@pytest.mark.needs("taskset")
+def test_a_client_that_waits_for_its_cpu_is_the_limit(
+    kind: str, place: Path, tmp_path: Path, urgent: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may use one CPU, which a process of higher priority uses all the time; the server has the others."""
+    usable = os.sched_getaffinity(0)
+    cpu = min(usable)
+    confined = wrapped_engine(tmp_path, f"renice --priority 2 --pid $$ >/dev/null; exec taskset --cpu-list {cpu}")
+    monkeypatch.setenv("IOSONDE_ENGINE", str(confined))
+    os.sched_setaffinity(0, usable - {cpu})
+    try:
+        with subprocess.Popen(["taskset", "--cpu-list", str(cpu), sys.executable, "-c", "while True: pass"]) as burner:
+            try:
+                record = measured(place, tmp_path / "r", f'server = "{kind}"', "clients = 4", IN_MEMORY[kind])
+            finally:
+                burner.kill()
+    finally:
+        os.sched_setaffinity(0, usable)
+    assert verdict_of(record).startswith("harness-limited"), verdict_of(record)

@@ -15,9 +15,10 @@ IDLE = {"sessions_active": 8.0, "sessions_waiting_for_lock": 0.0, "sessions_wait
 
 def record(
     *, server_s: float = 1.0, client_s: float = 0.4, means: dict[str, float] | None = None,
-    statistics: dict[str, int] | None = None, busy_s: float = 1.0,
+    statistics: dict[str, int] | None = None, busy_s: float = 1.0, waited_s: float | None = 0.4,
 ) -> Record:  # fmt: skip
-    jobs = [{"usage": {"user_ns": int(client_s / 4 * SECOND), "system_ns": 0}} for _ in range(4)]
+    pacing = {"cpu_wait_ns": None if waited_s is None else int(waited_s / 4 * SECOND)}
+    jobs = [{"usage": {"user_ns": int(client_s / 4 * SECOND), "system_ns": 0}, "pacing": pacing} for _ in range(4)]
     arrival = {"kind": "closed"}
     facts: dict[str, Any] = {
         "run_id": "c0001-r1", "attempt": 1, "case_id": "main", "part": "main", "control": False, "repeat": 1, "order": 0,
@@ -40,6 +41,8 @@ def record(
         ({"server_s": 18.0, "client_s": 1.0}, "server-CPU-limited"),
         ({"server_s": 6.0, "client_s": 13.0}, "harness-limited"),
         ({"client_s": 38.0, "server_s": 1.0}, "harness-limited"),
+        ({"client_s": 2.0, "waited_s": 33.0}, "harness-limited"),
+        ({"client_s": 2.0, "waited_s": 30.0}, "undetermined"),
         ({"means": {**IDLE, "sessions_waiting_for_lock": 5.0}}, "lock-limited"),
         ({"means": {"sessions_active": 4.0}, "statistics": {"lock_wait_ms": 20_000}}, "lock-limited"),
         ({"means": {**IDLE, "sessions_waiting_for_log": 4.0}}, "device-limited"),
@@ -56,6 +59,11 @@ def test_shares_are_computed_from_increases_over_the_measurement() -> None:
     found = evidence_of(record(server_s=10.0, client_s=4.0, busy_s=2.5), cpus=2)
     assert (found.server_cpu_share, found.client_cpu_share) == (0.5, 0.2)
     assert (found.busiest_client_share, found.device_busy_share) == (0.1, 0.25)
+    assert found.client_ready_share == pytest.approx(0.11)
+
+
+def test_a_wait_for_cpus_that_the_kernel_does_not_count_is_unknown() -> None:
+    assert evidence_of(record(waited_s=None), cpus=2).client_ready_share is None
 
 
 def test_without_accounts_nothing_is_claimed() -> None:

@@ -3,7 +3,7 @@
     device-limited     sessions waited for the log or for data files, or the device was busy nearly all the time
     server-CPU-limited the server's processes used nearly all CPUs that the client left
     lock-limited       transactions waited for each other
-    harness-limited    the client used its CPUs completely
+    harness-limited    the client used its CPUs completely, or its connections ran or waited for a CPU nearly all the time
 
 Each limit has a share between 0 and 1 of its resource, or of the sessions' time. The largest one decides if it is large
 enough. `judge_server` is a pure function of the record.
@@ -36,6 +36,8 @@ class ServerEvidence:
     """CPU time of the client over that of all CPUs."""
     busiest_client_share: float | None
     """CPU time of the client's busiest connection over the measured time."""
+    client_ready_share: float | None
+    """Time in which the client's connections ran or waited for a CPU, over the measured time; the mean of all of them."""
     lock_wait_share: float | None
     """Sessions that waited for locks."""
     log_wait_share: float | None
@@ -59,6 +61,7 @@ def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
     means: Json = server.get("statistics_mean") or {}
     connections = sum(stream["jobs"] for stream in streams_of(record.spec["workload"]))
     client_ns = [job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"]]
+    waits_ns = [(job.get("pacing") or {}).get("cpu_wait_ns") for job in result["jobs"]]
     server_ns = _increase("server_cpu_ns", begin, end)
     lock_ms = _increase("lock_wait_ms", begin, end)
     sampled = _mean_share("sessions_waiting_for_lock", means)
@@ -67,6 +70,7 @@ def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
         server_cpu_share=None if server_ns is None else server_ns / (wall_ns * cpus),
         client_cpu_share=sum(client_ns) / (wall_ns * cpus),
         busiest_client_share=max(client_ns, default=0) / wall_ns,
+        client_ready_share=_ready_share(client_ns, waits_ns, wall_ns),
         lock_wait_share=sampled if by_time is None else by_time,
         log_wait_share=_mean_share("sessions_waiting_for_log", means),
         io_wait_share=_mean_share("sessions_waiting_for_io", means),
@@ -101,6 +105,11 @@ def _limits(evidence: ServerEvidence) -> list[Limit]:
             f"the client's busiest connection used {percent(evidence.busiest_client_share)} of a core",
         ),
         (
+            over(evidence.client_ready_share, BUSY),
+            "harness-limited",
+            f"the client's connections ran or waited for a CPU {percent(evidence.client_ready_share)} of the time",
+        ),
+        (
             over(evidence.lock_wait_share, WAITING),
             "lock-limited",
             f"transactions waited for locks {percent(evidence.lock_wait_share)} of the time",
@@ -127,6 +136,13 @@ def _limits(evidence: ServerEvidence) -> list[Limit]:
 def _mean_share(state: str, means: Json) -> float | None:
     active = means.get("sessions_active")
     return means[state] / active if active and state in means else None
+
+
+def _ready_share(ran_ns: list[int], waited_ns: list[int | None], wall_ns: int) -> float | None:
+    known = [wait for wait in waited_ns if wait is not None]
+    if not ran_ns or len(known) < len(ran_ns):
+        return None
+    return (sum(ran_ns) + sum(known)) / (wall_ns * len(ran_ns))
 
 
 def _increase(name: str, begin: Json, end: Json) -> int | None:
