@@ -3,7 +3,7 @@
     device-limited     sessions waited for the log or for data files, or the device was busy nearly all the time
     server-CPU-limited the server's processes used nearly all CPUs that the client left
     lock-limited       transactions waited for each other
-    harness-limited    the client used its CPUs completely, or its connections ran or waited for a CPU nearly all the time
+    harness-limited    the client used its CPUs completely, or its connections ran or waited for a CPU most of the time
 
 Each limit has a share between 0 and 1 of its resource, or of the sessions' time. The largest one decides if it is large
 enough. `judge_server` is a pure function of the record.
@@ -37,7 +37,7 @@ class ServerEvidence:
     busiest_client_share: float | None
     """CPU time of the client's busiest connection over the measured time."""
     client_ready_share: float | None
-    """Time in which the client's connections ran or waited for a CPU, over the measured time; the mean of all of them."""
+    """Mean share of the measured time in which a connection of the client ran or waited for a CPU."""
     lock_wait_share: float | None
     """Sessions that waited for locks."""
     log_wait_share: float | None
