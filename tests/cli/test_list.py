@@ -14,7 +14,7 @@ One device
   quick                           2 min  Two-minute overview of a disk
   davidovic2019-grid             44 min  Bandwidth over block size and queue depth
   han2021-device                  9 min  Buffered and direct I/O with 64 threads and a file each
-  jo2024-driver                  87 min  I/O backends: IOPS and CPU time of each
+  jo2024-driver                   1.7 h  I/O backends: IOPS and CPU time of each
   jo2024-mixed                   13 min  IOPS and five-nines latency under a 70/30 mix
   master2010-iops                10 min  IOPS over threads
   master2010-surface             36 min  Bandwidth surface over block size and threads

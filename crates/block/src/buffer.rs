@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use memmap2::{Advice, MmapMut, MmapRaw};
 
@@ -12,7 +13,7 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// A mapping divided into slots of equal size.
 pub struct Arena {
-    mapping: MmapRaw,
+    mapping: Arc<MmapRaw>,
     slot_bytes: usize,
     slots: usize,
 }
@@ -26,7 +27,7 @@ impl Arena {
         let slots = slots as usize;
         let slot_bytes = (slot_bytes as usize).next_multiple_of(SLOT_ALIGNMENT);
         Ok(Arena {
-            mapping: faulted_in(slots * slot_bytes)?.into(),
+            mapping: Arc::new(faulted_in(slots * slot_bytes)?.into()),
             slot_bytes,
             slots,
         })
@@ -46,6 +47,11 @@ impl Arena {
     /// Bytes from one slot to the next.
     pub fn slot_bytes(&self) -> usize {
         self.slot_bytes
+    }
+
+    /// The mapping, for a device that accesses it: slot 0 is at its start.
+    pub fn mapping(&self) -> Arc<MmapRaw> {
+        Arc::clone(&self.mapping)
     }
 
     /// Gives the memory up without unmapping it, because the kernel may still write to it.

@@ -1,7 +1,9 @@
 //! Refuses a spec that contradicts itself, before anything is opened or written.
 
 use iosonde_load::{LoadError, error as load_error, regions};
-use iosonde_protocol::{Active, Arrival, Backend, BlockWorkload, Durability, IoMode, Payload, Stream, Target};
+use iosonde_protocol::{
+    Active, Arrival, Backend, BlockWorkload, Durability, IoMode, Layout, Payload, Stream, Target, VerifyWhen,
+};
 
 use crate::error::BlockError;
 use crate::payload::GRANULE_BYTES;
@@ -159,6 +161,30 @@ fn check_times(workload: &BlockWorkload) -> Result<(), BlockError> {
     Ok(())
 }
 
+/// The user-level driver reaches a device that is laid out already, and past every cache.
+fn check_user_driver(workload: &BlockWorkload) -> Result<(), BlockError> {
+    let name = name_of(&workload.backend);
+    require(
+        matches!(workload.target, Target::Device { .. }),
+        format!("backend `{name}` on a target that is not a device"),
+        "`target`",
+        "name an NVMe namespace",
+    )?;
+    require(
+        workload.layout == Layout::Never,
+        format!("a layout with backend `{name}`"),
+        "`layout`",
+        "lay the device out by a run with another backend first",
+    )?;
+    let is_read_back = |verify: &iosonde_protocol::Verification| verify.when == VerifyWhen::After;
+    require(
+        !workload.verify.as_ref().is_some_and(is_read_back),
+        format!("verification after the run with backend `{name}`"),
+        "`verify`",
+        "verify during the run, or with `iosonde-engine --verify` once the device is given back",
+    )
+}
+
 fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
     let virtual_target = matches!(workload.target, Target::Virtual { .. });
     let virtual_backend = matches!(
@@ -171,6 +197,9 @@ fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
         "`target`, `backend`",
         "`null`, `simulated` and `ssd` backends need a `virtual` target, all others a real one",
     )?;
+    if let Backend::NvmeUser(_) = &workload.backend {
+        check_user_driver(workload)?;
+    }
     if let Backend::Simulated {
         servers,
         read_service_ns,

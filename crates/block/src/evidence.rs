@@ -14,6 +14,7 @@ use crate::residency::{self, Residency};
 use crate::{extents, target};
 
 /// The target at one moment.
+#[derive(Default)]
 pub(crate) struct TargetState {
     page_cache: Option<(u64, Residency)>,
     extents: Option<ExtentEvidence>,
@@ -21,6 +22,9 @@ pub(crate) struct TargetState {
 
 /// Examines the target.
 pub(crate) fn examine(targets: &Targets, workload: &BlockWorkload) -> TargetState {
+    if !target::is_opened(workload) {
+        return TargetState::default();
+    }
     TargetState {
         page_cache: page_cache(targets, workload),
         extents: extents_under_reads(targets, workload),

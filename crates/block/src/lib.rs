@@ -68,7 +68,10 @@ pub struct Run<'a> {
 pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
     let Run { workload, clock, .. } = *run;
     check::check(workload)?;
-    let _claim = target::claim(run.targets, &workload.target)?;
+    let is_opened = target::is_opened(workload);
+    let _claim = is_opened
+        .then(|| target::claim(run.targets, &workload.target))
+        .transpose()?;
     let session = Session::open(run.targets, workload)?;
     let layout = lay_out(run, session.as_ref(), control, emit)?;
     let syncer = begin_verification(run, session.as_ref(), control)?;
@@ -183,7 +186,7 @@ fn lay_out(
     let Run { workload, clock, .. } = *run;
     let paths = target::paths(workload);
     let mut sum = LayoutResult::default();
-    if paths.is_empty() {
+    if paths.is_empty() || !target::is_opened(workload) {
         return Ok(sum);
     }
     let mut report = |edge, bytes| emit(phase(Phase::Layout, edge, clock, bytes));
@@ -222,6 +225,9 @@ fn layout_payload(workload: &BlockWorkload) -> Payload {
 fn prepare_page_cache(run: &Run<'_>) -> Result<(), BlockError> {
     use iosonde_protocol::PageCache;
     let workload = run.workload;
+    if !target::is_opened(workload) {
+        return Ok(());
+    }
     for path in target::paths(workload) {
         let file = || run.targets.open(&path, OFlags::RDONLY);
         let prepared = match workload.page_cache {

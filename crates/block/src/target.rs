@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
-use iosonde_protocol::{BlockWorkload, Durability, IoMode, Stream, Target};
+use iosonde_protocol::{Backend, BlockWorkload, Durability, IoMode, Stream, Target};
 use iosonde_target::{OFlags, Targets};
 use rustix::fs::{Advice, fadvise};
 
@@ -22,10 +22,10 @@ pub(crate) struct StreamFiles {
 }
 
 impl StreamFiles {
-    /// The file of a job, and its path.
-    pub(crate) fn of_job(&self, job: u32) -> (&File, &Path) {
-        let number = if self.files.len() == 1 { 0 } else { job as usize };
-        (&self.files[number], &self.paths[number])
+    /// The file of a job, if the engine opens it, and its path.
+    pub(crate) fn of_job(&self, job: u32) -> (Option<&File>, &Path) {
+        let number = if self.paths.len() == 1 { 0 } else { job as usize };
+        (self.files.get(number), &self.paths[number])
     }
 }
 
@@ -37,6 +37,12 @@ pub(crate) fn size_bytes(target: &Target) -> u64 {
         | Target::Device { size_bytes, .. }
         | Target::Virtual { size_bytes } => *size_bytes,
     }
+}
+
+/// Whether the engine opens the target: the user-level driver reaches a namespace that has no node meanwhile, or whose
+/// node has become that of another.
+pub(crate) fn is_opened(workload: &BlockWorkload) -> bool {
+    !matches!(workload.backend, Backend::NvmeUser(_))
 }
 
 /// Paths of every file of the target, without repetition.
@@ -102,9 +108,19 @@ pub(crate) fn open_for_layout(targets: &Targets, target: &Target, path: &Path) -
     Ok(file)
 }
 
-/// Opens the files of a stream as the load wants them.
-pub(crate) fn open_stream(targets: &Targets, target: &Target, stream: &Stream) -> Result<StreamFiles, BlockError> {
-    let paths = stream_paths(target, stream);
+/// Opens the files of a stream as the load wants them, unless the user-level driver reaches them.
+pub(crate) fn open_stream(
+    targets: &Targets,
+    workload: &BlockWorkload,
+    stream: &Stream,
+) -> Result<StreamFiles, BlockError> {
+    let paths = stream_paths(&workload.target, stream);
+    if !is_opened(workload) {
+        return Ok(StreamFiles {
+            paths,
+            files: Vec::new(),
+        });
+    }
     let files = paths
         .iter()
         .map(|path| open_for_load(targets, stream, path))

@@ -1,6 +1,6 @@
 //! Runs a workload's jobs in real time, one thread each, on files or on nothing.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use iosonde_harness::{Control, Gate, Recorder, Shared, Supervision, execute, pin};
 use iosonde_metrics::clock::Clock;
@@ -20,6 +20,8 @@ use crate::target::{self, StreamFiles};
 use crate::transport::{JobResources, Transport, Wanted, Work};
 use crate::verify::{JobVerifier, Session};
 
+/// Descriptor where the engine opens no file.
+const NO_FILE: RawFd = -1;
 /// Buffers may take this share of the free memory.
 const MEMORY_SHARE: f64 = 0.8;
 
@@ -157,7 +159,7 @@ fn open_files(targets: &Targets, workload: &BlockWorkload) -> Result<Vec<StreamF
     workload
         .streams
         .iter()
-        .map(|stream| target::open_stream(targets, &workload.target, stream))
+        .map(|stream| target::open_stream(targets, workload, stream))
         .collect()
 }
 
@@ -167,6 +169,9 @@ fn choose_transports(
     files: &[StreamFiles],
     emit: &mut dyn FnMut(Event),
 ) -> Result<Vec<Transport>, BlockError> {
+    if let Some(transports) = Transport::take_over(workload)? {
+        return Ok(transports);
+    }
     workload
         .streams
         .iter()
@@ -283,7 +288,7 @@ impl<'a> Run<'a> {
                 queue_depth: planned.plan.queue_depth,
                 spin_ns: stream.spin_ns,
                 files: arena.as_ref().map(|arena| JobFiles {
-                    fd: files.of_job(planned.job).0.as_raw_fd(),
+                    fd: files.of_job(planned.job).0.map_or(NO_FILE, AsRawFd::as_raw_fd),
                     arena,
                     spin_ns: stream.spin_ns,
                 }),

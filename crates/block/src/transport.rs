@@ -6,13 +6,14 @@
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{self as protocol, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
 
 use crate::backend::{
-    AioContext, Backend, BlockEntries, Calls, Entries, JobFiles, LibaioBackend, NullBackend, NvmeRing, SyncBackend,
-    UringBackend, UringFeatures, libaio, probe,
+    AioContext, Backend, BlockEntries, Calls, Entries, JobFiles, LibaioBackend, NullBackend, NvmeController, NvmeRing,
+    SyncBackend, UringBackend, UringFeatures, libaio, probe,
 };
 use crate::error::BlockError;
 
@@ -31,6 +32,8 @@ enum Kind {
     },
     Libaio,
     UringNvme(NvmeRing),
+    /// One controller for all streams.
+    NvmeUser(Arc<NvmeController>),
 }
 
 /// What a transport needs to know of a stream.
@@ -117,6 +120,10 @@ impl Transport {
             protocol::Backend::Libaio => aio(file).map(of),
             protocol::Backend::Uring(options) => uring(file, options, wanted),
             protocol::Backend::UringNvme(options) => uring_nvme(file, options, wanted).map(of),
+            protocol::Backend::NvmeUser(_) => Err(Unavailable::new(
+                "no NVMe controller was handed over",
+                "use it in a study on an NVMe namespace",
+            )),
             protocol::Backend::Null | protocol::Backend::Simulated { .. } | protocol::Backend::Ssd { .. } => {
                 return Err(BlockError::Internal("a simulated device has no threads".into()));
             }
@@ -125,6 +132,28 @@ impl Transport {
             backend: name_of(wanted.backend),
             why,
         })
+    }
+
+    /// Takes over the controller that the run was given: the transports of all streams; none with another backend.
+    ///
+    /// # Errors
+    /// When the controller cannot be used.
+    pub(crate) fn take_over(workload: &protocol::BlockWorkload) -> Result<Option<Vec<Transport>>, BlockError> {
+        let protocol::Backend::NvmeUser(options) = &workload.backend else {
+            return Ok(None);
+        };
+        let controller = NvmeController::open(options, workload).map_err(|error| BlockError::Unavailable {
+            backend: name_of(&workload.backend),
+            why: Unavailable::new(
+                error,
+                "see `docs/nvme-driver.md`; every other backend uses the kernel's driver",
+            ),
+        })?;
+        let controller = Arc::new(controller);
+        let transport = |_| Transport {
+            kind: Kind::NvmeUser(Arc::clone(&controller)),
+        };
+        Ok(Some(workload.streams.iter().map(transport).collect()))
     }
 
     /// What was found out about the backend.
@@ -138,6 +167,7 @@ impl Transport {
             Kind::Blocking { calls, .. } => calls.in_effect(),
             Kind::Libaio => libaio::in_effect(),
             Kind::UringNvme(ring) => ring.features.in_effect(),
+            Kind::NvmeUser(controller) => controller.in_effect(),
         }
     }
 
@@ -145,7 +175,7 @@ impl Transport {
     pub(crate) fn lanes(&self) -> u32 {
         match &self.kind {
             Kind::Blocking { lanes, .. } => *lanes,
-            Kind::Null | Kind::Uring(_) | Kind::Libaio | Kind::UringNvme(_) => 1,
+            Kind::Null | Kind::Uring(_) | Kind::Libaio | Kind::UringNvme(_) | Kind::NvmeUser(_) => 1,
         }
     }
 
@@ -158,7 +188,7 @@ impl Transport {
     pub fn depth_of_thread(&self, queue_depth: u32) -> u32 {
         match &self.kind {
             Kind::Blocking { .. } => 1,
-            Kind::Null | Kind::Uring(_) | Kind::Libaio | Kind::UringNvme(_) => queue_depth,
+            Kind::Null | Kind::Uring(_) | Kind::Libaio | Kind::UringNvme(_) | Kind::NvmeUser(_) => queue_depth,
         }
     }
 
@@ -184,6 +214,12 @@ impl Transport {
                     &commands,
                 )
             }
+            (Kind::NvmeUser(controller), Some(files)) => {
+                match controller.backend(clock, files.arena, resources.queue_depth) {
+                    Ok(mut backend) => work.run(&mut backend),
+                    Err(error) => work.refused(format!("no queue pair for a job: {error}")),
+                }
+            }
         }
     }
 }
@@ -206,6 +242,7 @@ pub(crate) fn name_of(backend: &protocol::Backend) -> String {
             true => "uring_nvme with completion polling".into(),
             false => "uring_nvme".into(),
         },
+        protocol::Backend::NvmeUser(_) => "nvme_user".into(),
         protocol::Backend::Null => "null".into(),
         protocol::Backend::Simulated { .. } => "simulated".into(),
         protocol::Backend::Ssd { .. } => "ssd".into(),

@@ -646,7 +646,7 @@ pub struct ExtentEvidence {
 /// How I/O was really done.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackendInEffect {
-    /// `uring`, `libaio`, `preadv2`, `sync`, `null`, `simulated` or `ssd`; of a key-value workload the store's kind.
+    /// `uring`, `libaio`, `preadv2`, `sync`, `nvme_user`, `null`, `simulated` or `ssd`; of a key-value workload the store's kind.
     pub kind: String,
     /// Features in use, by name.
     pub features: Vec<String>,

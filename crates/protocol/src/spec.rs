@@ -149,6 +149,9 @@ pub enum Backend {
     Libaio,
     /// NVMe commands through `io_uring` (`IORING_OP_URING_CMD`) to the character device of the namespace that the target is.
     UringNvme(UringNvmeOptions),
+    /// Commands of the user-level driver to the NVMe controller of the namespace that the target is. The engine does not
+    /// open the target: the controller is bound to `vfio-pci`.
+    NvmeUser(NvmeUserOptions),
     /// Completes every I/O at once: what the harness itself costs.
     Null,
     /// A device of known performance on a virtual clock: `servers` independent servers, one queue.
@@ -202,6 +205,44 @@ pub struct UringNvmeOptions {
     pub registered_buffers: bool,
     /// Completions are polled, not interrupt-driven (`IORING_SETUP_IOPOLL`).
     pub completion_polling: bool,
+}
+
+/// Options of the backend `nvme_user`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NvmeUserOptions {
+    /// The controller that was handed over; whoever starts the engine adds it for each run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<NvmePlace>,
+    /// How commands describe their data.
+    pub data_pointers: NvmeDataPointers,
+    /// Whether a job sleeps until the controller interrupts (MSI-X), instead of polling.
+    pub interrupts: bool,
+    /// How long a command may take before it is aborted, in nanoseconds; one that is not aborted within the same time is
+    /// ended by a reset of the controller.
+    pub timeout_ns: u64,
+}
+
+/// A namespace by the place of its controller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NvmePlace {
+    /// PCI address, such as `0000:01:00.0`.
+    pub address: String,
+    /// Serial number that the controller must have.
+    pub serial: String,
+    /// Number of the namespace.
+    pub namespace: u32,
+}
+
+/// How an NVMe command describes its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NvmeDataPointers {
+    /// PRP entries and lists.
+    Prp,
+    /// A scatter-gather list, where the controller supports it; else PRP entries.
+    Sgl,
 }
 
 /// A time at which a simulated device serves nothing; what is in service then takes that much longer.

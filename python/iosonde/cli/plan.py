@@ -15,6 +15,7 @@ from iosonde.cli import options
 from iosonde.plan import commands
 
 if TYPE_CHECKING:
+    from iosonde.execution.backend_probe import ProbedBackend
     from iosonde.plan import Case, Plan
     from iosonde.study.model import Part, Study
     from iosonde.workload.interface import Workload
@@ -146,12 +147,31 @@ def _unavailable_backends(plan: Plan) -> Iterator[str]:
         return
     for each in backend_probe.unavailable(found, specs):
         yield f"backend {each.name} is not available here, and its runs are recorded as unsupported: {each.reason}"
+    yield from _handover_notes(plan, found)
+
+
+def _handover_notes(plan: Plan, found: Sequence[ProbedBackend]) -> Iterator[str]:
+    """The controller that the user-level driver takes from the kernel, and the options that allow it."""
+    from pathlib import Path
+
+    from iosonde.execution import user_driver
+    from iosonde.storage.block_nodes import number_of
+    from iosonde.storage.nvme.handover import controller_of
+
+    if not any(map(user_driver.is_driven, plan.specs())):
+        return
+    if any(each.name == user_driver.BACKEND and each.is_available for each in found):
+        controller = controller_of(number_of(Path(plan.target)))
+        yield (
+            f"backend {user_driver.BACKEND} takes the NVMe controller at {controller.address} from the kernel, with "
+            f"{', '.join(controller.namespaces)}; its runs need {user_driver.missing_options(controller)}"
+        )
 
 
 def _requires_backend(workload: Mapping[str, Any]) -> bool:
     """Whether a run fails as unsupported without its backend."""
     backend = workload.get("backend") or {}
-    return backend.get("kind") in ("preadv2", "libaio", "uring_nvme") or bool(backend.get("required"))
+    return backend.get("kind") in ("preadv2", "libaio", "uring_nvme", "nvme_user") or bool(backend.get("required"))
 
 
 def _power_lines(plan: Plan) -> Iterator[str]:

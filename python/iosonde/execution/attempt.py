@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from iosonde.errors import ServerError, TargetError
-from iosonde.execution import record
+from iosonde.execution import record, user_driver
 from iosonde.execution.cache_state import CacheStates
 from iosonde.execution.database_servers import DatabaseServers
 from iosonde.execution.databases import Databases
@@ -27,7 +28,9 @@ from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
-from iosonde.results.schema import Failure, Record
+from iosonde.results.schema import UNSUPPORTED, Failure, Record
+from iosonde.storage.consent import Consent
+from iosonde.storage.nvme.handover import HandoverError
 from iosonde.storage.simulated import state as drive_state
 
 
@@ -48,6 +51,7 @@ class Equipment:
     environment_facts: dict[str, Any]
     session: str
     """Name of the session."""
+    consent: Consent
     stop: Stop
     note: Callable[[str], None]
     """Shows a message to the user."""
@@ -74,6 +78,11 @@ def carry_out(
     run = run.model_copy(update={"spec": ready.spec(run)})
     try:
         run, ready = _cache_states(equipment).prepare(run, case, ready)
+        if user_driver.is_driven(run.spec):
+            user_driver.check(ready, equipment.consent)
+            run = user_driver.lay_out(run, ready, equipment.setups, partial(_carry_out_step, equipment))
+    except HandoverError as error:
+        return _not_started(run, case, number, equipment, error, code=UNSUPPORTED)
     except TargetError as error:
         return _not_started(run, case, number, equipment, error, code="setup")
     spec, carried_over = equipment.databases.prepare(run, case)
@@ -90,18 +99,21 @@ def carry_out(
         return _measured(context, number, equipment, on_event)
 
 
-def _cache_states(equipment: Equipment) -> CacheStates:
-    def carry_out_step(ready: ReadyTarget, spec: JsonObject) -> EngineRun:
-        return drive(
-            ready.with_claims(spec),
-            on_event=lambda _: None,
-            stop=equipment.stop,
-            engine=equipment.engine,
-            inherited=ready.claims,
-            identities=ready.identities,
-        )
+def _carry_out_step(equipment: Equipment, ready: ReadyTarget, spec: JsonObject) -> EngineRun:
+    """A step of the preparation, which leaves no record."""
+    return drive(
+        ready.with_claims(spec),
+        on_event=lambda _: None,
+        stop=equipment.stop,
+        engine=equipment.engine,
+        inherited=ready.claims,
+        identities=ready.identities,
+    )
 
-    return CacheStates(setups=equipment.setups, drive=carry_out_step, stop=equipment.stop, note=equipment.note)
+
+def _cache_states(equipment: Equipment) -> CacheStates:
+    step = partial(_carry_out_step, equipment)
+    return CacheStates(setups=equipment.setups, drive=step, stop=equipment.stop, note=equipment.note)
 
 
 def _context(
@@ -171,18 +183,24 @@ def _drive(
         instruments.event(event)
         on_event(event)
 
-    with store_shim(run.spec["workload"]) as shim:
-        return drive(
-            context.ready.with_claims(drive_state.with_state(run.spec, equipment.directory)),
-            on_event=handle,
-            stop=equipment.stop,
-            engine=equipment.engine,
-            on_start=instruments.engine_started,
-            is_enough=watch.is_enough if watch else None,
-            inherited=context.ready.claims,
-            identities=context.ready.identities,
-            shim=shim,
-        )
+    try:
+        with (
+            store_shim(run.spec["workload"]) as shim,
+            user_driver.handed_over(run.spec, context.ready, equipment.consent) as (spec, ready),
+        ):
+            return drive(
+                ready.with_claims(drive_state.with_state(spec, equipment.directory)),
+                on_event=handle,
+                stop=equipment.stop,
+                engine=equipment.engine,
+                on_start=instruments.engine_started,
+                is_enough=watch.is_enough if watch else None,
+                inherited=ready.claims,
+                identities=ready.identities,
+                shim=shim,
+            )
+    except HandoverError as error:
+        return without_engine(Failure(code=UNSUPPORTED, message=error.what, context=error.where, hint=error.hint))
 
 
 def _not_started(

@@ -1,13 +1,21 @@
-"""Which I/O backends a target and this machine have: the engine tries each by a real read."""
+"""Which I/O backends a target and this machine have: the engine tries each by a real read.
+
+The user-level driver is not tried, because that takes the drive away from the kernel: its requirements are checked.
+"""
 
 from __future__ import annotations
 
 import json
+import stat
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.storage.block_nodes import number_of
+from iosonde.storage.nvme import handover
 
 TIMEOUT_S = 30
 
@@ -45,7 +53,7 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
     # An engine of another version may print something else.
-    return [_read(each) for each in found] if isinstance(found, list) else []
+    return [*map(_read, found), _user_driver(path)] if isinstance(found, list) else []
 
 
 def _read(found: Mapping[str, Any]) -> ProbedBackend:
@@ -57,6 +65,25 @@ def _read(found: Mapping[str, Any]) -> ProbedBackend:
         reason=found.get("reason", ""),
         hint=found.get("hint", ""),
     )
+
+
+def _user_driver(path: Path) -> ProbedBackend:
+    """Whether the controller of a namespace could be handed over."""
+    name = "nvme_user"
+    try:
+        if not stat.S_ISBLK(path.stat().st_mode):
+            return ProbedBackend(
+                name=name,
+                is_available=False,
+                reason="the target is not a namespace of an NVMe drive",
+                hint="name one as `/dev/nvme0n1`",
+            )
+        handover.check(handover.controller_of(number_of(path)))
+    except TargetError as error:
+        return ProbedBackend(name=name, is_available=False, reason=error.what, hint=error.hint)
+    except OSError as error:
+        return ProbedBackend(name=name, is_available=False, reason=error.strerror or str(error))
+    return ProbedBackend(name=name, is_available=True, features=("prp", "polling"))
 
 
 def name_of(backend: Mapping[str, Any]) -> str:

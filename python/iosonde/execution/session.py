@@ -25,6 +25,7 @@ from iosonde.execution.observer import Observer, Silent
 from iosonde.execution.setups import Setups, remove_leftovers
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
+from iosonde.execution.user_driver import require_consent as require_controller
 from iosonde.plan import Plan, Run
 from iosonde.procedure.schedule import Schedule
 from iosonde.results.interpreting import interpreting
@@ -69,7 +70,9 @@ def execute(
     require_commands_allowed(plan, consent.commands)
     with ExitStack() as claims:
         for part in plan.by_target():
-            claims.enter_context(open_target(part.target).claimed(consent))
+            target = open_target(part.target)
+            require_controller(part, target, consent)
+            claims.enter_context(target.claimed(consent))
     result_set = ResultSet.create(directory, plan)
     return _carry_out(
         result_set, retry_failed=False, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
@@ -263,15 +266,22 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, c
         for plan, admission in zip(plans, admissions, strict=True):
             target = open_target(plan.target)
             check_same_target(plan, result_set, describe(target))
+            require_controller(plan, target, consent)
             stack.enter_context(target.claimed(consent, keep=plan.keep))
-            equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name))
+            equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent))
             rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))
         yield _Session(result_set, observer, stop, rigs)
 
 
 @contextmanager
 def _prepared(
-    plan: Plan, result_set: ResultSet, target: Target, observer: Observer, stop: Stop, name: str
+    plan: Plan,
+    result_set: ResultSet,
+    target: Target,
+    observer: Observer,
+    stop: Stop,
+    name: str,
+    consent: Consent,
 ) -> Iterator[Equipment]:
     directory = _drive_state_directory(plan, result_set)
     engine = find_engine()
@@ -287,6 +297,7 @@ def _prepared(
         environment=result_set.write_environment(facts),
         environment_facts=facts,
         session=name,
+        consent=consent,
         stop=stop,
         note=observer.note,
     )

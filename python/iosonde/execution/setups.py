@@ -169,6 +169,7 @@ def _claims_of(target: Target) -> list[int]:
 def remove_leftovers(plan: Plan) -> None:
     """Remove the setup of a session that was killed; nothing where a plan has none."""
     changes_kernel = any(name in case.parameters for case in plan.cases for name in (*QUEUE_FILES, *SWAP_NAMES))
+    changes_kernel |= any(case.parameters.get("backend") == "nvme_user" for case in plan.cases)
     if plan.created_name and (changes_kernel or any(case.setup for case in plan.cases)):
         with journal.undoing(f"remove what was created on `{plan.target}`"):
             journal.clear(plan.created_name)

@@ -307,6 +307,15 @@ class Mix(TypedDict):
     trim_fraction: float
 
 
+NvmeDataPointers: TypeAlias = Literal["prp", "sgl"]
+
+
+class NvmePlace(TypedDict):
+    address: str
+    namespace: int
+    serial: str
+
+
 ObjectOperation: TypeAlias = Literal["write", "sequential_read", "random_read"]
 
 
@@ -629,6 +638,14 @@ class StepsArrival(TypedDict):
 Arrival: TypeAlias = ClosedArrival | ConstantArrival | PoissonArrival | StepsArrival | TraceArrival
 
 
+class NvmeUserBackend(TypedDict):
+    data_pointers: NvmeDataPointers
+    device: NotRequired[NvmePlace | None]
+    interrupts: bool
+    kind: Literal["nvme_user"]
+    timeout_ns: int
+
+
 class SimulatedBackend(TypedDict):
     kind: Literal["simulated"]
     read_service_ns: int
@@ -852,6 +869,7 @@ Backend: TypeAlias = (
     | Preadv2Backend
     | LibaioBackend
     | UringNvmeBackend
+    | NvmeUserBackend
     | NullBackend
     | SimulatedBackend
     | SsdBackend

@@ -76,6 +76,8 @@ class Admission:
         named, expected = workload["target"], self._expected(case, workload)
         if named != expected:
             return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"
+        if (workload.get("backend") or {}).get("device") is not None:
+            return "the spec names an NVMe controller"
         names = [stream["name"] for stream in workload.get("streams", ())]
         if not all(map(is_file_name, names)):
             return "a stream's name cannot be part of a file name"

@@ -63,6 +63,8 @@ class DeviceTarget(Target):
     """`block_stack.incarnation` of each at that time."""
     own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
     claims: Claims = field(default_factory=Claims, compare=False, repr=False)
+    _returned: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """`block_stack.incarnation` of devices that were handed over to the user-level driver, since their return."""
     kind: Literal["device"] = "device"
 
     @property
@@ -114,9 +116,21 @@ class DeviceTarget(Target):
             self.claims.release(number)
             raise
 
+    def returned(self, number: str) -> None:
+        """Claim a device again that was given back to the kernel's driver; `TargetError` if another has its name.
+
+        The handover has compared serial numbers. A removed device stays unclaimed, and the next run fails.
+        """
+        device = self.devices[self.numbers.index(number)]
+        if not number_of(device):
+            return
+        check_name(device, number)
+        self.claims.take(number, str(device))
+        self._returned[number] = block_stack.incarnation(number)
+
     def _check_same(self, number: str) -> None:
         index = self.numbers.index(number)
-        if block_stack.incarnation(number) != self.incarnations[index]:
+        if block_stack.incarnation(number) != self._returned.get(number, self.incarnations[index]):
             raise TargetError(
                 f"`{self.devices[index]}` is not the device that was checked: it was removed, or another disk has its "
                 "name and number by now",
@@ -155,7 +169,12 @@ class DeviceTarget(Target):
             try:
                 yield
             finally:
-                written = [number for number in self.numbers if _written_sectors(number) != before[number]]
+                # The kernel counts from zero after a handover, and does not see what the user-level driver writes.
+                written = [
+                    number
+                    for number in self.numbers
+                    if number in self._returned or _written_sectors(number) != before[number]
+                ]
                 self._wipe_unused({} if keep else {number: names[number] for number in written})
 
     def _wipe_unused(self, names: dict[str, str]) -> None:

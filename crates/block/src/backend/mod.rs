@@ -6,6 +6,7 @@
 pub(crate) mod libaio;
 mod nap;
 mod null;
+mod nvme;
 mod nvme_command;
 mod nvme_namespace;
 mod queue;
@@ -24,6 +25,7 @@ use iosonde_protocol::BackendInEffect;
 
 pub(crate) use libaio::{AioContext, LibaioBackend};
 pub(crate) use null::NullBackend;
+pub(crate) use nvme::NvmeController;
 pub(crate) use simulated::SimulatedDevice;
 pub(crate) use sync::{Calls, SyncBackend};
 pub(crate) use uring::{BlockEntries, Entries, UringBackend, probe};

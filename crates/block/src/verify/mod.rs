@@ -50,6 +50,8 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// The verification of one run.
 pub(crate) struct Session {
     when: VerifyWhen,
+    /// Whether the engine opens the files.
+    is_opened: bool,
     files: Vec<(PathBuf, Journal)>,
     /// Filled by the jobs when they have ended.
     tally: Mutex<Tally>,
@@ -81,6 +83,7 @@ impl Session {
         };
         Ok(Some(Session {
             when: verify.when,
+            is_opened: target::is_opened(workload),
             files: target::paths(workload)
                 .into_iter()
                 .enumerate()
@@ -160,11 +163,13 @@ impl Session {
         let mut complete = true;
         for (path, journal) in &self.files {
             let name = path.display().to_string();
-            let data = targets
-                .open(path, OFlags::RDONLY)
-                .map_err(BlockError::target("open", &name))?;
-            data.sync_data()
-                .map_err(BlockError::target("bring to the medium", &name))?;
+            if self.is_opened {
+                let data = targets
+                    .open(path, OFlags::RDONLY)
+                    .map_err(BlockError::target("open", &name))?;
+                data.sync_data()
+                    .map_err(BlockError::target("bring to the medium", &name))?;
+            }
             journal
                 .settle()
                 .map_err(BlockError::target("close the journal of", &name))?;

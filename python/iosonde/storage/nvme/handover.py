@@ -143,17 +143,30 @@ def give_back(controller: Controller) -> None:
 def undo(entry: Entry) -> None:
     """Give a controller back; `OSError` if that fails. Nothing if it was removed."""
     device = Path(entry.path).parent
-    if not device.exists():
-        return
+    try:
+        _bind_kernel_driver(device)
+        _wait_for_namespaces(device, entry)
+    except OSError:
+        if device.exists():
+            raise
+
+
+def _bind_kernel_driver(device: Path) -> None:
     if _driver(device) not in ("", KERNEL_DRIVER):
         # Returns once no process has the device open any more.
         _write(device / "driver" / "unbind", device.name)
     _write(device / "driver_override", "\n")
     if not _driver(device):
         _write(PCI / "drivers_probe", device.name)
+
+
+def _wait_for_namespaces(device: Path, entry: Entry) -> None:
+    """Wait until the kernel has found the namespaces again, or the device is gone."""
     expected = set(str(entry.facts["namespaces"]).split())
     deadline = time.monotonic() + _RETURN_S
     while not (found := _returned(device.name, expected)):
+        if not device.exists():
+            return
         if time.monotonic() > deadline:
             raise OSError(0, f"the kernel did not find its namespaces again ({', '.join(sorted(expected))})")
         time.sleep(0.05)

@@ -63,6 +63,12 @@ BACKENDS: Mapping[str, Backend] = {
         options=("registered_buffers", "completion_polling"),
         direct_only=True,
     ),
+    "nvme_user": Backend(
+        interface="NVMe commands of the user-level driver",
+        requires="an unused NVMe controller, an IOMMU, the module `vfio-pci`, root",
+        options=("data_pointers", "interrupts"),
+        direct_only=True,
+    ),
 }
 """Those that reach a real target, in the order from the simplest interface to the closest to the device."""
 
@@ -70,6 +76,8 @@ BACKENDS: Mapping[str, Backend] = {
 def spec_of(whole: BlockFields) -> dict[str, Any]:
     """The spec's `backend` of one of `BACKENDS`."""
     chosen = {name: getattr(whole, name) for name in BACKENDS[whole.backend].options}
+    if whole.backend == "nvme_user":
+        return {"kind": whole.backend, **chosen, "timeout_ns": whole.command_timeout}
     required = {"required": True} if whole.backend == "uring" and whole.fallback == "refuse" else {}
     return {"kind": whole.backend, **chosen, **required}
 

@@ -80,11 +80,13 @@ class BlockFields(BaseModel):
         "none",
         description="When writes are durable: `none`, `dsync` (each as it completes), `flush:N` (`fdatasync` after N).",
     )
-    backend: Literal["uring", "sync", "preadv2", "libaio", "uring_nvme", "null", "simulated", "ssd"] = Field(
-        "uring",
-        description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at a "
-        "time in each job; Linux AIO; NVMe commands through `io_uring`; none; a simulated device; a simulated drive. "
-        "The targets `null:`, `simulated:` and `sim:` set it themselves.",
+    backend: Literal["uring", "sync", "preadv2", "libaio", "uring_nvme", "nvme_user", "null", "simulated", "ssd"] = (
+        Field(
+            "uring",
+            description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at "
+            "a time in each job; Linux AIO; NVMe commands through `io_uring`; the user-level NVMe driver; none; a "
+            "simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
+        )
     )
     fallback: Literal["allow", "refuse"] = Field(
         "allow",
@@ -95,6 +97,15 @@ class BlockFields(BaseModel):
     registered_buffers: bool = Field(True, description="`uring`, `uring_nvme`: register the buffers with the ring.")
     submission_polling: bool = Field(False, description="`uring`: a kernel thread polls the submission queue.")
     completion_polling: bool = Field(False, description="`uring`, `uring_nvme`, direct I/O: poll for completions.")
+    data_pointers: Literal["prp", "sgl"] = Field(
+        "prp",
+        description="`nvme_user`: describe data by PRP entries, or by scatter-gather lists if supported.",
+    )
+    interrupts: bool = Field(False, description="`nvme_user`: wait for an interrupt instead of polling.")
+    command_timeout: Duration = Field(
+        30_000_000_000,
+        description="`nvme_user`: abort a command after this time, and reset the controller after the same time again.",
+    )
     arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed",
         description="Closed loop (the next I/O starts when one completes), or open loop with constant or exponential "
@@ -274,6 +285,9 @@ WHOLE_WORKLOAD = (
     "registered_buffers",
     "submission_polling",
     "completion_polling",
+    "data_pointers",
+    "interrupts",
+    "command_timeout",
     "page_cache",
     "layout",
     "verify",
