@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 
-from iosonde.findings.backend_steps import LATENCY, BackendStep, SoftwareShare, find
+from iosonde.findings.backend_steps import LATENCY, BackendStep, SoftwareShare, UnknownSoftwareShare, find
 from iosonde.findings.finding import Finding
+from iosonde.findings.findings import answer
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import load
-from iosonde.study.model import Level
 
 pytestmark = pytest.mark.unit
 
@@ -23,9 +24,12 @@ NS = {"sync": [100_000.0, 101_000.0, 99_000.0], "libaio": [95_000.0, 95_500.0, 9
 
 def findings(iops: Mapping[str, Sequence[float]], ns: Mapping[str, Sequence[float]]) -> list[Finding]:
     """Of reads with one job and one I/O in flight."""
+    return list(find(question(iops, ns)))
+
+
+def question(iops: Mapping[str, Sequence[float]], ns: Mapping[str, Sequence[float]]) -> Question:
+    """The first question of the study, about runs with these values."""
     study = load("jo2024-driver")
-    interfaces = study.parts[0].factors["interface"]
-    interfaces.append(Level(label="nvme_user", set={"backend": "nvme_user"}))
     cases = pl.DataFrame(
         [
             {"case_id": name, "part": "single", "control": False, "interface": name, "operation": "read", "jobs": 1,
@@ -39,10 +43,7 @@ def findings(iops: Mapping[str, Sequence[float]], ns: Mapping[str, Sequence[floa
         for metric, values in (("iops", iops), (LATENCY, ns)) for name, each in values.items()
         for i, value in enumerate(each) for stream, operation in (("all", "all"), ("main", "all"), ("main", "read"))
     ]  # fmt: skip
-    question = Question(
-        study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows), support=Support()
-    )
-    return list(find(question))
+    return Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows), support=Support())
 
 
 def test_each_step_and_the_total_have_a_ratio_with_its_interval() -> None:
@@ -70,20 +71,47 @@ def test_a_backend_that_was_not_available_is_stepped_over() -> None:
     assert [(step.before, step.after) for step in steps] == [("sync", "uring")]
 
 
-def test_without_a_user_level_driver_the_share_of_software_is_unknown() -> None:
-    [share] = [each for each in findings(IOPS, NS) if isinstance(each, SoftwareShare)]
-    assert share.shares == ()
+def test_without_the_user_level_driver_the_share_of_software_is_unknown() -> None:
+    found = findings(IOPS, NS)
+    assert not [each for each in found if isinstance(each, SoftwareShare)]
+    [share] = [each for each in found if isinstance(each, UnknownSoftwareShare)]
     assert "unknown" in share.sentence
 
 
-def test_the_share_of_software_is_what_a_user_level_driver_does_not_have() -> None:
-    driver = {"nvme_user": [33_000.0, 33_100.0, 32_900.0]}
-    found = findings(IOPS | {"nvme_user": [30_000.0, 30_100.0, 29_900.0]}, NS | driver)
-    [share] = [each for each in found if isinstance(each, SoftwareShare)]
+DRIVER_IOPS = {"nvme_user": [30_000.0, 30_100.0, 29_900.0]}
+DRIVER_NS = {"nvme_user": [33_000.0, 33_100.0, 32_900.0]}
+
+
+def test_the_share_of_software_is_what_exceeds_the_latency_of_the_user_level_driver() -> None:
+    [share] = [each for each in findings(IOPS | DRIVER_IOPS, NS | DRIVER_NS) if isinstance(each, SoftwareShare)]
     shares = dict(share.shares)
     assert list(shares) == ["sync", "libaio", "uring"]
     assert shares["sync"].value == pytest.approx(0.67)
     assert shares["uring"].value == pytest.approx(0.5)
     low, high = shares["uring"].low, shares["uring"].high
     assert low is not None and high is not None and low < 0.5 < high
-    assert "uring 50 %" in share.sentence
+    assert share.floor.value == 33_000
+    assert "software is 50 %" in share.sentence and "67 %" in share.sentence
+    assert "with uring to" in share.sentence and "with sync of the latency" in share.sentence
+    assert "the floor is 33 µs" in share.sentence
+
+
+def test_the_share_is_stated_once_where_two_parts_measure_queue_depth_1() -> None:
+    study = load("jo2024-driver")
+    first, second = [each for each in study.analysis if each.kind == "backend_steps"]
+    asked = question(IOPS | DRIVER_IOPS, NS | DRIVER_NS)
+    assert asked.analysis == first
+    assert not [each for each in find(replace(asked, analysis=second)) if isinstance(each, SoftwareShare)]
+
+
+def test_the_share_of_software_opens_the_answer() -> None:
+    asked = question(IOPS | DRIVER_IOPS, NS | DRIVER_NS)
+    found = answer(asked.study, asked.cases, asked.runs.with_columns(result_set=pl.lit(""), order=pl.col("repeat")))
+    assert isinstance(found.summary[0], SoftwareShare)
+
+
+def test_the_user_level_driver_with_interrupts_is_no_floor() -> None:
+    asked = question(IOPS | DRIVER_IOPS, NS | DRIVER_NS)
+    slow = asked.cases.with_columns(interrupts=pl.col("backend") == "nvme_user")
+    found = list(find(replace(asked, cases=slow)))
+    assert not [each for each in found if isinstance(each, SoftwareShare)]

@@ -1,4 +1,4 @@
-"""What each I/O backend gains over the one before it, and which share of its latency is software."""
+"""The gain of each I/O backend over the one before it, and the share of its latency that is software."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import polars as pl
 
 from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.cells import cells, groups
-from iosonde.findings.finding import Finding, Topic, weakest
+from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.statistics import Estimate, pooled_ratio, ratio
+from iosonde.metrics.statistics import Estimate, pooled_ratio, ratio, repeats_interval
+from iosonde.study.model import Analysis
 
 LATENCY = "completion_latency_ns_mean"
 USER_LEVEL = "nvme_user"
@@ -60,31 +61,50 @@ class BackendStep(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftwareShare(Finding):
-    """The share of each backend's latency at queue depth 1 that the polled user-level driver does not have."""
+    """The share of each backend's latency at queue depth 1 that is above the floor: the polled user-level driver's."""
 
     kind: ClassVar[str] = "software share"
     topic: ClassVar[Topic] = "performance"
     load: str
+    floor: Estimate
+    """Mean latency of the polled user-level driver, in nanoseconds."""
     shares: tuple[tuple[str, Estimate], ...]
-    """Backend, and its share: 1 less the user-level latency over its own. Empty: unknown."""
+    """Backend, and its share: 1 less the floor over its own latency; in the order of the study."""
     repeats: int
 
     def _sentence(self) -> str:
-        if not self.shares:
-            return (
-                f"{self.load}: the share of the latency that is software is unknown, because the backend "
-                f"`{USER_LEVEL}`, whose latency is taken as the device's own, was not measured"
-            )
-        listed = [f"{name} {_share_text(share)}" for name, share in self.shares]
-        return f"{self.load}: share of the latency at queue depth 1 that is software: {', '.join(listed)}"
+        floor = wording.estimate_text(LATENCY, self.floor)
+        ordered = sorted(self.shares, key=lambda each: each[1].value)
+        listed = [f"{_share_text(share)} with {name}" for name, share in dict.fromkeys((ordered[0], ordered[-1]))]
+        return (
+            f"{self.load} at queue depth 1: software is {' to '.join(listed)} of the latency; "
+            f"the floor is {floor} with the user-level driver"
+        )
 
     def _evidence(self) -> str:
-        if not self.shares:
-            return "no run of the user-level driver at queue depth 1"
+        listed = ", ".join(f"{name} {wording.percent_text(share.value)}" for name, share in self.shares)
         return (
-            f"1 less the mean latency of `{USER_LEVEL}` over that of the backend, one job; "
+            f"1 less the mean latency of `{USER_LEVEL}` over that of the backend, one job: {listed}; "
             f"{wording.counted(self.repeats, 'run')} each"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownSoftwareShare(Finding):
+    """No run of the user-level driver at queue depth 1 gives the floor of the latency."""
+
+    kind: ClassVar[str] = "unknown software share"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.load}: the software share of the latency is unknown, because the backend `{USER_LEVEL}` "
+            "was not measured at queue depth 1"
+        )
+
+    def _evidence(self) -> str:
+        return "no complete run of the user-level driver at queue depth 1, which gives the floor of the latency"
 
 
 def _share_text(share: Estimate) -> str:
@@ -94,7 +114,7 @@ def _share_text(share: Estimate) -> str:
 
 
 def find(question: Question) -> Iterator[Finding]:
-    """Compare each backend with the one before it and the first with the best; then the software's share of latency."""
+    """Compare each backend with the one before it and the first with the best; then state the software share."""
     compared = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
     for key, group in question.over_numbers(compared):
         levels = _in_order(question, {*group["first"], *group["second"]})
@@ -103,7 +123,13 @@ def find(question: Question) -> Iterator[Finding]:
         best = _best(question, group, levels)
         if len(levels) > 2 and best != levels[0] and best != levels[1]:
             yield from _step(question, key, group, levels[0], best, is_total=True)
-    yield from _software(question)
+    if question.analysis == _first(question):
+        yield from _software(question)
+
+
+def _first(question: Question) -> Analysis:
+    """The first analysis of this kind in the study, which alone states the share: parts may repeat its cells."""
+    return next(each for each in question.study.analysis if each.kind == question.analysis.kind)
 
 
 def _in_order(question: Question, found: set[str]) -> list[str]:
@@ -181,24 +207,36 @@ def _software(question: Question) -> Iterator[Finding]:
 
 def _share(
     question: Question, key: Mapping[str, Any], values: Mapping[str, Any], case_of: Mapping[str, str]
-) -> SoftwareShare:
-    floor = next((level for level, case in case_of.items() if question.case(case).get("backend") == USER_LEVEL), None)
-    kernel = [level for level in _in_order(question, set(values)) if level != floor]
-    shares = []
-    if floor is not None:
-        for level in kernel:
-            part = ratio(np.asarray(values[floor].to_list()), np.asarray(values[level].to_list()))
-            shares.append((level, Estimate(1 - part.value, _less(part.high), _less(part.low), part.method, part.n)))
+) -> Finding:
+    floor = next((level for level, case in case_of.items() if _is_floor(question.case(case))), None)
+    kernel = [level for level in _in_order(question, set(values)) if not _is_user_level(question.case(case_of[level]))]
     case_ids = tuple(case_of.values())
-    estimates = [share for _, share in shares]
+    load = question.load(key, case_ids[0])
+    if floor is None or not kernel:
+        return UnknownSoftwareShare(load=load, strength="weak", case_ids=case_ids, part=question.part.name)
+    fastest = np.asarray(values[floor].to_list())
+    shares = []
+    for level in kernel:
+        part = ratio(fastest, np.asarray(values[level].to_list()))
+        shares.append((level, Estimate(1 - part.value, _less(part.high), _less(part.low), part.method, part.n)))
     return SoftwareShare(
-        load=question.load(key, case_ids[0]),
+        load=load,
+        floor=repeats_interval(fastest),
         shares=tuple(shares),
         repeats=min(len(each) for each in values.values()),
-        strength=question.support.strength(case_ids, *estimates) if shares else weakest("weak"),
+        strength=question.support.strength(case_ids, *(share for _, share in shares)),
         case_ids=case_ids,
         part=question.part.name,
     )
+
+
+def _is_user_level(case: Mapping[str, Any]) -> bool:
+    return case.get("backend") == USER_LEVEL
+
+
+def _is_floor(case: Mapping[str, Any]) -> bool:
+    """Whether a case is the user-level driver without interrupts."""
+    return _is_user_level(case) and not case.get("interrupts")
 
 
 def _less(part: float | None) -> float | None:

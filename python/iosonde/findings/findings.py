@@ -173,6 +173,8 @@ def findings(
     return sorted(_each_once(found), key=lambda each: _rank(each, order))
 
 
+_DECISIVE = ("fresh device", "software share")
+"""Kinds that come before all others: they answer the question of the studies that have them."""
 _FIRST_KINDS = (
     *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
     *("memory share", "memory extension", "store load", "fault overhead"),
@@ -197,7 +199,7 @@ def _order(study: Study) -> Sequence[Topic]:
 
 def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int]:
     kind = _FIRST_KINDS.index(finding.kind) if finding.kind in _FIRST_KINDS else len(_FIRST_KINDS)
-    return kind > 0, order.index(finding.topic), kind, STRENGTHS.index(finding.strength)
+    return finding.kind not in _DECISIVE, order.index(finding.topic), kind, STRENGTHS.index(finding.strength)
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
