@@ -157,6 +157,45 @@ def test_nvme_commands_need_a_namespace(probed: dict[str, ProbedBackend], file: 
     assert "NVMe commands need a block device" in found["message"]
 
 
+NVME_USER: dict[str, Any] = {
+    "kind": "nvme_user",
+    "data_pointers": "prp",
+    "interrupts": False,
+    "timeout_ns": 30_000_000_000,
+}
+NO_DEVICE = {"address": "ffff:00:00.0", "serial": "S1", "namespace": 1}
+
+
+def test_the_user_level_driver_needs_a_device_as_the_target(file: Path) -> None:
+    found = carry_out(spec(file, NVME_USER, block_bytes=4096, reads=True))
+    assert (found["event"], found["code"]) == ("error", "invalid_spec")
+    assert "on a target that is not a device" in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [({"layout": "missing"}, "layout"), ({"layout": "never", "verify": {"when": "after"}}, "verify")],
+)
+def test_the_user_level_driver_neither_lays_out_nor_reads_back(changed: dict[str, Any], field: str, file: Path) -> None:
+    refused = spec(file, NVME_USER, block_bytes=4096, reads=True)
+    refused["workload"] |= {"target": {"kind": "device", "path": "/dev/nvme0n1", "size_bytes": MIB}, **changed}
+    found = carry_out(refused)
+    assert (found["event"], found["code"]) == ("error", "invalid_spec")
+    assert field in found["context"]
+
+
+@pytest.mark.parametrize(("device", "reason"), [(None, "no controller was handed over"), (NO_DEVICE, "nvme_user")])
+def test_the_user_level_driver_needs_a_controller_that_was_handed_over(
+    device: dict[str, Any] | None, reason: str, file: Path
+) -> None:
+    refused = spec(file, {**NVME_USER, "device": device}, block_bytes=4096, reads=True)
+    target = {"kind": "device", "path": "/dev/nvme0n1", "size_bytes": MIB}
+    refused["workload"] |= {"target": target, "layout": "never", "verify": None}
+    found = carry_out(refused)
+    assert (found["event"], found["code"]) == ("error", "unsupported")
+    assert reason in found["message"]
+
+
 def test_writes_and_flushes_of_linux_aio(probed: dict[str, ProbedBackend], file: Path) -> None:
     flushed = spec(file, BACKENDS["libaio"], block_bytes=4096, reads=False, durability={"kind": "flush", "every": 8})
     done = carry_out(flushed)
