@@ -1,7 +1,7 @@
 """The engine against RocksDB's own db_bench, in paired, interleaved runs on the same library.
 
     python bench/vs_db_bench.py [--pairs 5] [--seconds 5] [--records 2000000] [--directory DIR] [--output FILE.json]
-                                [--interface shim|c] [--only TEXT]
+                                [--interface shim|c] [--only TEXT] [--histogram]
 
 Four comparisons, keys of 16 and values of 100 bytes, no compression, no statistics, every option that matters set on
 both sides: `fillseq` into an empty database; `readrandom` from a block cache that holds everything, and past it with
@@ -10,7 +10,8 @@ histogram of every interval and compares every value read with what its key dema
 costs is measured on the store `null`, which does all of it and stores nothing, and printed below the table.
 
 The engine reads through the C++ shim (`--interface shim`), as iosonde does where it can compile it, or through
-RocksDB's C interface (`--interface c`), which allocates an object for each read.
+RocksDB's C interface (`--interface c`), which allocates an object for each read. With `--histogram` db_bench measures
+every latency too (its option of the same name), and still verifies nothing.
 
 Debian's db_bench (package `rocksdb-tools`) is linked to the same `librocksdb.so` that the engine loads; the library of
 both is printed. Prints a Markdown table; `--output` keeps every run with its command.
@@ -112,6 +113,7 @@ class Bench:
     records: int
     seconds: float
     pairs: int
+    histogram: bool
     shim: int | None
     """Descriptor of the C++ shim; None for the C interface."""
 
@@ -216,6 +218,7 @@ class Bench:
             "use_direct_reads": load.direct_reads,
             "use_existing_db": load.phase != "fillseq",
             "seed": 1,
+            **({"histogram": True} if self.histogram else {}),
             **({} if load.phase == "fillseq" else {"duration": round(self.seconds)}),
             **{DB_BENCH_NAMES.get(name, name): value for name, value in OPTIONS.items()},
         }
@@ -275,6 +278,7 @@ def main() -> None:
             records=chosen.records,
             seconds=chosen.seconds,
             pairs=chosen.pairs,
+            histogram=chosen.histogram,
             shim=closing.enter_context(shim.opened(shim.ROCKSDB, None)) if chosen.interface == "shim" else None,
         )
         comparisons = {load.name: bench.compare(load) for load in LOADS if chosen.only in load.name}
@@ -287,6 +291,7 @@ def main() -> None:
         facts = {
             "command": sys.argv,
             "interface": chosen.interface,
+            "histogram_of_db_bench": chosen.histogram,
             "harness_ns": harness_ns,
             "environment": environment,
             "library": library,
@@ -304,6 +309,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--directory", type=Path, default=Path(), help="where databases are made and removed")
     parser.add_argument("--interface", choices=("shim", "c"), default="shim", help="what the engine reads through")
     parser.add_argument("--only", default="", help="only comparisons whose name holds this text")
+    parser.add_argument("--histogram", action="store_true", help="let db_bench measure every latency, too")
     parser.add_argument("--output", type=Path, help="JSON file for every run with its command")
     return parser.parse_args()
 
