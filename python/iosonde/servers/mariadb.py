@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import signal
@@ -29,6 +30,12 @@ RESERVED = (
 OLDEST = {"MariaDB": (10, 4), "MySQL": (8, 0)}
 
 FIXED = {"character_set_server": "utf8mb4", "collation_server": "utf8mb4_bin"}
+
+FIXED_IN_MYSQL: dict[str, SettingValue] = {"secure_file_priv": "NULL", "mysqlx": "OFF", "skip_log_bin": True}
+"""No directory for files of clients, no second protocol, and no binary log: as in MariaDB, where these are the defaults."""
+
+NAMES_IN_MYSQL = {"innodb_log_file_size": "innodb_redo_log_capacity"}
+"""Settings of MariaDB that MySQL has under another name since 8.0.30: MariaDB has a single log file since 10.5."""
 
 COUNTERS = {
     "Com_commit": "commits",
@@ -90,16 +97,18 @@ class MariaDb(DatabaseServer):
         return _installation(found)
 
     def check_settings(self, installation: Installation, settings: Settings) -> None:
-        """`mariadbd --verbose --help` parses all settings and exits."""
+        """The server parses all settings and exits: `mariadbd --verbose --help`, `mysqld --validate-config`."""
         programs.refuse_reserved(settings, RESERVED, self.title)
-        _check(installation.programs["server"], tuple(sorted(settings.items())))
+        chosen = tuple(sorted(_renamed(installation, settings).items()))
+        _check(installation.programs["server"], installation.flavor, chosen)
 
     def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
         """Create a data directory with system tables, and the user of iosonde."""
         server, install = installation.programs["server"], installation.programs.get("install")
         place.data.mkdir(mode=0o700)
         place.account.own(place.data)
-        options = [f"--{name}={value}" for name, value in _files(place).items()]
+        fixed = FIXED_IN_MYSQL if installation.flavor == "MySQL" else {}
+        options = [f"--{name}={_text(value)}" for name, value in (_files(place) | fixed).items()]
         page = {name: value for name, value in settings.items() if _name(name) in _DECIDED_AT_CREATION}
         options += [f"--{name}={_text(value)}" for name, value in page.items()]
         options += ["--innodb-flush-method=nosync"] if install else []  # It is synced once, with the loaded template.
@@ -116,12 +125,13 @@ class MariaDb(DatabaseServer):
         chosen: dict[str, SettingValue] = {
             **_files(place),
             **FIXED,
+            **(FIXED_IN_MYSQL if installation.flavor == "MySQL" else {}),
             "socket": str(self.socket_path(place.socket)),
             "pid_file": str(place.data / "server.pid"),
             "skip_networking": True,
             "skip_name_resolve": True,
         }
-        options = [f"--{name}={_text(value)}" for name, value in ({**settings} | chosen).items()]
+        options = [f"--{name}={_text(value)}" for name, value in (_renamed(installation, settings) | chosen).items()]
         return [installation.programs["server"], "--no-defaults", *options]
 
     def address(self, place: Place, database: str = "") -> Address:
@@ -177,7 +187,7 @@ class MariaDb(DatabaseServer):
     def describe(self, connection: Connection) -> Description:
         """From `SHOW GLOBAL VARIABLES`; the server itself reports which are not compiled-in defaults."""
         settings = {str(name): str(value) for name, value in connection.rows("SHOW GLOBAL VARIABLES")}
-        changed = {str(row[0]).lower() for row in connection.rows(_CHANGED)} if _has_origins(connection) else set()
+        changed = {str(row[0]).lower() for row in connection.rows(_CHANGED if _is_mariadb(connection) else _CHANGED_IN_MYSQL)}
         return Description(version=settings["version"], settings=settings, changed=sorted(changed))
 
     def statistics(self, connection: Connection) -> dict[str, int]:
@@ -188,6 +198,9 @@ class MariaDb(DatabaseServer):
             found["buffer_hits"] = found.pop("buffer_requests") - found.get("buffer_reads", 0)
         if "sessions_active" in found:
             found["sessions_active"] = max(0, found["sessions_active"] - 1)
+        if "deadlocks" not in found:  # A status variable of MariaDB only. MySQL has a table, for users with the right PROCESS.
+            with contextlib.suppress(ServerError):
+                found["deadlocks"] = int(connection.rows(_DEADLOCKS_OF_MYSQL)[0][0])
         found["sessions_waiting_for_log"] = int(connection.rows(_COMMITTING)[0][0])
         return found
 
@@ -205,8 +218,13 @@ _CHANGED = (
 )
 
 
-def _has_origins(connection: Connection) -> bool:
-    """Whether the server has the table of origins (MariaDB)."""
+_CHANGED_IN_MYSQL = "SELECT variable_name FROM performance_schema.variables_info WHERE variable_source <> 'COMPILED'"
+
+_DEADLOCKS_OF_MYSQL = "SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'"
+
+
+def _is_mariadb(connection: Connection) -> bool:
+    """Whether the server has MariaDB's table of the origins of settings."""
     return bool(
         connection.rows(
             "SELECT 1 FROM information_schema.tables WHERE table_schema = 'information_schema' "
@@ -278,20 +296,33 @@ def _installation(server: str) -> Installation:
     return Installation(version=version, build=done.stdout.strip(), flavor=flavor, programs=found)
 
 
+def _renamed(installation: Installation, settings: Settings) -> dict[str, SettingValue]:
+    """Settings by the names of the installed server."""
+    version = tuple(map(int, installation.version.split(".")))
+    names = NAMES_IN_MYSQL if installation.flavor == "MySQL" and version >= (8, 0, 30) else {}
+    return {names.get(_name(name), name): value for name, value in settings.items()}
+
+
 @functools.cache
-def _check(server: str, settings: tuple[tuple[str, SettingValue], ...]) -> None:
+def _check(server: str, flavor: str, settings: tuple[tuple[str, SettingValue], ...]) -> None:
     """Errors and adjusted values are reported on standard error; the exit status does not show all of them."""
-    done = programs.call([server, "--no-defaults", *(f"--{name}={_text(value)}" for name, value in settings),
-                          "--verbose", "--help"])  # fmt: skip
+    options = [f"--{name}={_text(value)}" for name, value in settings]
+    if flavor == "MySQL":
+        options += [f"--{name}={_text(value)}" for name, value in FIXED_IN_MYSQL.items()]
+        options += ["--user=root", "--log-error-verbosity=2", "--validate-config"]
+    else:
+        options += ["--verbose", "--help"]
+    done = programs.call([server, "--no-defaults", *options])
     for line in done.stderr.splitlines():
         _, marker, text = line.partition("[ERROR]")
         _, warned, warning = line.partition("[Warning]")
         problem = text if marker else warning if warned and _is_about(warning, settings) else ""
         if problem:
+            message = re.sub(r"^(\[MY-\d+\] \[Server\] )?(\S*mysqld: |\S*mariadbd: )?", "", problem.strip())
             raise StudyError(
-                f"MariaDB rejects a setting: {problem.strip().removeprefix(f'{Path(server).name}: ')}",
+                f"{flavor} rejects a setting: {message}",
                 where="by the parameter `mariadb`",
-                hint="correct its name or value; `mariadbd --verbose --help` lists all settings",
+                hint=f"correct its name or value; `{Path(server).name} --verbose --help` lists all settings",
             )
 
 
