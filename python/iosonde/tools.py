@@ -217,7 +217,13 @@ _DEV = (
         places=("/usr/lib/postgresql/*/bin",),
     ),
     _tool("mariadbd", "mariadb-server", "dev", "the server of the studies on MariaDB, and its tests", "--version"),
-    _tool("mysqld", "mariadb-server", "dev", "MySQL, which the studies on MariaDB use where it is installed instead", "--version"),
+    _tool(
+        "mysqld",
+        "mariadb-server",
+        "dev",
+        "MySQL, which the studies on MariaDB use where it is installed instead",
+        "--version",
+    ),
     _tool("go", "golang-1.26-go|golang-1.25-go|golang-1.24-go", "dev", "FerretDB, built by `scripts/setup`", "version"),
     Tool(
         name="ferretdb",

@@ -187,7 +187,9 @@ class MariaDb(DatabaseServer):
     def describe(self, connection: Connection) -> Description:
         """From `SHOW GLOBAL VARIABLES`; the server itself reports which are not compiled-in defaults."""
         settings = {str(name): str(value) for name, value in connection.rows("SHOW GLOBAL VARIABLES")}
-        changed = {str(row[0]).lower() for row in connection.rows(_CHANGED if _is_mariadb(connection) else _CHANGED_IN_MYSQL)}
+        changed = {
+            str(row[0]).lower() for row in connection.rows(_CHANGED if _is_mariadb(connection) else _CHANGED_IN_MYSQL)
+        }
         return Description(version=settings["version"], settings=settings, changed=sorted(changed))
 
     def statistics(self, connection: Connection) -> dict[str, int]:
@@ -198,7 +200,9 @@ class MariaDb(DatabaseServer):
             found["buffer_hits"] = found.pop("buffer_requests") - found.get("buffer_reads", 0)
         if "sessions_active" in found:
             found["sessions_active"] = max(0, found["sessions_active"] - 1)
-        if "deadlocks" not in found:  # A status variable of MariaDB only. MySQL has a table, for users with the right PROCESS.
+        if (
+            "deadlocks" not in found
+        ):  # A status variable of MariaDB only. MySQL has a table, for users with the right PROCESS.
             with contextlib.suppress(ServerError):
                 found["deadlocks"] = int(connection.rows(_DEADLOCKS_OF_MYSQL)[0][0])
         found["sessions_waiting_for_log"] = int(connection.rows(_COMMITTING)[0][0])
