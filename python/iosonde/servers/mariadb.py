@@ -32,7 +32,7 @@ OLDEST = {"MariaDB": (10, 4), "MySQL": (8, 0)}
 FIXED = {"character_set_server": "utf8mb4", "collation_server": "utf8mb4_bin"}
 
 FIXED_IN_MYSQL: dict[str, SettingValue] = {"secure_file_priv": "NULL", "mysqlx": "OFF", "skip_log_bin": True}
-"""No directory for files of clients, no second protocol, and no binary log: as in MariaDB, where these are the defaults."""
+"""No directory for files of clients, no second protocol, no binary log: the defaults of MariaDB."""
 
 NAMES_IN_MYSQL = {"innodb_log_file_size": "innodb_redo_log_capacity"}
 """Settings of MariaDB that MySQL has under another name since 8.0.30: MariaDB has a single log file since 10.5."""
