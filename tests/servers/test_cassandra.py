@@ -1,6 +1,7 @@
 """Cassandra as a store on the real server: two runs on one template, a kill under load, and a heap that is too small.
 
-A start takes about ten seconds of CPU time, so one study with both runs is carried out for all tests of this file.
+A start takes about ten seconds of CPU time, so one study with both runs is carried out for all tests of this file. The
+node of its second run is also used as a server of the user (`--server`), before it is killed.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,11 +24,13 @@ from servers.test_runs import alone
 
 from iosonde.errors import ServerError
 from iosonde.execution import execute
+from iosonde.execution.engine import drive
+from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers.cassandra import PORT, Cassandra, loopback_of
+from iosonde.servers.cassandra import PORT, Cassandra, RunningCassandra, loopback_of
 from iosonde.servers.connection import Address
 from iosonde.storage import journal, open_target
 
@@ -60,12 +65,90 @@ factors.duration = [{durations}]
 """
 
 
+FOREIGN = """
+name = "running"
+title = "Running"
+question = "?"
+workload = "kv"
+repeats = 1
+shuffle = false
+
+[measurement]
+store = "cassandra"
+records = 400
+key_size = 24
+value_size = 100
+load_batch = 100
+jobs = 2
+interval = "100ms"
+ramp = "0"
+duration = "400ms"
+operations = "read/1:update/1"
+cassandra = { consistency = "local_one", replication_factor = 1 }
+
+[[parts]]
+factors.commitlog_sync = ["group", "batch"]
+
+[profiles.standard]
+"""
+
+
 def carry_out(
     place: Path, output: Path, *, heap: str, durations: str, settings: dict[str, str] | None = None
 ) -> list[Record]:
     text = STUDY.format(heap=heap, durations=durations)
     execute(expand(parse(text, name="wide.toml"), open_target(str(place)), settings=settings), output)
     return list(ResultSet.open(output).records())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foreign:
+    """A study on the running node, as on a server of the user."""
+
+    without_consent: str
+    """What the command printed."""
+    records: list[Record]
+    text: str
+    """All files of the result set that are text."""
+    refused: str
+    """Code of the engine's failure on a keyspace that iosonde did not create."""
+    existing: str
+    """Code of the error of creating a keyspace that exists."""
+    keyspaces: set[str]
+    """Afterwards, those of the node itself left out."""
+
+
+def use_as_running_server(address: Address, base: Path) -> Foreign:
+    """Run a study on the node through the command line."""
+    study, place, output = base / "running.toml", base / "data", base / "r"
+    study.write_text(FOREIGN)
+    place.mkdir()
+    url = f"cql://{address.host}:{address.port}"
+    plan = expand(parse(FOREIGN, name="running.toml"), open_target(str(place)), settings={"server_url": url})
+    [name] = {str(run.spec["workload"]["target"]["database"]) for run in plan.runs}
+    command = [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(place), "--server", url]
+    environment = {**os.environ, "XDG_STATE_HOME": str(base / "state"), "CASSANDRA_PASSWORD": "not-for-records"}
+    refused = subprocess.run(command, env=environment, cwd=base, capture_output=True, text=True, check=False)
+    subprocess.run([*command, "-o", output, "--confirm", name], env=environment, cwd=base, capture_output=True, check=True)
+    result_set = ResultSet.open(output)
+    connection = Cassandra().connect(address)
+    try:
+        connection.rows(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+        done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
+        with pytest.raises(ServerError) as existing:
+            RunningCassandra().create_database(connection, name)
+        connection.rows(f"DROP KEYSPACE {name}")
+        found = {str(row[0]) for row in connection.rows("SELECT keyspace_name FROM system_schema.keyspaces")}
+    finally:
+        connection.close()
+    return Foreign(
+        without_consent=refused.stderr,
+        records=sorted(result_set.records(), key=lambda record: record.order),
+        text="".join(path.read_text() for path in output.rglob("*.json*")),
+        refused=done.failure.code if done.failure else "",
+        existing=existing.value.code,
+        keyspaces={each for each in found if not each.startswith("system")},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +161,14 @@ class Done:
     leftovers: list[str]
     log_files: list[str]
     """In the directory of the commit log's target, while the server ran."""
+    foreign: Foreign
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     place, log = reachable_directory(), reachable_directory()
     output = tmp_path_factory.mktemp("cassandra") / "r"
-    assassin = _Assassin(place, log, output)
+    assassin = _Assassin(place, log, output, tmp_path_factory.mktemp("foreign"))
     monkey = pytest.MonkeyPatch()
     monkey.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     try:
@@ -93,7 +177,14 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
         measured, killed = carry_out(place, output, heap="512MiB", durations='"3s", "300s"', settings=settings)
         left = [str(path) for base in (place, log) for path in base.iterdir()]
         left += [entry.path for entry in journal.entries() if entry.path.startswith((str(place), str(log)))]
-        yield Done(output=output, measured=measured, killed=killed, leftovers=left, log_files=assassin.log_files)
+        yield Done(
+            output=output,
+            measured=measured,
+            killed=killed,
+            leftovers=left,
+            log_files=assassin.log_files,
+            foreign=assassin.foreign(),
+        )
     finally:
         assassin.end()
         monkey.undo()
@@ -102,11 +193,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
 
 
 class _Assassin(threading.Thread):
-    """Kills the server of the second run, once it has answered requests of the load."""
+    """Uses the server of the second run as a server of the user, and kills it, once it has answered requests."""
 
-    def __init__(self, place: Path, log: Path, output: Path) -> None:
+    def __init__(self, place: Path, log: Path, output: Path, foreign: Path) -> None:
         super().__init__()
-        self._place, self._log, self._output = place, log, output
+        self._place, self._log, self._output, self._base = place, log, output, foreign
+        self._used: Foreign | BaseException | None = None
         self._ended = threading.Event()
         self.log_files: list[str] = []
 
@@ -117,8 +209,24 @@ class _Assassin(threading.Thread):
             if any((self._output / "records").glob("c0001-*")):
                 for entry in [each for each in journal.entries() if each.what == "server"]:
                     if entry.path.startswith(str(self._place)) and self._is_under_load(Path(entry.path)):
+                        self._use(Path(entry.path))
                         with suppress(ProcessLookupError):
                             os.kill(int(str(entry.facts["process"]).split()[1]), signal.SIGKILL)
+
+    def _use(self, data: Path) -> None:
+        if self._used is None:
+            address = Address(host=loopback_of(data), port=PORT, user="", database="")
+            try:
+                self._used = use_as_running_server(address, self._base)
+            except BaseException as error:
+                self._used = error
+
+    def foreign(self) -> Foreign:
+        """What the study on the running node came to."""
+        self.end()
+        if not isinstance(self._used, Foreign):
+            raise AssertionError("the study on the running node failed") from self._used
+        return self._used
 
     def end(self) -> None:
         """Wait for it."""
@@ -196,6 +304,34 @@ def test_a_server_that_is_killed_under_load_fails_its_run_and_nothing_remains(do
     assert record.failure
     assert record.failure.code == "server_vanished", record.failure
     assert done.leftovers == []
+
+
+@pytest.mark.needs("engine")
+def test_a_running_server_is_measured_in_a_keyspace_that_is_created_with_consent_and_dropped(done: Done) -> None:
+    assert "would be created on `cql://127." in done.foreign.without_consent
+    assert "--confirm iosonde_" in done.foreign.without_consent
+    measured, _ = done.foreign.records
+    assert measured.outcome == "complete", measured.failure
+    store = (measured.result or {})["store"]
+    assert (store["kind"], store["options"]["consistency"]) == ("cassandra", "local_one")
+    assert sum(check["values"] for check in store["checks"]) > 0
+    assert sum(check["corrupted"] + check["missing"] for check in store["checks"]) == 0
+    assert done.foreign.keyspaces == {"iosonde"}
+    assert "not-for-records" not in done.foreign.text
+
+
+@pytest.mark.needs("engine")
+def test_a_mode_that_the_running_server_does_not_have_is_a_row_with_its_reason(done: Done) -> None:
+    _, other = done.foreign.records
+    assert other.is_unsupported, other.failure
+    assert other.failure and "the server has `commitlog_sync: group`" in other.failure.message
+
+
+@pytest.mark.needs("engine")
+def test_a_keyspace_that_iosonde_did_not_create_is_not_changed(done: Done) -> None:
+    """Neither by the engine, which would drop a table in it, nor by a session that would drop it at its end."""
+    assert done.foreign.refused == "foreign_data"
+    assert done.foreign.existing == "foreign_data"
 
 
 @pytest.mark.needs("engine")

@@ -15,10 +15,11 @@ import pytest
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import cassandra, cassandra_files, cql, java
 from iosonde.servers.account import account_for
-from iosonde.servers.cassandra import HEAP, Cassandra, loopback_of
+from iosonde.servers.cassandra import HEAP, Cassandra, RunningCassandra, loopback_of
 from iosonde.servers.connection import Address
 from iosonde.servers.gc_log import GcLog, pauses, safepoints
 from iosonde.servers.server import Installation, Place
+from iosonde.servers.url import parse as parse_url
 
 LOG = """[81530000000000ns][gc] Using G1
 [81530123456789ns][gc] GC(0) Pause Young (Normal) (G1 Evacuation Pause) 24M->5M(512M) 3.456ms
@@ -246,6 +247,94 @@ def test_an_exhausted_heap_is_named_as_the_cause(message: str) -> None:
     assert found is not None
     assert (found.code, "64 MiB" in found.message, "heap_size" in found.hint) == ("out_of_memory", True, True)
     assert Cassandra().cause("INFO all is well", {}) is None
+
+
+# Compactions after a load ---------------------------------------------------------------------------------------------
+
+
+class Compacting:
+    """A connection whose server reports these compactions, one list for each request."""
+
+    def __init__(self, *answers: list[tuple[object, ...]]) -> None:
+        self._answers = list(answers)
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_load_waits_for_compactions_as_long_as_they_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cassandra, "POLL_S", 0)
+    steps = [[("iosonde", "records", "compaction", done, 900)] for done in (100, 500, 800)]
+    Cassandra().finish_load(Compacting(*steps, []))
+
+
+def test_compactions_without_progress_end_the_load_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cassandra, "POLL_S", 0)
+    monkeypatch.setattr(cassandra, "STALLED_S", 0.01)
+    with pytest.raises(ServerError, match="1 compactions of Cassandra made no progress") as raised:
+        Cassandra().finish_load(Compacting([("iosonde", "records", "compaction", 100, 900)]))
+    assert raised.value.code == "timeout"
+    assert "`iosonde.records`: 100 of 900 bytes" in raised.value.where
+
+
+# A server of the user -------------------------------------------------------------------------------------------------
+
+
+class Keyspaces:
+    """A connection to a server with one keyspace of these tables; collects what is executed."""
+
+    def __init__(self, *tables: str, modes: str = "batch") -> None:
+        self.executed: list[str] = []
+        self._tables, self._mode = tables, modes
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        self.executed.append(statement)
+        if "system_schema.tables" in statement:
+            return [(name,) for name in self._tables]
+        return [(self._mode,)]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("tables", "is_dropped"),
+    [((), True), (("created_by_iosonde", "records"), True), (("records",), False), (("accounts",), False)],
+)
+def test_only_a_keyspace_that_iosonde_created_is_dropped(tables: tuple[str, ...], is_dropped: bool) -> None:
+    connection = Keyspaces(*tables)
+    RunningCassandra().drop_database(connection, "iosonde_12ab34cd")
+    assert ("DROP KEYSPACE IF EXISTS iosonde_12ab34cd" in connection.executed) == is_dropped
+
+
+def test_a_keyspace_has_as_many_copies_as_the_study_says() -> None:
+    connection = Keyspaces()
+    RunningCassandra(replicas=3).create_database(connection, "iosonde_12ab34cd")
+    assert "'replication_factor': 3" in connection.executed[0]
+    assert connection.executed[1].startswith("CREATE TABLE iosonde_12ab34cd.created_by_iosonde")
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("cql://me@db1", "cql://me@db1:9042"),
+        ("scylla://db1:19042", "cql://db1:19042"),
+        ("cassandra://me@[::1]:1", "cql://me@[::1]:1"),
+    ],
+)
+def test_an_address_of_cassandra_or_scylladb_has_the_scheme_of_its_protocol(text: str, url: str) -> None:
+    found = parse_url(text)
+    assert (found.kind, found.text, parse_url(url)) == ("cassandra", url, found)
+
+
+@pytest.mark.parametrize("text", ["cql://me:secret@db1", "cql://me@db1/keyspace", "cql://%2Frun%2Fcassandra"])
+def test_an_address_with_a_password_a_keyspace_or_a_socket_is_refused(text: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        parse_url(text)
+    assert "secret" not in str(raised.value)
 
 
 # The protocol --------------------------------------------------------------------------------------------------------

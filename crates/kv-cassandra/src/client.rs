@@ -108,6 +108,15 @@ impl Client {
         done.map_err(|error| failed(&format!("execute `{statement}`"), &error))
     }
 
+    /// Whether a keyspace has a table of this name.
+    pub(crate) fn has_table(&self, keyspace: &str, table: &str) -> Result<bool, KvError> {
+        let rows = self.rows(&format!(
+            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}' AND table_name = '{table}'"
+        ))?;
+        let rows = rows.into_rows_result().map_err(|error| unreadable(&error))?;
+        Ok(rows.rows_num() > 0)
+    }
+
     /// The first column of the first row; `None` without rows or where the server has no such table.
     fn text(&self, statement: &str) -> Option<String> {
         let rows = self.rows(statement).ok()?.into_rows_result().ok()?;

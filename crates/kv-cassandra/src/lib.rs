@@ -25,6 +25,9 @@ const KEY_BYTES_MAX: u64 = 65_535;
 /// Largest value: Cassandra refuses mutations above half a segment of its commit log, 32 MiB by default.
 const VALUE_BYTES_MAX: u64 = 15 << 20;
 
+/// The table of a keyspace that shows that iosonde created it.
+const OWNER: &str = "created_by_iosonde";
+
 /// Names of all options.
 pub fn option_names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
@@ -87,10 +90,20 @@ impl Opener for CassandraOpener {
     }
 
     /// Drops the table and creates it again: a truncated one keeps its settings, which may be those of another run.
+    ///
+    /// Only in a keyspace that iosonde created.
     fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
         let endpoint = endpoint(place)?;
         let table = endpoint.table();
         let client = Client::connect(&endpoint, &self.settings)?;
+        if !client.has_table(&endpoint.keyspace, OWNER)? {
+            return Err(KvError::new(
+                Code::ForeignData,
+                format!("the keyspace `{}` was not created by iosonde", endpoint.keyspace),
+                "it was not changed; create one through `iosonde run --server`",
+            )
+            .at("`target.database`"));
+        }
         client.query(&format!("DROP TABLE IF EXISTS {table}"))?;
         client.query(&format!(
             "CREATE TABLE {table} (key blob PRIMARY KEY, value blob){}",

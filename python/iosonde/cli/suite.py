@@ -237,6 +237,8 @@ def _document(summary: Summary, path: Path) -> dict[str, Any]:
                 "published": line.value.published,
                 "reason": line.reason,
                 "limited_by": dict(line.limits),
+                "gain_limit": line.gain_limit,
+                "time_use": {where: use.to_json() for where, use in line.uses.items()},
             }
             for line in summary.lines
         ],

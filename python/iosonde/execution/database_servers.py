@@ -19,13 +19,15 @@ from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.stop import Stop
 from iosonde.execution.swap_allowance import swap_allowance
-from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_object_store, runs_cassandra, target_of
+from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_object_store, starts_cassandra, target_of
 from iosonde.servers import foreign_database
+from iosonde.servers.cassandra import RunningCassandra
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import open_target
+from iosonde.workload.kv.cassandra import replicas_of
 from iosonde.workload.tpcc import load_spec
 
 if TYPE_CHECKING:
@@ -55,14 +57,14 @@ class DatabaseServers:
         """
         if is_on_cache(run.spec["workload"]):
             return cache_server.start(run, case, target, self._drive)
-        if runs_cassandra(run.spec["workload"]):
+        if starts_cassandra(run.spec["workload"]):
             return cassandra_server.start(run, case, target, self._drive, self._note)
         if is_on_object_store(run.spec["workload"]):
             return ceph_server.start(run, case, self._drive)
         url = case.parameters.get("server_url")
         if "server" not in run.spec["workload"]:
             if url and target_of(run.spec["workload"])["kind"] == "server":
-                self._create_database_for_store(run, parse(str(url)))
+                self._create_database_for_store(run, case, parse(str(url)))
             return None
         return self._foreign(run, parse(str(url))) if url else self._restored(run, case, target)
 
@@ -146,7 +148,7 @@ class DatabaseServers:
         return Instance.locate(servers.named(kind), directories, settings, limit_bytes)
 
     def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
-        assert url.kind != "mongodb", "it has no SQL"
+        assert url.kind != "mongodb" and url.kind != "cassandra", "it has no SQL"
         server = servers.named(url.kind)
         database = run.spec["workload"]["server"]["database"]
         foreign_database.create(server, url, database, own=self._plan.created_name)
@@ -158,10 +160,15 @@ class DatabaseServers:
             measure=self._drive,
         )
 
-    def _create_database_for_store(self, run: Run, url: ServerUrl) -> None:
+    def _create_database_for_store(self, run: Run, case: Case, url: ServerUrl) -> None:
         """The engine empties and loads it for each run, and describes the server."""
         database = foreign_database.database_of(run.spec["workload"])
-        foreign_database.create(servers.foreign(url.kind), url, database, own=self._plan.created_name)
+        if url.kind != "cassandra":
+            foreign_database.create(servers.foreign(url.kind), url, database, own=self._plan.created_name)
+            return
+        cluster = RunningCassandra(replicas=replicas_of(case.parameters))
+        cluster.require_mode(url.address(), case.parameters["commitlog_sync"])
+        foreign_database.create(cluster, url, database, own=self._plan.created_name)
 
     def _drive(self, spec: JsonObject) -> EngineRun:
         return drive(spec, on_event=lambda _: None, stop=self._stop, engine=self._engine)

@@ -352,7 +352,7 @@ def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
 
 def store_name(store: str) -> str:
     """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
-    servers = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB", "mongodb": "MongoDB"}
+    servers = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB", "mongodb": "MongoDB", "cassandra": "Cassandra"}
     stores = {"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store", "ceph": "Ceph"}
     return (servers | stores).get(store, store)
 

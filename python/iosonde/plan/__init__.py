@@ -12,7 +12,7 @@ from iosonde.plan.load import (
     is_on_object_store,
     is_on_server,
     is_on_store_server,
-    runs_cassandra,
+    starts_cassandra,
     streams_of,
     target_of,
 )
@@ -63,7 +63,7 @@ __all__ = [
     "is_on_object_store",
     "is_on_server",
     "is_on_store_server",
-    "runs_cassandra",
+    "starts_cassandra",
     "streams_of",
     "target_of",
 ]

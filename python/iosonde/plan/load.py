@@ -29,9 +29,10 @@ def target_of(workload: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def runs_cassandra(workload: Mapping[str, Any]) -> bool:
-    """Whether the load is applied to Cassandra: a node that iosonde starts, or a server that the user runs."""
-    return bool(workload["kind"] == "kv" and workload["store"]["kind"] == "cassandra")
+def starts_cassandra(workload: Mapping[str, Any]) -> bool:
+    """Whether the load is applied to a node of Cassandra that iosonde starts."""
+    is_cassandra = workload["kind"] == "kv" and workload["store"]["kind"] == "cassandra"
+    return bool(is_cassandra and target_of(workload)["kind"] == "directory")
 
 
 def is_on_cache(workload: Mapping[str, Any]) -> bool:
@@ -41,7 +42,7 @@ def is_on_cache(workload: Mapping[str, Any]) -> bool:
 
 def is_on_store_server(workload: Mapping[str, Any]) -> bool:
     """Whether the load is applied to a key-value store in a server, whether iosonde starts it or the user."""
-    return runs_cassandra(workload) or bool(
+    return starts_cassandra(workload) or bool(
         workload["kind"] == "kv" and target_of(workload)["kind"] in ("socket", "server")
     )
 

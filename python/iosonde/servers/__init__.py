@@ -1,8 +1,7 @@
 """Servers that iosonde starts privately for a measurement: one file per server, all with the interface `server.Server`.
 
 `named` returns a database server by the name that studies use; `memcached.py` has the cache. `foreign` returns what
-creates databases on a server that the user runs. What servers share is
-beside them: the account they run under, their process and control groups, their directories, their template, and what
+creates databases on a server that the user runs. What servers share is beside them: the account they run under, their process and control groups, their directories, their template, and what
 a session does with one (`instance.py`).
 """
 
@@ -34,4 +33,8 @@ def foreign(kind: Kind) -> DatabaseHost:
         from iosonde.servers.mongodb import MongoDb
 
         return MongoDb()
+    if kind == "cassandra":
+        from iosonde.servers.cassandra import RunningCassandra
+
+        return RunningCassandra()
     return named(kind)

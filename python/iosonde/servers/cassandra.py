@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -63,12 +64,19 @@ _TEMPORARY = "tmp"
 """Directory in the data directory for libraries that the virtual machine unpacks."""
 
 _TASKS = "SELECT keyspace_name FROM system_views.sstable_tasks"
+_PROGRESS = "SELECT keyspace_name, table_name, kind, progress, total FROM system_views.sstable_tasks"
+STALLED_S = 300.0
+"""Time without progress of any compaction after which a load has failed."""
+POLL_S = 0.2
+
+OWNER = "created_by_iosonde"
+"""Table of a keyspace that shows who created it: the engine and `iosonde cleanup` change no other keyspace."""
 _SETTINGS = "SELECT name, value FROM system_views.settings"
 _SETTINGS_OF_SCYLLA = "SELECT name, source, value FROM system.config"
 
 
 class Cassandra(DatabaseServer):
-    """Cassandra 4.1 and newer; as a server of the user's also ScyllaDB."""
+    """Cassandra 4.1 and newer, started by iosonde."""
 
     name: ClassVar[str] = "cassandra"
     title: ClassVar[str] = "Cassandra"
@@ -164,8 +172,7 @@ class Cassandra(DatabaseServer):
 
     def create_database(self, connection: Connection, name: str) -> None:
         """A keyspace with one replica."""
-        replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
-        connection.rows(f"CREATE KEYSPACE {name} WITH replication = {replication}")
+        create_keyspace(connection, name, replicas=1)
 
     def drop_database(self, connection: Connection, name: str) -> None:
         """Also its files, unless the server keeps snapshots of what is dropped (`auto_snapshot`)."""
@@ -177,11 +184,22 @@ class Cassandra(DatabaseServer):
         template.move(place.data / "commitlog", place.log, place.account)
 
     def finish_load(self, connection: Connection) -> None:
-        """Wait until compactions are done; the shutdown that follows flushes memtables."""
-        import time
+        """Wait until compactions are done; the shutdown that follows flushes memtables.
 
-        while connection.rows(_TASKS):
-            time.sleep(0.2)
+        `ServerError` once none has progressed for `STALLED_S`: a load of any size may take long, but not stand still.
+        """
+        progress, since = None, time.monotonic()
+        while tasks := sorted(connection.rows(_PROGRESS)):
+            if tasks != progress:
+                progress, since = tasks, time.monotonic()
+            if time.monotonic() - since > STALLED_S:
+                raise ServerError(
+                    f"{len(tasks)} compactions of Cassandra made no progress for {STALLED_S:.0f} s after the load",
+                    where=f"the first one is of `{tasks[0][0]}.{tasks[0][1]}`: {tasks[0][3]:,} of {tasks[0][4]:,} bytes",
+                    hint="see the server's messages; free space on the target, or set another `compaction`",
+                    code="timeout",
+                )
+            time.sleep(POLL_S)
 
     def describe(self, connection: Connection) -> Description:
         """From its virtual tables; those of ScyllaDB have other names."""
@@ -221,6 +239,65 @@ class Cassandra(DatabaseServer):
         if refused:
             return Cause(code="server", message=refused[0][:300], hint="correct the settings in `cassandra`")
         return None
+
+
+class RunningCassandra:
+    """Cassandra or ScyllaDB that the user runs: keyspaces are created and dropped here, and the engine does the rest."""
+
+    def __init__(self, *, replicas: int = 1) -> None:
+        self._replicas = replicas
+
+    def connect(self, address: Address) -> Connection:
+        """To exactly this node."""
+        return cql.connect(address)
+
+    def create_database(self, connection: Connection, name: str) -> None:
+        """A keyspace with the table that shows who created it; `ServerError` (`foreign_data`) if it exists."""
+        create_keyspace(connection, name, replicas=self._replicas)
+
+    def drop_database(self, connection: Connection, name: str) -> None:
+        """Drop it if iosonde created it, or if it is empty because its creation was interrupted."""
+        tables = _tables(connection, name)
+        if not tables or OWNER in tables:
+            connection.rows(f"DROP KEYSPACE IF EXISTS {name}")
+
+    def require_mode(self, address: Address, mode: str | None) -> None:
+        """`ServerError` (`unsupported`) unless the server acknowledges writes in this mode; None: any."""
+        if mode is None:
+            return
+        connection = self.connect(address)
+        try:
+            found = _setting(connection, "commitlog_sync") or "periodic"
+        finally:
+            connection.close()
+        if found != mode:
+            raise ServerError(
+                f"the server has `commitlog_sync: {found}`, and the case is of `{mode}`",
+                where=f"at `{address.host}:{address.port}`",
+                hint=f"change the server's setting, or leave out cases of other modes: `--set commitlog_sync={found}`",
+                code="unsupported",
+            )
+
+
+def create_keyspace(connection: Connection, name: str, *, replicas: int) -> None:
+    """A keyspace in every data centre, with the table that shows who created it."""
+    replication = f"{{'class': 'NetworkTopologyStrategy', 'replication_factor': {replicas}}}"
+    connection.rows(f"CREATE KEYSPACE {name} WITH replication = {replication}")
+    connection.rows(f"CREATE TABLE {name}.{OWNER} (program text PRIMARY KEY)")
+
+
+def _tables(connection: Connection, keyspace: str) -> set[str]:
+    rows = connection.rows(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}'")
+    return {str(name) for (name,) in rows}
+
+
+def _setting(connection: Connection, name: str) -> str:
+    """A setting of Cassandra or ScyllaDB; empty where the server does not report it."""
+    for table in ("system_views.settings", "system.config"):
+        with suppress(cql.CqlError):
+            rows = connection.rows(f"SELECT value FROM {table} WHERE name = '{name}'")
+            return str(rows[0][0]).strip('"').lower() if rows else ""
+    return ""
 
 
 def _heap_bytes(settings: Settings) -> int:

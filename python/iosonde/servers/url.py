@@ -1,9 +1,9 @@
 """Addresses of servers that the user runs: `postgresql://USER@HOST:PORT`, `mariadb://USER@HOST:PORT`,
-`mongodb://USER@HOST:PORT`.
+`mongodb://USER@HOST:PORT`, `cql://USER@HOST:PORT` (Cassandra and ScyllaDB).
 
 A password in an address is refused, because addresses are recorded. Passwords come from where the servers' own clients
-find them: `PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`. Clients of MongoDB have no such
-place: here it is `MONGODB_PASSWORD`.
+find them: `PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`. Clients of MongoDB and Cassandra
+have no such place: here it is `MONGODB_PASSWORD` and `CASSANDRA_PASSWORD`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from urllib.parse import unquote, urlsplit
 
 from iosonde.servers.connection import Address
 
-Kind = Literal["postgresql", "mariadb", "mongodb"]
+Kind = Literal["postgresql", "mariadb", "mongodb", "cassandra"]
+
+STORES: tuple[Kind, ...] = ("mongodb", "cassandra")
+"""Servers without SQL, which are stores of key-value workloads. Their users are optional, and they have no Unix socket."""
 
 _KINDS: dict[str, Kind] = {
     "postgresql": "postgresql",
@@ -27,8 +30,13 @@ _KINDS: dict[str, Kind] = {
     "mariadb": "mariadb",
     "mysql": "mariadb",
     "mongodb": "mongodb",
+    "cql": "cassandra",
+    "cassandra": "cassandra",
+    "scylla": "cassandra",
 }
-_PORTS = {"postgresql": 5432, "mariadb": 3306, "mongodb": 27017}
+_PORTS = {"postgresql": 5432, "mariadb": 3306, "mongodb": 27017, "cassandra": 9042}
+_SCHEMES = {"cassandra": "cql"}
+_PASSWORDS = {"mongodb": "MONGODB_PASSWORD", "cassandra": "CASSANDRA_PASSWORD"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +45,7 @@ class ServerUrl:
 
     kind: Kind
     user: str
-    """Empty where a server requires none (MongoDB)."""
+    """Empty where a server requires none (MongoDB, Cassandra)."""
     host: str
     """Host name, or the path of a Unix socket (of PostgreSQL: its directory)."""
     port: int
@@ -47,7 +55,7 @@ class ServerUrl:
         """As it is recorded."""
         host = f"[{self.host}]" if ":" in self.host else self.host.replace("/", "%2F")
         user = f"{self.user}@" if self.user else ""
-        return f"{self.kind}://{user}{host}:{self.port}"
+        return f"{_SCHEMES.get(self.kind, self.kind)}://{user}{host}:{self.port}"
 
     def engine_address(self) -> dict[str, Any]:
         """As the engine's spec has it."""
@@ -79,7 +87,7 @@ def parse(text: str) -> ServerUrl:
     if parts.password is not None:
         raise ValueError(
             "the address contains a password, which would be recorded; use `PGPASSWORD` or `~/.pgpass`, `MYSQL_PWD` or "
-            "`~/.my.cnf`, `MONGODB_PASSWORD`"
+            "`~/.my.cnf`, `MONGODB_PASSWORD`, `CASSANDRA_PASSWORD`"
         )
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"`{text}` names more than a server; iosonde creates a database of its own there")
@@ -89,9 +97,9 @@ def parse(text: str) -> ServerUrl:
     except ValueError:
         raise ValueError(f"`{text}` has no valid port") from None
     user, host = unquote(parts.username or ""), unquote(parts.hostname or "localhost")
-    if kind == "mongodb" and host.startswith("/"):
-        raise ValueError(f"`{text}` is a Unix socket; MongoDB is reached over TCP only")
-    return ServerUrl(kind=kind, user=user if kind == "mongodb" else user or getpass.getuser(), host=host, port=port)
+    if kind in STORES and host.startswith("/"):
+        raise ValueError(f"`{text}` is a Unix socket; this server is reached over TCP only")
+    return ServerUrl(kind=kind, user=user if kind in STORES else user or getpass.getuser(), host=host, port=port)
 
 
 def _without_password(text: str) -> str:
@@ -102,8 +110,8 @@ def _without_password(text: str) -> str:
 def _password(server: ServerUrl) -> str | None:
     if server.kind == "postgresql":
         return None  # libpq reads `PGPASSWORD` and `~/.pgpass` itself.
-    if server.kind == "mongodb":
-        return os.environ.get("MONGODB_PASSWORD")
+    if server.kind in _PASSWORDS:
+        return os.environ.get(_PASSWORDS[server.kind])
     if "MYSQL_PWD" in os.environ:
         return os.environ["MYSQL_PWD"]
     options = configparser.ConfigParser(allow_no_value=True, interpolation=None, strict=False)

@@ -84,6 +84,7 @@ class ProcessGroup:
         """CPU time in ns, bytes and operations of each block device, and memory; None for what is not accounted."""
         return {
             "cpu_ns": self.cpu_ns(),
+            "system_cpu_ns": self.system_cpu_ns(),
             "devices": self._devices(),
             "memory": self.memory.facts() if self.memory else None,
         }
@@ -94,6 +95,15 @@ class ProcessGroup:
             return control_group.read_number(self.cpu / "cpuacct.usage")
         if self.unified:
             usage = control_group.read_table(self.unified / "cpu.stat").get("usage_usec")
+            return None if usage is None else usage * 1000
+        return None
+
+    def system_cpu_ns(self) -> int | None:
+        """The part of it in kernel mode; None where the kernel does not report it."""
+        if self.cpu:
+            return control_group.read_number(self.cpu / "cpuacct.usage_sys")
+        if self.unified:
+            usage = control_group.read_table(self.unified / "cpu.stat").get("system_usec")
             return None if usage is None else usage * 1000
         return None
 

@@ -42,11 +42,15 @@ class Value(Strict):
     """What a publication found for its devices, as text."""
     published_range: tuple[float, float] | None = None
     """The same as a range of improvements, such as 1.5 to 1.6."""
+    levels: Mapping[str, tuple[str, str]] = {}
+    """Of an entry with `log_device`: the factor whose levels are compared, baseline first."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Value:
         if self.published_range and not 0 < self.published_range[0] <= self.published_range[1]:
             raise ValueError("`published_range` is two positive numbers, the smaller first")
+        if len(self.levels) > 1:
+            raise ValueError("`levels` names one factor")
         return self
 
 
@@ -62,8 +66,20 @@ class Entry(Strict):
     settings: Mapping[str, str] = {}
     """As with `--set`."""
     repeats: int | None = Field(default=None, ge=1, le=1000)
+    parts: Sequence[str] = ()
+    """Parts of the study to run; all if empty."""
+    log_device: bool = False
+    """The targets are devices for the log: data stays on the first target, and a separate log is on the second one."""
     values: Sequence[Value]
     """None: only the answer of the study is quoted."""
+
+    @model_validator(mode="after")
+    def _levels_of_log_devices(self) -> Entry:
+        if any(bool(value.levels) != self.log_device for value in self.values):
+            raise ValueError("`levels` is for values of entries with `log_device`, which all need it")
+        if any(value.part not in self.parts for value in self.values if self.parts):
+            raise ValueError("a value is of a part that `parts` does not list")
+        return self
 
 
 class Suite(Strict):

@@ -29,6 +29,11 @@ def ratio_text(line: Line) -> str:
     return f"{line.improvement:.2f}×{interval}"
 
 
+def percent_text(share: float | None) -> str:
+    """A share of the time; a dash where nothing was reported."""
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
 def render(summary: Summary) -> str:
     """Return the page; links to the studies' reports are relative to the directory of the suite."""
     files = resources.files("iosonde.suite") / "page_files"
@@ -51,6 +56,7 @@ def render(summary: Summary) -> str:
         words=WORDS,
         label=label,
         ratio=ratio_text,
+        percent=percent_text,
         reports=reports(summary),
     )
     return str(text)

@@ -77,8 +77,9 @@ def _plan_entry(
     repeats: int | None,
     seed: int | None,
 ) -> Planned:
-    study = load(entry.study)
+    study = with_parts(load(entry.study), entry.parts)
     profile = profile if profile in study.profiles else "standard"
+    settings = {**entry.settings, **settings}
 
     def one(name: str, other: str | None) -> Plan:
         plan = expand(
@@ -86,7 +87,7 @@ def _plan_entry(
             open_target(name),
             profile=profile,
             repeats=repeats or entry.repeats,
-            settings={**entry.settings, **settings},
+            settings=settings,
             seed=seed,
             against=Against(target=open_target(other)) if other else None,
         )
@@ -95,13 +96,41 @@ def _plan_entry(
         return plan
 
     try:
+        if entry.log_device:
+            if against is None:
+                raise StudyError("a log device needs a second target: name it with `--against`")
+            settings |= {"log_target": open_target(against).name}
+            return Planned(entry=entry, plans={"a": one(target, None)})
         if against is None:
             return Planned(entry=entry, plans={"a": one(target, None)})
-        if depends_on_results(study, profile, settings={**entry.settings, **settings}):
+        if depends_on_results(study, profile, settings=settings):
             return Planned(entry=entry, plans={"a": one(target, None), "b": one(against, None)})
         return Planned(entry=entry, plans={"both": one(target, against)})
     except IosondeError as error:
         return Planned(entry=entry, plans={}, skipped=error.what)
+
+
+def with_parts(study: Study, names: Sequence[str]) -> Study:
+    """The study with these parts only, and what is shown of them; all parts if none are named."""
+    if not names:
+        return study
+    known = [part.name for part in study.parts]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise StudyError(f"the study `{study.name}` has no part `{unknown[0]}`", hint=f"it has {', '.join(known)}")
+    profiles = {
+        name: profile.model_copy(update={"parts": {part: each for part, each in profile.parts.items() if part in names}})
+        for name, profile in study.profiles.items()
+    }
+    return study.model_copy(
+        update={
+            "parts": [part for part in study.parts if part.name in names],
+            "views": [view for view in study.views if view.part in names],
+            "analysis": [each for each in study.analysis if each.part in names],
+            "references": [each for each in study.references if each.part in (None, *names)],
+            "profiles": profiles,
+        }
+    )
 
 
 def depends_on_results(study: Study, profile: str, *, settings: Mapping[str, str]) -> bool:

@@ -70,7 +70,8 @@ class SuiteDirectory:
         if entry_name not in self.description.alternating:
             return {}
         roles: Sequence[Role] = ("a",)
-        if self.description.against is not None:
+        of_both = self.description.against is not None and not self.description.suite.entries[names.index(entry_name)].log_device
+        if of_both:
             roles = ("both",) if self.description.alternating[entry_name] else ("a", "b")
         stem = f"{names.index(entry_name) + 1:02}-{entry_name}"
         single = len(roles) == 1
@@ -195,6 +196,10 @@ def _problem(entry: Entry, role: Role, description: Description, plan: Plan) -> 
     expected = by_role[role]
     if plan.study_name != entry.study:
         return f"its study is `{plan.study_name}`, and the suite has `{entry.study}`"
+    if entry.parts and {part["name"] for part in plan.study["parts"]} != set(entry.parts):
+        return "it has other parts of the study than the suite"
+    if entry.log_device and plan.settings.get("log_target") != description.against:
+        return f"its log is on `{plan.settings.get('log_target')}`, and the suite has `{description.against}`"
     if targets != expected:
         measured = " and ".join(f"`{each}`" for each in targets)
         named = " and ".join(f"`{each}`" for each in expected)

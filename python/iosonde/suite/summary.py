@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal
 
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
@@ -16,12 +17,16 @@ from iosonde.suite import limits
 from iosonde.suite.limits import LIMIT, limit_of
 from iosonde.suite.model import Entry, Value, load
 from iosonde.suite.session import SuiteDirectory
+from iosonde.verdict.time_use import TimeUse, mean_of, time_use
 
 if TYPE_CHECKING:
+    from iosonde.comparison.cases import Verdict
     from iosonde.plan import Case
-    from iosonde.report.material.result_sets import Material
+    from iosonde.report.material.result_sets import Material, Source
 
 NO_LIMIT = "the search found no limit, or was not carried out on every target"
+SMALL_GAIN = 1.25
+"""Improvement below which the report names what limits it."""
 Outcome = Literal["better", "worse", "same", "unclear", "excluded", "value", "missing"]
 
 
@@ -44,8 +49,19 @@ class Line:
     high: float | None = None
     reason: str = ""
     """Why the outcome is `excluded` or `missing`."""
-    limits: Mapping[str, str] = None  # type: ignore[assignment]
+    limits: Mapping[str, str] = field(default_factory=dict)
     """What limited the runs of the case, by target."""
+    uses: Mapping[str, TimeUse] = field(default_factory=dict)
+    """Where their time went, by target."""
+
+    @property
+    def gain_limit(self) -> str:
+        """Why there is little or no gain, from the runs on the first target; empty where there is a clear one."""
+        use = next(iter(self.uses.values()), None)
+        gains = self.outcome == "better" and (self.improvement or 0.0) >= SMALL_GAIN
+        if gains or use is None or self.outcome in ("value", "missing", "worse"):
+            return ""
+        return gain_limit(use)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +176,9 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
         label: [*(finding.sentence for finding in answer.summary), answer.trust.line]
         for label, answer in chapter.answers
     }
-    if directory.description.against is None:
+    if entry.log_device:
+        lines = list(_compared_levels(entry, chapter.material, str(directory.description.against)))
+    elif directory.description.against is None:
         lines = list(_single(entry, chapter.material))
     else:
         material = gather(result_sets)[0]
@@ -200,7 +218,57 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
                 **_improvement(value.metric, row),
                 reason=row["reason"] or "",
                 limits=_limits(material, row["case_id"]),
+                uses=_uses(material, row["case_id"]),
             )
+
+
+def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[Line]:
+    """Lines of a log device: a level of a factor against its baseline, within one result set."""
+    from iosonde.findings.cells import cells
+    from iosonde.metrics.registry import metric as metric_of
+    from iosonde.metrics.statistics import ratio, verdict
+
+    source = material.sources[0]
+    cases = {case.case_id: case for case in source.cases}
+    for value in entry.values:
+        [(factor, (baseline, contender))] = value.levels.items()
+        found = cells(
+            material.run_metrics, source.results.cases, part=value.part, metric=value.metric,
+            factors=[factor, *value.where], where=value.where,
+        )  # fmt: skip
+        rows = {row[factor]: row for row in found.to_dicts()}
+        if baseline not in rows or contender not in rows:
+            yield _missing(entry, value, "no case of this profile fits, or it has no result at both levels")
+            continue
+        estimate = ratio(rows[contender]["values"], rows[baseline]["values"])
+        better = metric_of(value.metric).better
+        outcome, reason = _decided(source, (rows[baseline], rows[contender]), verdict(estimate, better=better))
+        ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
+        texts = [_text(value.metric, median(rows[level]["values"])) for level in (baseline, contender)]
+        named = {level: cases[rows[level]["case_id"]].case_id for level in (baseline, contender)}
+        yield Line(
+            entry=entry,
+            value=value,
+            case="",
+            outcome=outcome,
+            first=f"{texts[0]} (log {baseline})",
+            second=f"{texts[1]} (log on {second})",
+            **_improvement(value.metric, ends),
+            reason=reason,
+            limits={f"log {level}": text for level in named for text in _limits(material, named[level]).values()},
+            uses={f"log {level}": use for level in named for use in _uses(material, named[level]).values()},
+        )
+
+
+def _decided(source: Source, rows: Sequence[Mapping[str, Any]], judged: Verdict) -> tuple[Outcome, str]:
+    """The verdict, unless runs of a level cannot be compared."""
+    from iosonde.comparison.cases import UNUSABLE
+
+    verdicts = [source.verdict(row["case_id"]) for row in rows]
+    unusable = [kind for kind in verdicts if kind in UNUSABLE]
+    if unusable:
+        return "excluded", f"most runs of a level are {unusable[0]}"
+    return judged, ""
 
 
 def _compared_limit(entry: Entry, value: Value, material: Material) -> Line:
@@ -256,6 +324,7 @@ def _single(entry: Entry, material: Material) -> Iterator[Line]:
                 outcome="value",
                 first=_interval_text(value.metric, row),
                 limits=_limits(material, row["case_id"]),
+                uses=_uses(material, row["case_id"]),
             )
 
 
@@ -297,6 +366,33 @@ def _limits(material: Material, case_id: str) -> dict[str, str]:
         ]
         found[source.plan.target] = f"{kind}: {sentences[0]}" if sentences else kind
     return found
+
+
+def _uses(material: Material, case_id: str) -> dict[str, TimeUse]:
+    """Where the time of the complete runs of a case went, for each target."""
+    found = {}
+    for source in material.sources:
+        of_case = [each for each in source.records if each.case_id == case_id and each.outcome == "complete"]
+        mean = mean_of([use for record in of_case if (use := time_use(record))])
+        if mean:
+            found[source.plan.target] = mean
+    return found
+
+
+def gain_limit(use: TimeUse) -> str:
+    """How much a faster device could gain at most, and what takes the time instead."""
+    if use.device_busy is None or use.most_gain is None:
+        return ""
+    parts = {
+        "device": "",
+        "application": f"; the application used {use.application_cores:.1f} cores",
+        "kernel": f"; the kernel used {use.kernel_cores:.1f} cores",
+        "locks": f"; sessions waited for locks {100 * (use.lock_waits or 0):.0f} % of the time",
+    }
+    return (
+        f"the device was busy {100 * use.device_busy:.0f} % of the time, so a faster one gains at most "
+        f"{use.most_gain:.2f}×{parts[use.largest]}"
+    )
 
 
 def _case_text(case: Case, cases: Sequence[Case]) -> str:

@@ -259,7 +259,8 @@ def accounts_of(group: dict[str, Any], outermost: Collection[str | None]) -> dic
 
     The kernel counts the I/O of a stacked device, such as a loop device or an array, again at each device below it.
     """
-    found = {} if group["cpu_ns"] is None else {"server_cpu_ns": int(group["cpu_ns"])}
+    cpu = {"server_cpu_ns": group["cpu_ns"], "server_system_cpu_ns": group.get("system_cpu_ns")}
+    found = {name: int(value) for name, value in cpu.items() if value is not None}
     devices = [device for device in group["devices"] if device["device"] in outermost] or group["devices"]
     for name in ("read_bytes", "write_bytes"):
         if devices:

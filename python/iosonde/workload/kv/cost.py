@@ -29,7 +29,7 @@ def cost(streams: Mapping[str, KvParameters]) -> Cost:
 
 
 def _start_seconds(whole: KvParameters) -> int:
-    return START_S if whole.store == CASSANDRA else 0
+    return START_S if whole.store == CASSANDRA and not whole.is_running_server else 0
 
 
 def _written(stream: KvParameters) -> int | None:

@@ -37,6 +37,9 @@ STRATEGIES = {
 }
 """Compaction strategies of Cassandra by their class; the last one exists since Cassandra 5.0."""
 
+CLIENT_OPTIONS = ("consistency", "in_flight")
+"""Options of Cassandra's client: the level of consistency, and writes of one commit in flight."""
+
 Count = Annotated[int, BeforeValidator(notation.parse_count)]
 Options = Annotated[dict[str, notation.OptionValue], BeforeValidator(notation.parse_options)]
 
@@ -48,8 +51,8 @@ class KvFields(BaseModel):
 
     store: StoreName = Field(
         "lmdb",
-        description="Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `mongodb` is a "
-        "server of yours (`server_url`); `null` stores nothing and shows the cost of the harness.",
+        description="Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `mongodb`, and "
+        "`cassandra` with `server_url`, is a server of yours; `null` stores nothing and shows the cost of the harness.",
     )
     library: str | None = Field(
         None,
@@ -95,23 +98,26 @@ class KvFields(BaseModel):
     cassandra: Options = Field(
         default_factory=dict,
         description="Settings of Cassandra by the names of `cassandra.yaml`, such as `concurrent_writes` or "
-        "`memtable_heap_space`.",
+        "`memtable_heap_space`; with `server_url` options of the client: `consistency`, `in_flight`, "
+        "`replication_factor`.",
     )
     heap_size: Annotated[int, BeforeValidator(parse_size)] = Field(
         1 << 30, gt=0, description="Cassandra: size of the heap of its Java virtual machine."
     )
-    commitlog_sync: Literal["periodic", "batch", "group"] = Field(
-        "periodic",
-        description="Cassandra: writes are acknowledged before the commit log is synced (`periodic`), after a sync of "
-        "their own (`batch`), or after one for all writes within 10 ms (`group`).",
+    commitlog_sync: Literal["periodic", "batch", "group"] | None = Field(
+        None,
+        description="Cassandra: writes are acknowledged before the commit log is synced (`periodic`, the default of a "
+        "node that iosonde starts), after a sync of their own (`batch`), or after one for all writes within 10 ms "
+        "(`group`). With `server_url`: the mode that the server must have.",
     )
     compaction: Literal["size_tiered", "leveled", "unified"] | None = Field(
         None, description="Cassandra: compaction strategy of the table; empty: the server's default."
     )
-    server_url: Annotated[str | None, BeforeValidator(notation.parse_mongodb_url)] = Field(
+    server_url: Annotated[str | None, BeforeValidator(notation.parse_server_url)] = Field(
         None,
-        description="MongoDB: the running server, `mongodb://USER@HOST:PORT` (command line: `--server URL`), without a "
-        "user where it requires none; the password is in `MONGODB_PASSWORD`.",
+        description="The running server, `mongodb://USER@HOST:PORT` or, of Cassandra and ScyllaDB, "
+        "`cql://USER@HOST:PORT` (command line: `--server URL`), without a user where it requires none; the password is "
+        "in `MONGODB_PASSWORD` or `CASSANDRA_PASSWORD`.",
     )
     mongodb: Options = Field(
         default_factory=dict,
@@ -305,6 +311,11 @@ class KvFields(BaseModel):
     )
 
     @property
+    def is_running_server(self) -> bool:
+        """Whether the store is a server of the user, in a database that is created for the records."""
+        return self.store == "mongodb" or (self.store == "cassandra" and self.server_url is not None)
+
+    @property
     def options(self) -> dict[str, notation.OptionValue]:
         """Options of the store that is measured, those of an OPTIONS file included; those of a cache's client."""
         if self.store == "null":
@@ -312,7 +323,8 @@ class KvFields(BaseModel):
         if self.store == "memcached":
             return {"connections": self.connections, **({"ttl_s": self.ttl // 10**9} if self.ttl else {})}
         if self.store == "cassandra":
-            return {"compaction": STRATEGIES[self.compaction]} if self.compaction else {}
+            client = {name: value for name, value in self.cassandra.items() if name in CLIENT_OPTIONS}
+            return {**client, **({"compaction": STRATEGIES[self.compaction]} if self.compaction else {})}
         of_file = store_options.of_file(self.options_file) if self.store == "rocksdb" and self.options_file else {}
         return {**of_file, **getattr(self, self.store)}
 

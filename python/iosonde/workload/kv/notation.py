@@ -212,13 +212,15 @@ def parse_path(value: Any) -> str | None:
     return None if value in (None, "", "none") else str(Path(str(value)).expanduser())
 
 
-def parse_mongodb_url(value: Any) -> str | None:
-    """The address of a MongoDB server, as it is recorded; or none."""
+def parse_server_url(value: Any) -> str | None:
+    """The address of a running store, as it is recorded; or none."""
     if value is None or value == "none":
         return None
     from iosonde.servers import url
 
     found = url.parse(str(value))
-    if found.kind != "mongodb":
-        raise ValueError(f"`{found.text}` is no address of a MongoDB server; write it like `mongodb://me@host:27017`")
+    if found.kind not in url.STORES:
+        raise ValueError(
+            f"`{found.text}` is no address of a store; write it like `mongodb://me@host:27017` or `cql://me@host:9042`"
+        )
     return found.text

@@ -36,7 +36,7 @@ LOG_FILE_BYTES = 100 << 20
 def files(streams: Mapping[str, KvParameters]) -> dict[str, int]:
     """The databases that a run keeps on disk, by name, with the room that each is assumed to need."""
     whole = next(iter(streams.values()))
-    is_created = whole.store not in ("null", "mongodb") and whole.user_database is None
+    is_created = whole.store != "null" and not whole.is_running_server and whole.user_database is None
     if not is_created or whole.in_memory:
         return {}
     name = identity(whole)
@@ -56,7 +56,7 @@ def room_by(files: int) -> str:
 def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
     """Room that the database is assumed to need."""
     whole = next(iter(streams.values()))
-    if whole.store in ("null", "mongodb") or whole.user_database or whole.in_memory:
+    if whole.store == "null" or whole.is_running_server or whole.user_database or whole.in_memory:
         return 0
     if whole.store in cache.CACHES:
         return cache.file_bytes(whole)
@@ -92,6 +92,7 @@ def identity(stream: KvParameters) -> str:
         facts.append(trace.converted(stream.trace).digest)
     if stream.store == CASSANDRA:
         facts.append(stream.compaction)
+        facts += [stream.server_url, stream.cassandra] if stream.server_url else []
     if stream.store in cache.CACHES:
         facts += [stream.memcached, stream.tier, stream.cache_memory, stream.extstore_size]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -115,7 +116,11 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
         return "never"
     return (
         "always"
-        if whole.reload or whole.in_memory or whole.phase == "trace" or whole.store in (*cache.CACHES, "mongodb")
+        if whole.reload
+        or whole.in_memory
+        or whole.phase == "trace"
+        or whole.store in cache.CACHES
+        or whole.is_running_server
         else "missing"
     )
 

@@ -100,18 +100,23 @@ def _of_traces(stream: KvFields) -> list[Rule]:
 
 def _of_servers(stream: KvFields, kinds: set[str]) -> list[Rule]:
     """A server of the user: iosonde does not start or configure it, and knows nothing of its files."""
-    if stream.store != "mongodb":
+    scheme = {"mongodb": "mongodb", "cassandra": "cql"}.get(stream.store)
+    if not stream.is_running_server or scheme is None:
         return [
             (stream.server_url is not None and stream.store != "null",
-             f"`server_url` is for `mongodb`: iosonde opens or starts `{stream.store}` itself"),
+             f"`server_url` is for `mongodb` and `cassandra`: iosonde opens `{stream.store}` itself"),
         ]  # fmt: skip
     return [
+        (stream.server_url is not None and not stream.server_url.startswith(f"{scheme}://"),
+         f"`server_url` is `{stream.server_url}`, and the store `{stream.store}` has addresses of the kind "
+         f"`{scheme}://USER@HOST:PORT`"),
+        (stream.log == "apart", "the log of a running server is not moved: leave out `log`"),
         (stream.memory_limit is not None, "the memory of a running server cannot be limited: leave out `memory_limit`"),
         (stream.settle or stream.settle_at_end or stream.reopen,
          "a running server is not closed, and its background work is not known: leave out `settle`, `settle_at_end` "
          "and `reopen`"),
         (stream.start == "cold", "the caches of a running server cannot be emptied: leave out `start`"),
-        (bool(kinds & {"scan", "iterate"}) and not isinstance(stream.key_size, int),
+        (stream.store == "mongodb" and bool(kinds & {"scan", "iterate"}) and not isinstance(stream.key_size, int),
          "`mongodb` orders binary keys by their length first: scans need keys of one size"),
     ]  # fmt: skip
 

@@ -59,7 +59,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         check_read_cache(whole.library)
     if whole.store == "wiredtiger":
         shim.check(shim.WIREDTIGER, whole.library, use="WiredTiger", parameter="store")
-    if whole.store == cassandra.CASSANDRA:
+    if whole.store == cassandra.CASSANDRA and not whole.is_running_server:
         cassandra.check_place(whole, target)
     durations = [stream.duration for stream in streams.values() if isinstance(stream.duration, int)]
     place, devices = _place(streams, target)
@@ -116,7 +116,7 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
         return {"kind": "virtual"}, []
     if whole.store in cache.CACHES:
         return _server(whole, target), target.block_devices()
-    if whole.store == "mongodb":
+    if whole.is_running_server:
         return _running_server(whole), target.block_devices()
     if target.kind == "file":
         raise TargetError(

@@ -43,10 +43,10 @@ def parse_url(value: Any) -> str | None:
     """The address of a running server, without a password."""
     if value in (None, "", "none"):
         return None
-    from iosonde.servers.url import parse
+    from iosonde.servers.url import STORES, parse
 
     found = parse(str(value))
-    if found.kind == "mongodb":
+    if found.kind in STORES:
         raise ValueError(f"`{found.text}` is no address of a database server with SQL")
     return found.text
 

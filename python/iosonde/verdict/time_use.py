@@ -1,0 +1,95 @@
+"""Where the time of a run went: device, kernel, application, locks. The reason why a faster device gains no more.
+
+Shares are of the measurement; CPU times are in cores (CPU seconds for each second). They overlap: a device is busy while
+the CPU works for another job. What a faster device can gain at most follows from its busy time alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iosonde.results.schema import Record
+
+Json = Mapping[str, Any]
+
+IDLE = 0.02
+"""Share of the time from which on something counts as used at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeUse:
+    """Of one run, or the mean of several; None where nothing was reported."""
+
+    device_busy: float | None
+    """Share of the time in which the busiest device below the target had I/O in flight."""
+    application_cores: float
+    """CPU time in user mode of the engine, which contains an embedded store, and of the server."""
+    kernel_cores: float
+    """Their CPU time in kernel mode."""
+    lock_waits: float | None
+    """Share of the sessions' time in which they waited for locks; reported by database servers only."""
+
+    @property
+    def most_gain(self) -> float | None:
+        """How many times faster the run would be at most on a device that takes no time."""
+        if self.device_busy is None:
+            return None
+        return 1 / (1 - self.device_busy) if self.device_busy < 1 - IDLE else None
+
+    def to_json(self) -> dict[str, float | None]:
+        """Every number by name."""
+        return {**vars(self), "most_gain": self.most_gain}
+
+    @property
+    def largest(self) -> str:
+        """What took most of the time: `device`, `application`, `kernel` or `locks`."""
+        shares = {
+            "device": self.device_busy or 0.0,
+            "application": self.application_cores,
+            "kernel": self.kernel_cores,
+            "locks": self.lock_waits or 0.0,
+        }
+        return max(shares, key=lambda name: shares[name])
+
+
+def time_use(record: Record) -> TimeUse | None:
+    """Where the time of a run went; None without a result on a real clock."""
+    result: Json = record.result or {}
+    if not result.get("jobs") or not result.get("devices"):
+        return None
+    wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
+    server: Json = record.server or {}
+    begin, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
+    of_server, of_kernel = (_increase(name, begin, end) for name in ("server_cpu_ns", "server_system_cpu_ns"))
+    user = sum(job["usage"]["user_ns"] for job in result["jobs"])
+    system = sum(job["usage"]["system_ns"] for job in result["jobs"])
+    return TimeUse(
+        device_busy=min(1.0, max(each["busy_ns"] for each in result["devices"]) / wall_ns),
+        application_cores=(user + of_server - of_kernel) / wall_ns,
+        kernel_cores=(system + of_kernel) / wall_ns,
+        lock_waits=record.verdict.evidence.get("lock_wait_share") if record.verdict else None,
+    )
+
+
+def _increase(name: str, begin: Json, end: Json) -> int:
+    return int(end[name]) - int(begin[name]) if name in begin and name in end else 0
+
+
+def mean_of(uses: Sequence[TimeUse]) -> TimeUse | None:
+    """The mean of several runs."""
+    if not uses:
+        return None
+    busy = [each.device_busy for each in uses if each.device_busy is not None]
+    waits = [each.lock_waits for each in uses if each.lock_waits is not None]
+    return TimeUse(
+        device_busy=_mean(busy),
+        application_cores=_mean([each.application_cores for each in uses]) or 0.0,
+        kernel_cores=_mean([each.kernel_cores for each in uses]) or 0.0,
+        lock_waits=_mean(waits),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
