@@ -129,11 +129,15 @@ def use_as_running_server(address: Address, base: Path) -> Foreign:
     command = [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(place), "--server", url]
     environment = {**os.environ, "XDG_STATE_HOME": str(base / "state"), "CASSANDRA_PASSWORD": "not-for-records"}
     refused = subprocess.run(command, env=environment, cwd=base, capture_output=True, text=True, check=False)
-    subprocess.run([*command, "-o", output, "--confirm", name], env=environment, cwd=base, capture_output=True, check=True)
+    subprocess.run(
+        [*command, "-o", output, "--confirm", name], env=environment, cwd=base, capture_output=True, check=True
+    )
     result_set = ResultSet.open(output)
     connection = Cassandra().connect(address)
     try:
-        connection.rows(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
+        connection.rows(
+            f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
+        )
         done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
         with pytest.raises(ServerError) as existing:
             RunningCassandra().create_database(connection, name)

@@ -32,7 +32,7 @@ class Value(Strict):
     part: str
     metric: str
     title: str
-    where: Mapping[str, str | int | float] = {}
+    where: Mapping[str, bool | int | float | str] = {}
     """Levels of the cases, by factor; all cases of the part if empty."""
     stream: str = ""
     """Stream of the load; any if empty."""

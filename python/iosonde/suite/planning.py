@@ -119,7 +119,9 @@ def with_parts(study: Study, names: Sequence[str]) -> Study:
     if unknown:
         raise StudyError(f"the study `{study.name}` has no part `{unknown[0]}`", hint=f"it has {', '.join(known)}")
     profiles = {
-        name: profile.model_copy(update={"parts": {part: each for part, each in profile.parts.items() if part in names}})
+        name: profile.model_copy(
+            update={"parts": {part: each for part, each in profile.parts.items() if part in names}}
+        )
         for name, profile in study.profiles.items()
     }
     return study.model_copy(

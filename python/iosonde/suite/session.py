@@ -70,7 +70,10 @@ class SuiteDirectory:
         if entry_name not in self.description.alternating:
             return {}
         roles: Sequence[Role] = ("a",)
-        of_both = self.description.against is not None and not self.description.suite.entries[names.index(entry_name)].log_device
+        of_both = (
+            self.description.against is not None
+            and not self.description.suite.entries[names.index(entry_name)].log_device
+        )
         if of_both:
             roles = ("both",) if self.description.alternating[entry_name] else ("a", "b")
         stem = f"{names.index(entry_name) + 1:02}-{entry_name}"
