@@ -1,8 +1,8 @@
 """Servers that iosonde starts privately for a measurement: one file per server, all with the interface `server.Server`.
 
 `named` returns a database server by the name that studies use; `memcached.py` has the cache. `foreign` returns what
-creates databases on a server that the user runs. What servers share is beside them: the account they run under, their process and control groups, their directories, their template, and what
-a session does with one (`instance.py`).
+creates databases on a server that the user runs. What servers share is beside them: the account they run under, their
+process and control groups, their directories, their template, and what a session does with one (`instance.py`).
 """
 
 from __future__ import annotations

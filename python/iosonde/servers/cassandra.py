@@ -193,9 +193,10 @@ class Cassandra(DatabaseServer):
             if tasks != progress:
                 progress, since = tasks, time.monotonic()
             if time.monotonic() - since > STALLED_S:
+                keyspace, table, _, done, total = tasks[0]
                 raise ServerError(
                     f"{len(tasks)} compactions of Cassandra made no progress for {STALLED_S:.0f} s after the load",
-                    where=f"the first one is of `{tasks[0][0]}.{tasks[0][1]}`: {tasks[0][3]:,} of {tasks[0][4]:,} bytes",
+                    where=f"the first one is of `{keyspace}.{table}`: {done:,} of {total:,} bytes",
                     hint="see the server's messages; free space on the target, or set another `compaction`",
                     code="timeout",
                 )
@@ -242,7 +243,7 @@ class Cassandra(DatabaseServer):
 
 
 class RunningCassandra:
-    """Cassandra or ScyllaDB that the user runs: keyspaces are created and dropped here, and the engine does the rest."""
+    """Cassandra or ScyllaDB that the user runs: keyspaces are created and dropped here; the engine does the rest."""
 
     def __init__(self, *, replicas: int = 1) -> None:
         self._replicas = replicas

@@ -22,7 +22,7 @@ from iosonde.servers.connection import Address
 Kind = Literal["postgresql", "mariadb", "mongodb", "cassandra"]
 
 STORES: tuple[Kind, ...] = ("mongodb", "cassandra")
-"""Servers without SQL, which are stores of key-value workloads. Their users are optional, and they have no Unix socket."""
+"""Servers without SQL, which are stores of key-value workloads. Their users are optional; they have no Unix socket."""
 
 _KINDS: dict[str, Kind] = {
     "postgresql": "postgresql",

@@ -1,7 +1,7 @@
 """Where the time of a run went: device, kernel, application, locks. The reason why a faster device gains no more.
 
-Shares are of the measurement; CPU times are in cores (CPU seconds for each second). They overlap: a device is busy while
-the CPU works for another job. What a faster device can gain at most follows from its busy time alone.
+Shares are of the measurement; CPU times are in cores (CPU seconds for each second). They overlap: a device is busy
+while the CPU works for another job. What a faster device can gain at most follows from its busy time alone.
 """
 
 from __future__ import annotations
