@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from command_line import Iosonde
+from pydantic import ValidationError
 
 from iosonde import suite as suites
 from iosonde.data import shipped_suites
@@ -147,6 +149,80 @@ def test_limits_of_searches_are_compared_within_their_precision(iosonde: Iosonde
     assert line["low"] < line["improvement"] < line["high"]
     # Sixteen servers of twice the speed do eight times as much; the quick search is exact to a factor of 1.5.
     assert line["low"] <= 8 <= line["high"]
+
+
+LOG = """
+name = "logs"
+title = "Log devices"
+question = "What does a log device gain?"
+
+[[entries]]
+name = "log"
+study = "log-device"
+title = "Log"
+log_device = true
+settings = { store = "null", jobs = "1", sync = "false", ramp = "0", ramp_until = "time", duration = "100ms" }
+repeats = 3
+values = [
+  { part = "log", metric = "ops_per_sec", title = "overwrites", where = { sync = false }, levels = { log = ["on data device", "separate"] } },
+]
+"""
+
+
+@pytest.mark.engine
+def test_a_log_device_is_compared_with_the_log_beside_the_data(iosonde: Iosonde, tmp_path: Path) -> None:
+    """The study runs on the first target only; the second one has its log."""
+    file, data, log = tmp_path / "logs.toml", tmp_path / "data", tmp_path / "log"
+    file.write_text(LOG)
+    data.mkdir()
+    log.mkdir()
+    options = ("--target", data, "--against", log, "--profile", "quick", "-o", tmp_path / "results", "--json")
+    [line] = json.loads(iosonde("suite", file, *options).stdout)["lines"]
+    assert line["first"].endswith("(log on data device)")
+    assert line["second"].endswith(f"(log on {log})")
+    assert line["low"] <= line["improvement"] <= line["high"]
+    assert line["outcome"] in ("better", "worse", "same", "unclear", "excluded")
+    [directory] = (path for path in (tmp_path / "results").iterdir() if path.is_dir())
+    assert directory.name == "01-log"
+    description = json.loads((tmp_path / "results" / "suite.json").read_text())
+    description["against"] = "/elsewhere"
+    (tmp_path / "results" / "suite.json").write_text(json.dumps(description))
+    with pytest.raises(ResultsError, match="its log is on"):
+        suites.open_directory(tmp_path / "results")
+
+
+@pytest.mark.unit
+def test_a_log_device_needs_a_second_target(tmp_path: Path) -> None:
+    suite = suites.Suite.model_validate(tomllib.loads(LOG))
+    with pytest.raises(StudyError, match="can run on") as caught:
+        suites.plan_suite(suite, str(tmp_path), None, profile="quick")
+    assert "a log device needs a second target" in caught.value.where
+
+
+@pytest.mark.unit
+def test_only_the_parts_that_an_entry_names_are_planned() -> None:
+    entry = {"name": "a", "study": "quick", "title": "A", "parts": ["random"], "values": []}
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
+    [planned] = suites.plan_suite(suite, SLOW, None, profile="quick")
+    assert {case.part for case in planned.plans["a"].cases if not case.control} == {"random"}
+    wrong = suite.model_copy(update={"entries": [suite.entries[0].model_copy(update={"parts": ["radnom"]})]})
+    with pytest.raises(StudyError, match="has no part `radnom`"):
+        suites.plan_suite(wrong, SLOW, None, profile="quick")
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"log_device": True}, "`levels` is for values of entries with `log_device`"),
+        ({"parts": ["sequential"]}, "a value is of a part that `parts` does not list"),
+    ],
+)
+def test_an_entry_that_contradicts_its_values_is_refused(changes: dict[str, object], what: str) -> None:
+    value = {"part": "random", "metric": "iops", "title": "reads"}
+    entry = {"name": "a", "study": "quick", "title": "A", "values": [value], **changes}
+    with pytest.raises(ValidationError, match=what):
+        suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
 
 
 @pytest.mark.engine

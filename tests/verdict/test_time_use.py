@@ -1,0 +1,81 @@
+"""Where the time of a run went, and what follows for a faster device."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from iosonde.suite.summary import gain_limit
+from iosonde.verdict.time_use import TimeUse, mean_of, time_use
+
+pytestmark = pytest.mark.unit
+
+
+def record(*, busy_ns: int, server: dict[str, Any] | None = None, lock_wait_share: float | None = None) -> Any:
+    """A run of one second with two jobs."""
+    usage = {"user_ns": 200_000_000, "system_ns": 100_000_000}
+    return SimpleNamespace(
+        result={
+            "begin_ns": 0,
+            "end_ns": 1_000_000_000,
+            "jobs": [{"usage": usage}, {"usage": usage}],
+            "devices": [{"busy_ns": 1000}, {"busy_ns": busy_ns}],
+        },
+        server=server,
+        verdict=SimpleNamespace(evidence={"lock_wait_share": lock_wait_share}),
+    )
+
+
+def use(**given: float | None) -> TimeUse:
+    numbers: dict[str, Any] = {"device_busy": 0.0, "application_cores": 0.0, "kernel_cores": 0.0, "lock_waits": None}
+    return TimeUse(**{**numbers, **given})
+
+
+def test_time_of_an_embedded_store_is_that_of_the_engine() -> None:
+    found = time_use(record(busy_ns=250_000_000))
+    assert found == use(device_busy=0.25, application_cores=0.4, kernel_cores=0.2)
+    assert found.most_gain == pytest.approx(4 / 3)
+
+
+def test_time_of_a_server_is_added_to_that_of_its_client() -> None:
+    counters = {
+        "statistics_at_start": {"server_cpu_ns": 1_000, "server_system_cpu_ns": 500},
+        "statistics_at_end": {"server_cpu_ns": 900_001_000, "server_system_cpu_ns": 300_000_500},
+    }
+    found = time_use(record(busy_ns=10**9, server=counters, lock_wait_share=0.5))
+    assert found is not None
+    assert found.application_cores == pytest.approx(0.4 + 0.6)
+    assert found.kernel_cores == pytest.approx(0.2 + 0.3)
+    assert (found.device_busy, found.lock_waits, found.most_gain) == (1.0, 0.5, None)
+
+
+def test_a_run_without_devices_has_no_time_use() -> None:
+    none = SimpleNamespace(result={"jobs": [{}], "devices": []}, server=None, verdict=None)
+    assert time_use(none) is None  # type: ignore[arg-type]
+    assert time_use(SimpleNamespace(result=None)) is None  # type: ignore[arg-type]
+
+
+def test_the_mean_of_runs_leaves_out_what_was_not_reported() -> None:
+    found = mean_of([use(device_busy=0.2, lock_waits=0.4), use(device_busy=0.4)])
+    assert found == use(device_busy=pytest.approx(0.3), lock_waits=0.4)
+    assert mean_of([]) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (use(device_busy=0.5, application_cores=0.2), "50 % of the time, so a faster one gains at most 2.00×"),
+        (use(device_busy=0.2, application_cores=1.5), "gains at most 1.25×; the application used 1.5 cores"),
+        (use(device_busy=0.2, kernel_cores=0.9), "gains at most 1.25×; the kernel used 0.9 cores"),
+        (use(device_busy=0.1, lock_waits=0.8), "gains at most 1.11×; sessions waited for locks 80 % of the time"),
+    ],
+)
+def test_the_reason_of_a_small_gain_is_what_took_the_time(given: TimeUse, sentence: str) -> None:
+    assert gain_limit(given).endswith(sentence)
+
+
+def test_a_device_that_was_always_busy_bounds_no_gain() -> None:
+    assert gain_limit(use(device_busy=1.0)) == ""
+    assert gain_limit(use(device_busy=None)) == ""
