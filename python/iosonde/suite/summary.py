@@ -241,7 +241,7 @@ def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[
             yield _missing(entry, value, "no case of this profile fits, or it has no result at both levels")
             continue
         estimate = ratio(rows[contender]["values"], rows[baseline]["values"])
-        better = metric_of(value.metric).better
+        better: Literal["higher", "lower"] = "lower" if metric_of(value.metric).better == "lower" else "higher"
         outcome, reason = _decided(source, (rows[baseline], rows[contender]), verdict(estimate, better=better))
         ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
         texts = [_text(value.metric, median(rows[level]["values"])) for level in (baseline, contender)]
