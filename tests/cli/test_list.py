@@ -77,10 +77,12 @@ Object stores
 External commands
   command-db-bench-read-cache    11 min  RocksDB's persistent read cache with db_bench
   command-db-bench                8 min  RocksDB's db_bench as an external command
+  command-fio-xnvme               4 min  fio with xNVMe on an NVMe namespace
   command-fio                     3 min  fio as an external command
   command-memcaslap               3 min  memcaslap against memcached with a flash tier
   command-pgbench                10 min  pgbench on a private PostgreSQL server [PostgreSQL]
   command-rados-bench             4 min  rados bench on a Ceph cluster
+  command-spdk-perf               4 min  SPDK's spdk_nvme_perf on an NVMe controller
   command-sysbench-fileio         8 min  sysbench fileio as an external command
   command-sysbench-oltp           8 min  sysbench OLTP on a private MariaDB server [MariaDB]
 

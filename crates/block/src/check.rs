@@ -181,7 +181,7 @@ fn check_user_driver(workload: &BlockWorkload) -> Result<(), BlockError> {
         !workload.verify.as_ref().is_some_and(is_read_back),
         format!("verification after the run with backend `{name}`"),
         "`verify`",
-        "verify during the run, or with `iosonde-engine --verify` once the device is given back",
+        "verify during the run, or with `iosonde-engine --verify` once the kernel has the device again",
     )
 }
 

@@ -1,8 +1,8 @@
 """Runs with the backend `nvme_user`: laid out through the kernel's driver, then carried out by the user-level driver.
 
 The controller is handed over only while the engine's process runs (`storage/nvme/handover.py`), so everything else
-around a run finds the device as usual. It is given back however the run ends. Where the handover is refused, the run is
-unsupported, and the record states the reason.
+around a run finds the device as usual. It is returned to the kernel however the run ends. Where the handover is
+refused, the run is unsupported, and the record states the reason.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def handed_over(spec: JsonObject, ready: ReadyTarget, consent: Consent) -> Itera
 
 
 def _with_place(spec: JsonObject, place: dict[str, Any]) -> JsonObject:
-    """The spec with the controller; the namespace has no counters of the kernel meanwhile."""
+    """The spec with the controller; the namespace has no counters of the kernel during the run."""
     workload = spec["workload"]
     backend = {**workload["backend"], "device": place}
     return {**spec, "workload": {**workload, "backend": backend}, "observe": {**spec["observe"], "block_devices": []}}

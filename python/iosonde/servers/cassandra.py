@@ -186,7 +186,7 @@ class Cassandra(DatabaseServer):
     def finish_load(self, connection: Connection) -> None:
         """Wait until compactions are done; the shutdown that follows flushes memtables.
 
-        `ServerError` once none has progressed for `STALLED_S`: a load of any size may take long, but not stand still.
+        `ServerError` once none has progressed for `STALLED_S`: a large load may take long, but has to make progress.
         """
         progress, since = None, time.monotonic()
         while tasks := sorted(connection.rows(_PROGRESS)):

@@ -117,7 +117,7 @@ class DeviceTarget(Target):
             raise
 
     def returned(self, number: str) -> None:
-        """Claim a device again that was given back to the kernel's driver; `TargetError` if another has its name.
+        """Claim a device again that was returned to the kernel's driver; `TargetError` if another has its name.
 
         The handover has compared serial numbers. A removed device stays unclaimed, and the next run fails.
         """

@@ -1,9 +1,9 @@
 """Hands an NVMe controller over to the user-level driver (vfio), and back to the kernel's driver.
 
-Every namespace of the controller disappears meanwhile. So none of them may be in use (`guard.py`), and all are claimed
-until the kernel's driver is unbound. The journal has the controller before that, so `iosonde cleanup` and `resume` give
-it back after a kill. Without an IOMMU, which limits the device to memory of the run, a handover is refused; so is one
-of a device that shares its IOMMU group.
+Every namespace of the controller disappears during the handover. So none of them may be in use (`guard.py`), and all
+are claimed until the kernel's driver is unbound. The journal has the controller before that, so `iosonde cleanup` and
+`resume` return it after a kill. Without an IOMMU, which limits the device to memory of the run, a handover is refused;
+so is one of a device that shares its IOMMU group.
 """
 
 from __future__ import annotations
@@ -136,12 +136,12 @@ def hand_over(controller: Controller, claims: Claims, *, own: str) -> None:
 
 def give_back(controller: Controller) -> None:
     """Bind the kernel's driver again and wait for the namespaces; `TargetError` if that fails."""
-    with journal.undoing(f"give the NVMe controller at {controller.address} back to the kernel's driver"):
+    with journal.undoing(f"return the NVMe controller at {controller.address} to the kernel's driver"):
         journal.undo(controller.device / "driver_override")
 
 
 def undo(entry: Entry) -> None:
-    """Give a controller back; `OSError` if that fails. Nothing if it was removed."""
+    """Return a controller to the kernel's driver; `OSError` if that fails. Nothing if it was removed."""
     device = Path(entry.path).parent
     try:
         _bind_kernel_driver(device)
