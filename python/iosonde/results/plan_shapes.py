@@ -166,8 +166,9 @@ def _parameter_types(workload: str) -> Mapping[str, tuple[Any, Number | None]]:
     from iosonde import workload as workloads
     from iosonde.study.queue import QueueParameters
     from iosonde.study.swap import SwapParameters
+    from iosonde.study.tracing import TraceParameters
 
-    models: list[type[BaseModel]] = [Setup, QueueParameters, SwapParameters]
+    models: list[type[BaseModel]] = [Setup, QueueParameters, SwapParameters, TraceParameters]
     if workload in get_args(workloads.Name):
         models.append(workloads.named(workload).PARAMETERS)  # type: ignore[arg-type]
     found = {name: _type_of(model, name) for model in models for name in model.model_fields}

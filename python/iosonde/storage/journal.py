@@ -30,6 +30,7 @@ from iosonde.storage.journal_entry import (
     QUEUE_SETTING,
     SERVER,
     SWAP,
+    TRACE_INSTANCE,
     Entry,
     EntryError,
     owner_of,
@@ -51,6 +52,7 @@ UNDO = {
     MEMORY_SETTING: "iosonde.storage.memory_settings",
     NVME_DRIVER: "iosonde.storage.nvme.handover",
     SWAP: "iosonde.storage.swap",
+    TRACE_INSTANCE: "iosonde.storage.tracing.instance",
     SERVER: "iosonde.servers.process",
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }

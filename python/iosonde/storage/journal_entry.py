@@ -38,6 +38,9 @@ BLOCK_CACHE = "block cache"
 NVME_DRIVER = "handover of an NVMe controller"
 """An NVMe controller that is bound to vfio; its path is that of the file that selects its driver."""
 
+TRACE_INSTANCE = "trace instance"
+"""A directory of tracefs with a ring buffer of its own."""
+
 PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 """Domain, bus, device and function of a PCI device."""
 
@@ -64,6 +67,7 @@ _PATHS = {
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
     BLOCK_CACHE: rf"{MOUNTS}/{_OWN}/cache",
     NVME_DRIVER: rf"/sys/bus/pci/devices/{PCI_ADDRESS}/driver_override",
+    TRACE_INSTANCE: rf"/sys/kernel/tracing/instances/{_OWN}",
 }
 """Which paths an entry of each kind may have."""
 

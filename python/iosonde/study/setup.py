@@ -29,7 +29,7 @@ from iosonde.plan import (
     Setup,
 )
 from iosonde.plan.setup import check_mount_options
-from iosonde.study import queue, swap
+from iosonde.study import queue, swap, tracing
 from iosonde.units import format_bytes, parse_size
 
 FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}
@@ -183,13 +183,14 @@ class SetupParameters(BaseModel):
 
 
 SETUP_NAMES = tuple(SetupParameters.model_fields)
-NAMES = (*SETUP_NAMES, *queue.NAMES, *swap.NAMES)
-"""Parameters of a case as a whole: the setup, settings of the block queues, and swap."""
+NAMES = (*SETUP_NAMES, *queue.NAMES, *swap.NAMES, *tracing.NAMES)
+"""Parameters of a case as a whole: the setup, settings of the block queues, swap, and tracing."""
 
 _FIELDS = {
     **SetupParameters.model_fields,
     **queue.QueueParameters.model_fields,
     **swap.SwapParameters.model_fields,
+    **tracing.TraceParameters.model_fields,
 }
 
 
@@ -212,8 +213,8 @@ def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the block queues and of swap among the parameters of a case, checked."""
-    names = (*queue.NAMES, *swap.NAMES)
+    """Settings of the block queues, of swap and of tracing among the parameters of a case, checked."""
+    names = (*queue.NAMES, *swap.NAMES, *tracing.NAMES)
     read = {name: read_value(name, value) for name, value in parameters.items() if name in names}
     return {name: value for name, value in read.items() if value is not None}
 

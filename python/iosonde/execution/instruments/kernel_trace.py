@@ -1,0 +1,198 @@
+"""Tracepoints of the kernel during the measurement, for the stages of an I/O (`execution/io_path.py`).
+
+The tracepoints are enabled before the engine starts, with filters that no event passes, so that the measurement does
+not include the changes to the kernel's code. The filters get the engine's threads in the ramp. What cannot be traced
+has a reason in the record, and the run is measured without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from iosonde.execution import io_path
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.device_totals import device_of
+from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.plan import streams_of
+from iosonde.protocol.event import Event
+from iosonde.storage.io_group import whole_disk
+from iosonde.storage.tracing.instance import Point, TraceInstance
+from iosonde.storage.tracing.mount import NoTracingError
+
+SYSTEM_CALLS = {
+    "sync": ("pread64", "pwrite64"),
+    "preadv2": ("preadv2", "pwritev2"),
+    "libaio": ("io_submit", "io_getevents"),
+    "uring": ("io_uring_enter",),
+    "uring_nvme": ("io_uring_enter",),
+}
+"""System calls of each backend."""
+
+MOST_THREADS = 32
+NOTHING = "common_pid == -1"
+KERNEL_HELPERS = ("iou-sqp", "iou-wrk")
+"""Names of the kernel's threads that carry out I/O of `io_uring`."""
+
+OPTIONAL = {
+    "block_layer": (io_path.QUEUED,),
+    "interrupt": (io_path.INTERRUPT,),
+    "wake_up": (io_path.WAKING, io_path.SWITCH),
+}
+"""Stages whose tracepoints may be missing; their time then counts to the stage before them."""
+
+
+class KernelTrace(Instrument):
+    """Traces runs whose parameters ask for it."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._instance: TraceInstance | None = None
+        self._reason = ""
+        self._unseen: dict[str, str] = {}
+        self._pid = 0
+        self._device = ""
+        self._calls: tuple[str, ...] = ()
+        self._jobs: tuple[int, ...] = ()
+        self._helpers: tuple[int, ...] = ()
+        self._since_ns: int | None = None
+        self._is_recording = False
+
+    @property
+    def _is_asked(self) -> bool:
+        return bool(self.context.parameters.get("kernel_trace"))
+
+    def start(self) -> None:
+        """Create the instance and enable the tracepoints."""
+        if not self._is_asked:
+            return
+        try:
+            self._calls, self._device = _traceable(self.context.run.spec)
+            self._instance = TraceInstance.create()
+            self._enable(self._instance)
+        except (NoTracingError, OSError) as error:
+            self._reason = str(error)
+            self.close()
+
+    def engine_started(self, pid: int) -> None:
+        """Keep the engine's process number."""
+        self._pid = pid
+
+    def event(self, event: Event) -> None:
+        """Record from the first interval on; the measurement starts before its first interval is reported."""
+        if self._instance is None:
+            return
+        if event["event"] == "interval":
+            if not self._is_recording:
+                self._record(self._instance)
+            if self._since_ns is None and event["phase"] == "measure":
+                self._since_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+        elif event["event"] == "result" and self._is_recording:
+            self._instance.stop()
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Relate what was recorded."""
+        if not self._is_asked:
+            return Reading()
+        facts: dict[str, Any] = {"reason": self._reason, "unseen": self._unseen}
+        if self._instance and self._is_recording and self._since_ns is not None:
+            self._instance.stop()
+            events = self._instance.events()
+            found = io_path.relate(events, jobs=self._jobs, helpers=self._helpers, since_ns=self._since_ns)
+            facts |= {"events": len(events), **found.facts()}
+        elif not self._reason:
+            facts["reason"] = "the measurement had no complete interval"
+        return Reading(facts={"kernel_trace": facts})
+
+    def close(self) -> None:
+        """Remove the instance."""
+        if self._instance:
+            instance, self._instance = self._instance, None
+            instance.remove()
+
+    def _enable(self, instance: TraceInstance) -> None:
+        required = [f"{io_path.ENTER}{self._calls[0]}", io_path.ISSUED, io_path.COMPLETED]
+        missing = next((each for each in required if not instance.has(each)), None)
+        if missing:
+            raise NoTracingError(f"the kernel has no tracepoint `{missing.replace('/', ':')}`")
+        for stage, names in OPTIONAL.items():
+            lacking = [name.replace("/", ":") for name in names if not instance.has(name)]
+            if lacking:
+                self._unseen[stage] = f"the kernel has no tracepoint `{lacking[0]}`"
+        instance.enable([point for point in self._points() if instance.has(point.event)])
+
+    def _points(self) -> list[Point]:
+        number, disk = _number(self._device), _number(whole_disk(self._device))
+        of_thread = [f"{prefix}{call}" for call in self._calls for prefix in (io_path.ENTER, io_path.EXIT)]
+        return [
+            *(Point(event=event, condition=NOTHING) for event in (*of_thread, *io_path.TAKEN)),
+            Point(event=io_path.QUEUED, fields=("sector",), condition=f"dev == {number} || dev == {disk}"),
+            Point(event=io_path.ISSUED, fields=("sector",), condition=f"dev == {disk}"),
+            Point(event=io_path.COMPLETED, fields=("sector",), condition=f"dev == {disk}"),
+            Point(event=io_path.INTERRUPT),
+            Point(event=io_path.WAKING, fields=("pid",), condition=NOTHING),
+            Point(event=io_path.SWITCH, fields=("next_pid",), condition=NOTHING),
+        ]
+
+    def _record(self, instance: TraceInstance) -> None:
+        self._is_recording = True
+        self._jobs, self._helpers = _threads(self._pid)
+        threads = (*self._jobs, *self._helpers)[:MOST_THREADS]
+        if not threads:
+            return
+        own = _any_of("common_pid", threads)
+        conditions = {
+            **{f"{prefix}{call}": own for call in self._calls for prefix in (io_path.ENTER, io_path.EXIT)},
+            **dict.fromkeys(io_path.TAKEN, own),
+            io_path.WAKING: _any_of("pid", threads),
+            io_path.SWITCH: _any_of("next_pid", threads),
+        }
+        instance.restrict({event: text for event, text in conditions.items() if instance.has(event)})
+        instance.record()
+
+
+def _traceable(spec: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The system calls of a run, and the device whose requests are traced; `NoTracingError` if there is none."""
+    workload = spec["workload"]
+    if workload["kind"] != "block":
+        raise NoTracingError("stages are traced for block I/O only")
+    calls = SYSTEM_CALLS.get(workload["backend"]["kind"])
+    target = workload["target"]
+    path = target.get("path") or target.get("directory")
+    if calls is None or not path:
+        raise NoTracingError(f"the backend `{workload['backend']['kind']}` does no I/O through the kernel")
+    if any(stream["queue_depth"] != 1 for stream in streams_of(workload)):
+        raise NoTracingError("stages are related at queue depth 1 only")
+    device = device_of(Path(path))
+    if device is None or not (system := Path("/sys/dev/block", device)).exists():
+        raise NoTracingError("the target is not on a block device")
+    stacked = next((kind for kind in ("dm", "md", "bcache") if (system / kind).exists()), None)
+    if stacked:
+        raise NoTracingError(f"requests of a stacked device ({stacked}) are those of the devices below it")
+    return calls, device
+
+
+def _threads(pid: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The threads of a process except its first, and the kernel's threads that work for it."""
+    jobs, helpers = [], []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):
+            name = (task / "comm").read_text().strip()
+            if name.startswith(KERNEL_HELPERS):
+                helpers.append(int(task.name))
+            elif int(task.name) != pid:
+                jobs.append(int(task.name))
+    return tuple(sorted(jobs)), tuple(sorted(helpers))
+
+
+def _any_of(name: str, threads: tuple[int, ...]) -> str:
+    return " || ".join(f"{name} == {thread}" for thread in threads)
+
+
+def _number(device: str) -> int:
+    """The kernel's own number of a device (kernel `include/linux/kdev_t.h`)."""
+    major, minor = map(int, device.split(":"))
+    return major << 20 | minor

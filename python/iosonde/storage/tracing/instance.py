@@ -1,0 +1,166 @@
+"""A trace instance of our own in tracefs, with its own ring buffer, so that other users of tracing are not disturbed.
+
+It exists from `create` to `remove` and is in the journal. Its ring buffer overwrites the oldest events, so its memory is
+bounded, and `events` reads what remained when recording stopped (kernel `Documentation/trace/ftrace.rst`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from iosonde.storage import journal
+from iosonde.storage.journal_entry import TRACE_INSTANCE, Entry
+from iosonde.storage.tracing import ring_buffer
+from iosonde.storage.tracing.formats import Format, parse
+from iosonde.storage.tracing.mount import PLACES, NoTracingError, directory
+from iosonde.storage.tracing.ring_buffer import Event
+
+CLOCK = "mono_raw"
+"""`CLOCK_MONOTONIC_RAW`, whose rate the engine's clock follows."""
+
+BUFFER_KIB = 1024
+"""Of each CPU."""
+
+_PAGE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A tracepoint to record."""
+
+    event: str
+    """`SYSTEM/NAME`."""
+    fields: tuple[str, ...] = ()
+    """Those that are read."""
+    condition: str = ""
+    """Filter that the kernel applies; empty: every event."""
+
+
+class TraceInstance:
+    """One instance, from `create` to `remove`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._path = directory() / "instances" / name
+        self._formats: dict[int, Format] = {}
+
+    @classmethod
+    def create(cls) -> TraceInstance:
+        """Create an instance that records nothing yet; `NoTracingError` says why it cannot."""
+        instance = cls(f"iosonde-{secrets.token_hex(4)}")
+        journal.created(instance._journaled, TRACE_INSTANCE)
+        try:
+            instance._path.mkdir()
+            instance._write("tracing_on", "0")
+            instance._write("buffer_size_kb", str(BUFFER_KIB))
+            instance._write("trace_clock", CLOCK)
+        except OSError as error:
+            instance.remove()
+            raise NoTracingError(f"no trace instance can be created: {error.strerror}") from error
+        return instance
+
+    def has(self, event: str) -> bool:
+        """Whether this kernel has a tracepoint."""
+        return (self._path / "events" / event / "format").exists()
+
+    def enable(self, points: Sequence[Point]) -> None:
+        """Record these tracepoints, which the kernel has, from `record` on."""
+        for point in points:
+            known = parse((self._path / "events" / point.event / "format").read_text(), point.event, point.fields)
+            self._formats[known.id] = known
+            if point.condition:
+                self._write(f"events/{point.event}/filter", point.condition)
+            self._write(f"events/{point.event}/enable", "1")
+
+    def restrict(self, conditions: Mapping[str, str]) -> None:
+        """Replace the filters of enabled tracepoints."""
+        for event, condition in conditions.items():
+            self._write(f"events/{event}/filter", condition)
+
+    def record(self) -> None:
+        """Start recording."""
+        self._write("tracing_on", "1")
+
+    def stop(self) -> None:
+        """Stop recording; what was recorded can be read."""
+        self._write("tracing_on", "0")
+
+    def events(self) -> list[Event]:
+        """The events that the ring buffer still has of all CPUs, in order of time, from when all CPUs have theirs.
+
+        The buffers of CPUs overwrite their oldest events independently: before the latest of their starts some events
+        would be missing.
+        """
+        found: list[Event] = []
+        complete_from = 0
+        for cpu in self._cpus():
+            own = list(self._of_cpu(cpu))
+            if own and self._overrun(cpu):
+                complete_from = max(complete_from, own[0].time_ns)
+            found += own
+        return sorted((each for each in found if each.time_ns >= complete_from), key=lambda each: each.time_ns)
+
+    def remove(self) -> None:
+        """Remove the instance."""
+        _remove(self._path)
+        journal.removed(self._journaled)
+
+    @property
+    def _journaled(self) -> Path:
+        return PLACES[0] / "instances" / self._name
+
+    def _cpus(self) -> list[int]:
+        names = (each.name for each in (self._path / "per_cpu").iterdir())
+        return sorted(int(name.removeprefix("cpu")) for name in names if name.startswith("cpu"))
+
+    def _overrun(self, cpu: int) -> bool:
+        """Whether events of a CPU were overwritten."""
+        text = (self._path / f"per_cpu/cpu{cpu}/stats").read_text()
+        counts = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+        return int(counts.get("overrun", "0")) > 0
+
+    def _of_cpu(self, cpu: int) -> Iterator[Event]:
+        pages = self._path / f"per_cpu/cpu{cpu}/trace_pipe_raw"
+        opened = os.open(pages, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            while page := _read(opened):
+                yield from ring_buffer.events(page, self._formats, cpu=cpu)
+        finally:
+            os.close(opened)
+
+    def _write(self, name: str, text: str) -> None:
+        (self._path / name).write_text(text)
+
+
+def _read(opened: int) -> bytes:
+    with suppress(BlockingIOError):
+        return os.read(opened, _PAGE_BYTES)
+    return b""
+
+
+def undo(entry: Entry) -> None:
+    """Remove the instance of a journal entry; nothing if it is gone, as after a restart of the system."""
+    try:
+        _remove(directory() / "instances" / Path(entry.path).name)
+    except NoTracingError as error:
+        raise OSError(str(error)) from error
+
+
+def _remove(path: Path) -> None:
+    """Remove an instance; a reader that was just closed may keep it busy for a moment."""
+    for _ in range(50):
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    path.rmdir()

@@ -1,0 +1,26 @@
+"""Tracing of the kernel during a run, as a study may set it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _read_flag(value: Any) -> Any:
+    return {"true": True, "on": True, "false": False, "off": False}.get(value, value)
+
+
+class TraceParameters(BaseModel):
+    """What a study may say of tracing; left out: no tracing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kernel_trace: Annotated[bool | None, BeforeValidator(_read_flag)] = Field(
+        None,
+        description="Record tracepoints of the kernel during the measurement, for the time of each stage of an I/O "
+        "(`docs/kernel-tax.md`). Queue depth 1. Needs root.",
+    )
+
+
+NAMES = tuple(TraceParameters.model_fields)
