@@ -158,6 +158,19 @@ def _overlay() -> str:
     return f"overlay cannot be mounted: {done.stderr.strip()}" if done.returncode else ""
 
 
+def _tracepoints() -> str:
+    """Tracepoints of system calls and of the block layer, in tracefs."""
+    from iosonde.storage.tracing.mount import NoTracingError, directory
+
+    try:
+        events = directory() / "events"
+    except NoTracingError as error:
+        return str(error)
+    wanted = ("syscalls/sys_enter_pread64", "block/block_rq_issue", "sched/sched_waking")
+    missing = next((each for each in wanted if not (events / each).exists()), "")
+    return f"the kernel has no tracepoint `{missing}`" if missing else ""
+
+
 CAPABILITIES: dict[str, Callable[..., str]] = {
     "root": _root,
     "hole punching": lambda: _hole_punching(),
@@ -174,6 +187,7 @@ CAPABILITIES: dict[str, Callable[..., str]] = {
     "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
     "temperature sensor": lambda: _temperature(),
     "disk without NVMe": lambda: _single_disk() or _without_nvme(),
+    "tracepoints": _tracepoints,
     "kernel support": _kernel_support,
 }
 """What can be missing besides programs; `kernel support of btrfs` passes `btrfs` on."""

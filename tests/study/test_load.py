@@ -211,7 +211,7 @@ hint: did you mean `random`? it is one of `sequential`, `random`, `strided`, `ag
   at `control.every`, line 30 of `mine.toml`\
 """,
             """\
-`kind` is wrong: it should be 'lines', 'heatmap', 'tradeoff', 'percentiles', 'timeseries', 'bars', 'table', 'accounts', 'limits' or 'improvements'
+`kind` is wrong: it should be 'lines', 'heatmap', 'tradeoff', 'percentiles', 'timeseries', 'bars', 'table', 'accounts', 'limits', 'improvements' or 'stack'
   at `views[IOPS].kind`, line 46 of `mine.toml`\
 """,
             """\

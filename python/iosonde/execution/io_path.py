@@ -32,6 +32,7 @@ TAKEN = ("io_uring/io_uring_submit_req", "io_uring/io_uring_submit_sqe")
 """The kernel takes a submission; newer and older kernels."""
 SUBMITS_ONLY = "io_submit"
 """The system call whose return is not that of an I/O: `io_getevents` fetches the completion."""
+_NO_SECTOR = 2**64 - 1
 
 
 @dataclass(kw_only=True)
@@ -124,10 +125,10 @@ class _Relating:
 
     def _take_queued(self, event: Event) -> None:
         if event.pid in self._jobs or event.pid in self._helpers:
-            self._queued[int(event.values["sector"])] = (event.time_ns, event.pid)
+            self._queued[_sector(event)] = (event.time_ns, event.pid)
 
     def _take_issued(self, event: Event) -> None:
-        sector = int(event.values["sector"])
+        sector = _sector(event)
         queued, owner = self._queued.pop(sector, (None, event.pid))
         begin = self._entered.get(owner) if owner in self._jobs else self._taken.get(owner)
         waiter = self._waiter_of(owner)
@@ -148,7 +149,7 @@ class _Relating:
         self._interrupts[event.cpu] = event.time_ns
 
     def _take_completed(self, event: Event) -> None:
-        io = self._on_device.pop(int(event.values["sector"]), None)
+        io = self._on_device.pop(_sector(event), None)
         if io is None:
             return
         io.completed = event.time_ns
@@ -178,3 +179,9 @@ class _Relating:
         del self._of_waiter[event.pid]
         if io.begin >= self._since_ns:
             self.found.ios.append(io.stages(event.time_ns))
+
+
+def _sector(event: Event) -> int:
+    """The sector of a request; NVMe passthrough has 0 when it is issued, and none when it is completed."""
+    sector = int(event.values["sector"])
+    return 0 if sector == _NO_SECTOR else sector

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Topic = Literal[
+    "path",
     "state",
     "performance",
     "limits",
@@ -33,6 +34,7 @@ Topic = Literal[
 ]
 
 TOPICS: dict[Topic, str] = {
+    "path": "Stages of an I/O",
     "state": "Steady state and recovery",
     "performance": "Throughput and latency",
     "limits": "Highest sustainable load",

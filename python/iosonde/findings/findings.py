@@ -22,6 +22,7 @@ from iosonde.findings import (
     fault_overhead,
     flatness,
     idle_recovery,
+    io_path,
     lasting_drop,
     media,
     memory_extension,
@@ -80,6 +81,7 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "fault_overhead": fault_overhead.find,
     "device_share": device_share.find,
     "backend_steps": backend_steps.find,
+    "io_path": io_path.find,
 }
 
 ROUNDING = 0.005
@@ -88,6 +90,7 @@ _COMPARING: tuple[AnalysisKind, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
 
 _ORDER: tuple[Topic, ...] = (
+    "path",
     "limits",
     "state",
     "arrays",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics import block_cache, graph, objects, oltp, paging, store_accounts, sustained
+from iosonde.metrics import block_cache, graph, io_path, objects, oltp, paging, store_accounts, sustained
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
@@ -76,6 +76,7 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
             *paging.FACTS,
             *graph.FACTS,
             *objects.FACTS,
+            *io_path.FACTS,
             *block_cache.FACTS,
         ),
     )

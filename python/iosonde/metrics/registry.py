@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import block_cache, cache, graph, java, media, objects, oltp, paging, store_accounts
+from iosonde.metrics import block_cache, cache, graph, io_path, java, media, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
 
@@ -438,6 +438,7 @@ _LIST = (
     *paging.LIST,
     *graph.LIST,
     *objects.LIST,
+    *io_path.LIST,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}

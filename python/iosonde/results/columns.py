@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.results import cache_columns, graph_columns, objects_columns
+from iosonde.results import cache_columns, graph_columns, objects_columns, path_columns
 from iosonde.results.server_counters import COUNTERS, STATES
 
 TEXT, FLAG, NUMBER = pl.String, pl.Boolean, pl.Float64
@@ -152,6 +152,17 @@ def _of_objects(name: str, dtype: DType, text: str) -> Column:
 _OBJECTS = (
     *(_of_objects(name, U64, text) for name, text in objects_columns.COUNTS.items()),
     *(_of_objects(name, NUMBER, text) for name, text in objects_columns.SECONDS.items()),
+)
+
+
+def _of_path(name: str, dtype: DType, text: str) -> Column:
+    return Column(name, dtype, f"Traced I/Os: {text}", lambda run: run.path[name])
+
+
+_PATH = (
+    *(_of_path(name, U64, text) for name, text in path_columns.COUNTS.items()),
+    *(_of_path(name, TEXT, text) for name, text in path_columns.TEXTS.items()),
+    *(_of_path(name, NUMBER, f"{text}, ns") for name, text in path_columns.TIMES.items()),
 )
 
 
@@ -638,6 +649,7 @@ RUNS = Table(
         *_BLOCK_CACHE,
         *_GRAPH,
         *_OBJECTS,
+        *_PATH,
         Column(
             "foreign_read_share",
             NUMBER,

@@ -15,6 +15,7 @@ from iosonde.results import (
     objects_facts,
     own_io,
     paging_facts,
+    path_facts,
     server_facts,
     store_facts,
 )
@@ -98,6 +99,11 @@ class RunFacts:
     def objects(self) -> dict[str, Any]:
         """Facts about objects and their store."""
         return objects_facts.of(self.record)
+
+    @cached_property
+    def path(self) -> dict[str, Any]:
+        """Facts about the stages of an I/O in the kernel."""
+        return path_facts.of(self.record)
 
     @cached_property
     def foreign(self) -> own_io.Foreign:

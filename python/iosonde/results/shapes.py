@@ -111,12 +111,23 @@ class BlockCache(TypedDict):
     congested_share: NotRequired[Number | None]
 
 
+class KernelTrace(TypedDict):
+    """Stages of traced I/Os, or why there are none."""
+
+    reason: str
+    unseen: dict[str, str]
+    related: NotRequired[int]
+    incomplete: NotRequired[int]
+    stages: NotRequired[dict[str, list[int]]]
+
+
 SHAPES: Mapping[str, Any] = {
     "target": Target,
     "target_after": Target,
     "server": Statistics | None,
     "own_io": OwnIo | None,
     "cache": BlockCache | None,
+    "kernel_trace": KernelTrace | None,
 }
 """Parts of a record and their types."""
 

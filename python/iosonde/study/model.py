@@ -265,6 +265,7 @@ ViewKind = Literal[
     "accounts",
     "limits",
     "improvements",
+    "stack",
 ]
 
 
@@ -277,7 +278,7 @@ class View(_Strict):
     x: str | None = None
     """Factor (or metric, for `tradeoff`) on the x axis."""
     metrics: list[str] = Field(default_factory=list)
-    """`accounts`: the metrics that are its columns, of each case one row."""
+    """`accounts`: the metrics that are its columns, of each case one row; `stack`: those that add up to a bar."""
     over: Literal["time", "written"] = "time"
     """`timeseries`: its x axis, seconds or what was written as a multiple of the active range."""
     y: str = "bandwidth"
@@ -361,6 +362,7 @@ AnalysisKind = Literal[
     "fault_overhead",
     "device_share",
     "backend_steps",
+    "io_path",
 ]
 
 

@@ -95,7 +95,7 @@ class KernelTrace(Instrument):
 
     def stop(self, done: EngineRun) -> Reading:
         """Relate what was recorded."""
-        if not self._is_asked:
+        if not self._is_asked or done.failure:
             return Reading()
         facts: dict[str, Any] = {"reason": self._reason, "unseen": self._unseen}
         if self._instance and self._is_recording and self._since_ns is not None:

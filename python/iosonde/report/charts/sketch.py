@@ -194,6 +194,7 @@ def _description(view: View, sketch: Sketch, rows: list[Row], panels: Sequence[s
         "tradeoff": "Curve",
         "percentiles": "Percentile curves",
         "timeseries": "Time series",
+        "stack": "Stacked bar chart",
     }
     what = f"{kinds[view.kind]}: {sketch.frame.y.title} over {sketch.frame.x.title}"
     if len(sketch.frame.series) > 1:

@@ -100,13 +100,13 @@ _NO_HOLE: dict[str, Any] = {"field": "hole", "equal": ""}
 _HOLE: dict[str, Any] = {"not": _NO_HOLE}
 
 
-def _unchecked(draw: Callable[[Frame], Chart]) -> Callable[[Frame], Chart]:
+def _unchecked(draw: Callable[..., Chart]) -> Callable[..., Chart]:
     """Draw without checking all parts against the schema of Vega-Lite, which takes long: tests do that."""
 
     @functools.wraps(draw)
-    def drawn(frame: Frame) -> Chart:
+    def drawn(frame: Frame, **options: Any) -> Chart:
         with schemapi.debug_mode(False):
-            return draw(frame)
+            return draw(frame, **options)
 
     return drawn
 
@@ -285,6 +285,32 @@ def bars(frame: Frame) -> Chart:
     if frame.verdicts and frame.published:  # Two legends: shapes of verdicts are not shapes of publications.
         panel["resolve"] = {"scale": {"shape": "independent"}}
     return panel
+
+
+@_unchecked
+def stacked(frame: Frame, *, top: float) -> Chart:
+    """Bars whose parts add up, the first series at the bottom; `top` is the highest sum of any panel."""
+    base = alt.Chart()
+    x = alt.X(
+        "x:N",
+        sort=list(frame.x.order),
+        title=frame.x.title,
+        axis=alt.Axis(labelAngle=0, labelLimit=110, labelExpr=_WORDS, domain=True),
+    )
+    parts = base.mark_bar().encode(
+        x=x,
+        y=alt.Y(
+            "y:Q",
+            stack="zero",
+            title=frame.y.title,
+            axis=alt.Axis(tickCount=5, **_label(frame.y)),
+            scale=alt.Scale(domain=[0, top]),
+        ),
+        order=alt.Order("step:Q"),
+        color=_series_colour(frame),
+        tooltip=_tooltip(frame),
+    )
+    return _panel(frame, [parts, *_holes(base, frame, x)])
 
 
 @_unchecked

@@ -9,7 +9,7 @@ from dataclasses import replace
 import polars as pl
 
 from iosonde.plan import is_on_server
-from iosonde.report.charts import timeseries, vega
+from iosonde.report.charts import stacked, timeseries, vega
 from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.charts.layout import (
     Layout,
@@ -61,6 +61,7 @@ def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | N
         "lines": _lines,
         "heatmap": _heatmap,
         "bars": _bars,
+        "stack": stacked.sketch,
         "tradeoff": _tradeoff,
         "percentiles": _percentiles,
         "timeseries": timeseries.sketch,

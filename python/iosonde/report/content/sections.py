@@ -20,6 +20,7 @@ Labelled = tuple[str, "Finding"]
 
 _VIEWS_OF_TOPIC: Mapping[str, Sequence[str]] = {
     "state": ("window", "timeseries", "lines"),
+    "path": ("stack", "bars"),
     "performance": ("bars", "lines", "tradeoff", "heatmap", "timeseries"),
     "limits": ("lines", "tradeoff"),
     "scaling": ("lines", "tradeoff", "heatmap", "bars"),

@@ -1,0 +1,59 @@
+"""Metrics of the stages of an I/O in the kernel, from tracepoints."""
+
+from __future__ import annotations
+
+from iosonde.metrics.metric import Metric
+from iosonde.results.path_columns import COUNTS, STAGES, STATISTICS, TIMES, TOTAL
+
+FACTS = (*COUNTS, *TIMES)
+"""Columns that belong to a run as a whole."""
+
+TITLES = {
+    "submission": "Submission",
+    "block_layer": "Block layer",
+    "device": "Device",
+    "interrupt": "Interrupt",
+    "wake_up": "Wake-up",
+    "return": "Return",
+    TOTAL: "I/O path",
+}
+"""Stages as axes and tables name them."""
+
+
+def metric_of(stage: str, statistic: str = "mean") -> str:
+    """Return the name of the metric of a stage."""
+    return f"path_{stage}_ns_{statistic}"
+
+
+def _metric(stage: str, statistic: str) -> Metric:
+    name = metric_of(stage, statistic)
+    return Metric(
+        name=name,
+        title=f"{TITLES[stage]}, {statistic}",
+        unit="ns",
+        formula=f"{TIMES[name]}, of traced I/Os",
+        better="lower",
+        kind="time",
+    )
+
+
+LIST = (
+    *(_metric(stage, statistic) for stage in (*STAGES, TOTAL) for statistic in STATISTICS),
+    Metric(
+        name="path_related",
+        title="Traced I/Os",
+        unit="",
+        formula="traced I/Os whose stages are known",
+        better="neither",
+        kind="count",
+    ),
+    Metric(
+        name="path_incomplete",
+        title="Incomplete traced I/Os",
+        unit="",
+        formula="traced I/Os some of whose events are missing",
+        better="lower",
+        kind="count",
+    ),
+)
+"""Metrics of the I/O path, in the order of docs/metrics.md."""

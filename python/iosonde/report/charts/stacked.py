@@ -1,0 +1,55 @@
+"""Stacked bars: several metrics that add up to a whole, such as the stages of an I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from iosonde.report.charts import vega
+from iosonde.report.charts.layout import Layout, Row, factor_axis, row_of, tooltip, x_value
+from iosonde.report.charts.sketch import Sketch
+from iosonde.report.charts.vega import Axis, Frame
+from iosonde.report.material.quantities import Scale, factor_column, metric_scale, metric_title
+from iosonde.report.material.result_sets import Material
+from iosonde.report.material.subjects import Subject, Values
+from iosonde.study.model import View
+
+
+def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
+    """Stack the metrics of a view over its factor; each row is one part of a bar."""
+    layout = Layout.of(view, found, material)
+    values = {metric: Values(material, metric) for metric in view.metrics}
+    axis = factor_axis(view.x, [subject.level(view.x) for subject in found], categories=True)
+    scale = metric_scale(view.y, 1.0)
+    bars = [
+        _parts(view, subject, layout, values, scale, x=x_value(view.x, subject.level(view.x), axis))
+        for subject in found
+    ]
+    top = max((sum(row["y"] or 0 for row in bar) for bar in bars), default=0) or 1.0
+    frame = Frame(
+        x=axis,
+        y=Axis(title="Mean time", kind="linear", label=scale.label, format=scale.format),
+        series_title="Stage",
+        series=[_part_title(metric) for metric in view.metrics],
+        tooltip=[("series", "Stage"), *tooltip(view, layout, view.y)],
+    )
+    heads = {"panel": "panel", "x_level": factor_column(view.x or "x"), "series": "stage", "source": "result_set"}
+    heads |= {"y": "ns", "repeats": "repeats"}
+    draw = partial(vega.stacked, top=1.05 * top)
+    return Sketch(draw=draw, rows=[row for bar in bars for row in bar], frame=frame, heads=heads, metric=view.y)
+
+
+def _parts(
+    view: View, subject: Subject, layout: Layout, values: Mapping[str, Values], scale: Scale, *, x: str
+) -> list[Row]:
+    """The parts of a bar, the first at the bottom."""
+    rows = []
+    for step, (metric, known) in enumerate(values.items()):
+        median, _, _, repeats = known.of(subject)
+        row = row_of(subject, layout, (median, None, None, repeats), metric, scale, x=x, x_factor=view.x)
+        rows.append(row | {"series": _part_title(metric), "step": step, "verdict": ""})
+    return rows
+
+
+def _part_title(metric: str) -> str:
+    return metric_title(metric).rpartition(",")[0] or metric_title(metric)
