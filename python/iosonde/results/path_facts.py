@@ -32,7 +32,11 @@ def of(record: Record) -> dict[str, Any]:
         "path_reason": trace.get("reason") or None,
         "path_unseen": "; ".join(f"{stage}: {reason}" for stage, reason in unseen.items()) or None,
     }
-    return {**texts, **{name: count if count is None or 0 <= count < _MOST else None for name, count in counts.items()}, **found}
+    return {
+        **texts,
+        **{name: count if count is None or 0 <= count < _MOST else None for name, count in counts.items()},
+        **found,
+    }
 
 
 def _percentile(times: Sequence[int], part: int) -> float | None:
