@@ -185,7 +185,7 @@ class Record(BaseModel):
     """Settings of block queues that were changed for the run, with their values before it
     (execution/instruments/block_queue.py)."""
     kernel_trace: dict[str, Any] | None = None
-    """Stages of the newest I/Os of the measurement in nanoseconds, from tracepoints of the kernel, or why there are none
+    """Stages of the newest I/Os of the measurement in nanoseconds, from tracepoints, or why there are none
     (execution/instruments/kernel_trace.py); None of runs that are not traced."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""

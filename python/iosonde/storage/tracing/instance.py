@@ -1,7 +1,7 @@
 """A trace instance of our own in tracefs, with its own ring buffer, so that other users of tracing are not disturbed.
 
-It exists from `create` to `remove` and is in the journal. Its ring buffer overwrites the oldest events, so its memory is
-bounded, and `events` reads what remained when recording stopped (kernel `Documentation/trace/ftrace.rst`).
+It exists from `create` to `remove` and is in the journal. Its ring buffer overwrites the oldest events, so its memory
+is bounded, and `events` reads what remained when recording stopped (kernel `Documentation/trace/ftrace.rst`).
 """
 
 from __future__ import annotations
