@@ -25,6 +25,8 @@ NETWORK_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
 )
 """How this machine reaches package registries; those that exist are copied."""
+LOCAL_AUTHORITIES = Path("/usr/local/share/ca-certificates")
+"""Certificates that the administrator has added, of a proxy for example."""
 NETWORK_VARIABLES = re.compile(
     r"(?i)(https?|ftp|no|all)_proxy|PIP_.*|CARGO_(HTTP|NET|REGISTR).*|SSL_CERT_.*|.*_CA_BUNDLE"
 )
@@ -114,8 +116,11 @@ def mirror(sources: str) -> str:
 
 
 def copy_network_settings(root: Path, sources: str) -> None:
-    """Package registries are reached in the same way as on this machine."""
+    """Package registries are reached in the same way as on this machine, also from Java, which has its own store."""
     (root / "etc/apt/sources.list").write_text(sources)
+    for certificate in LOCAL_AUTHORITIES.glob("*.crt"):
+        shutil.copy(certificate, root / LOCAL_AUTHORITIES.relative_to("/"))
+    subprocess.run(["chroot", str(root), "/usr/sbin/update-ca-certificates"], check=True, stdin=subprocess.DEVNULL)
     for name in NETWORK_FILES:
         if Path(name).exists():
             place = root / name.lstrip("/")

@@ -13,6 +13,9 @@ pytestmark = [pytest.mark.fresh, pytest.mark.needs("root", "debootstrap"), pytes
 SELECTION = "tests/install tests/study/test_units.py tests/execution/test_made_file_systems.py tests/cli/test_doctor.py"
 """Tests that cover setup, pure Python, an external program that setup must have installed, and the engine."""
 
+NOT_IN_DEBIAN_12 = {"go", "ferretdb"}
+"""Go is too old there to build the server that tests of the store `mongodb` use: they are skipped, with this reason."""
+
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
@@ -33,4 +36,4 @@ def test_the_setup_of_the_tests_works_and_a_selection_of_them_passes(debian: Deb
     done = debian.run(f"make setup-dev\n.venv/bin/pytest -q -p no:cacheprovider {SELECTION}")
     assert done.returncode == 0, done.stdout[-4000:]
     assert not re.search(r"SKIPPED.*install the package", done.stdout)
-    assert not re.search(r"warning: `\S+` is missing", done.stdout)
+    assert set(re.findall(r"warning: `(\S+)` is missing", done.stdout)) == NOT_IN_DEBIAN_12
