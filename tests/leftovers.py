@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from iosonde.storage import cleanup, journal, loop_status
@@ -60,3 +60,43 @@ def clean(directory: Path) -> None:
     cleaned = cleanup()
     assert not any(each.failed for each in cleaned), cleaned
     assert leftovers(directory) == []
+
+
+class SharedMemory:
+    """Shared memory that the servers in a directory were seen to have. Other servers may run on this machine."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files: set[Path] = set()
+        self._segments: set[tuple[str, str]] = set()
+
+    def look(self) -> None:
+        """Add what they have now: files in `/dev/shm` that they map, System V segments that they created."""
+        processes = set()
+        for each in Path("/proc").iterdir():
+            with suppress(OSError):
+                if each.name.isdigit() and (each / "cwd").readlink().is_relative_to(self._directory):
+                    processes.add(each.name)
+                    self._files |= {
+                        Path(line.split()[5])
+                        for line in (each / "maps").read_text().splitlines()
+                        if "/dev/shm/PostgreSQL." in line and not line.endswith("(deleted)")
+                    }
+        self._segments |= {identity for identity, creator in _segments() if creator in processes}
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """How many segments and files they had."""
+        return len(self._segments), len(self._files)
+
+    def remaining(self) -> list[str]:
+        """What of it still exists."""
+        present = {identity for identity, _ in _segments()}
+        files = [str(each) for each in sorted(self._files) if each.exists()]
+        return [*files, *(f"segment {number} with key {key}" for key, number in sorted(self._segments & present))]
+
+
+def _segments() -> list[tuple[tuple[str, str], str]]:
+    """Key and number of all System V segments, and the process that created each."""
+    lines = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+    return [((line[0], line[1]), line[4]) for line in lines]

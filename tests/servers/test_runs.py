@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 from command_line import CHECKOUT
+from leftovers import SharedMemory
 from servers.conftest import KINDS, restored
 
 from iosonde.errors import ServerError
@@ -430,15 +431,21 @@ def test_a_killed_session_leaves_nothing_after_cleanup_and_is_resumed(
         command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     deadline = time.monotonic() + 120
+    memory = SharedMemory(place)
     while time.monotonic() < deadline and not any(place.glob(f"iosonde-*/{moment}")):
+        memory.look()
         time.sleep(0.02)
-    time.sleep(random.uniform(0, 2))
+    until = time.monotonic() + random.uniform(0, 2)
+    while time.monotonic() < until:
+        memory.look()
+        time.sleep(0.02)
     process.kill()
     process.wait()
     assert [each for each in cleanup() if each.failed] == []
     assert list(place.iterdir()) == []
     assert journal.entries() == []
     assert [each for each in psutil.process_iter(["cwd"]) if str(place) in (each.info["cwd"] or "")] == []
+    assert memory.remaining() == []
     resume(output)
     record = alone(list(ResultSet.open(output).records()))
     assert record.outcome == "complete", record.failure

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from leftovers import SharedMemory
 from servers.conftest import KINDS, SMALL, instance_in, restored
 
 from iosonde import servers
@@ -132,12 +133,16 @@ def test_a_killed_iosonde_leaves_nothing_after_cleanup(kind: str, place: Path, t
     os.close(reading)
     identity = owner_of(leader)
     assert identity
+    memory = SharedMemory(place)
+    memory.look()
+    assert min(memory.seen) > 0 or kind != "postgresql"
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     cleaned = journal.cleanup()
     assert [each.reason for each in cleaned if each.failed] == []
     assert owner_of(leader) != identity or Path(f"/proc/{leader}/stat").read_text().split()[2] == "Z"
     assert [each for each in Path("/proc").iterdir() if each.name.isdigit() and works_in(each, place)] == []
+    assert memory.remaining() == []
     assert list(place.iterdir()) == []
     assert journal.entries() == []
 

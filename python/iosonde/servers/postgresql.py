@@ -24,6 +24,7 @@ RESERVED = (
     *("data_directory", "config_file", "hba_file", "ident_file", "external_pid_file", "listen_addresses", "port"),
     *("unix_socket_.*", "ssl.*", ".*_command", ".*_library", ".*_libraries", "dynamic_library_path", "log_directory"),
     *("log_filename", "log_destination", "logging_collector", "archive_.*", "primary_.*", "jit_provider"),
+    "dynamic_shared_memory_type",
 )
 
 PORT = 5432
@@ -110,13 +111,15 @@ class PostgreSql(DatabaseServer):
         """A cluster with data checksums, UTF-8 and the collation C; it is synced once, with the loaded template."""
         log = ["--waldir", str(place.log)] if place.log else []
         segment = settings.get("wal_segment_size")
-        done = programs.call(
+        done = programs.provision(
             [
                 *(installation.programs["initdb"], "--pgdata", str(place.data), *log, "--username", USER),
                 *("--auth", "trust", "--data-checksums", "--encoding", "UTF8", "--locale", "C", "--no-sync"),
                 *(["--wal-segsize", str(segment)] if segment else []),
             ],
             account=place.account,
+            data=place.data,
+            server=installation.programs["postgres"],
         )
         programs.require_success(done, "create a PostgreSQL data directory")
 

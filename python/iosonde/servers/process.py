@@ -3,7 +3,7 @@
 `setpriv` drops privileges and asks the kernel to kill the process when iosonde dies (`PR_SET_PDEATHSIG`, prctl(2)). The
 process then waits on its standard input until its process number and start time are in the journal and it is in its
 control groups. Only then does it become the server. If iosonde is killed at any moment, the kernel kills the server,
-and `iosonde cleanup` kills the processes in its data directory that survived.
+and `iosonde cleanup` kills the processes in its data directory that survived and removes their shared memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from iosonde import tools
 from iosonde.errors import ServerError
+from iosonde.servers import shared_memory
 from iosonde.servers.account import Account
 from iosonde.storage import journal
 from iosonde.storage.journal_entry import SERVER, Entry, owner_of
@@ -56,7 +57,7 @@ class ServerProcess:
             )
         assert process.stdin is not None
         try:
-            journal.created(entry, SERVER, facts={"process": owner_of(process.pid), "program": program})
+            announce(entry, process.pid, program)
             if group:
                 group.add(process.pid)
             process.stdin.write(b"start\n")
@@ -99,10 +100,25 @@ class ServerProcess:
 
     def _reap(self) -> None:
         """Kill processes that outlived the first one, and remove the entry."""
-        deadline = time.monotonic() + KILL_S
-        while kill_remaining(self._entry, self._program) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        journal.removed(self._entry)
+        ended(self._entry, self.pid, self._program)
+
+
+def announce(entry: Path, pid: int, program: str) -> None:
+    """Write the entry of a process whose server has this program and works in this data directory."""
+    data = shared_memory.identity_of(entry)
+    journal.created(entry, SERVER, facts={"process": owner_of(pid), "program": program, "data": data})
+
+
+def ended(entry: Path, pid: int, program: str) -> None:
+    """Kill processes that outlived the first one, remove their shared memory, and then the entry."""
+    deadline = time.monotonic() + KILL_S
+    while kill_remaining(entry, program) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    recorded = journal.find(entry)
+    data = str(recorded.facts.get("data", "")) if recorded else ""
+    with suppress(OSError):  # The entry remains, and `iosonde cleanup` tries again.
+        shared_memory.remove(entry, recorded=data, creator=pid)
+        journal.removed(entry)
 
 
 def unprivileged(account: Account, *, bound: bool) -> list[str]:
@@ -132,7 +148,7 @@ def environment() -> dict[str, str]:
 
 
 def undo(entry: Entry) -> None:
-    """Kill the processes of a server whose iosonde was killed, if they are still the same."""
+    """Kill the processes of a server whose iosonde was killed, if they are still the same, and remove their memory."""
     recorded = str(entry.facts["process"])
     number = int(recorded.split()[1])
     deadline = time.monotonic() + KILL_S
@@ -140,6 +156,7 @@ def undo(entry: Entry) -> None:
         if time.monotonic() > deadline:
             raise OSError(f"process {number} does not end")
         time.sleep(POLL_S)
+    shared_memory.remove(Path(entry.path), recorded=str(entry.facts.get("data", "")), creator=number)
 
 
 def kill_remaining(directory: Path, program: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from iosonde import tools
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers.account import Account
-from iosonde.servers.process import environment, unprivileged
+from iosonde.servers.process import announce, ended, environment, unprivileged
 
 ANSWER_S = 60.0
 """Timeout for a program that answers or creates an empty data directory."""
@@ -35,6 +35,27 @@ def call(command: Sequence[str], *, account: Account | None = None) -> subproces
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerError(f"cannot run `{command[0]}`: {error}", hint="see whether it runs by hand") from error
+
+
+def provision(command: Sequence[str], *, account: Account, data: Path, server: str) -> subprocess.CompletedProcess[str]:
+    """Run the program that creates a data directory through the program `server`; no process or memory remains."""
+    try:
+        process = subprocess.Popen(
+            [*unprivileged(account, bound=True), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace", cwd="/", env=environment(),
+        )  # fmt: skip
+    except OSError as error:
+        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="see whether it runs by hand") from error
+    try:
+        announce(data, process.pid, server)
+        output, errors = process.communicate(timeout=ANSWER_S)
+    except subprocess.TimeoutExpired as error:
+        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="see whether it runs by hand") from error
+    finally:
+        process.kill()
+        process.wait()
+        ended(data, process.pid, server)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:

@@ -90,6 +90,9 @@ _FACTS: dict[str, dict[str, str]] = {
 }
 """Facts that undoing needs, with their patterns."""
 
+_OPTIONAL_FACTS: dict[str, dict[str, str]] = {SERVER: {"data": r"([0-9]+:[0-9]+)?"}}
+"""Facts that entries of earlier versions lack."""
+
 _MOST_BYTES = 1 << 20
 _EARLIER_NAMES = {"stage": "setup"}
 
@@ -198,6 +201,10 @@ def _check(entry: Entry) -> None:
         value = entry.facts.get(name)
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is missing or wrong")
+    for name, pattern in _OPTIONAL_FACTS.get(what, {}).items():
+        value = entry.facts.get(name, "")
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise EntryError(f"is damaged: the fact `{name}` is wrong")
     members = entry.facts.get("members", None if what in ("array", BLOCK_CACHE) else [])
     if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
         raise EntryError("is damaged: the fact `members` is wrong")
