@@ -120,7 +120,7 @@ def test_a_full_disk_is_no_space(store: str, tmp_path: Path) -> None:
     options: Spec = {"mapsize": 1 << 30} if store == "lmdb" else {}
     if store == "rocksdb":
         # A RocksDB with assertions, as Debian's is, aborts when it cannot write to its own log of messages.
-        options = {"write_buffer_size": 1 << 20, "db_log_dir": str(tmp_path)}
+        options = {"write_buffer_size": 1 << 20, "info_log_level": "FATAL_LEVEL"}
     with small_file_system(tmp_path / "small", 24) as place:
         error = carry_out(spec(store, place, READER, options=options, count=100_000, value_bytes=1000)).error
     assert error["code"] == "no_space"

@@ -117,34 +117,96 @@ def test_the_heap_is_an_option_of_the_virtual_machine(tmp_path: Path) -> None:
 # Its class of settings -----------------------------------------------------------------------------------------------
 
 
-def class_file(fields: Sequence[tuple[str, int]]) -> bytes:
-    """A class file with these fields and their access flags; one has an attribute, and the pool a long constant."""
-    texts = [name.encode() for name, _ in fields]
+PUBLIC, HIDDEN, CONSTANT = 0x0001, 0x0002, 0x4019
+"""Access flags of fields: public ones of objects, private ones, and constants of an enumeration."""
+
+
+def class_file(fields: Sequence[tuple[str, str, int]]) -> bytes:
+    """A class file with these fields; each has an attribute, and the pool of constants begins with a long one."""
+    texts = [text.encode() for name, kind, _ in fields for text in (name, kind)]
     pool = struct.pack(">BQ", 5, 7) + b"".join(struct.pack(">BH", 1, len(text)) + text for text in texts)
     first = 3  # The long constant takes two places.
     body = struct.pack(">HHHH", 1, 0, 0, 0) + struct.pack(">H", len(fields))
-    for number, (_, flags) in enumerate(fields):
-        body += struct.pack(">HHHH", flags, first + number, first, 1) + struct.pack(">HI", first, 2) + b"\0\0"
-    return struct.pack(">IHHH", 0xCAFEBABE, 0, 61, first + len(fields)) + pool + body
+    for number, (_, _, flags) in enumerate(fields):
+        name = first + 2 * number
+        body += struct.pack(">HHHH", flags, name, name + 1, 1) + struct.pack(">HI", first, 2) + b"\0\0"
+    return struct.pack(">IHHH", 0xCAFEBABE, 0, 61, first + len(texts)) + pool + body
+
+
+def of_config(name: str) -> str:
+    return f"Lorg/apache/cassandra/config/{name};"
 
 
 @pytest.fixture
 def jars(tmp_path: Path) -> Path:
     directory = tmp_path / "jars"
     directory.mkdir()
-    data = class_file([("concurrent_writes", 1), ("commitlog_sync", 1), ("logger", 0x0019), ("hidden", 2)])
+    fields = {
+        "concurrent_writes": "I",
+        "trickle_fsync": "Z",
+        "dynamic_snitch_badness_threshold": "D",
+        "auto_snapshot_ttl": "Ljava/lang/String;",
+        "memtable_heap_space": of_config("DataStorageSpec$IntMebibytesBound"),
+        "compaction_throughput": of_config("DataRateSpec$LongBytesPerSecondBound"),
+        "read_request_timeout": of_config("DurationSpec$LongMillisecondsBound"),
+        "commitlog_sync": of_config("Config$CommitLogSync"),
+        "disk_access_mode": of_config("Config$DiskAccessMode"),
+        "commitlog_compression": of_config("ParameterizedClass"),
+        "heap_dump_path": "Ljava/lang/String;",
+        "row_cache_class_name": "Ljava/lang/String;",
+    }
+    config = [
+        *((name, kind, PUBLIC) for name, kind in fields.items()),
+        ("logger", "I", 0x0019),
+        ("hidden", "I", HIDDEN),
+    ]
+    syncs = [(name, of_config("Config$CommitLogSync"), CONSTANT) for name in ("periodic", "batch", "group")]
+    modes = [(name, of_config("Config$DiskAccessMode"), CONSTANT) for name in ("auto", "mmap", "standard")]
     with zipfile.ZipFile(directory / "apache-cassandra-5.0.6.jar", "w") as archive:
-        archive.writestr("org/apache/cassandra/config/Config.class", data)
+        archive.writestr("org/apache/cassandra/config/Config.class", class_file(config))
+        archive.writestr("org/apache/cassandra/config/Config$DiskAccessMode.class", class_file(modes))
+        archive.writestr("org/apache/cassandra/config/Config$CommitLogSync.class", class_file(syncs))
+        archive.writestr(
+            "org/apache/cassandra/config/ParameterizedClass.class", class_file([("class_name", "I", PUBLIC)])
+        )
     return directory
 
 
 def test_settings_are_the_public_fields_of_the_class_that_the_configuration_is_read_into(jars: Path) -> None:
-    known = cassandra_files.setting_names(jars / "apache-cassandra-5.0.6.jar")
-    assert known == {"concurrent_writes", "commitlog_sync"}
-    cassandra_files.check_names(jars, ("concurrent_writes",))
+    known = cassandra_files.fields(jars / "apache-cassandra-5.0.6.jar")
+    assert {"concurrent_writes", "commitlog_sync"} <= set(known)
+    assert not {"logger", "hidden"} & set(known)
+    cassandra_files.check(jars, {"concurrent_writes": 8})
     with pytest.raises(StudyError, match="has no setting `concurent_writes`") as raised:
-        cassandra_files.check_names(jars, ("concurent_writes",))
+        cassandra_files.check(jars, {"concurent_writes": 8})
     assert "`concurrent_writes`" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "hint"),
+    [
+        ("concurrent_writes", [8, "8", -1], ["many", "8MiB", 10**9, 1.5, True], "whole number"),
+        ("trickle_fsync", [True, "false"], [1, "yes"], "true or false"),
+        ("dynamic_snitch_badness_threshold", [1, 0.5], ["half", "nan", True], "a number"),
+        ("auto_snapshot_ttl", ["10d", ""], ["a b", "$(x)", "a: b", "é"], "a word"),
+        ("memtable_heap_space", ["512MiB"], [512, "512MB", "512 MiB", "-1MiB"], "a size"),
+        ("compaction_throughput", ["64MiB/s"], ["64MiB", "MiB", 64], "a rate"),
+        ("read_request_timeout", ["60s", "10ms"], ["60", "1 s", 60], "a duration"),
+        ("commitlog_sync", ["batch", "group"], ["never"], "`periodic`, `batch`, `group`"),
+        ("disk_access_mode", ["mmap", "auto"], ["mapped", "MMAP", ""], "`auto`, `mmap`, `standard`"),
+        ("commitlog_compression", [], ["LZ4Compressor"], "no single value"),
+    ],
+)
+def test_values_are_those_that_the_fields_take(
+    name: str, right: list[object], wrong: list[object], hint: str, jars: Path
+) -> None:
+    installation = Installation(version="5.0.6", build="", programs={"jars": str(jars), "java": "java"})
+    for value in right:
+        Cassandra().check_settings(installation, {name: value})  # type: ignore[dict-item]
+    for value in wrong:
+        with pytest.raises(StudyError, match="cannot be") as raised:
+            Cassandra().check_settings(installation, {name: value})  # type: ignore[dict-item]
+        assert hint in raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -153,6 +215,9 @@ def test_settings_are_the_public_fields_of_the_class_that_the_configuration_is_r
         ({"listen_address": "0.0.0.0"}, "is chosen by iosonde"),
         ({"data_file_directories": "x"}, "is chosen by iosonde"),
         ({"authenticator": "x"}, "is chosen by iosonde"),
+        ({"heap_dump_path": "x"}, "is chosen by iosonde"),
+        ({"row_cache_class_name": "x.Y"}, "is chosen by iosonde"),
+        ({"compaction_throughput": "64MiB/s\nlisten_address: x"}, "names a path"),
         ({"native_transport_port_ssl": 1}, "is chosen by iosonde"),
         ({"concurrent_writes": "/etc/passwd"}, "names a path"),
         ({"commitlog_sync": "never"}, "cannot be `never`"),
@@ -168,7 +233,7 @@ def test_a_damaged_jar_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "cassandra-all-5.0.6.jar"
     path.write_bytes(b"no archive")
     with pytest.raises(ServerError, match="cannot be read"):
-        cassandra_files.setting_names(path)
+        cassandra_files.fields(path)
 
 
 # Installations -------------------------------------------------------------------------------------------------------

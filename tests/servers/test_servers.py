@@ -17,7 +17,7 @@ from servers.conftest import KINDS, SMALL, instance_in, restored
 from iosonde import servers
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import account as accounts
-from iosonde.servers.directories import Directories
+from iosonde.servers.directories import Directories, create_directory
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Installation
 from iosonde.storage import journal
@@ -59,6 +59,34 @@ def test_direct_io_is_read_from_the_open_files(disk_place: Path, templates: dict
         assert instance.describe()["io_modes"] == {"data": "direct", "log": "direct"}
     finally:
         instance.remove()
+
+
+@pytest.mark.needs("root")
+def test_the_user_of_a_server_cannot_replace_what_iosonde_writes_beside_its_data(running: Instance) -> None:
+    """A link in the place of its messages made root append to any file when the server was started again."""
+    directories = running.directories
+    for each in (directories.run, directories.template):
+        assert (each.stat().st_uid, each.stat().st_mode & 0o777) == (0, 0o711)
+    messages = running.place.server_log
+    dropping = ["setpriv", *running.account.dropping()]
+    for command in (["mv", messages, f"{messages}.old"], ["mv", running.place.data, directories.run / "old"],
+                    ["ln", "-sfn", "/etc/passwd", messages], ["touch", directories.run / "new"]):  # fmt: skip
+        done = subprocess.run([*dropping, *map(str, command)], stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode != 0
+        assert "ermission denied" in done.stderr
+    assert messages.lstat().st_uid == 0
+    assert (running.place.socket.stat().st_uid, running.place.socket.stat().st_mode & 0o777) == (
+        running.account.uid, 0o700,
+    )  # fmt: skip
+
+
+def test_a_directory_of_another_program_in_tmp_is_an_error(place: Path) -> None:
+    own = place / "iosonde-01234567"
+    own.mkdir()
+    with pytest.raises(ServerError, match="exists, and iosonde did not create it"):
+        create_directory(own, "mariadb-00000000")
+    assert journal.entries() == []
+    own.rmdir()
 
 
 def listening_on_tcp(pid: int) -> list[str]:

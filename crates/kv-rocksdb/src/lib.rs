@@ -295,6 +295,16 @@ mod tests {
                 "name the log's directory in `target.log_path`",
             ),
             ("sync", true.into(), "use `sync` of the stream"),
+            (
+                "db_log_dir",
+                "/tmp".into(),
+                "leave it out: messages of RocksDB are in the target",
+            ),
+            (
+                "db_paths",
+                "{{/tmp,1000}}".into(),
+                "leave it out: tables are in the target",
+            ),
         ] {
             let error = opener(&[(name, value)]).err().expect("it is refused");
             assert_eq!((error.code, error.hint.as_str()), (Code::InvalidSpec, hint));
@@ -302,6 +312,32 @@ mod tests {
         }
         let error = opener(&[("compression", "zip".into())]).err().expect("it is refused");
         assert!(error.hint.contains("RocksDB reports"), "{}", error.hint);
+    }
+
+    #[test]
+    #[cfg_attr(not(has_rocksdb), ignore = "no librocksdb.so is installed")]
+    fn an_option_cannot_contain_another() {
+        for (name, value) in [
+            ("ttl", "0;db_log_dir=/tmp"),
+            ("ttl", "0}; db_log_dir={/tmp"),
+            ("ttl", "{0"),
+            ("ttl", "0\ndb_log_dir=/tmp"),
+            (
+                "block_size",
+                "4096};db_log_dir=/tmp;block_based_table_factory={block_size=4096",
+            ),
+            ("compaction_options_universal", "{size_ratio=2};db_log_dir=/tmp"),
+            ("db_log_dir=/tmp;ttl", "0"),
+            (" db_log_dir", "/tmp"),
+        ] {
+            let error = opener(&[(name, value.into())]).err().expect("it is refused");
+            assert_eq!(error.code, Code::InvalidSpec, "{name}={value}");
+        }
+        opener(&[(
+            "compaction_options_universal",
+            "{size_ratio=2;min_merge_width=2}".into(),
+        )])
+        .unwrap();
     }
 
     #[test]

@@ -178,9 +178,14 @@ const CALLS: [&str; 5] = [
     "statistics",
 ];
 
-/// Options that the engine sets, and the parameter of a spec to use instead.
-const OURS: [(&str, &str); 4] = [
+/// Options that the engine sets, and the parameter of a spec to use instead. RocksDB writes only to the paths of the target.
+const OURS: [(&str, &str); 9] = [
     ("wal_dir", "name the log's directory in `target.log_path`"),
+    ("db_log_dir", "leave it out: messages of RocksDB are in the target"),
+    ("db_paths", "leave it out: tables are in the target"),
+    ("cf_paths", "leave it out: tables are in the target"),
+    ("env", "leave it out: files are those of the operating system"),
+    ("file_system", "leave it out: files are those of the operating system"),
     ("sync", "use `sync` of the stream"),
     ("create_if_missing", "use `database`"),
     ("error_if_exists", "use `database`"),
@@ -230,6 +235,7 @@ impl Settings {
                 continue;
             }
             let text = options::text(NAME, name, value)?;
+            require_single(name, value, &text)?;
             let assignment = format!("{name}={text}");
             if TABLE.contains(&name.as_str()) {
                 judge(library, name, value, &nested(std::slice::from_ref(&assignment)))?;
@@ -309,6 +315,29 @@ impl Drop for Options<'_> {
 
 fn nested(table: &[String]) -> String {
     format!("block_based_table_factory={{{}}}", table.join(";"))
+}
+
+/// Requires that neither name nor value contains a further option: RocksDB splits its text at semicolons outside of braces.
+fn require_single(name: &str, value: &Value, text: &str) -> Result<(), KvError> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err(options::unknown(NAME, name, names()));
+    }
+    let mut depth = 0_i64;
+    for letter in text.chars() {
+        depth += match letter {
+            '{' => 1,
+            '}' => -1,
+            _ => 0,
+        };
+        if depth < 0 || (depth == 0 && matches!(letter, ';' | '\n' | '\0')) {
+            return Err(options::wrong(NAME, name, value, "a single value"));
+        }
+    }
+    match depth {
+        0 => Ok(()),
+        _ => Err(options::wrong(NAME, name, value, "a value whose braces are closed")),
+    }
 }
 
 /// Validates one option with RocksDB.

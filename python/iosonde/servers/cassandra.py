@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from iosonde.errors import ServerError, StudyError
+from iosonde.errors import ServerError
 from iosonde.servers import cassandra_files, cql, java, programs, template
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.gc_log import GcLog
@@ -41,8 +41,20 @@ RESERVED = (
     *("storage_port", "ssl_storage_port", "start_native_transport", "auto_bootstrap", ".*encryption_options"),
     *("authenticator", "authorizer", "role_manager", "network_authorizer", "internode_authenticator", "jmx_.*"),
     *("partitioner", "triggers_dir", "full_query_logging_options", "audit_logging_options", "startup_checks"),
+    *(
+        ".*_path",
+        ".*_dir",
+        ".*_file",
+        "dump_heap_.*",
+        "endpoint_snitch",
+        ".*_provider",
+        ".*authoriz.*",
+        ".*authentic.*",
+    ),
+    *("allow_extra_insecure_udfs", "user_defined_functions_.*", ".*class_name", "failure_detector", "otc_.*"),
+    *("paxos_contention_.*", "default_secondary_index"),
 )
-"""Settings that decide where the node lies or listens, who may use it, or how records are placed."""
+"""Settings that decide where the node lies or listens, who may use it, how records are placed, or what code it loads."""
 
 SYNC_MODES: dict[str, dict[str, str]] = {
     "periodic": {"commitlog_sync_period": "10000ms"},
@@ -50,6 +62,9 @@ SYNC_MODES: dict[str, dict[str, str]] = {
     "group": {"commitlog_sync_group_window": "10ms"},
 }
 """Values of `commitlog_sync`, each with the setting that it requires and Cassandra's usual value of it."""
+
+_RATE = re.compile(r"[0-9]+(B|KiB|MiB)/s")
+"""A value with a slash that is no path."""
 
 _STATISTICS = {
     "SELECT name, completed_tasks, pending_tasks, blocked_tasks_all_time FROM system_views.thread_pools": (
@@ -99,17 +114,11 @@ class Cassandra(DatabaseServer):
         )
 
     def check_settings(self, installation: Installation, settings: Settings) -> None:
-        """Names are those of the fields of its class `Config`; values are checked by the node when it starts."""
+        """Names and types of values are those of the fields of its class `Config`."""
         own = {name: value for name, value in settings.items() if name != HEAP}
-        programs.refuse_reserved(own, RESERVED, self.title)
-        cassandra_files.check_names(Path(installation.programs["jars"]), tuple(sorted(own)))
-        mode = str(own.get("commitlog_sync", "periodic"))
-        if mode not in SYNC_MODES:
-            raise StudyError(
-                f"`commitlog_sync` of Cassandra cannot be `{mode}`",
-                where="by the parameter `commitlog_sync`",
-                hint="use `periodic`, `batch` or `group`",
-            )
+        without_rates = {name: None if _RATE.fullmatch(str(value)) else value for name, value in own.items()}
+        programs.refuse_reserved(without_rates, RESERVED, self.title)
+        cassandra_files.check(Path(installation.programs["jars"]), own)
 
     def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
         """Empty directories; the node creates its system tables at its first start."""
@@ -118,11 +127,20 @@ class Cassandra(DatabaseServer):
             place.account.own(directory)
 
     def configure(self, installation: Installation, place: Place, settings: Settings) -> None:
-        """Write `cassandra.yaml` and the configuration of its log beside the data directory."""
-        directory = _configuration(place)
-        directory.mkdir(mode=0o755, exist_ok=True)
-        (directory / "cassandra.yaml").write_text(cassandra_files.yaml(_settings(place, settings)))
-        (directory / "logback.xml").write_text(cassandra_files.LOGBACK)
+        """Write `cassandra.yaml` and the configuration of its log beside the data directory, where its user cannot."""
+        directory, logs = _configuration(place), _gc_path(place).parent
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+        if not logs.exists():
+            logs.mkdir(mode=0o700)
+            place.account.own(logs)
+        texts = {
+            "cassandra.yaml": cassandra_files.yaml(_settings(place, settings)),
+            "logback.xml": cassandra_files.LOGBACK,
+        }
+        for name, text in texts.items():
+            (directory / name).write_text(text)
+            (directory / name).chmod(0o644)
 
     def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:
         """The virtual machine with Cassandra's options for it; everything else is in `cassandra.yaml`."""
@@ -316,7 +334,7 @@ def _configuration(place: Place) -> Path:
 
 
 def _gc_path(place: Place) -> Path:
-    return place.data.parent / f"{place.data.name}.gc.log"
+    return place.data.parent / f"{place.data.name}.logs" / "gc.log"
 
 
 def _settings(place: Place, settings: Settings) -> dict[str, object]:

@@ -126,11 +126,11 @@ def _checked(jar: Path, version: str, number: tuple[int, int]) -> Home:
     return Home(jars=jar.parent, jar=jar, version=version)
 
 
-def check_names(jars: Path, names: tuple[str, ...]) -> None:
-    """`StudyError` for settings that this version does not have."""
+def check(jars: Path, settings: Mapping[str, object]) -> None:
+    """`StudyError` for settings that this version does not have, and for values that its fields cannot have."""
     jar = next(_own_jars(jars))[0]
-    known = setting_names(jar)
-    for name in names:
+    known = fields(jar)
+    for name, value in settings.items():
         if name not in known:
             near = get_close_matches(name, known, n=1)
             raise StudyError(
@@ -138,19 +138,76 @@ def check_names(jars: Path, names: tuple[str, ...]) -> None:
                 where="by the parameter `cassandra`",
                 hint=f"the nearest name is `{near[0]}`" if near else "settings have the names of `cassandra.yaml`",
             )
+        expected = _mismatch(jar, known[name], value)
+        if expected:
+            raise StudyError(
+                f"the setting `{name}` of Cassandra cannot be `{str(value)[:60]}`",
+                where="by the parameter `cassandra`",
+                hint=expected,
+            )
 
 
 @functools.cache
-def setting_names(jar: Path) -> frozenset[str]:
-    """Names of the settings: the public fields of `Config`, which are what `cassandra.yaml` is read into."""
+def fields(jar: Path) -> Mapping[str, str]:
+    """The settings with the types of their fields: public fields of `Config`, into which `cassandra.yaml` is read."""
+    return {name: kind for name, kind, flags in _fields_of(jar, _CONFIG) if not flags & _STATIC}
+
+
+_TYPES: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("Z", "Ljava/lang/Boolean;"), (r"true|false", "it is true or false")),
+    **dict.fromkeys(("I", "Ljava/lang/Integer;"), (r"-?[0-9]{1,9}", "it is a whole number of at most nine digits")),
+    **dict.fromkeys(("J", "Ljava/lang/Long;"), (r"-?[0-9]{1,18}", "it is a whole number of at most 18 digits")),
+    **dict.fromkeys(
+        ("D", "F", "Ljava/lang/Double;", "Ljava/lang/Float;"), (r"-?[0-9]{1,12}(\.[0-9]{1,12})?", "it is a number")
+    ),
+    "Ljava/lang/String;": (r"[A-Za-z0-9_.:+-]{0,100}", "it is a word of letters, digits and `_.:+-`"),
+}
+"""Types of fields: the pattern of their values as text, and its description."""
+
+_OF_SPECS: Mapping[str, tuple[str, str]] = {
+    "DurationSpec": (r"[0-9]{1,18}(d|h|m|s|ms|us|ns)", "it is a duration such as `100ms`"),
+    "DataStorageSpec": (r"[0-9]{1,18}(B|KiB|MiB|GiB)", "it is a size such as `64MiB`"),
+    "DataRateSpec": (r"[0-9]{1,18}(B|KiB|MiB)/s", "it is a rate such as `64MiB/s`"),
+}
+"""The same for Cassandra's own types of values with units."""
+
+
+def _mismatch(jar: Path, kind: str, value: object) -> str:
+    """What values a field takes, if this is none of them; empty if it is."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    own = kind.removeprefix("Lorg/apache/cassandra/config/").removesuffix(";")
+    of_spec = _OF_SPECS.get(own.partition("$")[0])
+    if kind in _TYPES or of_spec:
+        pattern, description = of_spec or _TYPES[kind]
+        return "" if re.fullmatch(pattern, text) else description
+    allowed = _constants(jar, kind)
+    if not allowed:
+        return "it is no single value, and a study sets only those"
+    return "" if text in allowed else f"it is one of {', '.join(f'`{each}`' for each in allowed)}"
+
+
+def _constants(jar: Path, kind: str) -> list[str]:
+    """Names of the constants of an enumeration; none for another class."""
+    if not kind.startswith("Lorg/apache/cassandra/"):
+        return []
+    found = _fields_of(jar, f"{kind[1:-1]}.class", is_optional=True)
+    return [name for name, _, flags in found if flags & _ENUM]
+
+
+def _fields_of(jar: Path, name: str, *, is_optional: bool = False) -> list[tuple[str, str, int]]:
     try:
         with zipfile.ZipFile(jar) as archive:
-            return frozenset(_fields(archive.read(_CONFIG)))
+            if is_optional and name not in archive.namelist():
+                return []
+            return list(_fields(archive.read(name)))
     except (OSError, KeyError, zipfile.BadZipFile, struct.error, IndexError) as error:
         raise ServerError(
             f"`{jar}` cannot be read: {error}", hint="install Cassandra again", code="missing_server"
         ) from None
 
+
+_PUBLIC, _STATIC, _ENUM = 0x0001, 0x0008, 0x4000
+"""Access flags of fields (JVMS 4.5)."""
 
 _CONSTANT_BYTES = {
     3: 4,
@@ -173,8 +230,8 @@ _CONSTANT_BYTES = {
 """Sizes of the entries of a class file's constant pool by their tags, without those of texts (JVMS 4.4)."""
 
 
-def _fields(data: bytes) -> Iterator[str]:
-    """Names of the public fields of a class file that belong to its objects (JVMS 4.1 and 4.5)."""
+def _fields(data: bytes) -> Iterator[tuple[str, str, int]]:
+    """Names, types and flags of the public fields of a class file (JVMS 4.1 and 4.5)."""
     texts: dict[int, str] = {}
     (count,), place, index = struct.unpack_from(">H", data, 8), 10, 1
     while index < count:
@@ -188,16 +245,16 @@ def _fields(data: bytes) -> Iterator[str]:
         index += 2 if tag in (5, 6) else 1
     (interfaces,) = struct.unpack_from(">H", data, place + 6)
     place += 8 + 2 * interfaces
-    (fields,) = struct.unpack_from(">H", data, place)
+    (number,) = struct.unpack_from(">H", data, place)
     place += 2
-    for _ in range(fields):
-        flags, name, _, attributes = struct.unpack_from(">HHHH", data, place)
+    for _ in range(number):
+        flags, name, kind, attributes = struct.unpack_from(">HHHH", data, place)
         place += 8
         for _ in range(attributes):
             (size,) = struct.unpack_from(">I", data, place + 2)
             place += 6 + size
-        if flags & 0x0001 and not flags & 0x0008:
-            yield texts[name]
+        if flags & _PUBLIC:
+            yield texts[name], texts[kind], flags
 
 
 def yaml(settings: Mapping[str, object]) -> str:

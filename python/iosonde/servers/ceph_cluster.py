@@ -83,13 +83,17 @@ class CephCluster:
         self.directories.create(self.account)
         self.directories.empty()
         sockets = self.directories.socket
-        for path in (sockets, self.data, self.data / "crash", *(self.data / each for each in self._daemons())):
+        self.data.mkdir()  # Not the daemons' own: configuration and messages are written into it.
+        self.data.chmod(0o711)
+        owned = [self.data / each for each in ("crash", "logs", *self._daemons())]
+        for path in (sockets, *owned):
             path.mkdir(mode=0o700, exist_ok=True)
+            path.chmod(0o700)
             self.account.own(path)
         fsid, port = ceph.new_id(), ceph.free_port()
         self.configuration.write_text(ceph.configuration(self.data, sockets, self.layout, fsid=fsid, port=port))
         self.configuration.chmod(0o644)
-        monmap = str(self.data / "monmap")
+        monmap = str(self.data / "logs" / "monmap")
         address = f"[v2:127.0.0.1:{port}]"
         self._call("monmaptool", "--create", "--fsid", fsid, "--addv", "a", address, monmap)
         self._call("ceph-mon", *self._named("mon.a"), "--mkfs", "--monmap", monmap)
@@ -303,7 +307,7 @@ class CephCluster:
 
     def _messages(self, name: str) -> str:
         texts = []
-        for path in (self.data / f"{name}.messages", self.data / f"{name}.log"):
+        for path in (self.data / f"{name}.messages", self.data / "logs" / f"{name}.log"):
             with suppress(OSError):
                 texts.append(path.read_text(errors="replace")[-20_000:])
         return "\n".join(texts)

@@ -1,11 +1,14 @@
 """Directories of a server in the target's own directory: created with the journal, removed with their contents.
 
 <target>/iosonde-XXXXXXXX/
-  postgresql-<hash>/data          data directory of the run
+  postgresql-<hash>/data          data directory of the run, which belongs to the server's user
   postgresql-<hash>/socket        Unix socket, if that path is short enough
   template-<hash>/data            the loaded database, stopped; a cache has none
 <log target>/iosonde-XXXXXXXX/
   postgresql-<hash>-log/wal       write-ahead log
+
+Only `data`, `socket` and `wal` belong to the server's user. The directories above them belong to the user of iosonde,
+who also writes configuration and messages there: the server can replace none of these names by links.
 """
 
 from __future__ import annotations
@@ -69,9 +72,6 @@ class Directories:
             _let_through(own, account)
             check_traversable(own, account)
             create_directory(own, name, account)
-        for each in (self.run, self.template if self.template_name else None):
-            if each:
-                account.own(each)
 
     def empty(self) -> None:
         """Remove the contents of the run's directories, which are created again for the next run."""
@@ -108,6 +108,11 @@ def _let_through(own: Path, account: Account) -> None:
 def create_directory(own: Path, name: str, account: Account | None = None) -> None:
     """A directory in one of iosonde's own; others may pass through the latter, but not list it."""
     if journal.find(own) is None and not own.is_relative_to(MOUNTS):
+        if os.path.lexists(own):
+            raise ServerError(
+                f"`{own}` exists, and iosonde did not create it",
+                hint="it was not changed; remove it if nobody needs it, or name another target",
+            )
         journal.created(own, "directory")
         own_directory.create(own)
         journal.identify(own)
@@ -131,5 +136,15 @@ def create_directory(own: Path, name: str, account: Account | None = None) -> No
                 hint="it was replaced, linked, or created by another program, and was not changed; start the study "
                 "again",
             )
-    if account:
-        account.own(path)
+        if account and not account.is_ours:
+            _let_pass(directory, name)
+
+
+def _let_pass(parent: int, name: str) -> None:
+    """A directory that others pass through, and only this user changes."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        os.fchown(descriptor, os.geteuid(), os.getegid())
+        os.fchmod(descriptor, 0o711)
+    finally:
+        os.close(descriptor)

@@ -109,6 +109,7 @@ class Instance:
         self.directories.create(self.account)
         self.directories.empty()
         self.place.socket.mkdir(mode=0o700, exist_ok=True)
+        self.place.socket.chmod(0o700)  # Who may connect: MariaDB allows everybody who reaches its socket.
         self.account.own(self.place.socket)
 
     def provision(self) -> None:

@@ -109,6 +109,9 @@ class PostgreSql(DatabaseServer):
 
     def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
         """A cluster with data checksums, UTF-8 and the collation C; it is synced once, with the loaded template."""
+        for directory in filter(None, (place.data, place.log)):
+            directory.mkdir(mode=0o700)
+            place.account.own(directory)
         log = ["--waldir", str(place.log)] if place.log else []
         segment = settings.get("wal_segment_size")
         done = programs.provision(

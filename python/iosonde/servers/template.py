@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import shutil
+import stat
 import subprocess
 import time
 import zlib
@@ -134,17 +135,22 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
     for parent, _, names in os.walk(directory):
         for name in sorted(names):
             path = Path(parent, name)
-            if not path.is_symlink():
+            if stat.S_ISREG(path.lstat().st_mode):
                 yield str(path.relative_to(directory)), path
 
 
 def _checksum(path: Path) -> list[int]:
     """Size and CRC-32."""
     value, size = 0, 0
-    with path.open("rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=_opened) as file:
         while chunk := file.read(_CHUNK_BYTES):
             value, size = zlib.crc32(chunk, value), size + len(chunk)
     return [size, value]
+
+
+def _opened(path: str, flags: int) -> int:
+    """A file of a server's user, who may have replaced it by a link or a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _write_back(directory: Path) -> None:
@@ -158,7 +164,7 @@ def _write_back(directory: Path) -> None:
 
 def _forget(path: Path) -> None:
     """Drop a file that has been written back from the page cache."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = _opened(str(path), os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
