@@ -42,7 +42,36 @@ def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
     with pytest.raises(StudyError, match="is no setting of Ceph"):
         ceph.check_settings({"OSD_memory_target": 1})
     with pytest.raises(StudyError, match="names a path"):
-        ceph.check_settings({"erasure_code_dir": "/tmp"})
+        ceph.check_settings({"osd_op_queue": "/tmp"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("erasure_code_dir", "osd_class_load_list", "mgr_initial_modules", "mon_cluster_log_file", "log_to_syslog"),
+        *("log_graylog_host", "crush_location_hook", "heartbeat_file", "bdev_nvme_something", "ms_cluster_type"),
+        *("osd_erasure_code_plugins", "admin-socket", "public_addrv", "keyfile"),
+    ],
+)
+def test_no_setting_names_files_programs_or_hosts(name: str) -> None:
+    with pytest.raises(StudyError, match="chosen by iosonde"):
+        ceph.check_settings({name: "x"})
+
+
+@pytest.mark.parametrize(
+    "value", ["a\\", "a # b", "a; b", "$pid", "a\rb", "a\nmon_host = x", "[client]", '"a"', "é", "x" * 501]
+)
+def test_no_value_changes_another_line_of_the_configuration(value: str) -> None:
+    """Ceph continues a line that ends with a backslash, so that the next section was part of a value."""
+    with pytest.raises(StudyError, match=r"cannot be"):
+        ceph.check_settings({"osd_op_queue": value})
+
+
+@pytest.mark.parametrize("options", ["wal_dir=x", "compression=kNoCompression, db_log_dir=x", "env=x"])
+def test_options_of_its_rocksdb_name_no_places(options: str) -> None:
+    ceph.check_settings({"bluestore_rocksdb_options": "compression=kNoCompression,max_write_buffer_number=4"})
+    with pytest.raises(StudyError, match="names a place"):
+        ceph.check_settings({"bluestore_rocksdb_options": options})
 
 
 def test_a_port_that_is_in_use_is_not_chosen() -> None:

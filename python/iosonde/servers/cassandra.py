@@ -54,7 +54,7 @@ RESERVED = (
     *("allow_extra_insecure_udfs", "user_defined_functions_.*", ".*class_name", "failure_detector", "otc_.*"),
     *("paxos_contention_.*", "default_secondary_index"),
 )
-"""Settings that decide where the node lies or listens, who may use it, how records are placed, or what code it loads."""
+"""Settings that decide where the node lies or listens, who may use it, how records are placed, or what it loads."""
 
 SYNC_MODES: dict[str, dict[str, str]] = {
     "periodic": {"commitlog_sync_period": "10000ms"},

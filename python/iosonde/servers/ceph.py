@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iosonde.errors import ServerError, StudyError
+from iosonde.protocol.option_text import unsafe_option
 from iosonde.servers import programs
 from iosonde.servers.server import Installation, Settings
 
@@ -46,12 +47,27 @@ RESERVED = (
         "chdir",
         "daemonize",
     ),
+    *(
+        ".*_dir",
+        ".*_path",
+        ".*_file",
+        ".*_socket",
+        ".*_url",
+        ".*_host",
+        ".*_addrs?v?",
+        ".*(command|script|hook|plugin).*",
+    ),
+    *(".*(syslog|graylog|journald|stderr|jaeger).*", "log_to_.*", "mgr_.*module.*", "osd_class_.*", "key(file)?"),
+    *("ms_.*type", "ms_.*(rdma|dpdk).*", ".*spdk.*", "bdev_.*", "mon_dns_.*", "erasure_code.*", "lockdep.*"),
 )
-"""Settings that decide where the cluster listens, what it writes, or how much it keeps."""
+"""Settings that decide where the cluster listens, what it writes or loads, or how much it keeps."""
 
 FIRST_PORT, LAST_PORT = 23300, 29000
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_VALUE = re.compile(r"[A-Za-z0-9_.,:=+*% -]{0,500}")
+"""Neither comments, continued lines and variables of `ceph.conf`, nor paths."""
+_ROCKSDB = re.compile(r".*rocksdb_options.*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +103,33 @@ def locate() -> Installation:
 def check_settings(settings: Settings) -> None:
     """`StudyError` for settings that iosonde chooses, or that are no names of Ceph's. Writes nothing."""
     programs.refuse_reserved(settings, RESERVED, "Ceph")
-    for name in settings:
+    for name, value in settings.items():
         if not _NAME.fullmatch(name):
             raise StudyError(
                 f"`{name}` is no setting of Ceph",
                 where="by the parameter `ceph`",
                 hint="write names with underscores, such as `osd_memory_target`",
             )
+        if not _VALUE.fullmatch(_text(value)):
+            raise StudyError(
+                f"the setting `{name}` of Ceph cannot be `{str(value)[:60]}`",
+                where="by the parameter `ceph`",
+                hint="values have letters, digits, spaces and `_.,:=+*%-`",
+            )
+        if _ROCKSDB.fullmatch(name):
+            _check_rocksdb(name, str(value))
+
+
+def _check_rocksdb(name: str, text: str) -> None:
+    """`StudyError` for options of RocksDB that name other places; Ceph separates them by commas."""
+    options = dict(part.partition("=")[::2] for part in text.replace(" ", "").split(",") if part)
+    problem = unsafe_option(options)
+    if problem:
+        raise StudyError(
+            f"the setting `{name}` of Ceph cannot be `{text[:60]}`: {problem}",
+            where="by the parameter `ceph`",
+            hint="object daemons write to their own files only",
+        )
 
 
 def configuration(directory: Path, sockets: Path, layout: Layout, *, fsid: str, port: int) -> str:
