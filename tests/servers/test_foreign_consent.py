@@ -78,3 +78,30 @@ def test_consent_names_every_database() -> None:
 @pytest.mark.parametrize("text", ["postgresql://me@[::1]:5432", "mariadb://me@%2Frun%2Fmysqld.sock:3306"])
 def test_the_recorded_text_of_an_address_can_be_read_again(text: str) -> None:
     assert parse_url(parse_url(text).text) == parse_url(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mongodb://me@mongodb%3A%2F%2Felsewhere%2F%3FtlsCAFile%3Dx",
+        "mongodb://me@a%2Cb",
+        "postgresql://me@a,b",
+        "postgresql://me@host%20dbname%3Dpayroll",
+        "postgresql://me@%00",
+        "postgresql://me@%2Frun%0A",
+        "mariadb://m%0Ae@host",
+        "postgresql://me%40other@host",
+        "cql://-x@-host",
+    ],
+)
+def test_a_host_is_one_name_and_nothing_else(text: str) -> None:
+    """The client of MongoDB takes a host with `://` for an address with options of its own, among them files."""
+    with pytest.raises(ValueError, match="no valid name of a host or a user"):
+        parse_url(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["postgresql://me@db-1.example.org", "mariadb://me@10.0.0.1", "cql://db_1", "mongodb://[::1]"]
+)
+def test_names_and_addresses_are_hosts(text: str) -> None:
+    assert parse_url(text).host in text

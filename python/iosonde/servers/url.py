@@ -11,6 +11,7 @@ from __future__ import annotations
 import configparser
 import getpass
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,12 @@ _KINDS: dict[str, Kind] = {
 _PORTS = {"postgresql": 5432, "mariadb": 3306, "mongodb": 27017, "cassandra": 9042}
 _SCHEMES = {"cassandra": "cql"}
 _PASSWORDS = {"mongodb": "MONGODB_PASSWORD", "cassandra": "CASSANDRA_PASSWORD"}
+
+
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?|/[^\x00-\x1f\x7f]*")
+"""A name, an address, or the path of a Unix socket. Clients take other texts for lists of hosts or for addresses with
+options of their own, such as the files of a certificate."""
+_USER = re.compile(r"[^\x00-\x1f\x7f@:/]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +104,8 @@ def parse(text: str) -> ServerUrl:
     except ValueError:
         raise ValueError(f"`{text}` has no valid port") from None
     user, host = unquote(parts.username or ""), unquote(parts.hostname or "localhost")
+    if not _HOST.fullmatch(host) or not _USER.fullmatch(user):
+        raise ValueError(f"`{_without_password(text)[:80]}` has no valid name of a host or a user")
     if kind in STORES and host.startswith("/"):
         raise ValueError(f"`{text}` is a Unix socket; this server is reached over TCP only")
     return ServerUrl(kind=kind, user=user if kind in STORES else user or getpass.getuser(), host=host, port=port)
