@@ -23,6 +23,7 @@ from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import run_metrics
+from iosonde.plan import commands
 from iosonde.planning import expand, load, parse
 from iosonde.report import write
 from iosonde.results import ResultSet
@@ -186,6 +187,26 @@ def test_a_missing_pool_is_an_error_of_the_spec(cluster: CephCluster) -> None:
     done = driven(cluster, "write", store=store)
     assert done.failure is not None
     assert (done.failure.code, done.failure.context) == ("missing_pool", "`store.pool`")
+
+
+@pytest.mark.needs("rados")
+def test_rados_bench_is_measured_on_a_real_cluster(
+    cluster: CephCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shipped study of another benchmark, every metric of it."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    study, target = load("command-rados-bench"), tmp_path / "target"
+    target.mkdir()
+    settings = {
+        "ceph_conf": str(cluster.configuration), "pool": POOL, "duration": "2s", "block_size": "4KiB",
+        "operations_in_flight": "4",
+    }  # fmt: skip
+    plan = expand(study, open_target(str(target)), profile="quick", repeats=1, settings=settings)
+    found = execute(plan, tmp_path / "set", consent=Consent(commands=commands.commands_hash(plan)))
+    assert [record.failure for record in found.records() if record.failure] == []
+    named = list(study.measurement["metrics"])
+    values = run_metrics(found).filter(pl.col("metric").is_in(named), ~pl.col("control"))
+    assert set(values["metric"]) == set(named) and values["value"].min() > 0  # type: ignore[operator]
 
 
 def test_z_a_killed_daemon_without_a_copy_fails_the_run_and_is_named(cluster: CephCluster) -> None:
