@@ -1,7 +1,7 @@
 //! The objects workload: writes, reads and deletes of whole objects in an object store.
 //!
-//! [`run`] lists its steps. `store` is what a store has to offer, `rados` and `memory` are stores, `content` is what objects
-//! contain, `bulk` loads and deletes, `job` is the measuring loop. Another protocol is another implementation of `store`.
+//! [`run`] lists its steps. `store` is what a store has to offer, `rados`, `s3` and `memory` are stores, `content` is what objects
+//! contain, `bulk` loads and deletes, `job` is the measuring loop.
 
 mod bulk;
 mod check;
@@ -10,6 +10,7 @@ pub mod error;
 mod job;
 mod memory;
 mod rados;
+mod s3;
 mod store;
 
 use iosonde_harness::{
@@ -28,6 +29,7 @@ pub use crate::error::ObjectsError;
 use crate::job::{Choice, Flight, Job, Outcome, Tally};
 use crate::memory::Memory;
 use crate::rados::{Endpoint, Rados};
+use crate::s3::S3;
 use crate::store::{Session, Store};
 
 /// How often progress of loading and deleting is reported.
@@ -70,6 +72,21 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
                 timeout_ns: run.workload.timeout_ns,
             };
             run_on(run, &Rados::connect(&endpoint, run.clock)?, control, emit)
+        }
+        ObjectStore::S3 {
+            host,
+            port,
+            bucket,
+            region,
+        } => {
+            let endpoint = s3::Endpoint {
+                host,
+                port: *port,
+                bucket,
+                region,
+                timeout_ns: run.workload.timeout_ns,
+            };
+            run_on(run, &S3::connect(&endpoint, run.clock)?, control, emit)
         }
     }
 }
@@ -348,6 +365,7 @@ fn finished(workload: &ObjectsWorkload, planned: &[(usize, u32)], outcomes: Vec<
             kind: match workload.store {
                 ObjectStore::Rados { .. } => "rados".into(),
                 ObjectStore::Memory => "memory".into(),
+                ObjectStore::S3 { .. } => "s3".into(),
             },
             ..BackendInEffect::default()
         },

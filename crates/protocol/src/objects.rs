@@ -47,6 +47,18 @@ pub enum ObjectStore {
         /// The pool.
         pool: String,
     },
+    /// A bucket of a server that speaks S3: HTTP/1.1 without encryption, path-style addresses, signature version 4. The
+    /// credentials are in `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
+    S3 {
+        /// Host name or address.
+        host: String,
+        /// Port.
+        port: u16,
+        /// Existing bucket that iosonde created: it has the object `created-by-iosonde`.
+        bucket: String,
+        /// Region that signatures name.
+        region: String,
+    },
     /// Objects in the engine's own memory, which complete at once: what the harness itself costs.
     Memory,
 }

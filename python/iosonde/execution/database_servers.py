@@ -25,6 +25,7 @@ from iosonde.servers.cassandra import RunningCassandra
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
+from iosonde.servers.s3 import S3
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import open_target
 from iosonde.workload.kv.cassandra import replicas_of
@@ -59,9 +60,14 @@ class DatabaseServers:
             return cache_server.start(run, case, target, self._drive)
         if starts_cassandra(run.spec["workload"]):
             return cassandra_server.start(run, case, target, self._drive, self._note)
-        if is_on_object_store(run.spec["workload"]):
-            return ceph_server.start(run, case, self._drive)
         url = case.parameters.get("server_url")
+        if is_on_object_store(run.spec["workload"]):
+            if not url:
+                return ceph_server.start(run, case, self._drive)
+            name = foreign_database.database_of(run.spec["workload"])
+            store = S3(region=str(case.parameters["region"]))
+            foreign_database.create(store, parse(str(url)), name, own=self._plan.created_name)
+            return None
         if "server" not in run.spec["workload"]:
             if url and target_of(run.spec["workload"])["kind"] == "server":
                 self._create_database_for_store(run, case, parse(str(url)))
@@ -148,7 +154,7 @@ class DatabaseServers:
         return Instance.locate(servers.named(kind), directories, settings, limit_bytes)
 
     def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
-        assert url.kind != "mongodb" and url.kind != "cassandra", "it has no SQL"
+        assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
         server = servers.named(url.kind)
         database = run.spec["workload"]["server"]["database"]
         foreign_database.create(server, url, database, own=self._plan.created_name)

@@ -353,7 +353,14 @@ def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
 def store_name(store: str) -> str:
     """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
     servers = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB", "mongodb": "MongoDB", "cassandra": "Cassandra"}
-    stores = {"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store", "ceph": "Ceph"}
+    stores = {
+        "lmdb": "LMDB",
+        "rocksdb": "RocksDB",
+        "wiredtiger": "WiredTiger",
+        "null": "no store",
+        "ceph": "Ceph",
+        "s3": "S3",
+    }
     return (servers | stores).get(store, store)
 
 

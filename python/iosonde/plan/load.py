@@ -53,5 +53,5 @@ def is_on_server(workload: Mapping[str, Any]) -> bool:
 
 
 def is_on_object_store(workload: Mapping[str, Any]) -> bool:
-    """Whether the load is applied to an object store, which iosonde starts."""
+    """Whether the load is applied to an object store: a cluster that iosonde starts, or a server of the user."""
     return bool(workload["kind"] == "objects")

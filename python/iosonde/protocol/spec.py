@@ -327,11 +327,19 @@ class RadosObjectStore(TypedDict):
     user: str
 
 
+class S3ObjectStore(TypedDict):
+    bucket: str
+    host: str
+    kind: Literal["s3"]
+    port: int
+    region: str
+
+
 class MemoryObjectStore(TypedDict):
     kind: Literal["memory"]
 
 
-ObjectStore: TypeAlias = RadosObjectStore | MemoryObjectStore
+ObjectStore: TypeAlias = RadosObjectStore | S3ObjectStore | MemoryObjectStore
 
 
 class Observe(TypedDict):

@@ -37,4 +37,8 @@ def foreign(kind: Kind) -> DatabaseHost:
         from iosonde.servers.cassandra import RunningCassandra
 
         return RunningCassandra()
+    if kind == "s3":
+        from iosonde.servers.s3 import S3
+
+        return S3()
     return named(kind)

@@ -1,4 +1,4 @@
-"""A database on a server that the user runs: created for a study, in the journal, and dropped at its end."""
+"""A database or bucket on a server that the user runs: created for a study, in the journal, and dropped at its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ POLL_S = 0.1
 JOURNAL = Path("/run/iosonde/databases")
 """Entries of the journal have paths: that of a database is below this directory, which need not exist."""
 
-DATABASE_NAME = re.compile(r"iosonde_[0-9a-f]{8}")
+DATABASE_NAME = re.compile(r"iosonde[_-][0-9a-f]{8}")
+"""Names of buckets have a hyphen."""
 
 
 def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
@@ -51,7 +52,9 @@ def _name_of(spec: JsonObject, text: str, case: Case) -> str:
     try:
         url, workload = parse(text), spec["workload"]
         name = database_of(workload)
-        if "server" in workload:
+        if workload["kind"] == "objects":
+            is_right = workload["store"] == url.bucket(str(name), str(case.parameters["region"]))
+        elif "server" in workload:
             server = workload["server"]
             is_right = (server["kind"], server["user"], server["address"]) == (url.kind, url.user, url.engine_address())
         else:
@@ -69,6 +72,8 @@ def _name_of(spec: JsonObject, text: str, case: Case) -> str:
 
 def database_of(workload: JsonObject) -> str:
     """Name of the database that the spec of a workload uses."""
+    if workload["kind"] == "objects":
+        return str(workload["store"]["bucket"])
     return str((workload.get("server") or workload["target"])["database"])
 
 

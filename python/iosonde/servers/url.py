@@ -1,9 +1,10 @@
 """Addresses of servers that the user runs: `postgresql://USER@HOST:PORT`, `mariadb://USER@HOST:PORT`,
-`mongodb://USER@HOST:PORT`, `cql://USER@HOST:PORT` (Cassandra and ScyllaDB).
+`mongodb://USER@HOST:PORT`, `cql://USER@HOST:PORT` (Cassandra and ScyllaDB), `s3://HOST:PORT` (also `http://`).
 
 A password in an address is refused, because addresses are recorded. Passwords come from where the servers' own clients
 find them: `PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`. Clients of MongoDB and Cassandra
-have no such place: here it is `MONGODB_PASSWORD` and `CASSANDRA_PASSWORD`.
+have no such place: here it is `MONGODB_PASSWORD` and `CASSANDRA_PASSWORD`. The credentials of S3 are in
+`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from iosonde.servers.connection import Address
 
-Kind = Literal["postgresql", "mariadb", "mongodb", "cassandra"]
+Kind = Literal["postgresql", "mariadb", "mongodb", "cassandra", "s3"]
 
 STORES: tuple[Kind, ...] = ("mongodb", "cassandra")
 """Servers without SQL, which are stores of key-value workloads. Their users are optional; they have no Unix socket."""
@@ -34,8 +35,14 @@ _KINDS: dict[str, Kind] = {
     "cql": "cassandra",
     "cassandra": "cassandra",
     "scylla": "cassandra",
+    "s3": "s3",
+    "http": "s3",
 }
-_PORTS = {"postgresql": 5432, "mariadb": 3306, "mongodb": 27017, "cassandra": 9042}
+_WITHOUT_SQL: tuple[Kind, ...] = (*STORES, "s3")
+_REFUSED = {
+    "https": "an S3 server with encryption is not supported: write `http://HOST:PORT` or `s3://HOST:PORT`",
+}
+_PORTS = {"postgresql": 5432, "mariadb": 3306, "mongodb": 27017, "cassandra": 9042, "s3": 80}
 _SCHEMES = {"cassandra": "cql"}
 _PASSWORDS = {"mongodb": "MONGODB_PASSWORD", "cassandra": "CASSANDRA_PASSWORD"}
 
@@ -76,6 +83,10 @@ class ServerUrl:
         user = {"user": self.user} if self.user else {}
         return {"kind": "server", "host": self.host, "port": self.port, "database": database, **user}
 
+    def bucket(self, name: str, region: str) -> dict[str, Any]:
+        """As the spec of a workload on objects has it."""
+        return {"kind": "s3", "host": self.host, "port": self.port, "bucket": name, "region": region}
+
     def address(self, database: str = "") -> Address:
         """For a client of Python's, with the password of the user's own files."""
         default = "postgres" if self.kind == "postgresql" else ""
@@ -87,6 +98,8 @@ class ServerUrl:
 def parse(text: str) -> ServerUrl:
     """Read an address; `ValueError` says what is wrong with it."""
     parts = urlsplit(text)
+    if parts.scheme in _REFUSED:
+        raise ValueError(_REFUSED[parts.scheme])
     if parts.scheme not in _KINDS or (not parts.hostname and not unquote(parts.netloc)):
         raise ValueError(
             f"`{_without_password(text)}` is no address of a server; write it like `postgresql://me@host:5432`"
@@ -106,9 +119,14 @@ def parse(text: str) -> ServerUrl:
     user, host = unquote(parts.username or ""), unquote(parts.hostname or "localhost")
     if not _HOST.fullmatch(host) or not _USER.fullmatch(user):
         raise ValueError(f"`{_without_password(text)[:80]}` has no valid name of a host or a user")
-    if kind in STORES and host.startswith("/"):
+    if kind in _WITHOUT_SQL and host.startswith("/"):
         raise ValueError(f"`{text}` is a Unix socket; this server is reached over TCP only")
-    return ServerUrl(kind=kind, user=user if kind in STORES else user or getpass.getuser(), host=host, port=port)
+    if kind == "s3" and user:
+        raise ValueError(
+            f"`{text}` names a user; S3 has credentials in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`"
+        )
+    user = user if kind in _WITHOUT_SQL else user or getpass.getuser()
+    return ServerUrl(kind=kind, user=user, host=host, port=port)
 
 
 def _without_password(text: str) -> str:

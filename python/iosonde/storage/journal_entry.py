@@ -59,7 +59,7 @@ _PATHS = {
     "setup": rf"{MOUNTS}/{_OWN}",
     "mount": rf"{MOUNTS}/{_OWN}/mounted",
     "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
-    DATABASE_ON_SERVER: r"/run/iosonde/databases/iosonde_[0-9a-f]{8}",
+    DATABASE_ON_SERVER: r"/run/iosonde/databases/iosonde[_-][0-9a-f]{8}",
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+)?",
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
     MEMORY_SETTING: r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
@@ -73,7 +73,7 @@ _PATHS = {
 
 _FACTS: dict[str, dict[str, str]] = {
     "mount": {"device": r"/.+"},
-    DATABASE_ON_SERVER: {"url": r"[a-z]+://[^\s]+", "database": r"iosonde_[0-9a-f]{8}"},
+    DATABASE_ON_SERVER: {"url": r"[a-z0-9]+://[^\s]+", "database": r"iosonde[_-][0-9a-f]{8}"},
     SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},

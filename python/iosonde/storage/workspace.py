@@ -213,9 +213,8 @@ ON_FOREIGN_SERVER = "iosonde_"
 def server_directories(workload: JsonObject) -> list[Path]:
     """The own directory of a server that iosonde starts: its socket lies in `OWN/SERVER-XXXXXXXX/socket/`."""
     if is_on_object_store(workload):  # `OWN/ceph-XXXXXXXX/data/ceph.conf`
-        return [
-            each for each in Path(workload["store"]["config_path"]).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)
-        ]
+        path = workload["store"].get("config_path")  # A bucket on a server of the user has none.
+        return [each for each in Path(path).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)] if path else []
     if "server" not in workload:  # A key-value store on a server of the user.
         return []
     address = workload["server"]["address"]

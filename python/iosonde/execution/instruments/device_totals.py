@@ -16,6 +16,7 @@ from typing import Any
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.execution.running_server import RunningServer
+from iosonde.plan import target_of
 
 SECTOR_BYTES = 512
 
@@ -64,7 +65,7 @@ def _directories(workload: Mapping[str, Any], server: RunningServer | None) -> l
     if server is not None:
         found = server.instance.directories if server.instance else None
         return [path for path in (found.run, found.log) if path] if found else []
-    target = workload["target"]
+    target = target_of(workload)
     cache = target.get("read_cache") or {}
     paths = (target.get("path"), target.get("log_path"), cache.get("path"))
     return [Path(path) for path in paths if path]

@@ -30,7 +30,9 @@ def whole_of(streams: Streams) -> ObjectsParameters:
 
 def identity(whole: ObjectsParameters) -> str:
     """Eight digits that differ between clusters that are made up differently."""
-    facts = [whole.osds, whole.replication, whole.placement_groups, whole.osd_size, whole.ceph]
+    facts: list[object] = [whole.osds, whole.replication, whole.placement_groups, whole.osd_size, whole.ceph]
+    if whole.object_store == "s3":
+        facts = [whole.server_url, whole.region, whole.object_size, whole.objects]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -40,6 +42,8 @@ def cost(streams: Streams) -> Cost:
     loads = any(stream.operation != "write" for stream in streams.values())
     stored = whole.stored_bytes()
     loading = max(stored / ASSUMED_BYTES_PER_SECOND, whole.objects / ASSUMED_WRITES_PER_SECOND) if loads else 0.0
+    if whole.object_store == "s3":
+        return Cost(seconds=loading + (whole.ramp + whole.duration) / 10**9, write_bytes=None)
     creating = whole.osds * (OSD_SECONDS + whole.osd_size / ASSUMED_BYTES_PER_SECOND / 10)
     recovery = RECOVERY_SECONDS if whole.stop_osd_after is not None else 0.0
     seconds = START_SECONDS + creating + loading + recovery + (whole.ramp + whole.duration) / 10**9
@@ -47,8 +51,10 @@ def cost(streams: Streams) -> Cost:
 
 
 def files(streams: Streams) -> dict[str, int]:
-    """The files of the object daemons, and the monitor's database."""
+    """The files of the object daemons, and the monitor's database; a server of the user has its own."""
     whole = whole_of(streams)
+    if whole.object_store == "s3":
+        return {}
     return {f"ceph-{identity(whole)}": whole.osds * whole.osd_size + CONTROL_BYTES}
 
 
@@ -85,6 +91,8 @@ def prepares(stream: ObjectsParameters) -> bool:
 def notes(streams: Streams) -> list[str]:
     """What starting a cluster before each run costs."""
     whole = whole_of(streams)
+    if whole.object_store == "s3":
+        return []
     seconds = START_SECONDS + whole.osds * OSD_SECONDS
     return [
         f"each run starts a new Ceph cluster of {whole.osds} object daemon{'s' if whole.osds > 1 else ''} with "

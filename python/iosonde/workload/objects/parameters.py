@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -26,13 +26,35 @@ USABLE = 0.8
 """Share of the object daemons' space that objects may fill: at 0.95 Ceph stops writes."""
 
 
+def parse_server_url(value: Any) -> str | None:
+    """The address of an S3 server, as it is recorded; or none."""
+    if value in (None, "", "none"):
+        return None
+    from iosonde.servers.url import parse
+
+    found = parse(str(value))
+    if found.kind != "s3":
+        raise ValueError(f"`{found.text}` is no address of an S3 server; write it like `s3://host:9000`")
+    return found.text
+
+
 class ObjectsParameters(BaseModel):
     """One stream: `jobs` threads, each with `queue_depth` operations on whole objects in flight."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    object_store: Literal["ceph"] = Field(
-        "ceph", description="The object store that iosonde starts: a private Ceph cluster, used through librados."
+    object_store: Literal["ceph", "s3"] = Field(
+        "ceph",
+        description="`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of yours "
+        "(`server_url`).",
+    )
+    server_url: Annotated[str | None, BeforeValidator(parse_server_url)] = Field(
+        None,
+        description="S3: the running server, `s3://HOST:PORT` or `http://HOST:PORT` (command line: `--server URL`); the "
+        "credentials are in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.",
+    )
+    region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = Field(
+        "us-east-1", description="S3: region that signatures name."
     )
     osds: int = Field(1, ge=1, le=16, description="Object daemons (OSDs), each with BlueStore on a file of the target.")
     replication: int = Field(1, ge=1, le=16, description="Copies of each object, on different object daemons.")
@@ -88,7 +110,11 @@ class ObjectsParameters(BaseModel):
     def _rules(self) -> list[tuple[bool, str]]:
         is_open = self.arrival != "closed"
         stop, restart = self.stop_osd_after, self.restart_osd_after
+        is_s3 = self.object_store == "s3"
         return [
+            (not is_s3 and self.server_url is not None, '`server_url` is for `object_store = "s3"`'),
+            (is_s3 and stop is not None, "no daemon of a running server is stopped: leave out `stop_osd_after`"),
+            (is_s3 and bool(self.ceph), "`ceph` is for the cluster that iosonde starts"),
             (self.replication > self.osds, "each copy is on another object daemon: `replication` is at most `osds`"),
             (self.osd_size < SMALLEST_OSD, "`osd_size` is at least 1 GiB"),
             (not SMALLEST_OBJECT <= self.object_size <= LARGEST_OBJECT, "`object_size` is 64 B to 64 MiB"),
@@ -100,7 +126,7 @@ class ObjectsParameters(BaseModel):
              "objects of a stopped daemon need a copy: `stop_osd_after` needs `replication` of 2 or more"),
             (restart is not None and (stop is None or not stop < restart < self.duration),
              "`restart_osd_after` is between `stop_osd_after` and the end of the measurement"),
-            (self.stored_bytes() > USABLE * self.osds * self.osd_size,
+            (not is_s3 and self.stored_bytes() > USABLE * self.osds * self.osd_size,
              f"{self.objects} objects with {self.replication} copies need more than {USABLE:.0%} of the object "
              "daemons' space: raise `osd_size`, or lower `objects`"),
         ]  # fmt: skip
@@ -111,7 +137,19 @@ class ObjectsParameters(BaseModel):
 
 
 WHOLE_WORKLOAD = (
-    *("object_store", "osds", "replication", "placement_groups", "osd_size", "ceph", "object_size", "objects", "ramp"),
+    *(
+        "object_store",
+        "server_url",
+        "region",
+        "osds",
+        "replication",
+        "placement_groups",
+        "osd_size",
+        "ceph",
+        "object_size",
+        "objects",
+        "ramp",
+    ),
     *("duration", "interval", "timeout", "delete_after", "stop_osd_after", "restart_osd_after"),
 )
 """Parameters of the run: streams that run together must agree on them."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from iosonde.errors import TargetError
+from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.interface import Room
@@ -37,17 +37,9 @@ def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: i
     """The engine's spec. A cluster that cannot be started here raises now."""
     streams = fit(streams, target, room_bytes=target.free_bytes())
     whole = whole_of(streams)
-    check_place(whole, target)
-    own = Path(target.spec_target("per_job", 0)["directory"])
     workload: spec.ObjectsWorkload = {
         "kind": "objects",
-        "store": {
-            "kind": "rados",
-            "library": None,
-            "config_path": str(own / f"ceph-{identity(whole)}" / "data" / "ceph.conf"),
-            "user": USER,
-            "pool": POOL,
-        },
+        "store": _bucket(whole) if whole.object_store == "s3" else _pool(whole, target),
         "object_bytes": whole.object_size,
         "objects": whole.objects,
         "content_seed": seed,
@@ -59,6 +51,32 @@ def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: i
         "delete_after": whole.delete_after,
     }
     return engine_spec(workload, seed=seed, run_id=run_id, devices=target.block_devices())
+
+
+def _pool(whole: ObjectsParameters, target: Target) -> spec.ObjectStore:
+    """The pool of a cluster that is started for each run."""
+    check_place(whole, target)
+    own = Path(target.spec_target("per_job", 0)["directory"])
+    return {
+        "kind": "rados",
+        "library": None,
+        "config_path": str(own / f"ceph-{identity(whole)}" / "data" / "ceph.conf"),
+        "user": USER,
+        "pool": POOL,
+    }
+
+
+def _bucket(whole: ObjectsParameters) -> spec.ObjectStore:
+    """A bucket that is created for the study."""
+    if whole.server_url is None:
+        raise StudyError(
+            "the object store `s3` is a server of yours, and none is named",
+            where="by the parameter `server_url`",
+            hint="name it with `--server s3://HOST:PORT`",
+        )
+    from iosonde.servers import url
+
+    return cast("spec.ObjectStore", url.parse(whole.server_url).bucket(f"iosonde-{identity(whole)}", whole.region))
 
 
 def check_place(whole: ObjectsParameters, target: Target) -> None:

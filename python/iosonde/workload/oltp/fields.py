@@ -43,10 +43,11 @@ def parse_url(value: Any) -> str | None:
     """The address of a running server, without a password."""
     if value in (None, "", "none"):
         return None
-    from iosonde.servers.url import STORES, parse
+    from iosonde.servers import NAMES
+    from iosonde.servers.url import parse
 
     found = parse(str(value))
-    if found.kind in STORES:
+    if found.kind not in NAMES:
         raise ValueError(f"`{found.text}` is no address of a database server with SQL")
     return found.text
 

@@ -50,7 +50,7 @@ def engine_server(whole: Any, target: Target) -> spec.SqlServer:
         from iosonde.servers import url
 
         found = url.parse(whole.server_url)
-        assert found.kind != "mongodb" and found.kind != "cassandra", "refused by the parameter"
+        assert found.kind in ("postgresql", "mariadb"), "refused by the parameter"
         return {
             "kind": found.kind,
             "address": cast("spec.SqlAddress", found.engine_address()),

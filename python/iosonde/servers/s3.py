@@ -1,0 +1,175 @@
+"""S3, as a server that the user runs: buckets are created and removed here, and the engine does the rest.
+
+Requests are HTTP/1.1 with path-style addresses and signature version 4, so that no further package is needed. A bucket
+that iosonde created has an object that shows it (`crates/objects/src/s3`): no other bucket is changed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import http.client
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from iosonde.errors import ServerError
+from iosonde.servers.connection import Address
+
+OWNER = "created-by-iosonde"
+"""The object that shows who created a bucket."""
+
+OBJECTS = "iosonde-"
+"""Start of the names of the engine's objects."""
+
+ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
+"""Environment variables with the credentials, which no record contains; the engine reads them too."""
+
+DEFAULT_REGION = "us-east-1"
+ANSWER_S = 30.0
+LONGEST_ANSWER = 16 << 20
+_PAYLOAD = "UNSIGNED-PAYLOAD"
+
+
+class S3:
+    """A client for administration."""
+
+    def __init__(self, *, region: str = DEFAULT_REGION) -> None:
+        self._region = region
+
+    def connect(self, address: Address) -> Bucketeer:
+        """Check that the server answers and accepts the credentials."""
+        missing = [name for name in (ACCESS_KEY, SECRET_KEY) if not os.environ.get(name)]
+        if missing:
+            raise ServerError(
+                f"the environment variable `{missing[0]}` is not set",
+                where=f"for the S3 server at `{address.host}:{address.port}`",
+                hint=f"set `{ACCESS_KEY}` and `{SECRET_KEY}` to its credentials",
+                code="authentication",
+            )
+        return Bucketeer(address, self._region)
+
+    def create_database(self, connection: Bucketeer, name: str) -> None:
+        """A bucket with the object that shows who created it; `ServerError` (`foreign_data`) if it exists."""
+        if connection.status("GET", f"/{name}", query={"list-type": "2", "max-keys": "1"}) != 404:
+            raise ServerError(
+                f"the bucket `{name}` exists already, and iosonde did not create it",
+                hint="it was not changed; remove it, or name another server",
+                code="foreign_data",
+            )
+        connection.require("PUT", f"/{name}", allowed=(200,))
+        connection.require("PUT", f"/{name}/{OWNER}", body=b"created by iosonde", allowed=(200,))
+
+    def drop_database(self, connection: Bucketeer, name: str) -> None:
+        """Remove the bucket with iosonde's objects if iosonde created it; an absent one is no error."""
+        if connection.status("GET", f"/{name}/{OWNER}") != 200:
+            return
+        while keys := connection.keys(name, prefix=OBJECTS):
+            for key in keys:
+                connection.require("DELETE", f"/{name}/{quote(key)}", allowed=(200, 204, 404))
+        connection.require("DELETE", f"/{name}/{OWNER}", allowed=(200, 204))
+        connection.require("DELETE", f"/{name}", allowed=(200, 204, 404))
+
+
+class Bucketeer:
+    """One connection, with one request at a time."""
+
+    def __init__(self, address: Address, region: str) -> None:
+        self._region = region
+        self._host = f"[{address.host}]" if ":" in address.host else address.host
+        self._host = f"{self._host}:{address.port}"
+        self._opened = http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_S)
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """S3 has no statements."""
+        raise AssertionError("S3 has no statements")
+
+    def close(self) -> None:
+        """Close it."""
+        self._opened.close()
+
+    def keys(self, bucket: str, *, prefix: str) -> list[str]:
+        """Up to a thousand names of objects with this prefix."""
+        text = self.require("GET", f"/{bucket}", query={"list-type": "2", "prefix": prefix}, allowed=(200,))
+        try:
+            root = ElementTree.fromstring(text)
+        except ElementTree.ParseError as error:
+            raise self._error(f"it returned a list that is no XML: {error}", code="server") from None
+        return [found.text for found in root.iter() if found.tag.rpartition("}")[2] == "Key" and found.text]
+
+    def status(self, method: str, path: str, *, query: dict[str, str] | None = None) -> int:
+        """Status of a request; access that is denied is an error."""
+        return self._request(method, path, query or {}, b"")[0]
+
+    def require(
+        self,
+        method: str,
+        path: str,
+        *,
+        allowed: Sequence[int],
+        query: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> bytes:
+        """Body of a response; `ServerError` for another status."""
+        status, answer = self._request(method, path, query or {}, body)
+        if status not in allowed:
+            code = re.search(rb"<Code>([A-Za-z]{1,60})</Code>", answer)
+            reason = f" ({code[1].decode()})" if code else ""
+            raise self._error(f"it answered `{method} {path}` with status {status}{reason}", code="server")
+        return answer
+
+    def _request(self, method: str, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        text = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
+        headers = signed(
+            method, path, text, host=self._host, region=self._region, now=datetime.datetime.now(datetime.UTC)
+        )
+        try:
+            self._opened.request(method, f"{path}?{text}" if text else path, body=body or None, headers=headers)
+            response = self._opened.getresponse()
+            answer = response.read(LONGEST_ANSWER)
+            if response.length:
+                self._opened.close()
+        except (OSError, http.client.HTTPException) as error:
+            self._opened.close()
+            self._fail(error)
+        if response.status in (401, 403):
+            raise self._error("it denied access", code="authentication")
+        return response.status, answer
+
+    def _fail(self, error: Exception) -> NoReturn:
+        if isinstance(error, OSError):
+            raise self._error(f"it cannot be reached: {error.strerror or error}", code="connection_refused") from None
+        raise self._error(f"its answer is no HTTP: {type(error).__name__}", code="server") from None
+
+    def _error(self, what: str, *, code: str) -> ServerError:
+        hints = {
+            "authentication": f"correct `{ACCESS_KEY}` and `{SECRET_KEY}`, the region, and the clock of this machine",
+            "connection_refused": "see whether the server is running, and whether it requires encryption, which is not "
+            "supported",
+        }
+        hint = hints.get(code, "see the server's own messages")
+        return ServerError(f"the S3 server: {what}", where=f"at `{self._host}`", hint=hint, code=code)
+
+
+def signed(method: str, path: str, query: str, *, host: str, region: str, now: datetime.datetime) -> dict[str, str]:
+    """Headers that sign a request (AWS signature version 4, without the payload)."""
+    second = now.strftime("%Y%m%dT%H%M%SZ")
+    headers = {"host": host, "x-amz-content-sha256": _PAYLOAD, "x-amz-date": second}
+    if token := os.environ.get(SESSION_TOKEN):
+        headers["x-amz-security-token"] = token
+    names = ";".join(headers)
+    listed = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    request = f"{method}\n{path}\n{query}\n{listed}\n{names}\n{_PAYLOAD}"
+    scope = f"{second[:8]}/{region}/s3/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{second}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    key = f"AWS4{os.environ.get(SECRET_KEY, '')}".encode()
+    for part in (second[:8], region, "s3", "aws4_request", text):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    credential = f"{os.environ.get(ACCESS_KEY, '')}/{scope}"
+    return headers | {
+        "authorization": f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, Signature={key.hex()}"
+    }
