@@ -102,7 +102,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             state.requests.append(f"{self.command} {parts.path}")
-            moment = datetime.datetime.strptime(self.headers["x-amz-date"], "%Y%m%dT%H%M%SZ")  # noqa: DTZ007
+            moment = datetime.datetime.strptime(self.headers["x-amz-date"], "%Y%m%dT%H%M%SZ")
             expected = signed(
                 self.command, parts.path, parts.query, host=self.headers["host"], region="us-east-1", now=moment
             )
@@ -114,7 +114,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_GET = do_PUT = do_DELETE = respond
+        do_GET = do_PUT = do_DELETE = respond  # noqa: N815  # names of the base class
 
         def log_message(self, format: str, *args: object) -> None:
             pass

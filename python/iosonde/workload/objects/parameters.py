@@ -45,13 +45,13 @@ class ObjectsParameters(BaseModel):
 
     object_store: Literal["ceph", "s3"] = Field(
         "ceph",
-        description="`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of yours "
-        "(`server_url`).",
+        description="`ceph`: a private Ceph cluster that iosonde starts, used through librados. `s3`: a server of "
+        "yours (`server_url`).",
     )
     server_url: Annotated[str | None, BeforeValidator(parse_server_url)] = Field(
         None,
-        description="S3: the running server, `s3://HOST:PORT` or `http://HOST:PORT` (command line: `--server URL`); the "
-        "credentials are in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.",
+        description="S3: the running server, `s3://HOST:PORT` or `http://HOST:PORT` (command line: `--server URL`); "
+        "the credentials are in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.",
     )
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = Field(
         "us-east-1", description="S3: region that signatures name."
