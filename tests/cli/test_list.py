@@ -74,6 +74,7 @@ Graphs
 
 Object stores
   jo2024-ceph                    52 min  Objects in Ceph (rados bench) [Ceph]
+  s3                             25 min  Objects on an S3 server [S3]
 
 External commands
   command-db-bench-read-cache    11 min  RocksDB's persistent read cache with db_bench

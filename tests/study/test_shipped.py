@@ -91,8 +91,9 @@ def target_for(study: Study) -> EightDevices:
 
 
 @functools.cache
-def plan_of(name: str, profile: str) -> Plan:
-    return expand(load(name), target_for(load(name)), profile=profile)
+def plan_of(name: str, profile: str, repeats: int | None = None) -> Plan:
+    settings = {"server_url": "s3://127.0.0.1:1"} if name == "s3" else {}
+    return expand(load(name), target_for(load(name)), profile=profile, settings=settings, repeats=repeats)
 
 
 def cases_of(name: str, profile: str, part: str) -> list[Case]:
@@ -185,7 +186,7 @@ def test_the_engine_knows_every_spec(name: str) -> None:
     schema = json.loads(subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout)["spec"]
     validator = Draft202012Validator(schema)
     for profile in load(name).profiles:
-        plan = expand(load(name), target_for(load(name)), profile=profile, repeats=1)
+        plan = plan_of(name, profile, 1)
         assert [error.message for spec in plan.specs() for error in validator.iter_errors(spec)] == []
 
 

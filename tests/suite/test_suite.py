@@ -178,8 +178,7 @@ def test_a_log_device_is_compared_with_the_log_beside_the_data(iosonde: Iosonde,
     log.mkdir()
     options = ("--target", data, "--against", log, "--profile", "quick", "-o", tmp_path / "results", "--json")
     [line] = json.loads(iosonde("suite", file, *options).stdout)["lines"]
-    assert line["first"].endswith("(log on data device)")
-    assert line["second"].endswith(f"(log on {log})")
+    assert line["notes"] == ["log on data device", f"log on {log}"]
     assert line["low"] <= line["improvement"] <= line["high"]
     assert line["outcome"] in ("better", "worse", "same", "unclear", "excluded")
     [directory] = (path for path in (tmp_path / "results").iterdir() if path.is_dir())

@@ -13,6 +13,10 @@ from iosonde.verdict.time_use import TimeUse, mean_of, time_use
 pytestmark = pytest.mark.unit
 
 
+def device(busy_ns: int, wait_ns: int = 0) -> dict[str, int]:
+    return {"busy_ns": busy_ns, "read_wait_ns": wait_ns // 2, "write_wait_ns": wait_ns - wait_ns // 2}
+
+
 def record(*, busy_ns: int, server: dict[str, Any] | None = None, lock_wait_share: float | None = None) -> Any:
     """A run of one second with two jobs."""
     usage = {"user_ns": 200_000_000, "system_ns": 100_000_000}
@@ -21,7 +25,7 @@ def record(*, busy_ns: int, server: dict[str, Any] | None = None, lock_wait_shar
             "begin_ns": 0,
             "end_ns": 1_000_000_000,
             "jobs": [{"usage": usage}, {"usage": usage}],
-            "devices": [{"busy_ns": 1000}, {"busy_ns": busy_ns}],
+            "devices": [device(1000), device(busy_ns)],
         },
         server=server,
         verdict=SimpleNamespace(evidence={"lock_wait_share": lock_wait_share}),
@@ -49,6 +53,16 @@ def test_time_of_a_server_is_added_to_that_of_its_client() -> None:
     assert found.application_cores == pytest.approx(0.4 + 0.6)
     assert found.kernel_cores == pytest.approx(0.2 + 0.3)
     assert (found.device_busy, found.lock_waits, found.most_gain) == (1.0, 0.5, None)
+
+
+def test_short_operations_that_the_kernel_does_not_count_as_busy_time_are_counted_by_their_latencies() -> None:
+    run = record(busy_ns=0)
+    run.result["devices"] = [device(88_000_000, 746_000_000), device(124_000_000, 451_000_000)]
+    found = time_use(run)
+    assert found is not None and found.device_busy == pytest.approx(0.746)
+    run.result["devices"] = [device(500_000_000, 9_000_000_000)]
+    found = time_use(run)
+    assert found is not None and found.device_busy == 1.0
 
 
 def test_a_run_without_devices_has_no_time_use() -> None:

@@ -231,6 +231,7 @@ def _document(summary: Summary, path: Path) -> dict[str, Any]:
                 "outcome": line.outcome,
                 "first": line.first,
                 "second": line.second,
+                "notes": list(line.notes),
                 "improvement": line.improvement,
                 "low": line.low,
                 "high": line.high,

@@ -52,7 +52,6 @@ def render(summary: Summary) -> str:
         ),
         lines=lines,
         published=any(line.value.published for line in lines),
-        limited=any(line.limits for line in lines),
         words=WORDS,
         label=label,
         ratio=ratio_text,

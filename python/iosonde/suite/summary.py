@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NO_LIMIT = "the search found no limit, or was not carried out on every target"
 SMALL_GAIN = 1.25
 """Improvement below which the report names what limits it."""
+TOO_FEW = "no value on both targets: a percentile needs ten operations beyond it, so more than this profile has"
 Outcome = Literal["better", "worse", "same", "unclear", "excluded", "value", "missing"]
 
 
@@ -43,6 +44,8 @@ class Line:
     first: str = ""
     """The median on the first target, as text."""
     second: str = ""
+    notes: tuple[str, str] = ("", "")
+    """What distinguishes the two values besides the target."""
     improvement: float | None = None
     """How many times better the second target is: above 1 is more throughput or less latency."""
     low: float | None = None
@@ -58,8 +61,7 @@ class Line:
     def gain_limit(self) -> str:
         """Why there is little or no gain, from the runs on the first target; empty where there is a clear one."""
         use = next(iter(self.uses.values()), None)
-        gains = self.outcome == "better" and (self.improvement or 0.0) >= SMALL_GAIN
-        if gains or use is None or self.outcome in ("value", "missing", "worse"):
+        if use is None or self.improvement is None or self.improvement >= SMALL_GAIN:
             return ""
         return gain_limit(use)
 
@@ -201,7 +203,8 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
         try:
             table = comparison.pairs(material, metrics=(value.metric,))
         except ResultsError as error:
-            yield _missing(entry, value, error.what)
+            is_tail = "_p99" in value.metric
+            yield _missing(entry, value, TOO_FEW if is_tail else error.what)
             continue
         rows = [row for row in table.to_dicts() if _fits(row, value, cases[row["case_id"]])]
         if not rows:
@@ -251,8 +254,9 @@ def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[
             value=value,
             case="",
             outcome=outcome,
-            first=f"{texts[0]} (log {baseline})",
-            second=f"{texts[1]} (log on {second})",
+            first=texts[0],
+            second=texts[1],
+            notes=(f"log {baseline}", f"log on {second}"),
             **_improvement(value.metric, ends),
             reason=reason,
             limits={f"log {level}": text for level in named for text in _limits(material, named[level]).values()},

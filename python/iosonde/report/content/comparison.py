@@ -14,11 +14,12 @@ from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load
-from iosonde.plan import Case
+from iosonde.plan import Case, is_on_server, is_on_store_server
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.durability import durability
 from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
+from iosonde.results.schema import Record
 
 VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 
@@ -133,10 +134,17 @@ def _design(material: Material) -> Design:
             (source.label, record.run_id): record.verdict.kind
             for source in sources
             for record in source.records
-            if record.verdict
+            if record.verdict and not _is_balanced(record)
         },
         drift={source.label: _drift(material, source) for source in sources},
     )
+
+
+def _is_balanced(record: Record) -> bool:
+    """Whether a run on a server used no resource completely: nothing disturbed it, and it can be compared."""
+    workload = record.spec["workload"]
+    on_server = is_on_server(workload) or is_on_store_server(workload)
+    return bool(on_server and record.verdict and record.verdict.kind == "undetermined")
 
 
 CACHE_INCLUDED = ("undetermined",)
