@@ -39,6 +39,7 @@ repeats = 3
 values = [
   { part = "random", metric = "iops", title = "random reads", published = "2 times", published_range = [1.9, 2.1] },
   { part = "random", metric = "completion_latency_ns_p50", title = "p50 latency" },
+  { part = "random", metric = "completion_latency_ns_p50", title = "p50 read latency", operation = "read" },
 ]
 
 [[entries]]
@@ -106,7 +107,7 @@ def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, file
     done = iosonde("resume", directory, "--json")
     document = json.loads(done.stdout)
     found = {line["value"]: line for line in document["lines"]}
-    for name in ("random reads", "p50 latency"):
+    for name in ("random reads", "p50 latency", "p50 read latency"):
         assert found[name]["outcome"] == "better"
         assert found[name]["improvement"] == pytest.approx(2.0, rel=0.02)
     assert document["skipped"] == {
@@ -116,7 +117,7 @@ def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, file
     text = Path(document["report"]).read_text()
     assert "<script" not in text
     assert "Two &lt;script&gt;" in text
-    assert text.count("<circle") == 2
+    assert text.count("<circle") == 3
     assert 'class="published"' in text
     assert (directory / "01-device" / "report.html").is_file()
     again = iosonde("report", directory, "-o", tmp_path / "again.html")

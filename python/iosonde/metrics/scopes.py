@@ -45,6 +45,12 @@ def each_load(metrics: pl.DataFrame) -> pl.DataFrame:
     return metrics.filter((pl.col("operation") == ALL) & (~_has_several_streams(metrics) | (pl.col("stream") != ALL)))
 
 
+def of_operation(metrics: pl.DataFrame, operation: str) -> pl.DataFrame:
+    """Keep the rows of one kind of operation, of all streams together where a case has several."""
+    together = ~_has_several_streams(metrics) | (pl.col("stream") == ALL)
+    return metrics.filter((pl.col("operation") == operation) & together)
+
+
 def _has_several_streams(metrics: pl.DataFrame) -> pl.Expr:
     """Whether a row's run, or its case, has rows for all streams together beside those of its streams."""
     each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]

@@ -201,7 +201,7 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             yield _compared_limit(entry, value, material)
             continue
         try:
-            table = comparison.pairs(material, metrics=(value.metric,))
+            table = comparison.pairs(material, metrics=(value.metric,), operation=value.operation)
         except ResultsError as error:
             is_tail = "_p99" in value.metric
             yield _missing(entry, value, TOO_FEW if is_tail else error.what)

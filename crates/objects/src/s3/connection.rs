@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// Starts a request with this head, and with the buffer as its body.
-    pub(crate) fn start(&mut self, head: String, sends_buffer: bool, buffer: &mut [u8]) -> Result<(), i32> {
+    pub(crate) fn start(&mut self, head: String, sends_buffer: bool, buffer: &[u8]) -> Result<(), i32> {
         if self.stream.is_none() {
             self.reopen()?;
         }
@@ -66,11 +66,15 @@ impl Connection {
             sends_buffer,
             ..Exchange::default()
         });
-        match self.advance(buffer) {
-            Some(result) if result < 0 => Err(result),
-            Some(_) => Err(-libc::EPROTO), // An answer to a request that has just been sent.
-            None => Ok(()),
+        // Only sends: the answer may be there already, and belongs to `advance`.
+        let (Some(stream), Some(exchange)) = (&mut self.stream, &mut self.exchange) else {
+            return Err(-libc::ENOTCONN);
+        };
+        let sent = exchange.send(stream, buffer);
+        if sent.is_err() {
+            self.abandon();
         }
+        sent
     }
 
     /// Sends and receives what is possible now; the result once the response is complete.
@@ -189,13 +193,19 @@ impl Exchange {
             return Ok(());
         }
         let value = |name: &str| {
-            let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+            let found = response
+                .headers
+                .iter()
+                .find(|header| header.name.eq_ignore_ascii_case(name));
             found.and_then(|header| std::str::from_utf8(header.value).ok())
         };
         let length = value("content-length").and_then(|text| text.trim().parse().ok());
         let is_empty = status == 204 || status == 304;
         let is_error = !(200..300).contains(&status);
-        let (Some(length), closes) = (length.or((is_empty || is_error).then_some(0)), length.is_none() && is_error) else {
+        let (Some(length), closes) = (
+            length.or((is_empty || is_error).then_some(0)),
+            length.is_none() && is_error,
+        ) else {
             return Err(-libc::EPROTO); // A success of unknown length, such as a chunked one.
         };
         let says_close = value("connection").is_some_and(|text| text.eq_ignore_ascii_case("close"));

@@ -50,7 +50,11 @@ impl S3 {
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !(3..=63).contains(&endpoint.bucket.len()) || !endpoint.bucket.bytes().all(is_plain) {
             let message = format!("`{}` is no name of a bucket", endpoint.bucket);
-            return Err(ObjectsError::invalid(message, "`store.bucket`", "use lower-case letters, digits and `-`"));
+            return Err(ObjectsError::invalid(
+                message,
+                "`store.bucket`",
+                "use lower-case letters, digits and `-`",
+            ));
         }
         let unknown = || {
             let hint = "correct the address, or start the server";
@@ -123,19 +127,31 @@ impl Store for S3 {
     fn explain(&self, result: i32) -> (&'static str, String, &'static str) {
         let status = -result - STATUS;
         match -result {
-            libc::ENOENT => ("missing_object", "no such object".into(), "another client may have deleted it"),
+            libc::ENOENT => (
+                "missing_object",
+                "no such object".into(),
+                "another client may have deleted it",
+            ),
             libc::EACCES => (
                 "authentication",
                 "it denied access (403)".into(),
                 "correct `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, the region, and the clock of this machine",
             ),
-            libc::ENOSPC => ("no_space", "it has no space left (507)".into(), "use fewer or smaller objects"),
+            libc::ENOSPC => (
+                "no_space",
+                "it has no space left (507)".into(),
+                "use fewer or smaller objects",
+            ),
             libc::ECONNREFUSED => (
                 "connection_refused",
                 "it refuses connections".into(),
                 "see whether the server is running",
             ),
-            libc::ETIMEDOUT => ("timeout", "it did not answer in time".into(), "see the server's messages, or raise `timeout`"),
+            libc::ETIMEDOUT => (
+                "timeout",
+                "it did not answer in time".into(),
+                "see the server's messages, or raise `timeout`",
+            ),
             libc::ECONNRESET | libc::EPIPE => (
                 "server_vanished",
                 "it closed the connection".into(),
@@ -146,7 +162,11 @@ impl Store for S3 {
                 "its answer is no HTTP/1.1 with a length".into(),
                 "name an S3 server without encryption, not a web page or a port of HTTPS",
             ),
-            _ if status > 0 => ("server", format!("it answered with status {status}"), "see the server's messages"),
+            _ if status > 0 => (
+                "server",
+                format!("it answered with status {status}"),
+                "see the server's messages",
+            ),
             number => (
                 "server",
                 std::io::Error::from_raw_os_error(number).to_string(),
@@ -174,7 +194,10 @@ struct S3Session<'a> {
 impl S3Session<'_> {
     fn head(&self, method: &str, path: &str, length: usize) -> String {
         let store = self.store;
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {length}\r\n", store.host);
+        let mut head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {length}\r\n",
+            store.host
+        );
         store.signer.append(&mut head, method, path, &store.host, &sign::now());
         head.push_str("\r\n");
         head
@@ -188,7 +211,7 @@ impl S3Session<'_> {
         let now_ns = self.store.clock.now();
         let slot = &mut self.slots[slot as usize];
         slot.since_ns = Some(now_ns);
-        let started = slot.connection.start(head, sends_buffer, &mut slot.buffer);
+        let started = slot.connection.start(head, sends_buffer, &slot.buffer);
         if started.is_err() {
             slot.since_ns = None;
         }
@@ -253,7 +276,12 @@ impl Session for S3Session<'_> {
         // SAFETY: the array lives until the call returns, and its length is passed; no signal mask is changed. An interrupted
         // or failed call only ends the wait early, and `reap` looks at every connection.
         unsafe {
-            libc::ppoll(self.polled.as_mut_ptr(), self.polled.len() as libc::nfds_t, &time, std::ptr::null());
+            libc::ppoll(
+                self.polled.as_mut_ptr(),
+                self.polled.len() as libc::nfds_t,
+                &time,
+                std::ptr::null(),
+            );
         }
     }
 }

@@ -55,7 +55,10 @@ impl Signer {
     /// Appends the headers that sign a request. The path consists of characters that need no encoding.
     pub(crate) fn append(&self, head: &mut String, method: &str, path: &str, host: &str, moment: &Moment) {
         let token = self.token.as_deref();
-        let mut headers = format!("host:{host}\nx-amz-content-sha256:{PAYLOAD}\nx-amz-date:{}\n", moment.second);
+        let mut headers = format!(
+            "host:{host}\nx-amz-content-sha256:{PAYLOAD}\nx-amz-date:{}\n",
+            moment.second
+        );
         let mut names = "host;x-amz-content-sha256;x-amz-date".to_owned();
         if let Some(token) = token {
             let _ = writeln!(headers, "x-amz-security-token:{token}");
@@ -87,7 +90,9 @@ impl Signer {
     fn key(&self, day: &str) -> Vec<u8> {
         [day, &self.region, "s3", "aws4_request"]
             .iter()
-            .fold(format!("AWS4{}", self.secret_key).into_bytes(), |key, part| keyed(&key, part))
+            .fold(format!("AWS4{}", self.secret_key).into_bytes(), |key, part| {
+                keyed(&key, part)
+            })
     }
 }
 
@@ -98,10 +103,12 @@ fn keyed(key: &[u8], text: &str) -> Vec<u8> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// Now, in UTC.
@@ -118,7 +125,11 @@ fn moment(seconds: u64) -> Moment {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * of_year + 2) / 153;
     let date = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
     let year = year_of_era + 400 * era + u64::from(month <= 2);
     let day = format!("{year:04}{month:02}{date:02}");
     Moment {
@@ -162,8 +173,17 @@ mod tests {
     fn a_signature_is_that_of_another_implementation() {
         let mut signer = Signer::fixed();
         let mut head = String::new();
-        signer.append(&mut head, "GET", "/bucket/iosonde-000000000001", "127.0.0.1:9000", &moment(1_369_353_600));
-        assert!(head.contains("Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"), "{head}");
+        signer.append(
+            &mut head,
+            "GET",
+            "/bucket/iosonde-000000000001",
+            "127.0.0.1:9000",
+            &moment(1_369_353_600),
+        );
+        assert!(
+            head.contains("Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"),
+            "{head}"
+        );
         let expected = "Signature=de5499f090579f9ad69df9ad71e1b0ddc05de1044b540acf467e6b0a2850fa4a";
         assert!(head.contains(expected), "{head}");
         signer.token = Some("token".into());

@@ -57,10 +57,17 @@ fn serve(stream: TcpStream, objects: &Objects, manner: Manner) {
             }
             head.push(line.trim_end().to_owned());
         }
-        let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let length = head
+            .iter()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .unwrap();
         let mut body = vec![0; length.parse().unwrap()];
         reader.read_exact(&mut body).unwrap();
-        assert!(head.iter().any(|line| line.starts_with("authorization: AWS4-HMAC-SHA256 ")), "{head:?}");
+        assert!(
+            head.iter()
+                .any(|line| line.starts_with("authorization: AWS4-HMAC-SHA256 ")),
+            "{head:?}"
+        );
         let mut words = head[0].split(' ');
         let (method, path) = (words.next().unwrap(), words.next().unwrap().to_owned());
         let mut stored = objects.lock().unwrap();
@@ -85,7 +92,11 @@ fn serve(stream: TcpStream, objects: &Objects, manner: Manner) {
             _ if status.starts_with("204") => String::new(),
             _ => format!("Content-Length: {}\r\n", answer.len()),
         };
-        let close = if manner == Manner::InParts { "connection: close\r\n" } else { "" };
+        let close = if manner == Manner::InParts {
+            "connection: close\r\n"
+        } else {
+            ""
+        };
         let mut response = format!("HTTP/1.1 {status}\r\nserver: test\r\n{length}{close}\r\n").into_bytes();
         response.extend_from_slice(&answer);
         match manner {
@@ -134,7 +145,10 @@ fn objects_are_written_read_and_deleted() {
         session.buffer(1).fill(7);
         session.write(1, 12).unwrap();
         assert_eq!(finish(session.as_mut()).result, 0);
-        assert_eq!(objects.lock().unwrap()["/bucket/iosonde-000000000012"], vec![7; 100_000]);
+        assert_eq!(
+            objects.lock().unwrap()["/bucket/iosonde-000000000012"],
+            vec![7; 100_000]
+        );
         session.read(0, 12).unwrap();
         let done = finish(session.as_mut());
         assert_eq!((done.slot, done.result), (0, 100_000));
@@ -146,11 +160,37 @@ fn objects_are_written_read_and_deleted() {
     }
 }
 
+/// A thread may lose its CPU between sending a request and looking for the answer.
+#[test]
+fn an_answer_that_arrives_while_a_request_is_started_is_not_lost() {
+    let (address, objects) = server(Manner::Plain);
+    objects
+        .lock()
+        .unwrap()
+        .insert("/bucket/iosonde-000000000001".into(), vec![5; 100]);
+    let store = store(address, LONG);
+    let mut session = store.open(1, 100).unwrap();
+    for _ in 0..50 {
+        let head = session.head("GET", &session.path(1), 0);
+        session.slots[0].buffer.fill(0);
+        session.begin(0, head, false).unwrap();
+        thread::sleep(Duration::from_millis(1));
+        assert_eq!(finish(&mut session).result, 100);
+        assert_eq!(session.buffer(0), [5; 100]);
+    }
+}
+
 #[test]
 fn an_object_of_another_length_is_a_wrong_one() {
     let (address, objects) = server(Manner::Plain);
-    objects.lock().unwrap().insert("/bucket/iosonde-000000000001".into(), vec![1; 50_000]);
-    objects.lock().unwrap().insert("/bucket/iosonde-000000000002".into(), vec![1; 10]);
+    objects
+        .lock()
+        .unwrap()
+        .insert("/bucket/iosonde-000000000001".into(), vec![1; 50_000]);
+    objects
+        .lock()
+        .unwrap()
+        .insert("/bucket/iosonde-000000000002".into(), vec![1; 10]);
     let store = store(address, LONG);
     let mut session = store.session(1, 100).unwrap();
     for (object, expected) in [(1, 0), (2, 10), (1, 0)] {
@@ -167,7 +207,10 @@ fn what_a_server_does_wrong_has_a_code_of_its_own() {
         (Manner::Chunked, "unsupported"),
     ] {
         let (address, objects) = server(manner);
-        objects.lock().unwrap().insert("/bucket/created-by-iosonde".into(), vec![]);
+        objects
+            .lock()
+            .unwrap()
+            .insert("/bucket/created-by-iosonde".into(), vec![]);
         let error = store(address, LONG).require_own_bucket().unwrap_err().to_failure();
         assert_eq!(error.code, code, "{}", error.message);
         assert!(error.message.contains(&address.to_string()));
@@ -193,7 +236,10 @@ fn a_bucket_that_iosonde_did_not_create_is_refused() {
     let (address, objects) = server(Manner::Plain);
     let error = store(address, LONG).require_own_bucket().unwrap_err();
     assert_eq!(error.to_failure().code, "foreign_data");
-    objects.lock().unwrap().insert("/bucket/created-by-iosonde".into(), b"iosonde".to_vec());
+    objects
+        .lock()
+        .unwrap()
+        .insert("/bucket/created-by-iosonde".into(), b"iosonde".to_vec());
     store(address, LONG).require_own_bucket().unwrap();
 }
 
@@ -207,7 +253,9 @@ fn names_of_buckets_need_no_encoding() {
         timeout_ns: LONG,
     };
     for wrong in ["", "ab", "a/b", "A-bucket", "a bucket", "../up"] {
-        let error = S3::connect(&endpoint(wrong), Clock::start()).err().expect("it is no name");
+        let error = S3::connect(&endpoint(wrong), Clock::start())
+            .err()
+            .expect("it is no name");
         assert_eq!(error.to_failure().context, "`store.bucket`", "{wrong}");
     }
 }
@@ -215,6 +263,8 @@ fn names_of_buckets_need_no_encoding() {
 #[test]
 fn a_server_that_is_not_there_refuses_connections() {
     // Port 1 of loopback is reserved, and nothing listens there.
-    let error = store(([127, 0, 0, 1], 1).into(), LONG).require_own_bucket().unwrap_err();
+    let error = store(([127, 0, 0, 1], 1).into(), LONG)
+        .require_own_bucket()
+        .unwrap_err();
     assert_eq!(error.to_failure().code, "connection_refused");
 }

@@ -13,7 +13,7 @@ from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Desi
 from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import named_among
-from iosonde.metrics.scopes import each_load
+from iosonde.metrics.scopes import each_load, of_operation
 from iosonde.plan import Case, is_on_server, is_on_store_server
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.durability import durability
@@ -36,10 +36,11 @@ class System:
         """The cases of its first session."""
         return list(self.sources[0].cases)
 
-    def runs(self, material: Material) -> pl.DataFrame:
-        """Run metrics of each load, in all sessions."""
+    def runs(self, material: Material, operation: str = "") -> pl.DataFrame:
+        """Run metrics of each load, or of one kind of operation, in all sessions."""
         labels = [source.label for source in self.sources]
-        return each_load(material.run_metrics).filter(pl.col("result_set").is_in(labels))
+        of = each_load(material.run_metrics) if not operation else of_operation(material.run_metrics, operation)
+        return of.filter(pl.col("result_set").is_in(labels))
 
 
 def systems(material: Material) -> tuple[System, System]:
@@ -56,8 +57,8 @@ def _label(sources: Sequence[Source], material: Material) -> str:
     return named if material.groups else sources[0].plan.target
 
 
-def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFrame:
-    """Return `comparison.cases.compare` of the two systems of a study, of each load.
+def pairs(material: Material, *, metrics: Sequence[str] = COMPARED, operation: str = "") -> pl.DataFrame:
+    """Return `comparison.cases.compare` of the two systems of a study, of each load or of one kind of operation.
 
     Streams of a case are compared each by itself, not added up.
 
@@ -65,8 +66,8 @@ def pairs(material: Material, *, metrics: Sequence[str] = COMPARED) -> pl.DataFr
     """
     baseline, contender = systems(material)
     table = compare(
-        baseline.runs(material),
-        contender.runs(material),
+        baseline.runs(material, operation),
+        contender.runs(material, operation),
         baseline_cases=baseline.sources[0].results.cases,
         contender_cases=contender.sources[0].results.cases,
         design=_design(material),
