@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
@@ -345,14 +345,20 @@ def _fits(row: Mapping[str, object], value: Value, case: Case) -> bool:
     return all(str(case.levels.get(name)) == str(level) for name, level in value.where.items())
 
 
-def _improvement(metric: str, row: Mapping[str, float | None]) -> dict[str, float | None]:
+class _Improvement(TypedDict):
+    improvement: float | None
+    low: float | None
+    high: float | None
+
+
+def _improvement(metric: str, row: Mapping[str, float | None]) -> _Improvement:
     """The ratio turned so that above 1 is better."""
     definition = find(metric)
     ratio, low, high = row["ratio"], row["low"], row["high"]
     if definition is None or definition.better != "lower":
         return {"improvement": ratio, "low": low, "high": high}
-    turned = [1 / each if each else None for each in (ratio, high, low)]
-    return dict(zip(("improvement", "low", "high"), turned, strict=True))
+    turned, lowest, highest = (1 / each if each else None for each in (ratio, high, low))
+    return {"improvement": turned, "low": lowest, "high": highest}
 
 
 def _limits(material: Material, case_id: str) -> dict[str, str]:
@@ -426,4 +432,5 @@ def _text(metric: str, number: float | None) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    """Titles in a sentence; they contain commas."""
+    return names[0] if len(names) == 1 else f"{'; '.join(names[:-1])}; and {names[-1]}"
