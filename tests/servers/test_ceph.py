@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import ServerError, StudyError
+from iosonde.execution.ceph_server import layout_of
 from iosonde.servers import ceph, ceph_perf
 
 pytestmark = pytest.mark.unit
@@ -127,3 +128,27 @@ def test_missing_programs_are_an_error_that_names_the_packages(monkeypatch: pyte
         ceph.locate()
     assert raised.value.code == "missing_server"
     assert "ceph-osd" in raised.value.hint
+
+
+CLUSTER = {"osds": 2, "replication": 2, "placement_groups": 8, "osd_size": 1 << 30, "ceph": {"osd_memory_target": 1}}
+
+
+def test_the_cluster_of_a_case_is_that_of_its_parameters() -> None:
+    found = layout_of({**CLUSTER, "jobs": 3})
+    assert (found.osds, found.replication, found.osd_bytes) == (2, 2, 1 << 30)
+    assert found.settings == {"osd_memory_target": 1}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"osds": 100_000}, {"osds": 0}, {"replication": 3}, {"placement_groups": 1 << 20}, {"osd_size": 1},
+        {"ceph": {"a\nb": 1}}, {"ceph": {"a": [1]}}, {"osds": None},
+    ],
+)  # fmt: skip
+def test_a_received_case_with_values_out_of_range_starts_no_cluster(changes: dict[str, object]) -> None:
+    """Result sets are checked by type only, because other versions may have had other bounds."""
+    with pytest.raises(ServerError, match="describe no cluster"):
+        layout_of({**CLUSTER, **changes})
+    with pytest.raises(ServerError, match="describe no cluster"):
+        layout_of({"osds": 1})

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.running_server import RunningServer
 from iosonde.plan import Case, JsonObject, Run
@@ -15,6 +18,7 @@ from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import Description
+from iosonde.workload.objects.parameters import ObjectsParameters
 
 
 def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
@@ -40,15 +44,29 @@ def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> R
 
 def _cluster(run: Run, case: Case) -> CephCluster:
     directory = Path(run.spec["workload"]["store"]["config_path"]).parents[1]
-    parameters = case.parameters
-    layout = Layout(
-        osds=int(parameters["osds"]),
-        replication=int(parameters["replication"]),
-        placement_groups=int(parameters["placement_groups"]),
-        osd_bytes=int(parameters["osd_size"]),
-        settings=dict(parameters["ceph"]),
-    )
+    layout = layout_of(case.parameters)
     return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout)
+
+
+def layout_of(parameters: Mapping[str, Any]) -> Layout:
+    """How the cluster of a case is made up; `ServerError` for values that no study may have."""
+    names = ("osds", "replication", "placement_groups", "osd_size", "ceph")
+    try:
+        checked = ObjectsParameters.model_validate({name: parameters[name] for name in names})
+    except (KeyError, ValidationError) as error:
+        problem = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else f"no {error}"
+        raise ServerError(
+            f"the parameters of this case describe no cluster: {problem}",
+            hint="the result set was edited, perhaps with intent; to measure here, run the study again",
+            code="invalid_spec",
+        ) from None
+    return Layout(
+        osds=checked.osds,
+        replication=checked.replication,
+        placement_groups=checked.placement_groups,
+        osd_bytes=checked.osd_size,
+        settings=checked.ceph,
+    )
 
 
 class _Ceph:
