@@ -1,43 +1,85 @@
 """Drives an NVMe controller from user space inside the lab's machine, which has an emulated IOMMU.
 
-`guest_user_driver.py OUT`: results go to `OUT`, as JSON.
+`guest_user_driver.py OUT FAILING_BYTE`: results go to `OUT`, as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from iosonde.errors import IosondeError
+from iosonde.execution import execute, user_driver
+from iosonde.execution.backend_probe import probe_backends
 from iosonde.execution.engine import find_engine
-from iosonde.storage import journal
+from iosonde.execution.setups import ReadyTarget
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
+from iosonde.storage import journal, open_target
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.claims import Claims
+from iosonde.storage.consent import Consent
 from iosonde.storage.nvme import admin, handover
 from iosonde.storage.nvme.handover import Controller
+from iosonde.storage.workspace import journal_directory
 
 OWN = "iosonde-0a0b0c0d"
-PATTERN = bytes(range(256)) * 256
+MIB = 1 << 20
+MEASUREMENT = {
+    "access": "random",
+    "read_fraction": 0.5,
+    "block_size": 4096,
+    "span": "8MiB",
+    "ramp": 0,
+    "duration": "10min",
+    "interval": "100ms",
+    "limit_operations": 300,
+}
+"""The number of I/Os and not the time ends a run, so that it does the same at any speed of the machine."""
+BACKENDS = ["sync", "preadv2", "libaio", "uring", "uring_nvme", "nvme_user"]
+SIZES = "512/10:1KiB/10:1536/10:4KiB/10:4608/10:8KiB/10:64KiB/10:68KiB/10:512KiB/20"
+LARGEST = 512 << 10
+"""Bytes that a command of QEMU's controller transfers at most."""
+ENDLESS = 100_000_000
+PATIENCE_S = 300
+PATTERN = bytes(range(256)) * 4096
+DEALLOCATED, KEPT = 16 * MIB, 17 * MIB
+"""Where the pattern is written: what the driver deallocates, and what nothing may change."""
 
 
-def try_user_driver() -> dict[str, Any]:
+def try_user_driver(failing_byte: int) -> dict[str, Any]:
     """What each part found, or a traceback."""
     for module in ("vfio_iommu_type1", "vfio-pci"):
         subprocess.run(["modprobe", module], check=True)
-    drive = Path(os.environ["IOSONDE_LAB_DEVICES"].split(",")[-1]).resolve()
-    parts = {"identified": identified, "killed": killed}
+    slow, drive = (Path(each).resolve() for each in os.environ["IOSONDE_LAB_DEVICES"].split(",")[:2])
+    second = Path(str(drive)[:-1] + "2")
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "identified": lambda: identified(drive),
+        # It forks, which has to happen before Polars starts threads.
+        "killed": lambda: killed(drive),
+        "crossed": lambda: crossed(drive, BACKENDS),
+        "second namespace": lambda: crossed(second, ["uring", "nvme_user"]),
+        "session": lambda: session(drive, failing_byte),
+        "timed out": lambda: timed_out(slow),
+        "removed": lambda: removed(drive),
+    }
     found: dict[str, Any] = {}
     for name, part in parts.items():
         began = time.monotonic()
         try:
-            found[name] = part(drive)
+            found[name] = part()
         except Exception:
             found[name] = {"broken": traceback.format_exc()}
         print(f"user-level driver: {name}, {time.monotonic() - began:.0f} s", file=sys.stderr)
@@ -47,6 +89,7 @@ def try_user_driver() -> dict[str, Any]:
 def identified(drive: Path) -> dict[str, Any]:
     """Data structures of Identify, by the kernel's driver and by ours."""
     controller = handover.controller_of(number_of(drive))
+    probed = {each.name: each.is_available for each in probe_backends(find_engine(), drive)}
     kernel = {}
     for name in controller.namespaces:
         with admin.opened(name) as opened:
@@ -71,33 +114,252 @@ def identified(drive: Path) -> dict[str, Any]:
         "formats": [each["format"] for each in answer.pop("namespaces")],
         "answer": answer,
         "journaled": journaled,
+        "probed": probed,
         **state(controller),
     }
 
 
 def killed(drive: Path) -> dict[str, Any]:
-    """A process is killed that has handed the controller over; `cleanup` gives it back, with its data."""
+    """Session and engine are killed during writes; `cleanup` returns the controller, and nothing else has changed."""
     controller = handover.controller_of(number_of(drive))
-    with drive.open("r+b", buffering=0) as device:
-        os.pwrite(device.fileno(), PATTERN, 0)
-        os.fsync(device.fileno())
+    write(drive, PATTERN, KEPT)
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
-        number = controller.namespaces[drive.name]
-        claims = Claims()
-        claims.take(number, str(drive))
-        handover.hand_over(controller, claims, own=OWN)
-        os.write(writing, b"x")
-        signal.pause()
-    os.read(reading, 1)
+        try:
+            writes = {"read_fraction": 0.0, "block_size": 65536, "queue_depth": 32, "limit_operations": ENDLESS}
+            plan = expand(parse(study({"writes": (writes, {"backend": ["nvme_user"]})})), open_target(str(drive)))
+            report: Any = During(lambda: os.write(writing, b"x"))
+            execute(plan, Path(tempfile.mkdtemp()) / "set", consent=consent_for(drive, controller), observer=report)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    has_measured = os.read(reading, 1) == b"x"
     in_use = [each.reason for each in journal.cleanup()]
-    os.kill(process, signal.SIGKILL)
+    for each in [process, *engines()]:
+        os.kill(each, signal.SIGKILL)
     os.waitpid(process, 0)
+    wait_for(lambda: not engines())
+    remaining = [entry.what for entry in journal.entries()]
     cleaned = [(each.reason, each.failed) for each in journal.cleanup()]
+    return {
+        "has_measured": has_measured,
+        "in_use": in_use,
+        "remaining": remaining,
+        "cleaned": cleaned,
+        "is_intact": read(drive, len(PATTERN), KEPT) == PATTERN,
+        **state(controller),
+    }
+
+
+def crossed(drive: Path, backends: Sequence[str]) -> dict[str, Any]:
+    """Each backend writes a MiB of its own; then every backend reads and checks what all of them have written."""
+    controller = handover.controller_of(number_of(drive))
+    shared = {"access": "sequential", "block_size": 65536, "layout": "never", "verify": "during"}
+    factors = {"backend": backends, "read_fraction": [0.0, 1.0]}
+    plan = expand(parse(study({"all": ({**shared, "span": len(backends) * MIB}, factors)})), open_target(str(drive)))
+    specs = {
+        (each["workload"]["backend"]["kind"], each["workload"]["streams"][0]["mix"]["read_fraction"]): each
+        for each in plan.specs()
+    }
+    for number, name in enumerate(backends):
+        stream = specs[name, 0.0]["workload"]["streams"][0]
+        stream |= {"span": {**stream["span"], "offset_bytes": number * MIB, "bytes": MIB}, "limit_operations": 16}
+        specs[name, 1.0]["workload"]["streams"][0]["limit_operations"] = 16 * len(backends)
+    kernel = backends[:-1]
+    # The first lays all of it out, and the journals of verification know that.
+    specs[kernel[0], 0.0]["workload"]["layout"] = "always"
+    journals = journal_directory(str(drive))
+    journals.mkdir(parents=True, exist_ok=True)
+    ended = {f"{name} writes": carried_out(specs[name, 0.0]) for name in kernel}
+    with driven(drive, specs["nvme_user", 0.0]) as writing:
+        ended["nvme_user writes"] = carried_out(writing)
+        reading = {**specs["nvme_user", 1.0], "observe": writing["observe"]}
+        reading["workload"]["backend"] = writing["workload"]["backend"]
+        ended["nvme_user reads"] = carried_out(reading)
+    ended |= {f"{name} reads": carried_out(specs[name, 1.0]) for name in kernel}
+    shutil.rmtree(journals)
+    return {"ended": ended, "backends": backends, **state(controller)}
+
+
+def session(drive: Path, failing_byte: int) -> dict[str, Any]:
+    """A study of several parts, and what the kernel reads after it."""
+    controller = handover.controller_of(number_of(drive))
+    user_level = {"backend": ["nvme_user"]}
+    # Many times around the rings of 64 entries.
+    ways = [
+        {"data_pointers": "prp", "interrupts": False, "durability": "dsync"},
+        {"data_pointers": "sgl", "interrupts": True, "durability": "flush:8"},
+    ]
+    deep = {"backend": "nvme_user", "verify": "during", "jobs": 2, "queue_depth": 32, "limit_operations": 1000}
+    failing = {"offset": failing_byte, "span": 512, "block_size": 512, "read_fraction": 1.0, "layout": "never"}
+    trims = {"read_fraction": 0.0, "trim_fraction": 1.0, "access": "sequential", "layout": "never"}
+    trimmed = {"offset": DEALLOCATED, "span": MIB, "block_size": 65536, "limit_operations": 16}
+    parts: dict[str, Part] = {
+        "sizes": ({"verify": "during", "block_size": SIZES}, {"backend": BACKENDS}),
+        "refused": ({"block_size": LARGEST + 512}, user_level),
+        "deep": (deep, {"way": [{"label": way["data_pointers"], "set": way} for way in ways]}),
+        "failing": ({**failing, "limit_operations": 1}, {"backend": ["uring", "nvme_user"]}),
+        "deallocated": ({**trims, **trimmed}, user_level),
+    }
+    write(drive, PATTERN, DEALLOCATED)
+    plan = expand(parse(study(parts)), open_target(str(drive)))
+    part_of = {case.case_id: case.part for case in plan.cases}
+    directory, error = Path(tempfile.mkdtemp()) / "set", ""
+    try:
+        execute(plan, directory, consent=consent_for(drive, controller))
+    except IosondeError as raised:
+        error = str(raised)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in parts}
+    for record in ResultSet.open(directory).records():
+        result = record.result or {}
+        found[part_of[record.case_id]].append(
+            {
+                "backend": record.parameters["backend"],
+                "data_pointers": record.parameters.get("data_pointers"),
+                "outcome": record.outcome,
+                "failure": [record.failure.code, record.failure.message] if record.failure else None,
+                "verification": result.get("verification"),
+                "in_effect": result.get("backend"),
+            }
+        )
+    return {
+        "error": error,
+        "parts": found,
+        "is_zero": read(drive, MIB, DEALLOCATED) == bytes(MIB),
+        "is_intact": read(drive, len(PATTERN), KEPT) == PATTERN,
+        **state(controller),
+    }
+
+
+def timed_out(slow: Path) -> dict[str, Any]:
+    """Reads of 64 MiB at 4 MB/s, by commands that may take 4 s: they are aborted, and then the controller is reset."""
+    controller = handover.controller_of(number_of(slow))
+    with driven(slow, reads(slow, block_size=LARGEST, queue_depth=128, span="64MiB", command_timeout="4s")) as spec:
+        ended = carried_out(spec)
+    return {"ended": ended, **state(controller)}
+
+
+def removed(drive: Path) -> dict[str, Any]:
+    """The controller is removed during a run; its removal waits until the engine has closed it."""
+    controller = handover.controller_of(number_of(drive))
+    remove = threading.Thread(target=lambda: (controller.device / "remove").write_text("1"))
+    with driven(drive, reads(drive)) as spec:
+        events = carry_out(spec)
+        for event in events:
+            if event["event"] == "interval":
+                remove.start()
+                break
+        ended = list(events)[-1]
+        remove.join(PATIENCE_S)
+    is_gone = not controller.device.exists()
+    Path("/sys/bus/pci/rescan").write_text("1")
+    wait_for(lambda: any(each.address == controller.address for each in handover.controllers()))
+    return {"ended": ended, "is_gone": is_gone, "journal": [entry.what for entry in journal.entries()]}
+
+
+def reads(drive: Path, **measurement: Any) -> dict[str, Any]:
+    """The spec of reads that do not end, by the user-level driver."""
+    endless = {"read_fraction": 1.0, "layout": "never", "limit_operations": ENDLESS, **measurement}
+    plan = expand(parse(study({"reads": (endless, {"backend": ["nvme_user"]})})), open_target(str(drive)))
+    [spec] = plan.specs()
+    return spec
+
+
+@contextmanager
+def driven(drive: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The spec for an engine while the controller is handed over, with the checks of a session."""
+    target = open_target(str(drive))
+    consent = consent_for(drive, handover.controller_of(number_of(drive)))
+    with (
+        target.claimed(consent, keep=True),
+        user_driver.handed_over(spec, ReadyTarget(target=target), consent) as (changed, _),
+    ):
+        yield changed
+
+
+def carried_out(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The last event of an engine."""
+    return list(carry_out(spec))[-1]
+
+
+def carry_out(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of an engine."""
+    with subprocess.Popen([find_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as engine:
+        assert engine.stdin and engine.stdout
+        engine.stdin.write(json.dumps(spec))
+        engine.stdin.close()
+        yield from map(json.loads, engine.stdout)
+
+
+def engines() -> list[int]:
+    """Processes of engines."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            if each.read_text().strip() == "iosonde-engine":
+                found.append(int(each.parent.name))
+    return found
+
+
+Part = tuple[Mapping[str, Any], Mapping[str, Sequence[Any]]]
+"""Parameters and factors."""
+
+
+def study(parts: Mapping[str, Part]) -> str:
+    """TOML of a study that carries out its cases in order."""
+    head = 'name = "driven"\ntitle = "Driven"\nquestion = "?"\nrepeats = 1\nshuffle = false\n'
+    tables = [
+        f"[[parts]]\nname = {toml(name)}\nmeasurement = {toml(MEASUREMENT | dict(measurement))}\nfactors = {toml(factors)}"
+        for name, (measurement, factors) in parts.items()
+    ]
+    return "\n".join([head, *tables, "[profiles.standard]\n"])
+
+
+def toml(value: Any) -> str:
+    """A value as TOML."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{name} = {toml(each)}" for name, each in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+def consent_for(drive: Path, controller: Controller) -> Consent:
+    """All options that a run with the user-level driver needs."""
+    return Consent(destroy=(str(drive), controller.address), confirm=(controller.serial,))
+
+
+class During:
+    """Does something in the first run."""
+
+    def __init__(self, action: Callable[[], Any]) -> None:
+        self.action, self.is_done = action, False
+
+    def run_started(self, *_: Any) -> None: ...
+
+    def event(self, run: Any, event: dict[str, Any]) -> None:
+        if event["event"] == "interval" and not self.is_done:
+            self.is_done = True
+            self.action()
+
+    def run_ended(self, *_: Any) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+def write(drive: Path, data: bytes, offset: int) -> None:
+    """Through the kernel."""
+    with drive.open("r+b", buffering=0) as device:
+        os.pwrite(device.fileno(), data, offset)
+        os.fsync(device.fileno())
+
+
+def read(drive: Path, size: int, offset: int) -> bytes:
+    """From the drive and not from the page cache."""
     with drive.open("rb", buffering=0) as device:
-        is_intact = os.pread(device.fileno(), len(PATTERN), 0) == PATTERN
-    return {"in_use": in_use, "cleaned": cleaned, "is_intact": is_intact, **state(controller)}
+        os.posix_fadvise(device.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return os.pread(device.fileno(), size, offset)
 
 
 def state(controller: Controller) -> dict[str, Any]:
@@ -106,6 +368,15 @@ def state(controller: Controller) -> dict[str, Any]:
     return {"is_back": now == [controller], "journal": [entry.what for entry in journal.entries()]}
 
 
+def wait_for(what: Callable[[], bool]) -> None:
+    """Return once it is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        if time.monotonic() > deadline:
+            raise RuntimeError("waited in vain")
+        time.sleep(0.05)
+
+
 if __name__ == "__main__":
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
-    Path(sys.argv[1]).write_text(json.dumps(try_user_driver()))
+    Path(sys.argv[1]).write_text(json.dumps(try_user_driver(int(sys.argv[2]))))

@@ -96,31 +96,32 @@ class Drives:
         ]
 
     def _pair(self, number: int) -> list[str]:
-        """A drive of two namespaces with images of their own."""
+        """A drive of two namespaces with images of their own, which deallocate."""
         second = number + self.pairs
         failing = {
             "driver": "blkdebug",
             "node-name": f"failing{number}",
+            "discard": "unmap",
             "image": f"raw{number}",
             "inject-error": [
                 {"event": "none", "iotype": "read", "errno": 5, "once": False, "sector": self.failing_byte // 512}
             ],
         }
         return [
-            *self._image(number),
+            *self._image(number, discard="unmap"),
             *("-blockdev", json.dumps(failing)),
-            *self._image(second),
+            *self._image(second, discard="unmap"),
             *("-device", f"nvme,id=nvme{number},serial=IOSONDE-LAB-{number}"),
             *("-device", f"nvme-ns,bus=nvme{number},nsid=1,drive=failing{number}"),
             "-device",
             f"nvme-ns,bus=nvme{number},nsid=2,drive=raw{second},logical_block_size=4096,physical_block_size=4096",
         ]
 
-    def _image(self, number: int) -> list[str]:
+    def _image(self, number: int, discard: Literal["ignore", "unmap"] = "ignore") -> list[str]:
         return [
             "-blockdev",
             f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
-            *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number}"),
+            *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number},discard={discard}"),
         ]
 
 
