@@ -171,6 +171,9 @@ def misbehave_later(how: str, spec: dict) -> None:
         case "no space":
             message = "cannot write to `/data/file`: no space left on device"
             say("error", code="no_space", message=message, context="phase `layout`", hint="make room")
+        case "unsupported":
+            message = "the file system of `/data/file` has no polled I/O"
+            say("error", code="unsupported", message=message, context="phase `measure`", hint="use another backend")
         case "hang":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             say("phase", phase="measure", edge="begin", at_ns=now_ns(), bytes=0)

@@ -243,6 +243,20 @@ def test_failed_runs_are_named_and_the_rest_is_reported(home: Path, monkeypatch:
     )
 
 
+def test_unsupported_runs_are_not_called_failed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a backend that the target lacks were called failed, with advice to repeat them."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"c0002-r1": "unsupported", "c0002-r2": "unsupported"}))
+    done = iosonde(home, "run", "small.toml", "--target", "data", "--output", "out", "--no-report")
+    assert done.returncode == 0
+    assert "failed" not in done.stderr
+    lines = plain(done.stderr, home).splitlines()
+    reason = "main/read_fraction=0  unsupported: the file system of `/data/file` has no polled I/O"
+    assert [line for line in lines if "c0002" in line] == [f"[2/4] c0002-r1  {reason}", f"[4/4] c0002-r2  {reason}"]
+    assert [line for line in lines if "hint" in line] == ["  hint: use another backend"]
+    assert lines[-1] == "2 unsupported combinations skipped (see report)"
+
+
 def test_a_study_of_which_nothing_succeeds_ends_with_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
     monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "no space"}))

@@ -151,6 +151,13 @@ def test_repeated_failures_are_reported_once(faults: Any, tmp_path: Path) -> Non
     ]
 
 
+def test_unsupported_runs_have_no_advice_to_repeat_them(faults: Any, tmp_path: Path) -> None:
+    faults(**{"*": "unsupported"})
+    watcher = Watcher()
+    execute(null_plan(), tmp_path / "set", observer=watcher)
+    assert watcher.notes == []
+
+
 def test_only_retry_failed_repeats_a_failed_run(faults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE_MARKER", str(tmp_path / "marker"))
     faults(c0002_r1="fails once")

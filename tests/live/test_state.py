@@ -12,7 +12,7 @@ from iosonde.execution.observer import Silent
 from iosonde.live.feed import Feed
 from iosonde.live.state import POINTS, State
 from iosonde.procedure.schedule import Remaining
-from iosonde.results.schema import RecordVerdict
+from iosonde.results.schema import UNSUPPORTED, Failure, RecordVerdict
 
 
 def histogram(latency_ns: int, count: int) -> dict[str, Any]:
@@ -107,6 +107,15 @@ def test_failed_runs_are_counted_and_have_no_values(page: Page) -> None:
     assert shown["progress"]["failed"] == 1
     assert shown["cases"][0]["failed"] == 1
     assert shown["cases"][0]["rate"] is None
+
+
+def test_unsupported_runs_are_not_counted_as_failed(page: Page) -> None:
+    run = page.start()
+    record = a_failure(page.plan, run)
+    failure = Failure(code=UNSUPPORTED, message="the file system has no polled I/O")
+    page.feed.run_ended(run, record.model_copy(update={"failure": failure}))
+    shown = page.shown()
+    assert (shown["progress"]["done"], shown["progress"]["failed"], shown["cases"][0]["failed"]) == (1, 0, 0)
 
 
 def test_notes_are_passed_on_and_the_drawn_intervals_are_bounded(page: Page) -> None:

@@ -170,7 +170,7 @@ class _Display:
         self._log = log
         self._ahead = ahead
         self._clock = Clock(ahead.seconds, ahead.runs + ahead.at_most)
-        self._done = self._failed = 0
+        self._done = self._failed = self._unsupported = 0
         self._case = self._phase = self._rates = ""
         self._failures = _Failures()
 
@@ -199,7 +199,8 @@ class _Display:
         self._clock.end()
         failure = self._failures.text(record)
         if failure:
-            self._failed += 1
+            self._unsupported += record.is_unsupported
+            self._failed += not record.is_unsupported
             self._print(f"{run.run_id}  {record.case_id}  {failure}")
         self._draw()
 
@@ -214,6 +215,7 @@ class _Display:
     def _draw(self) -> None:
         total, bound = _total_text(self._ahead), "at most " if self._ahead.at_most else ""
         failed = f", {self._failed} failed" if self._failed else ""
+        failed += f", {self._unsupported} unsupported" if self._unsupported else ""
         remaining = format_duration(self._clock.remaining_s() * 1e9)
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
@@ -257,7 +259,7 @@ class Clock:
 
 
 class _Failures:
-    """Messages of failed runs, each hint once: the runs of a study tend to fail for the same reason."""
+    """Messages of failed and unsupported runs, each hint once: the runs of a study tend to fail for the same reason."""
 
     def __init__(self) -> None:
         self._printed: set[str] = set()
@@ -269,4 +271,5 @@ class _Failures:
             return ""
         is_new = bool(failure.hint) and failure.hint not in self._printed
         self._printed.add(failure.hint)
-        return f"failed: {failure.message}" + (f"\n  hint: {failure.hint}" if is_new else "")
+        outcome = "unsupported" if record.is_unsupported else "failed"
+        return f"{outcome}: {failure.message}" + (f"\n  hint: {failure.hint}" if is_new else "")

@@ -228,7 +228,7 @@ class _Session:
         self._restart = run.restart
 
     def _note_failures(self, record: Record) -> None:
-        code = record.failure.code if record.failure else ""
+        code = record.failure.code if record.failure and not record.is_unsupported else ""
         self._repeated_failure = (code, self._repeated_failure[1] + 1 if code == self._repeated_failure[0] else 1)
         if code and self._repeated_failure[1] == REPEATED_FAILURES:
             advice = (

@@ -86,14 +86,14 @@ class Feed:
         self._inner.run_ended(run, record)
         now, self._now = self._now, None
         self._done += 1
-        self._failed += record.failure is not None
+        self._failed += record.failure is not None and not record.is_unsupported
         self._clock.end()
         self._send(
             {
                 "kind": "ended",
                 "case": record.case_id,
                 "load": now.load if now else record.case_id,
-                "failed": record.failure is not None,
+                "failed": record.failure is not None and not record.is_unsupported,
                 "verdict": record.verdict.kind if record.verdict else "",
                 "values": _values(now, now.intervals) if now and now.intervals and not record.failure else None,
                 "progress": self._progress(),
