@@ -19,6 +19,7 @@ from engines import real_engine
 from servers.conftest import reachable_directory
 
 from iosonde.data import shipped
+from iosonde.errors import ServerError
 from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
@@ -207,6 +208,56 @@ def test_rados_bench_is_measured_on_a_real_cluster(
     named = list(study.measurement["metrics"])
     values = run_metrics(found).filter(pl.col("metric").is_in(named), ~pl.col("control"))
     assert set(values["metric"]) == set(named) and values["value"].min() > 0  # type: ignore[operator]
+
+
+def ceph(cluster: CephCluster, *arguments: str) -> None:
+    command = ["ceph", "-c", str(cluster.configuration), *arguments]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+@contextmanager
+def changed(cluster: CephCluster, before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[None]:
+    """The cluster after one command, and again as it was after another."""
+    ceph(cluster, *before)
+    try:
+        yield
+    finally:
+        ceph(cluster, *after)
+        cluster.wait_until_clean()
+
+
+def test_a_cluster_that_does_not_become_healthy_is_an_error_with_the_states_of_its_groups(cluster: CephCluster) -> None:
+    """A second copy has no object daemon to be on."""
+    size = ("osd", "pool", "set", POOL, "size")
+    with (
+        changed(cluster, (*size, "2"), (*size, "1", "--yes-i-really-mean-it")),
+        pytest.raises(ServerError, match="did not become healthy") as error,
+    ):
+        while set(cluster.placement_group_states()) == {"active+clean"}:
+            time.sleep(0.1)
+        cluster.wait_until_clean(0.1)
+    assert "undersized" in error.value.where
+
+
+def test_writes_to_full_object_daemons_fail_the_run(cluster: CephCluster) -> None:
+    """A client of Ceph waits for space, so that the run ends by its timeout."""
+
+    def set_ratios(*ratios: str) -> None:
+        for name, ratio in zip(("nearfull", "backfillfull", "full"), ratios, strict=True):
+            ceph(cluster, "osd", f"set-{name}-ratio", ratio)
+
+    set_ratios("0.000001", "0.000001", "0.000001")
+    try:
+        health = ["ceph", "-c", str(cluster.configuration), "health", "detail"]
+        while "OSD_FULL" not in subprocess.run(health, capture_output=True, text=True, check=True).stdout:
+            time.sleep(0.1)
+        done = driven(cluster, "write", timeout_ns=2_000_000_000)
+    finally:
+        set_ratios("0.85", "0.9", "0.95")
+        cluster.wait_until_clean()
+    assert done.failure is not None
+    assert done.failure.code == "timed_out", done.failure
+    assert "full" in done.failure.hint
 
 
 def test_z_a_killed_daemon_without_a_copy_fails_the_run_and_is_named(cluster: CephCluster) -> None:
