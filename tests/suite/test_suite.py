@@ -200,6 +200,20 @@ def test_a_log_device_needs_a_second_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.unit
+def test_settings_are_for_the_studies_that_have_the_parameter() -> None:
+    studies = {"device": "quick", "latency": "latency-curve"}
+    entries = [{"name": name, "study": study, "title": name, "values": []} for name, study in studies.items()]
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": entries})
+    given = {"operation": "read", "queue_depth": "1"}
+    device, latency = suites.plan_suite(suite, SLOW, None, profile="quick", settings=given)
+    assert not device.skipped and not latency.skipped
+    assert device.plans["a"].settings["operation"] == "read"
+    assert "operation" not in latency.plans["a"].settings
+    with pytest.raises(StudyError, match="no study of the suite `x` has a factor or parameter `terminalz`"):
+        suites.plan_suite(suite, SLOW, None, profile="quick", settings={"terminalz": "4"})
+
+
+@pytest.mark.unit
 def test_only_the_parts_that_an_entry_names_are_planned() -> None:
     entry = {"name": "a", "study": "quick", "title": "A", "parts": ["random"], "values": []}
     suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})

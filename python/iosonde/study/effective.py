@@ -221,12 +221,10 @@ def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
     streams = [stream for part in study.parts for stream in _streams(part)]
     parameters = {name: text for name, text in settings.items() if name not in factors}
     for name, text in parameters.items():
-        written = {each for layer in (study.measurement, *(part.measurement for part in study.parts)) for each in layer}
         of_parts = {part.name: workloads.named(study.workload_of(part)) for part in study.parts}
         having = [each for part, each in of_parts.items() if name.rpartition(".")[2] in each.PARAMETERS.model_fields]
         workload = having[0] if having else workloads.named(study.workload)
-        fields = [field for each in of_parts.values() for field in each.PARAMETERS.model_fields]
-        known = [*dict.fromkeys(fields), *setup.NAMES, *sorted(written)]
+        known = _parameters(study)
         if name.rpartition(".")[2] not in known:
             near = difflib.get_close_matches(name, [*factors, *known], n=1)
             raise StudyError(
@@ -242,6 +240,21 @@ def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
             )
         _check(lambda: check_parameters({name: text}, _NO_FILE, (), workload=workload, streams=streams), name, text)  # noqa: B023
     return dict(parameters)
+
+
+def applies(study: Study, name: str) -> bool:
+    """Whether the study has a factor or parameter of this name."""
+    factors = {factor for part in study.parts for factor in part.all_factors}
+    return name.startswith(PREFIX) or name in factors or name.rpartition(".")[2] in _parameters(study)
+
+
+def _parameters(study: Study) -> list[str]:
+    """Names of all parameters that a study may set."""
+    written = {each for layer in (study.measurement, *(part.measurement for part in study.parts)) for each in layer}
+    fields = [
+        field for part in study.parts for field in workloads.named(study.workload_of(part)).PARAMETERS.model_fields
+    ]
+    return [*dict.fromkeys(fields), *setup.NAMES, *sorted(written)]
 
 
 _NO_FILE = StudyFile()

@@ -12,7 +12,7 @@ from iosonde.plan.commands import has_commands
 from iosonde.planning import Against, expand, load
 from iosonde.procedure import kind_of
 from iosonde.storage import open_target
-from iosonde.study.effective import effective
+from iosonde.study.effective import applies, effective
 from iosonde.suite.model import Entry, Suite
 
 if TYPE_CHECKING:
@@ -54,6 +54,13 @@ def plan_suite(
     reason. `StudyError` if that is every study. `settings` are for every study that has the parameter.
     """
     chosen = profile or suite.profile
+    for name in settings or {}:
+        if not any(applies(load(entry.study), name) for entry in suite.entries):
+            raise StudyError(
+                f"no study of the suite `{suite.name}` has a factor or parameter `{name}`",
+                where=f"in `--set {name}={(settings or {})[name]}`",
+                hint="`iosonde show STUDY` lists those of a study",
+            )
     planned = [
         _plan_entry(entry, target, against, profile=chosen, settings=settings or {}, repeats=repeats, seed=seed)
         for entry in suite.entries
@@ -79,7 +86,7 @@ def _plan_entry(
 ) -> Planned:
     study = with_parts(load(entry.study), entry.parts)
     profile = profile if profile in study.profiles else "standard"
-    settings = {**entry.settings, **settings}
+    settings = {**entry.settings, **{name: value for name, value in settings.items() if applies(study, name)}}
 
     def one(name: str, other: str | None) -> Plan:
         plan = expand(
