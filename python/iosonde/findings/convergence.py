@@ -179,7 +179,7 @@ def _convergence(
     ]
     whole = min((len(values) for _, values in series), default=0)
     values = [each[:whole] for _, each in series]
-    enough = {"moved_bytes": [moved.get(number + 1, 0.0) for number in range(whole)], "range_bytes": range_bytes}
+    enough = {"moved_bytes": lambda index: moved.get(index + 1, 0.0), "range_bytes": range_bytes}
     held = held_window(values, criteria=criteria, hold=rounds.hold, **enough)  # type: ignore[arg-type]
     first = held_window(values, criteria=criteria, **enough)  # type: ignore[arg-type]
     end = held[1] if held else None

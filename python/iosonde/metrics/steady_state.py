@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -235,20 +235,23 @@ def held_window(
     *,
     criteria: Criteria,
     hold: int = 0,
-    moved_bytes: Sequence[float] = (),
+    moved_bytes: Callable[[int], float] = lambda index: 0.0,
     range_bytes: int | None = None,
 ) -> tuple[int, int] | None:
     """Return first and last round of the first window that is steady for every series and passes the closing check.
 
     The closing check: the windows that end in each of the `hold` rounds after it are steady too, at its level. The
-    window counts only if its rounds moved enough of the active range (`Criteria.min_written`).
+    window counts only if its rounds moved enough of the active range (`Criteria.min_written`): `moved_bytes` returns that
+    of a round by its index, and is called only where it decides.
     """
     count = min(map(len, series), default=0)
     for last in range(criteria.window, count - hold + 1):
         closing = [[_window_ending(values, end, criteria) for end in range(last, last + hold + 1)] for values in series]
         holds = all(each.steady and _same_level(each, windows[0]) for windows in closing for each in windows)
-        moved = sum(moved_bytes[last - criteria.window : last])
-        if holds and criteria.has_enough(round_ns=math.inf, moved_bytes=moved, range_bytes=range_bytes):
+        if not holds:
+            continue
+        moved = sum(map(moved_bytes, range(last - criteria.window, last))) if criteria.min_written else 0.0
+        if criteria.has_enough(round_ns=math.inf, moved_bytes=moved, range_bytes=range_bytes):
             return last - criteria.window + 1, last
     return None
 

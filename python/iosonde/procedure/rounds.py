@@ -189,12 +189,12 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
     state = _State(case=case, observations=observations, repeat=repeat)
     tracked = [load for load in settings.loads if load["tracked"]]
     values: list[list[float]] = [[] for _ in tracked]
-    moved: list[float] = []
+    measured: list[list[Observation]] = []
     number = unsteady = 0
     failure = yield from state.prepare()
-    while not failure and number < settings.max_rounds and not _window_of(case, settings, values, moved):
+    while not failure and number < settings.max_rounds and not _window_of(case, settings, values, measured):
         number += 1
-        moved.append(0.0)
+        measured.append([])
         for place, load in enumerate(settings.loads, start=1):
             observation = yield from state.measure(number, place, load)
             failure = failure or observation.failure
@@ -202,11 +202,11 @@ def _pass(case: Case, settings: Settings, observations: Observations, repeat: in
                 break
             if settings.until_steady and observation.value("seconds_to_steady_state") is None:
                 unsteady += 1
-            moved[-1] += _moved_bytes(observation)
+            measured[-1].append(observation)
             if load["tracked"]:
                 values[tracked.index(load)].append(_tracked_value(observation, settings.metric))
     whole = min(map(len, values), default=0)
-    found = None if failure else _window_of(case, settings, values, moved)
+    found = None if failure else _window_of(case, settings, values, measured)
     stages = 0
     while not failure and stages < len(settings.stages):
         observation = yield from state.measure_stage(stages + 1, settings.stages[stages])
@@ -246,14 +246,14 @@ def _moved_bytes(observation: Observation) -> float:
 
 
 def _window_of(
-    case: Case, settings: Settings, values: Sequence[Sequence[float]], moved: Sequence[float]
+    case: Case, settings: Settings, values: Sequence[Sequence[float]], measured: Sequence[Sequence[Observation]]
 ) -> tuple[int, int] | None:
     """First and last round of the measurement window, which passed the closing check; None if there is none yet."""
     return held_window(
         values,
         criteria=settings.criteria,
         hold=settings.hold,
-        moved_bytes=moved,
+        moved_bytes=lambda index: sum(map(_moved_bytes, measured[index])),
         range_bytes=active_range_bytes(case.parameters),
     )
 
