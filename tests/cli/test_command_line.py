@@ -45,6 +45,14 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert ran.stderr.strip() == "[]"
 
 
+def test_planning_does_not_import_scipy() -> None:
+    """Each `plan` and `run` would pay for it; comparisons and the power of a planned comparison need it."""
+    script = "import sys, iosonde.planning; print('scipy' in sys.modules)"
+    environment = {"PYTHONPATH": str(CHECKOUT / "python")}
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.strip() == "False"
+
+
 def test_without_arguments_help_is_shown(iosonde: Iosonde) -> None:
     shown = iosonde()
     assert shown.returncode == 2

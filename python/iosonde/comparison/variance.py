@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import digamma, polygamma
 
 from iosonde.metrics.distributions import chi2_quantile, chi2_tail
 from iosonde.metrics.statistics import mean_moments, repeat_correlation
@@ -92,6 +91,8 @@ def _moderated(variances: Floats, degrees: int, *, limit: float) -> tuple[Floats
 
 def _fitted_prior(variances: Floats, degrees: int) -> tuple[float, float]:
     """Return the common variance and its prior degrees of freedom by matching moments of log variances."""
+    from scipy.special import digamma, polygamma
+
     half = degrees / 2
     logs = np.log(variances) - digamma(half) + np.log(half)
     mean = float(logs.mean())
@@ -104,6 +105,8 @@ def _fitted_prior(variances: Floats, degrees: int) -> tuple[float, float]:
 
 def _inverse_trigamma(value: float) -> float:
     """Return x with trigamma(x) = value, by Newton's method on 1 / trigamma, which is nearly linear."""
+    from scipy.special import polygamma
+
     x = 0.5 + 1 / value
     for _ in range(50):
         trigamma = float(polygamma(1, x))

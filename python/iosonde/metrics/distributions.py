@@ -1,7 +1,7 @@
 """Quantiles and tails of distributions, and false discovery control, from SciPy.
 
-`scipy.special` has the functions behind `scipy.stats` and is imported in a tenth of its time, which every command and
-report would pay.
+`scipy.special` has the functions behind `scipy.stats` and is imported in a tenth of its time. Both are imported where
+they are needed: commands that plan and run studies import this module without calling it.
 """
 
 from __future__ import annotations
@@ -9,26 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import chdtrc, chdtri, stdtr, stdtrit
 
 
 def t_quantile(probability: float, degrees: float) -> float:
     """Student's t: the value below which `probability` lies."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(degrees, probability))
 
 
 def t_tail(value: float, degrees: float) -> float:
     """Student's t: the probability of more than `value`."""
+    from scipy.special import stdtr
+
     return float(stdtr(degrees, -value))
 
 
 def chi2_quantile(probability: float, degrees: float) -> float:
     """Chi-squared: the value below which `probability` lies."""
+    from scipy.special import chdtri
+
     return float(chdtri(degrees, 1 - probability))
 
 
 def chi2_tail(values: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
     """Chi-squared: the probability of more than each of `values`."""
+    from scipy.special import chdtrc
+
     return np.asarray(chdtrc(degrees, values))
 
 

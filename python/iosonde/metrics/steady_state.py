@@ -241,8 +241,8 @@ def held_window(
     """Return first and last round of the first window that is steady for every series and passes the closing check.
 
     The closing check: the windows that end in each of the `hold` rounds after it are steady too, at its level. The
-    window counts only if its rounds moved enough of the active range (`Criteria.min_written`): `moved_bytes` returns that
-    of a round by its index, and is called only where it decides.
+    window counts only if its rounds moved enough of the active range (`Criteria.min_written`). `moved_bytes` returns
+    the bytes of a round by its index, and is called only for windows that are steady.
     """
     count = min(map(len, series), default=0)
     for last in range(criteria.window, count - hold + 1):
