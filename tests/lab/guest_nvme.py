@@ -1,4 +1,4 @@
-"""Purges an NVMe drive by its own means inside the lab's machine, and asks it for its media."""
+"""Purges an NVMe drive by its own means inside the lab's machine, asks it for its media, and tries all I/O backends."""
 
 from __future__ import annotations
 
@@ -85,3 +85,52 @@ def held(drive: Path) -> str:
     with drive.open("rb", buffering=0) as device:
         os.posix_fadvise(device.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return os.pread(device.fileno(), 4096, BEYOND)[:8].hex()
+
+
+BACKENDS = """
+name = "backends"
+title = "Backends"
+question = "?"
+repeats = 1
+
+[measurement]
+access = "random"
+read_fraction = 0.5
+block_size = "4KiB"
+span = "4MiB"
+verify = "after"
+fallback = "refuse"
+kernel_trace = true
+ramp = "300ms"
+duration = "1s"
+interval = "100ms"
+
+[[parts]]
+[parts.factors]
+interface = [
+  { label = "sync", set = { backend = "sync" } },
+  { label = "libaio", set = { backend = "libaio" } },
+  { label = "uring", set = { backend = "uring" } },
+  { label = "uring iopoll", set = { backend = "uring", completion_polling = true } },
+  { label = "uring_nvme", set = { backend = "uring_nvme" } },
+  { label = "uring_nvme iopoll", set = { backend = "uring_nvme", completion_polling = true } },
+]
+
+[profiles.standard]
+"""
+
+
+def try_backends() -> dict[str, Any]:
+    """Verified and traced runs of each backend on a whole namespace; the result set goes out as `backends`."""
+    drive = Path(os.environ["IOSONDE_LAB_DEVICES"].split(",")[0]).resolve()
+    plan = expand(parse(BACKENDS), open_target(str(drive)))
+    records = execute(plan, "backends", consent=Consent(destroy=(str(drive),))).records()
+    return {
+        str(record.levels["interface"]): {
+            "failure": record.failure and record.failure.message,
+            "in_effect": (record.result or {}).get("backend"),
+            "verification": (record.result or {}).get("verification"),
+            "trace": record.kernel_trace,
+        }
+        for record in records
+    }

@@ -15,7 +15,7 @@ from guest_block_caches import CONSENT as CACHES
 from guest_block_caches import try_caches
 from guest_md_builder import try_builder
 from guest_memory import try_limits
-from guest_nvme import try_drive
+from guest_nvme import try_backends, try_drive
 from guest_sessions import waiting_session
 from guest_unplug import try_unplug
 
@@ -31,6 +31,7 @@ said = {
     "builder": try_builder(),
     "arrays": try_arrays(*sessions),
     "drive": try_drive(),
+    "backends": try_backends(),
     "limits": try_limits(),
     # Drives have other names after it.
     "unplug": try_unplug(),

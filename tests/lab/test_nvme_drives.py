@@ -1,4 +1,4 @@
-"""An NVMe drive by its admin commands, for real: what it reports, and a purge with its own commands."""
+"""An NVMe drive for real: what it reports, a purge with its own commands, and I/O through every backend."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from lab_guest import Report
+
+from iosonde.execution.instruments.kernel_trace import NO_INTERVAL
 
 NO_SUCH_LOG = "has no log page with media writes"
 """What QEMU's drive is: it has the SMART log, and none that counts its media."""
@@ -62,3 +64,33 @@ def test_a_drive_without_a_log_of_its_media_is_no_number_but_a_reason(
         if finding.sentence == "Device write amplification is not known"
     ]
     assert NO_SUCH_LOG in evidence
+
+
+BACKENDS = {
+    "sync": set(),
+    "libaio": set(),
+    "uring": set(),
+    "uring iopoll": {"completion_polling"},
+    "uring_nvme": set(),
+    "uring_nvme iopoll": {"completion_polling"},
+}
+"""I/O backends that ran on a namespace, and what each must have in effect."""
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_backend_reads_back_what_it_wrote_to_a_namespace(studies_said: dict[str, Any], name: str) -> None:
+    run = studies_said["backends"][name]
+    assert run["failure"] is None
+    assert run["in_effect"]["kind"] == name.split()[0]
+    assert run["in_effect"]["fallbacks"] == []
+    assert BACKENDS[name] <= set(run["in_effect"]["features"])
+    assert set(run["verification"]["faults"].values()) == {0}
+
+
+def test_stages_of_an_nvme_drive_are_traced_and_polled_io_has_no_interrupt(studies_said: dict[str, Any]) -> None:
+    traces = {name: run["trace"] for name, run in studies_said["backends"].items()}
+    assert {trace["reason"] for trace in traces.values()} <= {"", NO_INTERVAL}
+    # A busy machine may report the intervals of one run too late to trace it, not of all.
+    interrupts = {name: trace.get("stages", {}).get("interrupt", []) for name, trace in traces.items()}
+    assert any(each and max(each) > 0 for name, each in interrupts.items() if "iopoll" not in name)
+    assert not any(any(each) for name, each in interrupts.items() if "iopoll" in name)

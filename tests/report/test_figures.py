@@ -136,6 +136,24 @@ def test_panels_without_a_value_are_omitted_and_counted(tmp_path: Path) -> None:
     assert {panel.key for panel in tail.panels} == set(tail.rows.drop_nulls("y")["panel"])
 
 
+def test_parts_of_a_stacked_bar_are_metrics_in_their_order(tmp_path: Path) -> None:
+    metrics = ["completion_latency_ns_min", "completion_latency_ns_mean"]
+    chapter = _of_tails(tmp_path, kind="stack", y="completion_latency_ns_mean", metrics=metrics)
+    (tail,) = (figure for figure in chapter.figures if figure.title == "Tail")
+    assert tail.rows["step"].unique().sort().to_list() == [0, 1]
+    assert tail.rows["series"].unique(maintain_order=True).to_list() == [
+        "Completion latency, min",
+        "Completion latency, mean",
+    ]
+    sums = tail.rows.group_by("panel", "x").agg(pl.col("y").sum())["y"].to_list()
+    for panel in tail.panels:
+        alt.LayerChart.from_dict(panel.chart)
+        [low, top] = panel.chart["layer"][0]["encoding"]["y"]["scale"]["domain"]
+        assert low == 0
+        assert top == pytest.approx(1.05 * max(sums))
+    assert tail.description.startswith("Stacked bar chart: Completion latency, mean")
+
+
 def test_a_run_with_one_interval_is_a_point_over_time(tmp_path: Path) -> None:
     shown = {"kind": "timeseries", "title": "Over time", "part": "mixed", "y": "bandwidth", "series": "queue_depth"}
     for seconds, points in ((1, 12), (3, 0)):

@@ -157,7 +157,9 @@ def qemu_command(
     ]
     # With `iommu=pt` it translates only for drives that a program of the guest drives itself (vfio).
     translation = ("-device", "intel-iommu,intremap=on,caching-mode=on") if iommu else ()
-    arguments = "console=ttyS0 panic=-1 loglevel=3 tsc=reliable" + (" intel_iommu=on iommu=pt" if iommu else "")
+    arguments = "console=ttyS0 panic=-1 loglevel=3 tsc=reliable nvme.poll_queues=1" + (
+        " intel_iommu=on iommu=pt" if iommu else ""
+    )
     return [
         find_tool("qemu-system-x86_64"),
         *("-machine", "q35,kernel-irqchip=split" if iommu else "q35", *ACCELERATORS[accelerator], *translation),

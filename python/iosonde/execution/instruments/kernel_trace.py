@@ -32,6 +32,7 @@ SYSTEM_CALLS = {
 }
 """System calls of each backend."""
 
+NO_INTERVAL = "the measurement had no complete interval"
 MOST_THREADS = 32
 NOTHING = "common_pid == -1"
 KERNEL_HELPERS = ("iou-sqp", "iou-wrk")
@@ -104,7 +105,7 @@ class KernelTrace(Instrument):
             found = io_path.relate(events, jobs=self._jobs, helpers=self._helpers, since_ns=self._since_ns)
             facts |= {"events": len(events), **found.facts()}
         elif not self._reason:
-            facts["reason"] = "the measurement had no complete interval"
+            facts["reason"] = NO_INTERVAL
         return Reading(facts={"kernel_trace": facts})
 
     def close(self) -> None:

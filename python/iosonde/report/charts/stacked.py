@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from iosonde.report.charts import vega
@@ -21,16 +21,17 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
     values = {metric: Values(material, metric) for metric in view.metrics}
     axis = factor_axis(view.x, [subject.level(view.x) for subject in found], categories=True)
     scale = metric_scale(view.y, 1.0)
+    titles = _titles(view.metrics)
     bars = [
-        _parts(view, subject, layout, values, scale, x=x_value(view.x, subject.level(view.x), axis))
+        _parts(titles, view, subject, layout, values, scale, x=x_value(view.x, subject.level(view.x), axis))
         for subject in found
     ]
     top = max((sum(row["y"] or 0 for row in bar) for bar in bars), default=0) or 1.0
     frame = Frame(
         x=axis,
-        y=Axis(title="Mean time", kind="linear", label=scale.label, format=scale.format),
+        y=Axis(title=scale.title, kind="linear", label=scale.label, format=scale.format),
         series_title="Stage",
-        series=[_part_title(metric) for metric in view.metrics],
+        series=list(titles.values()),
         tooltip=[("series", "Stage"), *tooltip(view, layout, view.y)],
     )
     heads = {"panel": "panel", "x_level": factor_column(view.x or "x"), "series": "stage", "source": "result_set"}
@@ -40,16 +41,26 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
 
 
 def _parts(
-    view: View, subject: Subject, layout: Layout, values: Mapping[str, Values], scale: Scale, *, x: str
+    titles: Mapping[str, str],
+    view: View,
+    subject: Subject,
+    layout: Layout,
+    values: Mapping[str, Values],
+    scale: Scale,
+    *,
+    x: str,
 ) -> list[Row]:
     """The parts of a bar, the first at the bottom."""
     rows = []
     for step, (metric, known) in enumerate(values.items()):
         median, _, _, repeats = known.of(subject)
         row = row_of(subject, layout, (median, None, None, repeats), metric, scale, x=x, x_factor=view.x)
-        rows.append(row | {"series": _part_title(metric), "step": step, "verdict": ""})
+        rows.append(row | {"series": titles[metric], "step": step, "verdict": ""})
     return rows
 
 
-def _part_title(metric: str) -> str:
-    return metric_title(metric).rpartition(",")[0] or metric_title(metric)
+def _titles(metrics: Sequence[str]) -> Mapping[str, str]:
+    """Names of the parts: without the statistic where that keeps them apart."""
+    whole = {metric: metric_title(metric) for metric in metrics}
+    short = {metric: title.rpartition(",")[0] or title for metric, title in whole.items()}
+    return short if len(set(short.values())) == len(short) else whole
