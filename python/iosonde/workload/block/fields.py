@@ -325,7 +325,9 @@ SIZES: Sequence[str] = (
 )
 """Parameters in bytes."""
 
-DURATIONS: Sequence[str] = ("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service")
+DURATIONS: Sequence[str] = (
+    *("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service", "command_timeout"),
+)
 """Parameters in nanoseconds."""
 
 SHOWN: Sequence[str] = (
