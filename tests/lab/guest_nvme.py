@@ -10,8 +10,9 @@ from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
+from iosonde.storage.block_nodes import number_of
 from iosonde.storage.consent import Consent
-from iosonde.storage.nvme import counters
+from iosonde.storage.nvme import counters, handover
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize
 
@@ -68,6 +69,7 @@ def try_drive() -> dict[str, Any]:
         "failures": [record.failure and record.failure.message for record in records],
         "drives": [record.drives for record in records],
         "now": counters.now(drive.name),
+        "handover": handover.refusals(handover.controller_of(number_of(drive))),
     }
 
 

@@ -39,6 +39,10 @@ def test_a_sanitize_that_the_drive_does_not_offer_is_refused_before_anything_is_
     assert "`format`" in drive["refused"]["hint"]
 
 
+def test_without_an_iommu_no_controller_is_handed_over(drive: dict[str, Any]) -> None:
+    assert drive["handover"][0] == "no IOMMU limits which memory the device may access"
+
+
 def test_the_health_log_of_a_drive_is_read(drive: dict[str, Any]) -> None:
     assert 0 <= drive["now"]["temperature_celsius"] < 100
     assert drive["now"]["percentage_used"] == 0
