@@ -19,7 +19,7 @@ class IosondeError(Exception):
     """An error with four parts: what, where, hint (likely cause and next step).
 
     `what` is one clause without a final period, literals in backticks. `where` names the place in the study, file or
-    result set. `hint` says what to do next. `str()` gives them as the command line prints them.
+    result set. `hint` states what to do next. `str()` gives them as the command line prints them.
     """
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:

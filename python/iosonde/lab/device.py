@@ -94,7 +94,7 @@ class ThrottledDevice:
         return f"ThrottledDevice({self.path}, {format_bytes(self.size_bytes)}, {self.limits})"
 
     def _wait_for_greeting(self) -> None:
-        """The daemon greets once it has done everything that its command line says."""
+        """The daemon greets once it has done everything that its command line requests."""
         assert self._daemon.stdout is not None
         ready, _, _ = select.select([self._daemon.stdout], [], [], _START_S)
         if ready and self._daemon.stdout.readline():

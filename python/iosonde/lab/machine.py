@@ -71,7 +71,7 @@ class Settings:
 class Machine:
     """One guest that runs one command. A context manager: whatever is left of it ends with the `with` block.
 
-    `output()` yields what the guest says until it has ended; then `exit_code` is the command's. The guest finds the
+    `output()` yields the output of the guest until it has ended; then `exit_code` is the command's. The guest finds the
     drives as `/dev/lab/0` and on, and their list, separated by commas, in `$IOSONDE_LAB_DEVICES`.
     """
 

@@ -190,7 +190,7 @@ def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None)
 def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:
     """Return the mean of each interval metric over the measurement of a run, with its confidence interval.
 
-    Columns: `result_set, run_id, case_id, stream, operation, metric, mean, low, high, intervals`. It says how steady a
+    Columns: `result_set, run_id, case_id, stream, operation, metric, mean, low, high, intervals`. It shows how steady a
     run was, not what the next run would give: that takes repeats. Null with fewer than six intervals.
     """
     keys = ("result_set", "run_id", "case_id", *SCOPE_KEYS, "metric")

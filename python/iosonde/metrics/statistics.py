@@ -363,7 +363,7 @@ def pooled_ratio(pairs: Sequence[tuple[ArrayLike, ArrayLike]]) -> Estimate:
     """Return the geometric mean of the ratios of several pairs of groups, with its interval.
 
     Where every group has repeats, their variances are pooled. Where they have not (published values, a single run per
-    case), the interval says how the ratio varies among the pairs.
+    case), the interval shows how the ratio varies among the pairs.
     """
     groups = [(np.asarray(top, dtype=np.float64), np.asarray(bottom, dtype=np.float64)) for top, bottom in pairs]
     ratios = np.array([np.median(top) / np.median(bottom) for top, bottom in groups])

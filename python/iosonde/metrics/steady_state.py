@@ -45,7 +45,7 @@ class Criteria:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Criteria:
-        """Those that a case was made with (`Rounds.criteria`); SNIA's where it says nothing, as older records do."""
+        """Those that a case was made with (`Rounds.criteria`); SNIA's where it names none, as in older records."""
         named = {"window": int, "range": float, "slope": float, "min_length": int, "min_written": float}
         said = {name: parameters.get(f"rounds.{name}") for name in named}
         return cls(**{name: named[name](value) for name, value in said.items() if value is not None})
@@ -61,7 +61,7 @@ SNIA = Criteria()
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Consecutive rounds, and what the rule says of them."""
+    """Consecutive rounds, and the result of the rule for them."""
 
     first: int
     """Number of the first round, from 1."""
@@ -152,7 +152,7 @@ def window(values: ArrayLike, *, first: int = 1, criteria: Criteria = SNIA) -> W
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyState:
-    """What the rule says of a whole series."""
+    """The result of the rule for a whole series."""
 
     rounds: int
     criteria: Criteria

@@ -43,7 +43,7 @@ _EXAMPLE = "`response_latency_ns_p99_9 <= 1ms` or `read.response_latency over 1m
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What a run says of a condition."""
+    """The result of a condition in a run."""
 
     holds: bool | None
     """None with too few samples for an answer."""

@@ -2,7 +2,7 @@
 
 From the start value the search doubles while the conditions hold, or halves while they do not, until one value holds
 and one fails; then it bisects between them on a logarithmic scale until they are close enough. It takes for granted
-that what fails at a value fails above it too, and says so in its docs, for it cannot be seen from its probes.
+that what fails at a value fails above it too, and states it in its docs, since it cannot be seen from its probes.
 
 A probe is a value with its repeats. Only what is shown to hold holds: too few samples for a percentile are not a pass,
 but a higher rate may have enough, so the search continues upwards from there. A probe without any result ends the
@@ -42,7 +42,7 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """What it says of the conditions together."""
+        """The result of all conditions together."""
         if self.failure:
             return "broken"
         if all(each.holds for each in self.conditions):

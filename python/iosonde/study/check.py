@@ -35,16 +35,14 @@ def check(study: Study, source: StudyFile) -> None:
 
 
 PLACES = (
-    *(
-        "log_target",
-        "read_cache_target",
-        "user_database",
-        "server_url",
-        "options_file",
-        "trace",
-        "edge_list",
-        "library",
-    ),
+    "log_target",
+    "read_cache_target",
+    "user_database",
+    "server_url",
+    "options_file",
+    "trace",
+    "edge_list",
+    "library",
 )
 """Parameters that name files, directories, servers or code: only who runs a study decides about them."""
 

@@ -49,7 +49,7 @@ class Programs:
 
 
 def identify(path: str) -> dict[str, Any]:
-    """What a spec says of a program: its path without symbolic links, and the checksum of its contents."""
+    """Identity of a program in a spec: its path without symbolic links, and the checksum of its contents."""
     real = os.path.realpath(path)
     descriptor = _open(real)
     try:

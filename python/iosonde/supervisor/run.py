@@ -246,7 +246,7 @@ _UNKNOWN = {
     "completion_latency": {"buckets": [], "count": 0, "sum_ns": 0, "min_ns": 0, "max_ns": 0},
     "response_latency": None,
 }
-"""What an interval says of the command's own operations, which are not known."""
+"""Operations of the command in an interval, which are not known."""
 
 
 def _of_server(server: Mapping[str, Any] | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Given:
-    """What a section says, by the names of the options table."""
+    """The options of a section, by the names of the options table."""
 
     def __init__(self, section: Section, notes: Notes) -> None:
         self.section = section

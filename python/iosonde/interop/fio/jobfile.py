@@ -69,7 +69,7 @@ class _Line:
 
 
 def _lines(path: Path, *, depth: int, included_at: str = "") -> Iterator[_Line]:
-    """Every line that says something, those of included files in their place."""
+    """Every line with content, those of included files in their place."""
     for number, raw in enumerate(_text(path, included_at).splitlines(), start=1):
         text = re.split("[;#]", raw, maxsplit=1)[0].strip()
         included = re.fullmatch(r"include\s+(.+)", text)

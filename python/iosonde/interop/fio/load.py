@@ -30,7 +30,7 @@ class Imported:
 
 
 def import_job_file(path: Path | str, *, environment: Mapping[str, str] | None = None) -> Imported:
-    """Read a job file and all that it includes; `StudyError` says what is wrong with it."""
+    """Read a job file and all that it includes; `StudyError` states what is wrong with it."""
     path = Path(path)
     notes = Notes()
     sections = jobfile.read(path, environment=os.environ if environment is None else environment)
@@ -51,7 +51,7 @@ def _study(path: Path, jobs: Sequence[Job]) -> dict[str, Any]:
         "title": f"The load of `{path.name}`",
         "question": f"What does the load of the fio job file `{path.name}` reach on this target?",
         "repeats": 3,
-        # Parts follow each other as the job file says: one may read what another has written.
+        # Parts are in the order of the job file: one may read what another has written.
         "shuffle": False,
         "parts": parts,
         "profiles": {"standard": {"title": "As the job file says"}},

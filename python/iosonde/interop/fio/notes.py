@@ -28,7 +28,7 @@ class Note:
 
 
 class Notes:
-    """Collects notes; what `[global]` says is noted once for all sections that take it from there."""
+    """Collects notes; options of `[global]` are noted once for all sections that take it from there."""
 
     def __init__(self) -> None:
         self._notes: dict[Note, None] = {}

@@ -162,7 +162,7 @@ def _without_wide_interval(row: Row) -> Row:
 
 
 def drawn_ends(row: Row) -> list[str]:
-    """Columns of a row that an axis must reach: the value, and its interval unless that says nothing."""
+    """Columns of a row that an axis must reach: the value, and its interval unless that has no meaning."""
     names = ("y",) if _is_wide(row) else ("y", "low", "high")
     return [name for name in names if row[name] is not None]
 

@@ -48,7 +48,7 @@ BARS_APART = 50
 COLUMNS_WITH_VALUES = 10
 """Columns of a heat map that leave room for the value in each cell."""
 MEDIAN = 0.301
-"""Where 50 % lies on a nines axis; what is below it says nothing of tails."""
+"""Where 50 % lies on a nines axis; values below it are no tails."""
 
 
 def figures(material: Material) -> list[Figure | Undrawn | None]:

@@ -269,7 +269,7 @@ def differing(table: pl.DataFrame) -> list[str]:
 
 
 def _without_twins(table: pl.DataFrame) -> pl.DataFrame:
-    """Drop IOPS rows that say what the bandwidth row of the same case says."""
+    """Drop IOPS rows that repeat the bandwidth row of the same case."""
     rates = table.filter(pl.col("metric") == "bandwidth").select("case_id", "stream", "operation", twin="ratio")
     marked = table.join(rates, on=["case_id", "stream", "operation"], how="left", maintain_order="left")
     is_twin = (pl.col("metric") == "iops") & ((pl.col("ratio") - pl.col("twin")).abs() < 1e-9)

@@ -24,7 +24,7 @@ def mark(sources: Sequence[Source]) -> str:
 
 
 def figure(plain: Figure, sources: Sequence[Source]) -> Figure:
-    """Return the figure with a mark, wherever it is drawn, and with a column that says which rows are simulated."""
+    """Return the figure with a mark, wherever it is drawn, and with a column that states which rows are simulated."""
     if not mark(sources):
         return plain
     names = [source.label for source in sources if source.simulated]

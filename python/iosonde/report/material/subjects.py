@@ -76,7 +76,7 @@ def _loads(view: View, material: Material) -> list[Subject]:
 
 
 def same_level(factor: str, level: Any, wanted: Any) -> bool:
-    """Compare a level with what a study file says, which may write `4KiB` for 4096."""
+    """Compare a level with its value in a study file, which may write `4KiB` for 4096."""
     return level == wanted or level_text(factor, level).replace(" ", "") == str(wanted).replace(" ", "")
 
 

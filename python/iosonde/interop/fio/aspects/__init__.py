@@ -1,1 +1,1 @@
-"""What a section of a job file says of a load, one module an aspect: parameters, and notes of what differs."""
+"""The load that a section of a job file describes, one module per aspect: parameters, and notes on differences."""

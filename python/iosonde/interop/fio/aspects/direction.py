@@ -1,4 +1,4 @@
-"""What `rw` says: which operations, in which order of blocks, and in which mix."""
+"""The option `rw`: which operations, in which order of blocks, and in which mix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACES = ("read", "write", "trim")
 
 @dataclass(frozen=True, kw_only=True)
 class Direction:
-    """What `rw` says."""
+    """The value of `rw`."""
 
     access: str
     operations: tuple[str, ...]
@@ -34,7 +34,7 @@ _KINDS = "`read`, `write`, `trim`, `rw`, `trimwrite`, or one of them after `rand
 
 
 def direction_of(given: Given) -> Direction:
-    """What `rw` says, checked."""
+    """The value of `rw`, checked."""
     kind, _, modifier = given.text("rw", "read").partition(":")
     is_random = kind.startswith("rand")
     operations = _DIRECTIONS.get(kind.removeprefix("rand"))

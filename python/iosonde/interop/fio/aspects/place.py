@@ -92,7 +92,7 @@ def _span(given: Given) -> int | str | None:
 
 
 def _file_bytes(given: Given, count: int) -> int | None:
-    """What `filesize` says of all files of a job."""
+    """The meaning of `filesize` for all files of a job."""
     if "filesize" not in given:
         return None
     ends = re.split("[-:]", given.text("filesize"))

@@ -28,7 +28,7 @@ def chosen_engine(given: Given) -> engines.Engine:
 
 
 def backend(given: Given, engine: engines.Engine, stream: dict[str, Any]) -> dict[str, Any]:
-    """fio registers neither files nor buffers unless an option says so."""
+    """fio registers neither files nor buffers unless an option requests it."""
     if engine.backend != "uring":
         if given.flag("hipri"):
             given.note("hipri", why=f"the backend `{engine.backend}` does not poll", instead="completions interrupt")
