@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from command_line import Iosonde
 from inline_snapshot import snapshot
 
@@ -138,3 +139,15 @@ def test_a_store_s_options_are_shown_as_a_study_writes_them_one_a_piece(iosonde:
     assert "rocksdb write_buffer_size=8388608" in words
     assert "rocksdb use_direct_io_for_flush_and_compaction=true" in words
     assert "duration none" in words
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--server", "{}"), ("--set", "server_url={}"), ("--server", "{}/name?sslmode=off")]
+)
+def test_an_error_names_the_option_of_the_server_and_not_its_password(
+    iosonde: Iosonde, option: str, value: str
+) -> None:
+    done = iosonde("plan", "oltp", "--target", "null:1GiB", option, value.format("postgresql://me:geheim@host:5432"))
+    assert done.returncode != 0
+    assert f"in `{option}" in done.stderr and "contains a password" in done.stderr and "PGPASSWORD" in done.stderr
+    assert "geheim" not in done.stderr + done.stdout

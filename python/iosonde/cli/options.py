@@ -199,17 +199,37 @@ def make_plan(
     from iosonde.storage import open_target
 
     different = read_settings(against_settings, option="--against-set")
+    chosen = read_settings(settings) | ({"server_url": read_server(server, option="--server")} if server else {})
+    if not server and "server_url" in chosen:
+        read_server(chosen["server_url"], option="--set server_url=URL")
     compared = against is not None or bool(different)
     return expand(
         load(study),
         open_target(target),
         profile=profile,
         repeats=read_repeats(repeats),
-        settings=read_settings([*(settings or []), *([f"server_url={server}"] if server else [])]),
+        settings=chosen,
         seed=seed,
         keep=keep,
         against=Against(target=open_target(against) if against else None, settings=different) if compared else None,
     )
+
+
+def read_server(text: str, *, option: str) -> str:
+    """Check the address of a server. An error does not repeat it, because it may contain a password."""
+    from iosonde.errors import StudyError
+    from iosonde.servers.url import parse
+
+    if text in ("", "none"):
+        return text
+    try:
+        parse(text)
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        raise StudyError(
+            f"the address of the server is not usable: {what}", where=f"in `{option}`", hint=hint
+        ) from None
+    return text
 
 
 def as_typed(text: str, options: Mapping[str, str]) -> str:
