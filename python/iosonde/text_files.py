@@ -48,9 +48,16 @@ def _require_regular(mode: int) -> None:
 _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFCHR: "character device", stat.S_IFBLK: "block device", stat.S_IFSOCK: "socket"}
 
 
-def read(path: Path) -> str:
-    """The text of a regular file; `OSError` if it is unreadable or long, `UnicodeDecodeError` if it is not UTF-8."""
+def read(path: Path, *, within: Path | None = None) -> str:
+    """The text of a regular file; `OSError` if it is unreadable or long, `UnicodeDecodeError` if it is not UTF-8.
+
+    With `within`, also `OSError` (`EXDEV`, as openat2(2) has it) if the file that was opened is not below that directory.
+    """
     with os.fdopen(open_regular(path), "rb") as file:
+        if within is not None:
+            opened = Path(os.readlink(f"/proc/self/fd/{file.fileno()}"))
+            if not opened.is_relative_to(within.resolve()):
+                raise OSError(errno.EXDEV, f"it is outside the directory `{within}`")
         content = file.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
         raise OSError(errno.EFBIG, f"it is longer than {LIMIT_BYTES >> 20} MiB")

@@ -65,6 +65,18 @@ def test_errors_name_the_line(tmp_path: Path, text: str, what: str, where: str) 
     assert error.value.where == where
 
 
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "link"])
+def test_a_file_outside_the_directory_of_the_job_file_is_not_included(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("password = 1234\n")
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (jobs / "link").symlink_to("../secret")
+    with pytest.raises(StudyError) as error:
+        sections(jobs, f"[a]\ninclude {name}\n")
+    assert f"it is outside the directory `{jobs}`" in error.value.what
+    assert error.value.hint == "copy the file into the directory of the job file"
+
+
 def test_a_missing_or_binary_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="No such file"):
         jobfile.read(tmp_path / "none.fio", environment={})

@@ -2,13 +2,15 @@
 
 The dialect, as fio 3.33 reads it: `[global]` holds for the sections that follow it, and a later one adds to it; an
 option without `=` is a switch; whatever follows the first `;` or `#` of a line is a comment, inside a value too;
-`include FILE` puts that file's lines here (a relative name counts from the including file); `${NAME}` is an environment
-variable, and `$pagesize`, `$mb_memory` and `$ncpus` are facts of this machine, with which a value may calculate.
+`include FILE` puts that file's lines here (a relative name counts from the including file). A job file may come from
+somebody else, and notes quote its lines: included files must be in the directory of the job file or below it. `${NAME}` is
+an environment variable, and `$pagesize`, `$mb_memory` and `$ncpus` are facts of this machine, with which a value may calculate.
 """
 
 from __future__ import annotations
 
 import ast
+import errno
 import operator
 import os
 import re
@@ -56,7 +58,7 @@ class Section:
 def read(path: Path, *, environment: Mapping[str, str]) -> list[Section]:
     """The sections of a job file, without `[global]`."""
     reader = _Reader(environment)
-    for line in _lines(path, depth=0):
+    for line in _lines(path, depth=0, within=None):
         reader.take(line)
     return reader.sections()
 
@@ -68,9 +70,9 @@ class _Line:
     number: int
 
 
-def _lines(path: Path, *, depth: int, included_at: str = "") -> Iterator[_Line]:
+def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = "") -> Iterator[_Line]:
     """Every line with content, those of included files in their place."""
-    for number, raw in enumerate(_text(path, included_at).splitlines(), start=1):
+    for number, raw in enumerate(_text(path, within, included_at).splitlines(), start=1):
         text = re.split("[;#]", raw, maxsplit=1)[0].strip()
         included = re.fullmatch(r"include\s+(.+)", text)
         if included:
@@ -81,16 +83,19 @@ def _lines(path: Path, *, depth: int, included_at: str = "") -> Iterator[_Line]:
                     where=at,
                     hint="remove the cycle of `include`",
                 )
-            yield from _lines(path.parent / included[1].strip(), depth=depth + 1, included_at=at)
+            file = path.parent / included[1].strip()
+            yield from _lines(file, depth=depth + 1, within=within or path.parent, included_at=at)
         elif text:
             yield _Line(text=text, file=path.name, number=number)
 
 
-def _text(path: Path, included_at: str) -> str:
+def _text(path: Path, within: Path | None, included_at: str) -> str:
     try:
-        return text_files.read(path)
+        return text_files.read(path, within=within)
     except OSError as error:
-        raise StudyError(f"cannot read the job file `{path}`: {error.strerror}", where=included_at) from error
+        hint = "copy the file into the directory of the job file" if error.errno == errno.EXDEV else ""
+        message = f"cannot read the job file `{path}`: {error.strerror}"
+        raise StudyError(message, where=included_at, hint=hint) from error
     except UnicodeDecodeError as error:
         raise StudyError(f"cannot read the job file `{path}`: it is not text", where=included_at) from error
 
