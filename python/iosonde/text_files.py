@@ -51,11 +51,11 @@ _KINDS = {stat.S_IFIFO: "FIFO", stat.S_IFCHR: "character device", stat.S_IFBLK: 
 def read(path: Path, *, within: Path | None = None) -> str:
     """The text of a regular file; `OSError` if it is unreadable or long, `UnicodeDecodeError` if it is not UTF-8.
 
-    With `within`, also `OSError` (`EXDEV`, as openat2(2) has it) if the file that was opened is not below that directory.
+    With `within`, also `OSError` (`EXDEV`, as in openat2(2)) if the file that was opened is not below that directory.
     """
     with os.fdopen(open_regular(path), "rb") as file:
         if within is not None:
-            opened = Path(os.readlink(f"/proc/self/fd/{file.fileno()}"))
+            opened = Path(f"/proc/self/fd/{file.fileno()}").readlink()
             if not opened.is_relative_to(within.resolve()):
                 raise OSError(errno.EXDEV, f"it is outside the directory `{within}`")
         content = file.read(LIMIT_BYTES + 1)

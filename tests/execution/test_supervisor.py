@@ -20,6 +20,8 @@ from iosonde.supervisor.program import identify
 SECOND = 10**9
 METRIC = {"pattern": r"x=(\S+)", "scale": 1.0, "unit": "", "better": "higher", "title": "X", "aggregate": "mean"}
 
+JSON = METRIC | {"pattern": "", "json": "x"}
+
 
 def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
     """A spec whose command is a script for `sh`."""
@@ -138,11 +140,27 @@ FAILURES = [
     ("echo x=1; echo x=2", {}, "unparsable_output", "matches 2 times"),
     ("echo x=nan", {}, "unparsable_output", "`nan` is not a number"),
     ("head -c 300 /dev/urandom", {}, "unparsable_output", "matches 0 times"),
+    ("head -c 60000 /dev/zero | tr '\\0' '['", {"metrics": {"x": JSON}}, "unparsable_output", "it is not JSON"),
     ("echo x=1", {"output": "missing"}, "unparsable_output", "cannot read `missing`"),
     ("ln -s /etc/passwd out", {"output": "out"}, "unparsable_output", "cannot read `out`"),
     ("echo x=1", {"background": [{"command": ["sh", "-c", "exit 1"], "ready": "x"}]}, "background_failed", "ended"),
     ("echo x=1", {"prepare": [["sh", "-c", "exit 9"]]}, "command_failed", "exit status 9"),
 ]
+
+
+@pytest.mark.system
+@pytest.mark.needs("root")
+def test_a_file_system_that_a_command_mounted_and_left_is_not_emptied(tmp_path: Path) -> None:
+    other, directory = tmp_path / "other", tmp_path / "directory"
+    other.mkdir()
+    directory.mkdir()
+    (other / "file").write_text("kept")
+    try:
+        done = run(directory, f"mkdir m && mount --bind {other} m && echo x=1")
+        assert "another file system is mounted there" in done["error"]["message"]
+        assert (other / "file").read_text() == "kept"
+    finally:
+        subprocess.run(["umount", directory / "m"], check=True)
 
 
 @pytest.mark.parametrize(("script", "changes", "code", "message"), FAILURES)

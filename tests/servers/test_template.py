@@ -10,7 +10,7 @@ import pytest
 from iosonde.errors import ServerError
 from iosonde.servers.template import DATA, Template
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.engine
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from iosonde import directory_tree
 from iosonde.text_files import open_regular
 
 TEMPORARY = ".tmp-"
@@ -126,7 +127,7 @@ class Directory:
             if not name.startswith(TEMPORARY):
                 continue
             if self.is_directory(name):
-                shutil.rmtree(name, dir_fd=self.descriptor)
+                directory_tree.remove(self.descriptor, name)
             else:
                 os.unlink(name, dir_fd=self.descriptor)
 

@@ -14,11 +14,11 @@ who also writes configuration and messages there: the server can replace none of
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde import directory_tree
 from iosonde.errors import ServerError
 from iosonde.servers.account import Account, check_traversable
 from iosonde.storage import journal, own_directory
@@ -77,11 +77,7 @@ class Directories:
         """Remove the contents of the run's directories, which are created again for the next run."""
         for each in filter(None, (self.run, self.log, self.socket)):
             with suppress(FileNotFoundError):
-                for inside in each.iterdir():
-                    if inside.is_dir() and not inside.is_symlink():
-                        shutil.rmtree(inside)
-                    else:
-                        inside.unlink()
+                directory_tree.empty(each)
 
     def remove_socket(self) -> None:
         """Remove the directory in `/tmp`, if there is one; the others go with the target's own directory."""

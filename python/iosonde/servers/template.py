@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iosonde import directory_tree
 from iosonde.errors import ServerError
 from iosonde.servers.account import Account
 from iosonde.servers.process import bound_to_this_thread
@@ -81,7 +82,9 @@ class Template:
         """Remove its contents."""
         with suppress(FileNotFoundError):
             (self.directory / MANIFEST).unlink()
-        shutil.rmtree(self.data, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            directory_tree.empty(self.data)
+            self.data.rmdir()
 
     def restore(self, place: Path) -> Restored:
         """Copy it to a new path; `ServerError` (`template_damaged`) unless it is what was loaded."""

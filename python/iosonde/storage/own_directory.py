@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from iosonde import directory_tree
 from iosonde.storage.loop_status import identity_of
 
 DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log|-cache)?")
@@ -98,8 +99,8 @@ def _has_no_data(found: os.stat_result) -> bool:
 
 def _is_empty_directory(parent: int, name: str) -> bool:
     try:
-        with _opened_in(parent, name) as directory:
-            return not _names(directory)
+        with directory_tree.opened_in(parent, name) as directory:
+            return not directory_tree.names(directory)
     except NotADirectoryError:
         return False
 
@@ -118,7 +119,7 @@ def truncate(directory: int, name: str, inode: int) -> None:
 
 def plain_files(directory: int) -> dict[str, int]:
     """Inode numbers of the regular files in a directory, by name."""
-    found = {name: os.stat(name, dir_fd=directory, follow_symlinks=False) for name in _names(directory)}
+    found = {name: os.stat(name, dir_fd=directory, follow_symlinks=False) for name in directory_tree.names(directory)}
     return {name: status.st_ino for name, status in found.items() if stat.S_ISREG(status.st_mode)}
 
 
@@ -129,10 +130,10 @@ def remove(path: Path, identity: str | None, files: Mapping[str, int]) -> list[s
     """
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with _opened_in(parent, path.name) as directory:
+        with directory_tree.opened_in(parent, path.name) as directory:
             if identity is not None and identity != identity_of(os.fstat(directory)):
                 raise WrongDirectoryError(f"`{path}` is not the directory that iosonde created")
-            foreign = [name for name in _names(directory) if not _remove_own(directory, name, files)]
+            foreign = [name for name in directory_tree.names(directory) if not _remove_own(directory, name, files)]
         if not foreign:
             os.rmdir(path.name, dir_fd=parent)
         return foreign
@@ -146,7 +147,7 @@ def _remove_own(directory: int, name: str, files: Mapping[str, int]) -> bool:
     if stat.S_ISDIR(found.st_mode):
         is_ours = DATABASE.fullmatch(name) and is_unchanged(directory, name, files.get(name), is_directory=True)
         if is_ours:
-            _remove_tree(directory, name)
+            directory_tree.remove(directory, name)
         return bool(is_ours)
     inode = files.get(name)
     if inode == ANNOUNCED and _has_no_data(found):
@@ -158,36 +159,3 @@ def _remove_own(directory: int, name: str, files: Mapping[str, int]) -> bool:
         return False
     os.unlink(name, dir_fd=directory)
     return True
-
-
-def _remove_tree(parent: int, name: str) -> None:
-    """A database with everything in it; another file system mounted there is an error."""
-    with _opened_in(parent, name) as directory:
-        if _mount_of(directory) != _mount_of(parent):
-            raise OSError(f"another file system is mounted at `{name}`")
-        for each in _names(directory):
-            if stat.S_ISDIR(os.stat(each, dir_fd=directory, follow_symlinks=False).st_mode):
-                _remove_tree(directory, each)
-            else:
-                os.unlink(each, dir_fd=directory)
-    os.rmdir(name, dir_fd=parent)
-
-
-def _names(directory: int) -> list[str]:
-    with os.scandir(directory) as found:
-        return sorted(each.name for each in found)
-
-
-@contextmanager
-def _opened_in(parent: int, name: str) -> Iterator[int]:
-    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW, dir_fd=parent)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _mount_of(descriptor: int) -> str:
-    """The kernel's number of the mount that a descriptor is on: also a bind mount has its own."""
-    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
-    return next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")

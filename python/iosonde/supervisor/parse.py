@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ from iosonde.supervisor.failure import FailedError, first_lines
 
 _STEP = re.compile(r'\.?([A-Za-z_][\w-]*|\d+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]')
 MOST_POINTS = 1_000_000
+
+LIMIT_S = 60.0
+"""Time for all parsers of a run."""
 
 Point = dict[str, Any]
 
@@ -40,12 +44,12 @@ def json_document(text: str) -> Any:
     """The JSON in an output, which other lines may precede."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         first = error
     for match in re.finditer(r"^[\[{]", text, re.MULTILINE):
         try:
             return json.JSONDecoder().raw_decode(text, match.start())[0]
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
     raise UnparsableError(f"it is not JSON: {first}")
 
@@ -105,7 +109,30 @@ def number(found: Any) -> float:
 def values(
     metrics: Mapping[str, Mapping[str, Any]], text: str, lines: list[tuple[int, str]], begin_ns: int, end_ns: int
 ) -> list[Point]:
-    """The points of every metric: one over the whole run, or one for each line."""
+    """The points of every metric: one over the whole run, or one for each line.
+
+    Some regular expressions take exponential time: after `LIMIT_S` the search ends with an error.
+    """
+
+    def give_up(signal_number: int, frame: object) -> None:
+        raise FailedError(
+            "unparsable_output",
+            f"the parsers found no values within {LIMIT_S:g} s",
+            context=first_lines(text.encode()),
+            hint="use simpler regular expressions, without a repeated group in a repeated group",
+        )
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        return _values(metrics, text, lines, begin_ns, end_ns)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _values(
+    metrics: Mapping[str, Mapping[str, Any]], text: str, lines: list[tuple[int, str]], begin_ns: int, end_ns: int
+) -> list[Point]:
     document: Any = None
     found: list[Point] = []
     for name, metric in metrics.items():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from iosonde import directory_tree
 from iosonde.supervisor import processes
 from iosonde.supervisor.account import Account, between, devices_between
 from iosonde.supervisor.events import Events
@@ -72,13 +72,7 @@ class Run:
 
     def _empty(self) -> None:
         """Remove everything in the working directory, so that each run starts with an empty one."""
-        with os.scandir(self._directory) as found:
-            entries = [(each.name, each.is_dir(follow_symlinks=False)) for each in found]
-        for name, is_directory in entries:
-            if is_directory:
-                shutil.rmtree(name, dir_fd=self._directory)
-            else:
-                os.unlink(name, dir_fd=self._directory)
+        directory_tree.empty(self._directory)
 
     def _versions(self) -> dict[str, str]:
         """The first line that each program prints when it is asked for its version."""

@@ -3,8 +3,9 @@
 The dialect, as fio 3.33 reads it: `[global]` holds for the sections that follow it, and a later one adds to it; an
 option without `=` is a switch; whatever follows the first `;` or `#` of a line is a comment, inside a value too;
 `include FILE` puts that file's lines here (a relative name counts from the including file). A job file may come from
-somebody else, and notes quote its lines: included files must be in the directory of the job file or below it. `${NAME}` is
-an environment variable, and `$pagesize`, `$mb_memory` and `$ncpus` are facts of this machine, with which a value may calculate.
+somebody else, and notes quote its lines: included files must be in the directory of the job file or below it.
+`${NAME}` is an environment variable, and `$pagesize`, `$mb_memory` and `$ncpus` are facts of this machine, with which a
+value may calculate.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""Removal of directories whose contents another user or program has written.
+
+Links are not followed, and nothing is removed from what is mounted inside, be it a bind mount of the same file system.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_DEEPEST = 200
+"""Levels of directories; each takes a descriptor while its contents are removed."""
+
+
+def remove(parent: int, name: str) -> None:
+    """Remove a directory with its contents; `OSError` if another file system is mounted in it (`EXDEV`)."""
+    _remove(parent, name, 0)
+
+
+def empty(path: Path | int) -> None:
+    """Remove the contents of a directory, given by path or descriptor; `OSError` as above."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if isinstance(path, Path) else os.dup(path)
+    try:
+        _empty(directory, 0)
+    finally:
+        os.close(directory)
+
+
+def _remove(parent: int, name: str, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise OSError(errno.ELOOP, f"directories are nested more than {_DEEPEST} deep", name)
+    with opened_in(parent, name) as directory:
+        if _mount_of(directory) != _mount_of(parent):
+            raise OSError(errno.EXDEV, "another file system is mounted there", name)
+        _empty(directory, depth)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _empty(directory: int, depth: int) -> None:
+    for name in names(directory):
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            _remove(directory, name, depth + 1)
+        else:
+            os.unlink(name, dir_fd=directory)
+
+
+def names(directory: int) -> list[str]:
+    """Names in a directory, sorted."""
+    with os.scandir(directory) as found:
+        return sorted(each.name for each in found)
+
+
+@contextmanager
+def opened_in(parent: int, name: str) -> Iterator[int]:
+    """A descriptor of a directory in another one, which is no link."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _mount_of(descriptor: int) -> str:
+    """The kernel's number of the mount that a descriptor is on (`mnt_id`, proc(5)): a bind mount has its own."""
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    return next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
