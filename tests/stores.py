@@ -175,7 +175,7 @@ def carry_out(spec: Spec) -> Output:
         )
     assert not done.stderr, done.stderr
     output = Output([json.loads(line) for line in done.stdout.splitlines()])
-    assert done.returncode == (0 if output.last["event"] == "result" else 1)
+    assert done.returncode == (0 if output.last["event"] == "result" else 1), (done.returncode, output.last)
     return output
 
 
