@@ -158,6 +158,13 @@ _LAB = (
 
 _DEV = (
     _tool("fio", "fio", "dev", "comparison with fio, in tests and in `bench/`", "--version"),
+    Tool(
+        name="lmdb",
+        packages=("liblmdb0",),
+        kind="dev",
+        purpose="the store `lmdb` with the library of the system, and its tests",
+        form="library",
+    ),
     _tool("mdb_stat", "lmdb-utils", "dev", "the test of databases of the system's LMDB", "-V"),
     _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),
     Tool(

@@ -75,7 +75,7 @@ def test_other_stores_refuse_a_users_database(tmp_path: Path) -> None:
     assert carry_out(run).error["code"] == "unsupported"
 
 
-@pytest.mark.needs("mdb_stat")
+@pytest.mark.needs("mdb_stat", "lmdb")
 def test_tools_of_the_system_read_databases_of_the_systems_lmdb_only(tmp_path: Path) -> None:
     found = {}
     for library in (None, "system"):

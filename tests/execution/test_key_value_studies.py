@@ -470,6 +470,7 @@ def test_what_a_log_wrote_to_its_own_device_is_counted_with_the_data(
     assert run["run_device_write_bytes"] == sum(written.values())
 
 
+@pytest.mark.needs("lmdb")
 def test_two_versions_of_a_library_are_compared_in_one_session(place: Path, tmp_path: Path) -> None:
     """The LMDB in the engine and the installed one read databases that each has loaded."""
     parts = ONE % "readrandom"

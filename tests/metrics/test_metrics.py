@@ -299,6 +299,8 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     course = {*COURSE_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
     # What the kernel's threads and each core did is evidence of the engine, which these runs have none of.
     course |= {name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))}
+    # Only traced runs have times of the kernel's I/O path.
+    course |= {name for name in METRICS if name.startswith("path_")}
     # Only runs on a block cache have its counters.
     course |= {each.name for each in block_cache.LIST}
     # Only key-value runs have accounts.
