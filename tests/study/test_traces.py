@@ -235,3 +235,26 @@ def test_what_a_trace_decides_cannot_be_set(parameters: dict[str, Any], message:
 def test_a_phase_without_its_trace_is_an_error_of_the_plan(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="needs a trace, and none is named"):
         kv.resolve({"main": kv.build({"phase": "trace"})}, open_target(str(tmp_path)), seed=1, run_id="r")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_a_damaged_trace_is_read_or_refused_and_nothing_else(tmp_path: Path, format_: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    columns = {"time": np.arange(200) / 1000, "operation": ["get", "set"] * 100, "key": [f"k{i}" for i in range(200)]}
+    whole = pl.DataFrame(columns)
+    path = tmp_path / "whole"
+    whole.write_csv(path) if format_ == "csv" else whole.write_parquet(path, row_group_size=64)
+    refused = 0
+    for _ in range(60):
+        content = bytearray(path.read_bytes())
+        for _ in range(random.integers(1, 6)):
+            near_end = format_ == "parquet" and random.random() < 0.6
+            place = len(content) - 1 - random.integers(500) if near_end else random.integers(len(content))
+            piece = [b"\0", b'"', b"\r", b",", b"\xff", b"1e400", bytes([random.integers(256)])][random.integers(7)]
+            content[place : place + random.integers(2)] = piece
+        try:
+            trace.converted(written(tmp_path, bytes(content)))
+        except StudyError:
+            refused += 1
+    assert refused

@@ -191,7 +191,10 @@ def _fields(path: str, number: int, line: bytes) -> list[str]:
     if text.count('"') % 2 or "\0" in text:
         hint = "a key cannot contain a line feed or a null character"
         raise invalid(path, "a row has a quote without its end, or a null character", place=place, hint=hint)
-    return next(csv.reader([text]), [])
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error as error:
+        raise invalid(path, f"a row is not CSV: {error}", place=place, hint="quote values as in RFC 4180") from None
 
 
 def _of_parquet(path: str, opened: str) -> Iterator[Block]:
@@ -203,7 +206,7 @@ def _of_parquet(path: str, opened: str) -> Iterator[Block]:
         rows = int(table.select(pl.len()).collect().item())
         for first in range(0, rows, BLOCK_ROWS):
             yield Block(path=path, table=table.slice(first, BLOCK_ROWS).collect(), first=first + 1)
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         words = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise invalid(path, f"the Parquet file cannot be read: {words}", hint="write it again") from None
 
