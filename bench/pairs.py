@@ -6,6 +6,7 @@ alternates, so that a slow drift cancels as well.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -40,7 +41,7 @@ def ratio_of(pairs: Sequence[tuple[T, T]], figure: Callable[[T], float | None]) 
 
 def difference_of(pairs: Sequence[tuple[T, T]], figure: Callable[[T], float]) -> Estimate:
     """The median over the pairs of ours less theirs, in the figure's unit, with its 95 % interval."""
-    return repeats_interval([figure(ours) - figure(theirs) for ours, theirs in pairs])
+    return repeats_interval([figure(ours) - figure(theirs) for ours, theirs in pairs], least=-math.inf)
 
 
 def shown(estimate: Estimate | None) -> str:

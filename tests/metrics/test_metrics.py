@@ -17,7 +17,8 @@ from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.statistics import T_LOG
+from iosonde.metrics.registry import declare
+from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as COURSE_METRICS
 from iosonde.results import ResultSet
 
@@ -271,6 +272,17 @@ def test_a_case_is_summed_up_by_its_median_and_an_interval_from_three_repeats_on
     two = case_metrics(run_metrics(result_set(tmp_path / "two", runs[:2])))
     row = two.row(by_predicate=(pl.col("metric") == "iops") & (pl.col("operation") == "all"), named=True)
     assert (row["median"], row["low"], row["high"]) == (95, None, None)
+
+
+def test_intervals_of_metrics_that_cannot_be_negative_are_cut_off_at_zero(tmp_path: Path) -> None:
+    runs = run_metrics(result_set(tmp_path / "r", [[Samples(completion_ns=lognormal(10))]] * 3))
+    values = runs.filter(pl.col("metric") == "iops", pl.col("operation") == "all").with_columns(value=pl.Series([0.0, 1, 2]))
+    declare("balance", title="Balance", unit="", better="neither")
+    declare("delay", title="Delay", unit="s", better="lower")
+    of_names = [values.with_columns(metric=pl.lit(name)) for name in ("iops", "delay", "balance")]
+    iops, delay, balance = case_metrics(pl.concat(of_names)).select("low", "method").rows()
+    assert iops == delay == (0, T_PLAIN + CUT_OFF)
+    assert balance[0] < 0 and balance[1] == T_PLAIN
 
 
 def test_the_achieved_rate_is_what_was_started_of_what_was_due_in_each_stream_and_in_all(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iosonde.metrics.statistics import (
+    AUTOREGRESSIVE,
+    CUT_OFF,
     ORDER,
     SIMULTANEOUS,
     T_LOG,
@@ -42,6 +45,22 @@ def test_up_to_five_repeats_use_t_on_logarithms_and_more_use_order_statistics() 
     assert (few.value, few.method, few.n) == (101, T_LOG, 3)
     assert (many, many.method, many.n) == (Estimate(3.5, 1, 6), ORDER, 6)
     assert repeats_interval([-1, 0, 1]).method == T_PLAIN
+
+
+def test_the_interval_of_a_quantity_that_cannot_be_negative_is_cut_off_at_zero() -> None:
+    found, whole = repeats_interval([0, 1, 2]), repeats_interval([0, 1, 2], least=-math.inf)
+    assert whole.low is not None and whole.low < 0
+    assert (found.low, found.high, found.method) == (0, whole.high, T_PLAIN + CUT_OFF)
+    assert repeats_interval([1, 2, 3]).method == T_LOG
+
+
+def test_a_negative_value_shows_that_a_quantity_has_no_limit_at_zero() -> None:
+    assert (repeats_interval([-1, 1, 2]).low or 0) < 0
+
+
+def test_a_mean_over_intervals_is_cut_off_at_zero_too() -> None:
+    found = series_interval([0, 0, 0, 9, 0, 0, 0])
+    assert (found.low, found.method) == (0, AUTOREGRESSIVE + CUT_OFF)
 
 
 def test_nine_repeats_leave_out_the_extremes() -> None:

@@ -13,7 +13,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.registry import named_among
+from iosonde.metrics.registry import least_value, named_among
 from iosonde.metrics.statistics import Estimate, Floats, pooled_ratio, repeats_interval
 from iosonde.study.model import Part, Study
 
@@ -98,7 +98,7 @@ def _extremes(part: Part, metric: str, found: pl.DataFrame, support: Support) ->
     best, worst = (medians.arg_min(), medians.arg_max()) if downwards else (medians.arg_max(), medians.arg_min())
     first, last = (found.row(int(place or 0), named=True) for place in (best, worst))
     several = len(found) > 1
-    estimates = [repeats_interval(row["values"]) for row in (first, last)]
+    estimates = [repeats_interval(row["values"], least=least_value(metric)) for row in (first, last)]
     case_ids = tuple(dict.fromkeys((first["case_id"], last["case_id"])))
     return Extremes(
         metric=metric,

@@ -24,6 +24,8 @@ class Metric:
     ]
     expression: pl.Expr | None = field(default=None, compare=False, repr=False)
     """How it follows from the sums and facts of a scope; None where the facts already have it under its name."""
+    can_be_negative: bool = False
+    """Whether values below 0 are possible; otherwise confidence intervals are cut off at 0."""
     per_interval: bool = False
     """Whether counts, sums and percentiles suffice, so that each interval of a run has it too."""
 

@@ -1,6 +1,6 @@
 """Facts become metrics here, and nowhere else. Every metric is defined in docs/metrics.md.
 
-Facts are summed and histograms merged per scope (`scopes.py`), then every metric of the `catalogue.py` is one
+Facts are summed and histograms merged per scope (`scopes.py`), then every metric of `registry.py` is one
 expression over that table (`derivation.py`).
 """
 
@@ -23,7 +23,7 @@ from iosonde.metrics import (
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.registry import METRICS, named_among
+from iosonde.metrics.registry import METRICS, least_value, named_among
 from iosonde.metrics.scopes import (
     RUN_KEYS,
     SCOPE_KEYS,
@@ -38,8 +38,7 @@ from iosonde.metrics.scopes import (
 )
 from iosonde.metrics.statistics import (
     Floats,
-    median_intervals,
-    median_method,
+    bounded_median_intervals,
     repeat_correlation,
     series_interval,
 )
@@ -197,7 +196,7 @@ def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:
     rows = []
     measured = intervals.filter(pl.col("phase") == "measure").sort("interval", maintain_order=True)
     for key, group in measured.group_by(keys, maintain_order=True):
-        estimate = series_interval(group["value"].to_numpy())
+        estimate = series_interval(group["value"].to_numpy(), least=least_value(str(key[-1])))
         rows.append((*key, estimate.value, estimate.low, estimate.high, len(group)))
     schema = {name: intervals.schema[name] for name in keys}
     schema |= {"mean": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "intervals": pl.Int64()}
@@ -257,7 +256,8 @@ def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -
 def _intervals(summary: pl.DataFrame, correlation: float) -> pl.DataFrame:
     """Return the intervals of the medians of rows that all have the same number of repeats."""
     rows: Floats = np.stack([values.to_numpy() for values in summary["value"]])
-    low, high = median_intervals(rows, correlation=correlation)
+    least = np.array([least_value(name) for name in summary["metric"]])
+    low, high, methods = bounded_median_intervals(rows, correlation=correlation, least=least)
     return summary.select(
         "result_set",
         "case_id",
@@ -267,5 +267,5 @@ def _intervals(summary: pl.DataFrame, correlation: float) -> pl.DataFrame:
         "metric",
         low=pl.Series(low, nan_to_null=True),
         high=pl.Series(high, nan_to_null=True),
-        method=pl.Series([median_method(row, correlation=correlation) for row in rows], dtype=pl.String),
+        method=pl.Series(methods, dtype=pl.String),
     )

@@ -68,6 +68,7 @@ LIST = (
         formula="(bytes written to devices - write-ahead log - database) / bytes that clients wrote",
         better="lower",
         kind="store",
+        can_be_negative=True,  # The counters are not read at the same time.
         expression=pl.when(_IS_OBJECTS).then(
             over(
                 pl.col("group_write_bytes") - pl.col("bluestore_wal_bytes") - pl.col("bluestore_db_bytes"),

@@ -7,6 +7,7 @@ expressions name as columns, are rows of `iosonde.results.columns`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -454,7 +455,14 @@ def declare(name: str, *, title: str, unit: str, better: Literal["higher", "lowe
     Reading named values declares their metrics (`named.py`), and so does reading a study.
     """
     _NAMED[name] = Metric(
-        name=name, title=title, unit=unit, formula="value in the output of the command", better=better, kind="named"
+        name=name,
+        title=title,
+        unit=unit,
+        formula="value in the output of the command",
+        better=better,
+        kind="named",
+        # Rates, sizes and times are not; a number without a unit may be anything.
+        can_be_negative=not unit,
     )
 
 
@@ -469,6 +477,12 @@ def metric(name: str) -> Metric:
     if found is None:
         raise KeyError(name)
     return found
+
+
+def least_value(name: str) -> float:
+    """Smallest possible value of a metric: 0, or minus infinity where it can be negative or is unknown."""
+    found = find(name)
+    return 0.0 if found is not None and not found.can_be_negative else -math.inf
 
 
 def known_names() -> list[str]:

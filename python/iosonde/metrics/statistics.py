@@ -37,6 +37,8 @@ Verdict = Literal["better", "worse", "same", "unclear"]
 
 T_LOG = "Student's t on logarithms"
 T_PLAIN = "Student's t"
+CUT_OFF = ", cut off at 0"
+"""Added to the name of a method whose lower limit was negative for a quantity that cannot be."""
 ORDER = "order statistics"
 AUTOREGRESSIVE = "Student's t with AR(1) correction"
 WELCH = "Welch's t on logarithms"
@@ -99,18 +101,35 @@ def correlated_repeats(correlation: float) -> Iterator[None]:
         _CORRELATION.reset(token)
 
 
-def repeats_interval(values: ArrayLike, *, correlation: float | None = None) -> Estimate:
+def repeats_interval(values: ArrayLike, *, correlation: float | None = None, least: float = 0.0) -> Estimate:
     """Return the median of repeats with its interval.
 
-    `correlation` is that of consecutive repeats; by default that of the context (`correlated_repeats`).
+    `correlation` is that of consecutive repeats; by default that of the context (`correlated_repeats`). `least` is the
+    smallest possible value: rates, latencies and shares cannot be negative.
     """
     correlation = _CORRELATION.get() if correlation is None else correlation
     sample = np.asarray(values, dtype=np.float64)
-    low, high = median_intervals(sample[np.newaxis, :], correlation=correlation)
+    low, high, [method] = bounded_median_intervals(sample[np.newaxis, :], correlation=correlation, least=least)
     if np.isnan(low[0]):
         return Estimate(float(np.median(sample)), n=len(sample))
-    method = median_method(sample, correlation=correlation)
     return Estimate(float(np.median(sample)), float(low[0]), float(high[0]), method, len(sample))
+
+
+def bounded_median_intervals(
+    rows: Floats, *, correlation: float, least: ArrayLike
+) -> tuple[Floats, Floats, list[str]]:
+    """Return the interval of the median of each row, cut off at its smallest possible value, and the method.
+
+    The median is never below `least`, so the remaining interval contains it exactly as often. A row with a value below
+    `least` shows that there is no such limit, and nothing is cut off.
+    """
+    low, high = median_intervals(rows, correlation=correlation)
+    is_cut = (low < least) & (rows.min(axis=1) >= least)
+    names = [
+        median_method(row, correlation=correlation) + (CUT_OFF if cut else "")
+        for row, cut in zip(rows, is_cut, strict=True)
+    ]
+    return np.where(is_cut, least, low), high, names
 
 
 def median_method(sample: Floats, *, correlation: float = 0.0) -> str:
@@ -227,7 +246,7 @@ UPPER = 1.4
 """Standard errors by which an estimated correlation is raised, so that the interval covers: chosen by simulation."""
 
 
-def series_interval(series: ArrayLike) -> Estimate:
+def series_interval(series: ArrayLike, *, least: float = 0.0) -> Estimate:
     """Return the mean of one run's interval series, with an interval that respects its autocorrelation.
 
     Consecutive intervals resemble each other, so their mean is less precise than that of as many independent values.
@@ -247,7 +266,9 @@ def series_interval(series: ArrayLike) -> Estimate:
     correlation = float(np.interp(lag_one + UPPER * error, _expected_lag_one(count), CORRELATIONS))
     factor, freedom = mean_moments(count, round(correlation, 3))
     half = _t_quantile(freedom) * math.sqrt(total / (count - 1) * factor)
-    return Estimate(mean, mean - half, mean + half, AUTOREGRESSIVE, count)
+    low, is_cut = mean - half, mean - half < least <= values.min()
+    method = AUTOREGRESSIVE + (CUT_OFF if is_cut else "")
+    return Estimate(mean, least if is_cut else low, mean + half, method, count)
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ coverage of intervals would fall to 92 % (`bench/coverage.py`).
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -121,7 +122,8 @@ def _half_widths(case: Case, seen: Sequence[Observation], observations: Observat
 
 
 def _half_width(values: Sequence[float], correlation: float) -> float | None:
-    estimate = repeats_interval(values, correlation=correlation)
+    # The whole width: an interval that is cut off at 0 is not more precise.
+    estimate = repeats_interval(values, correlation=correlation, least=-math.inf)
     if estimate.low is None or estimate.high is None:
         return None
     width = estimate.high - estimate.low
