@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from iosonde.cli import app
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet
+from iosonde.results.schema import UNSUPPORTED, Failure
 
 
 @pytest.fixture
@@ -51,6 +52,21 @@ def test_what_is_missing_is_carried_out_and_nothing_else(result_set: ResultSet) 
 def test_failed_runs_are_repeated_on_request(result_set: ResultSet) -> None:
     assert resume(result_set, "--retry-failed").exit_code == 0
     assert outcomes(result_set)[1] == ("c0002-r1", 2, "complete")
+
+
+def test_unsupported_combinations_are_counted_and_not_repeated(result_set: ResultSet) -> None:
+    plan, [_, _, _, run] = result_set.plan, result_set.plan.runs
+    failure = Failure(code=UNSUPPORTED, message="the kernel has no poll queues")
+    with result_set.lock():
+        result_set.write(a_failure(plan, run).model_copy(update={"failure": failure}), *tables(run.run_id))
+    done = resume(result_set, "--retry-failed")
+    assert done.stderr.startswith("2 of 4 runs remaining\n1 unsupported combination not repeated\n")
+    assert outcomes(result_set) == [
+        ("c0001-r1", 1, "complete"),
+        ("c0002-r1", 2, "complete"),
+        ("c0001-r2", 1, "complete"),
+        ("c0002-r2", 1, "failed"),
+    ]
 
 
 def test_damaged_files_are_named_and_their_runs_repeated(result_set: ResultSet) -> None:

@@ -14,7 +14,7 @@ from iosonde.cli.tables import AsJson
 
 def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set or suite to continue.")],
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also repeat failed runs.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also repeat failed runs, but not unsupported combinations.")] = False,
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
@@ -53,6 +53,8 @@ def command(
         ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
     more = f", plus at most {ahead.at_most} depending on results" if ahead.at_most else ""
     messages.info(f"{ahead.runs} of {len(result_set.plan.runs)} runs remaining{more}")
+    if retry_failed:
+        session.name_unsupported(result_set)
     with session.live(result_set.plan, wanted=live, port=live_port) as page:
         session.carry_out(
             ahead,

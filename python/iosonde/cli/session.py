@@ -58,6 +58,12 @@ def outcome(result_set: ResultSet) -> Outcome:
     return Outcome(complete=complete, failed=failed, unsupported=unsupported, refused=refused)
 
 
+def name_unsupported(result_set: ResultSet) -> None:
+    """Print how many unsupported combinations `--retry-failed` does not repeat; nothing without any."""
+    if count := outcome(result_set).unsupported:
+        messages.info(f"{_counted(count, 'unsupported combination')} not repeated")
+
+
 @contextmanager
 def live(plan: Plan, *, wanted: bool, port: int) -> Iterator[LivePage | None]:
     """Serve the live page, if it is wanted, until the study is over; an error is its last message."""

@@ -149,7 +149,10 @@ def carry_out(
             messages.warning(f"The time limit is reached. Continue with: iosonde resume {suite.path}")
             break
         messages.info(f"{path.name}")
-        ahead = Schedule(ResultSet.open(path), retry_failed=retry_failed).ahead()
+        result_set = ResultSet.open(path)
+        ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
+        if retry_failed:
+            session.name_unsupported(result_set)
         try:
             with watch(ahead, console(), info=messages.info, warning=messages.warning) as observer:
                 done = suites.run_next(

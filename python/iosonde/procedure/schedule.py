@@ -43,12 +43,12 @@ class Schedule:
     """The remaining runs of a result set, one by one."""
 
     def __init__(self, result_set: ResultSet, *, retry_failed: bool = False, session: str = "") -> None:
-        """With `retry_failed`, runs that have failed so far are repeated once."""
+        """With `retry_failed`, runs that have failed so far are repeated once; unsupported combinations are not."""
         self._result_set = result_set
         # Listed once, so that a run that fails again is not repeated forever.
         self._planned = result_set.missing_runs(retry_failed=retry_failed)
         self._attempts = {run.run_id: result_set.next_attempt(run.run_id) for run in self._planned}
-        failed = [each for each in result_set.records() if retry_failed and each.outcome == "failed"]
+        failed = [each for each in result_set.records() if retry_failed and each.is_failed]
         ignoring = [(each.run_id, each.attempt) for each in failed]
         self._evidence = RecordedObservations(result_set, ignoring=ignoring, session=session)
 

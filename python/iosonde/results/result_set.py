@@ -259,12 +259,13 @@ class ResultSet:
     def missing_runs(self, *, retry_failed: bool = False) -> list[Run]:
         """Return the planned runs without a record that counts, in the order of execution.
 
-        Runs that procedures decide on are not among them.
+        With `retry_failed`, failed runs are among them, and unsupported combinations are not. Runs that procedures
+        decide on are never among them.
         """
         done = {
             run_id
             for run_id, record in self._contents.records.items()
-            if record.outcome == "complete" or (record.outcome == "failed" and not retry_failed)
+            if record.outcome != "stopped" and not (retry_failed and record.is_failed)
         }
         return [run for run in self._planned if run.run_id not in done]
 

@@ -196,6 +196,11 @@ class Record(BaseModel):
         return self.failure is not None and self.failure.code == REFUSED
 
     @property
+    def is_failed(self) -> bool:
+        """Whether it failed and repeating it may help: unsupported combinations are not failures."""
+        return self.outcome == "failed" and not self.is_unsupported
+
+    @property
     def is_unsupported(self) -> bool:
         """Whether it was an unsupported combination: a row with its reason, and nothing to repeat."""
         return self.failure is not None and self.failure.code == UNSUPPORTED

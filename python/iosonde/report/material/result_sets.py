@@ -85,7 +85,7 @@ class Source:
     @property
     def failed(self) -> list[Record]:
         """Runs that ended without a result, and might not have."""
-        return [record for record in self.records if record.outcome == "failed" and not record.is_unsupported]
+        return [record for record in self.records if record.is_failed]
 
     @property
     def impossible(self) -> list[Record]:
