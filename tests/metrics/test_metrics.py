@@ -15,9 +15,8 @@ from iosonde.metrics import block_cache, graph, objects, oltp, paging
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
-from iosonde.metrics.registry import METRICS
+from iosonde.metrics.registry import METRICS, declare
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.registry import declare
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as COURSE_METRICS
 from iosonde.results import ResultSet
@@ -276,7 +275,9 @@ def test_a_case_is_summed_up_by_its_median_and_an_interval_from_three_repeats_on
 
 def test_intervals_of_metrics_that_cannot_be_negative_are_cut_off_at_zero(tmp_path: Path) -> None:
     runs = run_metrics(result_set(tmp_path / "r", [[Samples(completion_ns=lognormal(10))]] * 3))
-    values = runs.filter(pl.col("metric") == "iops", pl.col("operation") == "all").with_columns(value=pl.Series([0.0, 1, 2]))
+    values = runs.filter(pl.col("metric") == "iops", pl.col("operation") == "all").with_columns(
+        value=pl.Series([0.0, 1, 2])
+    )
     declare("balance", title="Balance", unit="", better="neither")
     declare("delay", title="Delay", unit="s", better="lower")
     of_names = [values.with_columns(metric=pl.lit(name)) for name in ("iops", "delay", "balance")]

@@ -14,7 +14,9 @@ from iosonde.cli.tables import AsJson
 
 def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set or suite to continue.")],
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also repeat failed runs, but not unsupported combinations.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Also repeat failed runs, but not unsupported combinations.")
+    ] = False,
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,

@@ -12,8 +12,8 @@ from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
-from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.registry import least_value, named_among
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import Estimate, Floats, pooled_ratio, repeats_interval
 from iosonde.study.model import Part, Study
 
