@@ -7,7 +7,7 @@ by us is an assertion. The tree:
     ├── StudyError      a study file, a profile, a factor or a setting is wrong
     ├── TargetError     a target cannot be used, or must not be
     │   └── ServerError a server on it cannot be found, started, reached or used
-    ├── EngineError     the engine could not be started, or spoke nonsense
+    ├── EngineError     the engine could not be started, or violated the protocol
     ├── ResultsError    a result set is missing, in use, damaged or of another format
     └── LabError        a device or virtual machine of the lab cannot be made, or did not hold
 """
@@ -55,7 +55,7 @@ class ServerError(TargetError):
 
 
 class EngineError(IosondeError):
-    """The engine could not be started, or spoke nonsense."""
+    """The engine could not be started, or violated the protocol."""
 
 
 class ResultsError(IosondeError):

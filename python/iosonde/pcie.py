@@ -35,7 +35,7 @@ class SharedLink:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it can hold the devices back: their own links carry more than it does, or nobody knows."""
+        """Whether it can hold the devices back: their own links carry more than it does, or are not known."""
         return self.own_bytes_per_second is None or self.own_bytes_per_second > self.bytes_per_second
 
     def __str__(self) -> str:

@@ -115,8 +115,8 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda schema: schema.update(protocol=99), f"it speaks protocol 99, iosonde speaks {VERSION}"),
-        (lambda schema: schema["spec"]["required"].append("zones"), "it needs `zones`, which is not said"),
+        (lambda schema: schema.update(protocol=99), f"it uses protocol 99, iosonde uses {VERSION}"),
+        (lambda schema: schema["spec"]["required"].append("zones"), "it needs `zones`, which is missing"),
         (without_active, "it does not know `workload.streams[0].active`"),
         (lacks_a_backend, "it does not know `workload.backend: null`"),
         (lacks_a_word, "it does not know `workload.streams[0].io_mode: direct`"),

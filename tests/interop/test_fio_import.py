@@ -77,8 +77,8 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 #   the `i`-th of them
 # - everything.fio:14 [global] `exec_prerun=/bin/true`: an imported study contains no commands; nothing is executed
 # - everything.fio:17 [backwards] `rw=read:-4k`: a stream cannot run backwards; it runs forwards, block after block
-# - everything.fio:21 [zones] `random_distribution=zoned:60/10:30/20:10/70`: `distribution` knows `uniform`, `zipfian`
-#   and two zones (`hot_cold`); offsets are uniform
+# - everything.fio:21 [zones] `random_distribution=zoned:60/10:30/20:10/70`: `distribution` supports `uniform`,
+#   `zipfian` and two zones (`hot_cold`); offsets are uniform
 # - everything.fio:22 [zones] `rate_iops=1k`: fio waits for the I/Os in flight before it pauses, and measures latency
 #   from submission; the rate is kept in open loop, and response latency counts from the intended start
 # - everything.fio:25 [delayed] visiting each block once needs a single block size; offsets are drawn independently,
@@ -166,8 +166,7 @@ def test_a_job_without_a_duration_gets_one_and_a_note(tmp_path: Path) -> None:
 # Converted from the fio job file `job.fio` by `iosonde import fio`.
 #
 # Not carried over unchanged (place, option: reason; replacement):
-# - job.fio:1 [a] it ends with the target, whose size the study does not know; it is measured for 10s, or as `--set
-#   duration=...` says
+# - job.fio:1 [a] it ends with the target, of unknown size; it is measured for 10s, or for `--set duration=...`
 # - job.fio:1 [a] it extends to the end of the target, whose size is unknown to the study; it addresses 1GiB; change
 #   it with `--set span=...`
 # - job.fio:2 [a] `filename=/dev/x`: a study contains no paths; `--target` names the file or directory when it is run

@@ -172,7 +172,7 @@ def carry_out(
 
 
 def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = None) -> None:
-    """Write the report of every study and of the suite, and print what it says."""
+    """Write the report of every study and of the suite, and print a summary."""
     from iosonde import suite as suites
     from iosonde.report import write
     from iosonde.results import ResultSet

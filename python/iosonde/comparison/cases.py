@@ -1,7 +1,8 @@
 """Two systems of one study, case by case.
 
 Every case and metric is a hypothesis; among the differences that are reported, 5 % are expected to be false
-(Benjamini and Hochberg 1995). Cases whose runs were disturbed or served from a cache decide nothing and say why.
+(Benjamini and Hochberg 1995). Disturbed runs and runs served from a cache decide nothing, and
+the reason is reported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Several sessions of one system pooled: every case with an interval that includes what varies between sessions.
 
-Repeats within a session share the state of the machine and the device at that time, so their interval says nothing
+Repeats within a session share the state of the machine and the device at that time, so their interval shows nothing
 about another session. The variance of session means, moderated over the cases of a metric (`variance.py`), does.
 """
 

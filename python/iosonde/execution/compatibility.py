@@ -33,7 +33,7 @@ def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
     if not schema:
         return
     if schema.get("protocol") != protocol.VERSION:
-        raise _differs(engine, f"it speaks protocol {schema.get('protocol')}, iosonde speaks {protocol.VERSION}")
+        raise _differs(engine, f"it uses protocol {schema.get('protocol')}, iosonde uses {protocol.VERSION}")
     definitions = schema["spec"].get("$defs", {})
     for spec in specs:
         problem = _mismatch(spec, schema["spec"], definitions, "")
@@ -98,7 +98,7 @@ def _mismatch_of_fields(
     known = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            return f"it needs `{_joined(path, name)}`, which is not said"
+            return f"it needs `{_joined(path, name)}`, which is missing"
     for name, part in value.items():
         if name not in known and schema.get("additionalProperties") is False:
             return f"it does not know `{_joined(path, name)}`"

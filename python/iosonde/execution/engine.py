@@ -200,7 +200,7 @@ def _failure_of(conversation: Conversation, exit_status: int, last_error_line: s
             code="killed",
             message="the engine was killed (SIGKILL)",
             context=last_phase,
-            hint="if memory ran out, the kernel's log says so: `dmesg`",
+            hint="if memory ran out, the kernel log shows it: `dmesg`",
         )
     if not conversation.hello:
         return Failure(

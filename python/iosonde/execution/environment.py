@@ -153,8 +153,8 @@ def _cpu_info() -> dict[str, str]:
 
 
 def _virtualization() -> str | None:
-    """What hypervisor or container this runs in, as systemd knows it; `none` on bare metal."""
-    # Without systemd, or where it hangs, the processor says whether there is a hypervisor.
+    """What hypervisor or container this runs in, as systemd reports it; `none` on bare metal."""
+    # Without systemd, or where it hangs, the processor reports a hypervisor.
     with suppress(FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
         # It ends with status 1 for `none`.
         asked = subprocess.run(["systemd-detect-virt"], capture_output=True, text=True, timeout=5, check=False)

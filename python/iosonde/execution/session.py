@@ -61,8 +61,8 @@ def execute(
     """Carry out a plan and keep its records in a new directory.
 
     After `time_limit_s` the study stops: a long run that is judged by its own rounds is ended and kept, any other is
-    discarded, and `resume` continues. `consent` says which block devices may be overwritten; `TargetError` where it is
-    not sufficient.
+    discarded, and `resume` continues. `consent` lists the block devices that may be overwritten; `TargetError` where
+    it is not sufficient.
     """
     # A missing or older engine, and a device that may not be written, are reported before a directory is created.
     compatibility.check(find_engine(), plan.specs())
@@ -241,7 +241,7 @@ class _Session:
             )
 
     def _note_failed_member(self, record: Record) -> None:
-        """Stop if the study says so."""
+        """Stop if the study requires it."""
         if not any(each.code == array_health.MEMBER_FAILED for each in record.warnings):
             return
         if self._result_set.plan.study.get("on_member_failure") == "stop":

@@ -87,7 +87,7 @@ class Trust:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a result set says about its study's question."""
+    """The answer of a result set to its study's question."""
 
     question: str
     summary: tuple[Finding, ...]

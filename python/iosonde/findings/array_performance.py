@@ -21,7 +21,7 @@ from iosonde.findings.stripes import Work, request
 from iosonde.metrics.statistics import Estimate, Floats, ratio
 
 LAYOUT = ("array", "array_kind", "devices", "chunk", "array_state", "failed_members")
-"""Parameters that say what an array is, and so are not matched with the one device's."""
+"""Parameters that describe an array, and so are not matched with those of the single device."""
 DEFAULT_CHUNK = 512 << 10
 """That of Linux md."""
 BTRFS_CHUNK = 64 << 10

@@ -104,7 +104,7 @@ def in_scope(metrics: pl.DataFrame, apart: Sequence[str]) -> pl.DataFrame:
 
 
 def _level(factor: str, level: Any, dtype: pl.DataType) -> Any:
-    """Return a level as the results have it: a study file may say `4KiB` for 4096."""
+    """Return a level as the results have it: a study file may have `4KiB` for 4096."""
     from iosonde.study.check import read_parameter
     from iosonde.workload import block
 

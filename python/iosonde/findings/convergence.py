@@ -1,7 +1,7 @@
 """Convergence: the rounds of a part as tables of results have them, and the window out of which figures are taken.
 
 The same rule that decided how many rounds there were (`procedure/rounds.py`) is applied to the metrics of the rounds,
-so that what a report says follows from the records and from nothing else.
+so that a report follows from the records alone.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class FreshDevice(Finding):
 
 @dataclass(frozen=True)
 class DeviceStates:
-    """Device state of every run that has metrics, by case and repeat, and what is to be said about it."""
+    """Device state of every run that has metrics, by case and repeat, with notes on it."""
 
     runs: Mapping[tuple[str, int], DeviceState]
     findings: Sequence[FreshDevice] = ()

@@ -1,4 +1,4 @@
-"""Drift: what the control case, measured again and again through the study, says of the machine.
+"""Drift of the machine: the control case, repeated through the study.
 
 If the results of the same case change during the study, so may those of every other, and differences between cases
 measured at different times are not all theirs.
@@ -16,7 +16,7 @@ from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, slope
 
 MINIMUM_CONTROLS = 4
-"""Fewer control runs say nothing of a trend."""
+"""Fewer control runs show no trend."""
 
 
 @dataclass(frozen=True, kw_only=True)

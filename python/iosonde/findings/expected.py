@@ -8,7 +8,7 @@
     raid6   N-2        N-2    (N-2)/6
 
 A partial write of RAID 5 reads data and parity and writes both, hence the quarter; RAID 6 has a second parity. It is
-the model that arrays are commonly sized by, and it knows neither block size nor chunk: `stripes.py` does.
+the model that arrays are commonly sized by, without block size and chunk, which `stripes.py` adds.
 """
 
 from __future__ import annotations

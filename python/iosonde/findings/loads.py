@@ -1,4 +1,4 @@
-"""Questions about arrays: their layouts apart from their loads, and loads that came out alike said together."""
+"""Questions about arrays: layouts and loads apart, and loads with similar results in one sentence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _VIRTUAL = ("ssd", "simulated", "null")
 """Backends without a device."""
 EVERYTHING = "all loads"
 ALIKE = 0.10
-"""Loads whose shares differ by no more than this are said in one sentence."""
+"""Loads with shares that differ by no more than this share one sentence."""
 
 
 class Loads:
@@ -44,7 +44,7 @@ class Loads:
 
     @cached_property
     def factors(self) -> list[str]:
-        """Those of the load: all that say nothing of what the array is."""
+        """Those of the load: all that do not describe the array."""
         named = [self.question.analysis.over, *self.question.by]
         return [name for name in named if not self._is_layout(name)]
 
@@ -83,7 +83,7 @@ class Loads:
         ]
 
     def _loss(self, name: str, row: Row, values: Mapping[str, float]) -> float | None:
-        """Processor time says nothing of arrays on virtual time."""
+        """Processor time is meaningless for arrays on virtual time."""
         return None if name in _OF_PROCESSOR and row["case_id"] in self._virtual else values.get(row["case_id"])
 
     @cached_property
@@ -130,7 +130,7 @@ class Loads:
 
     @cached_property
     def _unvaried(self) -> list[str]:
-        """Words that every load of the part has in common and that its title says."""
+        """Words that every load of the part has in common and that are in its title."""
         sets = {
             name
             for factor in self.factors

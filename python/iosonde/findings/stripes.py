@@ -1,6 +1,6 @@
 """What one request takes of an array's members: arithmetic of the layout, no time.
 
-The expected model of a level (`expected.py`) knows its parity and nothing else. A write that covers a whole stripe
+The expected model of a level (`expected.py`) considers its parity only. A write that covers a whole stripe
 needs to read nothing; a smaller one reads either what it replaces, with the parity (read-modify-write), or the rest of
 the stripe (reconstruct-write), whichever is less, as Linux md does. So block size and chunk decide what an array can
 give at most, and here is how much work of which kind each request brings to the members.

@@ -101,9 +101,9 @@ class ThrottledDevice:
             return
         end(self._daemon)
         self._complaint.seek(0)
-        said = self._complaint.read().decode(errors="replace").strip()
+        message = self._complaint.read().decode(errors="replace").strip()
         raise LabError(
-            f"qemu-storage-daemon did not start: {said or f'silent for {_START_S} s'}",
+            f"qemu-storage-daemon did not start: {message or f'no answer for {_START_S} s'}",
             hint="it must be able to mount FUSE; Debian's package `qemu-utils` is, from version 6.0 on",
         )
 

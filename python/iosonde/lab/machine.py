@@ -54,7 +54,7 @@ class Settings:
     iommu: bool = False
     """Whether it has an emulated IOMMU, so that a program may drive a drive itself (vfio)."""
     silence_s: float | None = None
-    """How long the guest may say nothing once the command runs; None for as long as it likes."""
+    """How long the guest may print nothing once the command runs; None without a limit."""
 
     def check_room(self) -> None:
         """Raise when this does not fit into memory, full drives included."""

@@ -123,7 +123,7 @@ def load_of(case: Case) -> str:
 
 
 def _queue_depth(run: Run) -> int:
-    """Return how many I/Os a run may have in flight; 0 where its streams do not say."""
+    """Return how many I/Os a run may have in flight; 0 where its streams do not limit it."""
     streams: Sequence[dict[str, Any]] = run.spec["workload"].get("streams", [])
     return sum(int(each.get("jobs", 1)) * int(each.get("queue_depth", 0)) for each in streams)
 

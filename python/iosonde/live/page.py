@@ -46,7 +46,7 @@ class LivePage:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
-                start_new_session=True,  # Ctrl-C is for the study, and the page says that it was stopped
+                start_new_session=True,  # Ctrl-C is for the study; the page shows that it was stopped
             )
         assert self._process.stdin and self._process.stdout, "pipes were asked for"
         with self._process.stdout as answer:

@@ -24,7 +24,7 @@ def derived(table: pl.DataFrame) -> pl.DataFrame:
 
 
 OF_ONE_LOAD = ("rate", "latency", "concurrency", "spread")
-"""Kinds of metrics that say nothing of readers and a writer together."""
+"""Kinds of metrics without meaning for readers and a writer together."""
 
 
 def _without_sums_over_streams(table: pl.DataFrame) -> pl.DataFrame:
@@ -143,7 +143,7 @@ def _concurrency(facts: Facts) -> pl.DataFrame:
 
 
 MINIMUM_INTERVALS = 3
-"""Fewer intervals say nothing of variation."""
+"""Fewer intervals show no variation."""
 
 
 def iops_variation(facts: Facts) -> pl.DataFrame:

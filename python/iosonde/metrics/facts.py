@@ -156,15 +156,15 @@ class Facts:
     def rounds(self) -> pl.DataFrame:
         """One row a case whose runs are to be judged for steady state.
 
-        `case_id, round_length, tracking`; where cases say so what they address (`span, files, jobs`), `active` and the
-        criteria (`Rounds.criteria`).
+        `case_id, round_length, tracking`; where cases have them, the addressed range (`span, files, jobs`), `active`
+        and the criteria (`Rounds.criteria`).
         """
         known = set(self._cases.columns)
         if not {"round_length", "tracking"} <= known:
             return self._cases.select("result_set", "case_id").clear()
-        said = [name for name in ("active", "span", "files", "jobs", *Rounds().criteria) if name in known]
+        present = [name for name in ("active", "span", "files", "jobs", *Rounds().criteria) if name in known]
         return self._cases.filter(pl.col("round_length").is_not_null() & ~pl.col("control")).select(
-            "result_set", "case_id", "round_length", "tracking", *said
+            "result_set", "case_id", "round_length", "tracking", *present
         )
 
     def alternating(self) -> pl.DataFrame:

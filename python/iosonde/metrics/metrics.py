@@ -51,8 +51,8 @@ def run_metrics(results: Results) -> pl.DataFrame:
 
     Columns: `result_set, run_id, case_id, part, repeat, order, control, stream, operation, metric, value`. `operation`
     is `read`, `write`, `trim`, `flush`, or `all` for the first three together; `stream` is `all` for all streams
-    together where there are several; streams on a key-value store have no rate or latency together. What cannot be said
-    of a scope (a percentile without samples, CPU time of a single operation) has no row. `results` is a `ResultSet`
+    together where there are several; streams on a key-value store have no rate or latency together. What has no value
+    in a scope (a percentile without samples, CPU time of a single operation) has no row. `results` is a `ResultSet`
     or several of them.
     """
     facts = Facts(results)

@@ -70,7 +70,7 @@ def interval_values(facts: Facts) -> pl.DataFrame:
 def values(facts: Facts) -> pl.DataFrame:
     """Return the named values of complete runs, and declare their metrics.
 
-    `ResultsError` if two result sets define a metric differently: their values cannot stand in one table.
+    `ResultsError` if two result sets define a metric differently: their values cannot be in one table.
     """
     rows = facts.named_values()
     known: dict[str, tuple[str, str]] = {}

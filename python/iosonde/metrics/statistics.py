@@ -63,7 +63,7 @@ class Estimate:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the interval spans more than a factor of `WIDE`: its ends say nothing of the value."""
+        """Whether the interval spans more than a factor of `WIDE`: its ends are not informative."""
         return is_wide(self.low, self.high)
 
     @property
@@ -115,7 +115,9 @@ def repeats_interval(values: ArrayLike, *, correlation: float | None = None, lea
     return Estimate(float(np.median(sample)), float(low[0]), float(high[0]), method, len(sample))
 
 
-def bounded_median_intervals(rows: Floats, *, correlation: float, least: ArrayLike) -> tuple[Floats, Floats, list[str]]:
+def bounded_median_intervals(
+    rows: Floats, *, correlation: float, least: Floats | float
+) -> tuple[Floats, Floats, list[str]]:
     """Return the interval of the median of each row, cut off at its smallest possible value, and the method.
 
     The median is never below `least`, so the remaining interval contains it exactly as often. A row with a value below

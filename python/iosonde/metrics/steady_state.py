@@ -47,8 +47,8 @@ class Criteria:
     def of(cls, parameters: Mapping[str, Any]) -> Criteria:
         """Those that a case was made with (`Rounds.criteria`); SNIA's where it names none, as in older records."""
         named = {"window": int, "range": float, "slope": float, "min_length": int, "min_written": float}
-        said = {name: parameters.get(f"rounds.{name}") for name in named}
-        return cls(**{name: named[name](value) for name, value in said.items() if value is not None})
+        given = {name: parameters.get(f"rounds.{name}") for name in named}
+        return cls(**{name: named[name](value) for name, value in given.items() if value is not None})
 
     def has_enough(self, *, round_ns: float, moved_bytes: float, range_bytes: int | None) -> bool:
         """Whether a window that moved so many bytes is long enough to be judged."""

@@ -31,7 +31,7 @@ FACTS = (
         *("block_cache_hits", "block_cache_misses", "read_cache_hits", "read_cache_misses"),
     ),
 )
-"""Columns that are said once for a run, at its widest scope."""
+"""Columns with one value for a run, at its widest scope."""
 
 SECTOR_BYTES = 512
 """What a file-system input or output is counted in (getrusage(2))."""

@@ -29,7 +29,7 @@ def run_order(study: Study, drafts: Sequence[Draft]) -> list[Draft]:
         return [draft for key in keys for draft in _interleaved(groups[key], study)]
     every = study.control.every
     if len(keys) > 1:
-        # A control within a group would cost two setups more: it stands between groups.
+        # A control within a group would cost two setups more, so it is between groups.
         blocks = [list(_interleaved(groups[key], study)) for key in keys]
     else:
         runs = [draft for key in keys for draft in _interleaved(groups[key], study)]

@@ -52,7 +52,7 @@ class Judgement:
 
 
 class Condition(Protocol):
-    """Something that holds in a run or does not; its text says what."""
+    """Something that holds in a run or does not, with its text."""
 
     def judge(self, observation: Observation) -> Judgement:
         """Whether it holds in that run."""

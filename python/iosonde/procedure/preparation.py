@@ -1,7 +1,7 @@
 """Preparation of a target before its rounds: purge, fill, preconditioning, each an ordinary run with a record.
 
-Which steps there are follows from a case's parameters alone (`purge`, `fill`, `precondition`), so they stand by name in
-every record of the case. All steps address the whole range that the plan's specs name, from its start.
+Which steps there are follows from a case's parameters alone (`purge`, `fill`, `precondition`), so every record of the
+case lists them by name. All steps address the whole range that the plan's specs name, from its start.
 """
 
 from __future__ import annotations

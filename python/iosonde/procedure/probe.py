@@ -12,8 +12,8 @@ from iosonde.workload import block
 def probe(case: Case, name: str, repeat: int, *, levels: dict[str, Scalar], parameters: JsonObject) -> Run:
     """Repeat `repeat` of the case with these parameters on top; its id ends in `NAME-rREPEAT`, or `rREPEAT`.
 
-    `levels` is what a reader sees of them: with any, the run belongs to a case of its own, named after them. Where it
-    stands in the order of execution is said when it is carried out.
+    `levels` is what a reader sees of them: with any, the run belongs to a case of its own, named after them. Its
+    place in the order of execution is set when it is carried out.
     """
     assert case.procedure, "only a procedure makes runs"
     ending = f"{name}-r{repeat}" if name else f"r{repeat}"

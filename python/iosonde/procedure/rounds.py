@@ -145,7 +145,7 @@ def forecast(part: Part, study: Study) -> Forecast:
             text += f", with {rounds} as a closing check"
     if settings.until_steady:
         held = f" and stays so for {settings.hold} rounds" if settings.hold else ""
-        text += f"; a run ends once it is steady by its own rounds{held}, and may last as long as it says"
+        text += f"; a run ends once it is steady by its own rounds{held}, and may last that long"
     stages = len(settings.stages)
     if stages:
         text += f", then {stages} stage{'s' * (stages > 1)}: " + ", ".join(each.label for each in part.rounds.stages)

@@ -27,7 +27,7 @@ from iosonde.study.model import Part, Study
 from iosonde.workload import block
 
 INTERLEAVED = False
-"""A search is finished before the next begins: its probes are compared with each other, so they stand together."""
+"""A search is finished before the next begins: its probes are compared with each other, so they are together."""
 
 Verdict = Literal["holds", "fails", "unsaid", "broken"]
 

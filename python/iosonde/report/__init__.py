@@ -3,7 +3,7 @@
     write(result_sets, path, format="html" | "md")      one file; Markdown with its figures beside it
     figures(result_sets)                                the figures, each with its rows and its chart
     save_figures(result_sets, directory, format="svg" | "pdf" | "png")
-    terminal(result_set, console)                       what a reader wants to know at once
+    terminal(result_set, console)                       answer, summary and warnings
     write_and_show(result_set, path, console)           the page, and that, at the end of a run
 
 `material` holds the result sets, `charts` draws figures, `content` decides what a report contains, `writers` write it.
@@ -75,7 +75,7 @@ def write(
 
 @_interpreted
 def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
-    """Write the page, and print what a reader wants to know at once: both from one analysis."""
+    """Write the page, and print the answer, summary and warnings: both from one analysis."""
     from iosonde.report.content.report import collect
     from iosonde.report.writers import terminal as on_terminal
 
@@ -109,7 +109,7 @@ def findings(result_set: ResultSet) -> list[Finding]:
 def save_figures(
     result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg", *, mix_simulated: bool = False
 ) -> list[Path]:
-    """Draw every figure into a file of its own, as a paper wants it."""
+    """Draw every figure into a file of its own, as papers need them."""
     from iosonde.report.charts.files import save
 
     directory = Path(directory)

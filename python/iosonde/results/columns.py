@@ -852,7 +852,7 @@ EVIDENCE = Table(
     (
         _RUN_ID,
         Column("number", TEXT, "Name of the number (docs/warnings.md)"),
-        Column("value", NUMBER, "Value; a share from 0 to 1 if its name says so"),
+        Column("value", NUMBER, "Value; a share from 0 to 1 if its name has `share`"),
     ),
 )
 

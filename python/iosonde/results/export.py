@@ -1,4 +1,4 @@
-"""A result set as plain files for other tools: one file a table or a run, and a README that says what is in them."""
+"""A result set as plain files for other tools: one file per table or run, and a README that describes them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The definition is the protocol's (`crates/protocol/src/event.rs`, `Histogram`): bucket `i` below 1024 holds exactly `i`
 ns; above, each power of two is divided into 512 equal buckets, so a bucket's midpoint is within 0.1 % of every value in
-it. Here it stands twice, as NumPy for Python and as DuckDB macros for SQL; a test holds the two together.
+it. Here it is written twice, as NumPy for Python and as DuckDB macros for SQL; a test compares the two.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def _sum(paging: Json, *names: str) -> int | None:
 
 
 def _swapped(paging: Json, counter: str) -> int | None:
-    """Return the bytes that a counter of pages stands for, over the measurement."""
+    """Return the bytes of a counter of pages, over the measurement."""
     before, after = paging.get("statistics_at_start") or {}, paging.get("statistics_at_end") or {}
     if counter not in before or counter not in after:
         return None

@@ -60,7 +60,7 @@ class CqlError(ServerError):
 
 
 def connect(address: Address) -> CqlConnection:
-    """Connect over TCP; `ServerError` says why that failed."""
+    """Connect over TCP; `ServerError` with the reason where that fails."""
     assert address.port is not None
     try:
         opened = socket.create_connection((address.host, address.port), timeout=ANSWER_S)

@@ -37,7 +37,7 @@ RESERVED = (
     *("protocol", "enable-sasl", "auth-file", "memory-file", "enable-ssl", "ssl_.*", "ext_path", "extended"),
     *("verbose", "help", "license", "version", "enable-coredumps", "disable-flush-all", "napi_ids", "D"),
 )
-"""Settings that decide where it listens, what it writes, or which protocol it speaks."""
+"""Settings that decide where it listens, what it writes, or its protocol."""
 
 EXTSTORE_BYTES = "extstore_size"
 """Not memcached's own: the size of the file of extstore in the data directory, in bytes."""

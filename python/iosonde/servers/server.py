@@ -77,7 +77,7 @@ class DatabaseHost(Protocol):
     """Creates and drops databases on a server of the user."""
 
     def connect(self, address: Address) -> Connection:
-        """Connect a client; `ServerError` says why that failed."""
+        """Connect a client; `ServerError` with the reason where that fails."""
 
     def create_database(self, connection: Any, name: str) -> None:
         """Create an empty database; `ServerError` (`foreign_data`) if it exists."""
@@ -127,7 +127,7 @@ class Server(ABC):
         return None
 
     def cause(self, messages: str, settings: Settings) -> Cause | None:
-        """What the server's messages say about a failure, beyond what is common to all servers."""
+        """The cause of a failure by the server's messages, beyond what is common to all servers."""
         return None
 
     @abstractmethod
@@ -144,7 +144,7 @@ class Server(ABC):
 
     @abstractmethod
     def connect(self, address: Address) -> Connection:
-        """Connect a client; `ServerError` says why that failed."""
+        """Connect a client; `ServerError` with the reason where that fails."""
 
     @abstractmethod
     def describe(self, connection: Connection) -> Description:

@@ -96,7 +96,7 @@ class ServerUrl:
 
 
 def parse(text: str) -> ServerUrl:
-    """Read an address; `ValueError` says what is wrong with it."""
+    """Read an address; `ValueError` with the reason where it is invalid."""
     parts = urlsplit(text)
     if parts.scheme in _REFUSED:
         raise ValueError(_REFUSED[parts.scheme])

@@ -1,4 +1,4 @@
-"""Checks that a plan writes only where its own target says.
+"""Checks that a plan writes only to its own target.
 
 A result set may come from somebody else, and its plan names every path that an engine opens. So before a plan is
 executed, also by `resume`, the target of each spec is computed again from the plan's target and compared.

@@ -43,7 +43,7 @@ class Hierarchy:
 
 
 def hierarchy() -> Hierarchy:
-    """The hierarchy that has the memory controller and lets us make groups; `TargetError` says why there is none."""
+    """The hierarchy with the memory controller in which groups can be created; `TargetError` if there is none."""
     for mount in mounts():
         directory = Path(mount.point)
         if mount.kind == "cgroup" and "memory" in mount.options:

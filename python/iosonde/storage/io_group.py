@@ -38,7 +38,7 @@ class IoGroup:
 
     @classmethod
     def create(cls, devices: Sequence[str]) -> IoGroup:
-        """Create a group that counts I/O on these devices (`major:minor`); `UnavailableError` says why it cannot."""
+        """Create a group that counts I/O on these devices (`major:minor`); `UnavailableError` where it cannot."""
         if any(cgroup_limits.limits(device) for device in devices):
             # Limits of version 1 are not inherited: a group of its own would lift them.
             raise UnavailableError("a control group limits I/O on the device, and the engine stays in it")

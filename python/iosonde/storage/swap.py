@@ -247,7 +247,7 @@ def header(size_bytes: int) -> bytes:
 def undo(entry: journal.Entry) -> None:
     """Turn off the area of a journal entry if it is still the one that was created; `OSError` if that fails.
 
-    A swap file cannot be renamed or deleted, but a directory above it can be renamed: the kernel knows where it is.
+    A swap file cannot be renamed or deleted, but a directory above it can be: the kernel reports its current path.
     """
     area, identity = Path(entry.facts["area"]), entry.facts["identity"]
     now = next((each.path for each in active() if _identity_at(each.path) == identity), None)

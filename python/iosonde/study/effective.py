@@ -92,7 +92,7 @@ PREFIX = "until."
 
 
 def read_level(factor: str, level: Scalar | Level, workload: Workload = block) -> Scalar:
-    """A level as readers of results meet it. Procedures, which are for block I/O, need not say of what."""
+    """A level as in results. Procedures, which are for block I/O, need not name the workload."""
     if isinstance(level, Level):
         return level.label
     parameter = factor.rpartition(".")[2]
@@ -140,7 +140,7 @@ def _replaced(factors: Mapping[str, Levels], replaced: Mapping[str, Levels], wor
 
 
 def _with_bounds(part: Part, profile: Profile) -> Part:
-    """How precise searches are and how many rounds there may be, where the profile says so."""
+    """How precise searches are and how many rounds there may be, where the profile sets it."""
     changes: dict[str, Any] = {}
     if part.search and profile.precision is not None:
         changes["search"] = part.search.model_copy(update={"precision": profile.precision})

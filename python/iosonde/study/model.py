@@ -1,7 +1,7 @@
 """Types of the study file.
 
 A study asks one question. It has a measurement (parameters of a workload), factors (parameters that take several
-levels), profiles that scale sizes, times and repeats but never the question, and says which views and which analysis
+levels), profiles that scale sizes, times and repeats but never the question, and names the views and the analysis
 answer it. It contains no paths, and no commands except those of the workload `command`, which need consent,
 so a stranger's study does nothing but what `iosonde plan` shows.
 
@@ -114,7 +114,7 @@ class Rounds(_Strict):
 
     @property
     def criteria(self) -> dict[str, float]:
-        """The rule of steady state as parameters of a case: what its records say they were judged by."""
+        """The rule of steady state as parameters of a case, which its records contain."""
         return {
             "rounds.window": self.window,
             "rounds.range": self.range,
@@ -312,7 +312,7 @@ class Reference(_Strict):
     """Per CSV column: what a value there is called here (`a+b` of joined columns). Rows with a value that is not listed
     are left out."""
     fixed: dict[str, Scalar] = Field(default_factory=dict)
-    """Factor (or `operation`) -> level that all rows have, although no column says so."""
+    """Factor (or `operation`) -> level that all rows have, although it has no column."""
     where: dict[str, Scalar] = Field(default_factory=dict)
     """Only rows of the CSV with these values."""
     metric: str = "bandwidth"
@@ -408,7 +408,7 @@ class Study(_Repeated):
     """Runs in a seeded random order, repeats spread over the study."""
     seed: int = 1
     device_state: DeclaredState | None = None
-    """State of the device that the study measures. Where target or profile do not allow it, the plan says so, and
+    """State of the device that the study measures. Where target or profile do not allow it, the plan shows that, and
     records have the state that they do allow."""
     measurement: Parameters = Field(default_factory=dict)
     parts: list[Part] = Field(min_length=1)

@@ -1,8 +1,8 @@
 """Array, block cache and file system between the user's target and the workload, and how often they are created.
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
-`SetupParameters` is the one list of what a study may say, with its meaning; `Setup` (plan) is what it comes to
-on a target, with everything decided. What a level needs of its devices stands here and nowhere else.
+`SetupParameters` is the one list of parameters, with their meaning; `Setup` (plan) is the result
+on a target, with everything decided. The devices that a level needs are listed only here.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _read_mount_options(value: Any) -> Any:
 
 
 class SetupParameters(BaseModel):
-    """What a study may say of a setup; what it leaves open is decided when the target is known."""
+    """Parameters of a setup; those that a study omits are decided when the target is known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -200,7 +200,7 @@ def is_setup(parameter: str) -> bool:
 
 
 def read_value(name: str, value: Any) -> Any:
-    """One parameter as written -> checked, sizes in bytes; `StudyError` says what is wrong with it."""
+    """One parameter as written -> checked, sizes in bytes; `StudyError` where it is invalid."""
     try:
         return _adapter(name).validate_python(value)
     except ValidationError as error:
@@ -220,7 +220,7 @@ def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
-    """What the parameters of a case say of its setup, on a target of so many devices; None if they say nothing."""
+    """The setup by the parameters of a case, on a target of so many devices; None if there are none."""
     written = {name: read_value(name, value) for name, value in parameters.items() if name in SETUP_NAMES}
     given = SetupParameters.model_construct(**written)
     if not written:

@@ -32,7 +32,7 @@ def _read_number(value: Any) -> Any:
 
 
 class SwapParameters(BaseModel):
-    """What a study may say of swap; left out: as the system has it."""
+    """Parameters of swap; omitted ones leave the system as it is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

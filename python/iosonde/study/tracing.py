@@ -12,7 +12,7 @@ def _read_flag(value: Any) -> Any:
 
 
 class TraceParameters(BaseModel):
-    """What a study may say of tracing; left out: no tracing."""
+    """Parameters of tracing; omitted: no tracing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

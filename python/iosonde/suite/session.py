@@ -173,7 +173,7 @@ def _refuse_links(suite: SuiteDirectory, directory: Directory) -> None:
 
 
 def _refuse_other_plans(suite: SuiteDirectory) -> None:
-    """Raise `ResultsError` for a result set that is not what `suite.json` says: a received suite may have been edited.
+    """Raise `ResultsError` for a result set that contradicts `suite.json`: a received suite may have been edited.
 
     The description decides which values are quoted, under which title and of which target.
     """

@@ -94,7 +94,7 @@ def check_exit(done: Finished, name: str, allowed: list[int]) -> None:
             "killed" if number == signal.SIGKILL else "crashed",
             f"`{name}` was killed by {named}",
             context=lines,
-            hint="if memory ran out, the kernel's log says so: `dmesg`" if number == signal.SIGKILL else "",
+            hint="if memory ran out, the kernel log shows it: `dmesg`" if number == signal.SIGKILL else "",
         )
     if done.exit_status not in allowed:
         raise FailedError(

@@ -56,7 +56,7 @@ class Workload(Protocol):
     """How to need less room."""
 
     def read_value(self, name: str, value: Any) -> Any:
-        """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` says what is wrong with it."""
+        """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` where it is invalid."""
 
     def build(self, parameters: Mapping[str, Any]) -> Any:
         """A stream's parameters as written, with defaults, checked each by itself and together."""

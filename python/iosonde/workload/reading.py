@@ -1,4 +1,4 @@
-"""Parameters as written in a study, read into values: the types that workloads share, and what errors say."""
+"""Parameters as written in a study, read into values: the types that workloads share, and their errors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_durat
 
 
 def value(model: type[BaseModel], title: str, name: str, given: Any) -> Any:
-    """One parameter of a workload called `title`, as written -> checked; `StudyError` says what is wrong with it."""
+    """One parameter of a workload called `title`, as written -> checked; `StudyError` where it is invalid."""
     if name not in model.model_fields:
         raise StudyError(f"there is no parameter `{name}`", hint=_known_names(model, title, name))
     try:

@@ -60,7 +60,7 @@ class Reading:
     store_statistics: pl.DataFrame | None = None
     """Statistics of a server or block cache over time, which the engine does not report."""
     failure: Failure | None = None
-    """The cause of a failed run, where the instrument knows it better than the engine's exit status shows."""
+    """The cause of a failed run, where the instrument reports more than the engine's exit status."""
 
 
 def _together(tables: Iterable[pl.DataFrame | None]) -> pl.DataFrame | None:

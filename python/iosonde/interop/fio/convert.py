@@ -1,4 +1,4 @@
-"""One section of a job file -> the parameters of one stream, and what could not be said.
+"""One section of a job file -> the parameters of one stream, and what could not be converted.
 
 Each module of `aspects` takes one aspect of the load. Values are as a study has them (text with units). What depends on
 the sections that run beside this one (files, layout, what they must agree on) is left to `arrange`.
@@ -127,7 +127,7 @@ def _waits(given: Given) -> bool:
 
 
 def _checked(given: Given, stream: dict[str, Any]) -> dict[str, Any]:
-    """What iosonde cannot do is said now, of the section that asks for it."""
+    """Unsupported options are reported for the section that has them."""
     for name, value in stream.items():
         try:
             block.read_value(name, value)

@@ -1,4 +1,4 @@
-"""The options of one section with their values, in fio's units; what is wrong with one is said with its place."""
+"""The options of one section with their values, in fio's units; errors name their place."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Given:
         self.notes.add_section(self.section.name, self.section.file, self.section.line, why=why, instead=instead)
 
     def last_of(self, *names: str) -> str | None:
-        """The one that was said last, of several that overrule each other."""
+        """The last one, of several that overrule each other."""
         return next((name for name in reversed(self._settings) if name in names), None)
 
     def raw(self, name: str) -> str:

@@ -1,7 +1,7 @@
 """What a stream did, in fio's options: the `job options` of an export.
 
-Not a job file: what fio cannot say (a span split among jobs, an open-loop schedule as ours) is given by its nearest
-option, so that a reader who knows fio recognises the load.
+Not a job file: what fio cannot express (a span split among jobs, an open-loop schedule as ours) becomes its nearest
+option, so that users of fio recognise the load.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""fio's job files as text: sections, options, where they stand, and nothing of what they mean.
+"""fio's job files as text: sections, options and their places, without their meaning.
 
 The dialect, as fio 3.33 reads it: `[global]` holds for the sections that follow it, and a later one adds to it; an
 option without `=` is a switch; whatever follows the first `;` or `#` of a line is a comment, inside a value too;
@@ -48,7 +48,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A job: what `[global]` said up to here, then its own."""
+    """A job: the options of `[global]` up to here, then its own."""
 
     name: str
     file: str

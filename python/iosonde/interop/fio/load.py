@@ -54,7 +54,7 @@ def _study(path: Path, jobs: Sequence[Job]) -> dict[str, Any]:
         # Parts are in the order of the job file: one may read what another has written.
         "shuffle": False,
         "parts": parts,
-        "profiles": {"standard": {"title": "As the job file says"}},
+        "profiles": {"standard": {"title": "As in the job file"}},
         "views": [view for part in parts for view in _views(part)],
     }
 

@@ -11,7 +11,7 @@ from iosonde.interop.fio.jobfile import Setting
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """One thing that the study does not say as the job file did."""
+    """One difference between the study and the job file."""
 
     option: str
     """As written in the file (`thinktime=200`); empty for a whole section."""

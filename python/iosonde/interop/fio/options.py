@@ -1,8 +1,8 @@
 """fio's options: the one list of what becomes of each. Import, its notes and docs/fio.md draw on it.
 
-An option is `CARRIED` (a parameter of the study says the same, perhaps with a limit that a note names), `DROPPED` (it
-would change what is done or measured, and the study cannot say it: every use is noted), `NEEDLESS` (it changes nothing
-that is measured, or what it asks for is done anyway: no note), or `SETTLED` (about reading the job file itself).
+An option is `CARRIED` (a parameter of the study has the same meaning, perhaps with a limit that a note names),
+`DROPPED` (it would change what is done or measured, and the study cannot express it: every use is noted), `NEEDLESS`
+(it changes nothing that is measured, or is done anyway: no note), or `SETTLED` (about reading the job file itself).
 
 The names are those of fio 3.42 with its engines. What is not here is a mistake in the job file, or too new.
 """
@@ -35,7 +35,7 @@ class Option:
     aliases: tuple[str, ...] = ()
     fate: Fate
     becomes: str = ""
-    """`CARRIED`: parameters of the study, as docs say it."""
+    """`CARRIED`: parameters of the study, as in docs."""
     why: str = ""
     """`DROPPED`: why it is not carried over; `NEEDLESS`: why that makes no difference."""
     instead: str = ""
@@ -129,7 +129,7 @@ OPTIONS: tuple[Option, ...] = (
     _carried("log_avg_msec", "`interval`, from 100 ms on"),
     _carried("description", "the title of the part"),
     _carried("name", "the name of the part or stream"),
-    Option(name="kb_base", fate=Fate.SETTLED, why="sizes are read as it says"),
+    Option(name="kb_base", fate=Fate.SETTLED, why="sizes are read accordingly"),
     *_needless("thread/threads", "jobs are always threads"),
     *_needless("group_reporting new_group", "each stream and their total are always reported"),
     *_needless("refill_buffers scramble_buffers", "written data always differs between writes"),

@@ -1,6 +1,6 @@
 """Numbers as fio writes them, which is not how iosonde does: `4k` and `4kb` are 4096 bytes, `4kib` is 4000.
 
-With `kb_base=1024` (fio's default) the prefixes mean the opposite of what the standards say; with `kb_base=1000` they
+With `kb_base=1024` (fio's default) the prefixes mean the opposite of the standards; with `kb_base=1000` they
 follow them. A number is whole, and hexadecimal after `0x`. A time without a unit is in seconds, or in what the option
 says. What fio would silently cut off (`1.5m` is 1 byte to it) is an error here.
 """
@@ -66,7 +66,7 @@ def share(text: str) -> float:
 
 
 def triple(text: str) -> tuple[str, str, str]:
-    """For reads, writes and trims; what is not said is that of the last before it, an empty place stays empty."""
+    """For reads, writes and trims; a missing one is that of the last before it, an empty place stays empty."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 3:
         raise ValueError(f"`{text}` has {len(parts)} parts, and there are only reads, writes and trims")

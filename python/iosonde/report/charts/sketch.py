@@ -53,7 +53,7 @@ def has_mark(row: Row) -> bool:
 
 
 def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figure:
-    """Divide a sketch into panels, and say under it what a reader must know."""
+    """Divide a sketch into panels, with a caption below it."""
     marked = unique(row["panel"] for row in sketch.rows if has_mark(row))
     panels, cut = marked[:PANELS_AT_MOST], marked[PANELS_AT_MOST:]
     notes = list(sketch.notes)

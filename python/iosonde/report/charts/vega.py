@@ -84,7 +84,7 @@ class Frame:
     published: Sequence[str] = ()
     """Those of `sources` that are publications."""
     source_title: str | None = "Source"
-    """Over the legend of dashes; None where panels or colours say it all."""
+    """Over the legend of dashes; None where panels or colours suffice."""
     tooltip: Sequence[tuple[str, str]] = field(default_factory=lambda: (("text", "Value"),))
     """Columns and their names."""
     height: int = HEIGHT
@@ -235,7 +235,7 @@ def percentiles(frame: Frame) -> Chart:
 def bars(frame: Frame) -> Chart:
     """Bars side by side, with intervals; publications as symbols over the group.
 
-    On a logarithmic axis ticks take the place of bars, whose length would say nothing there.
+    On a logarithmic axis ticks take the place of bars, whose length would have no meaning there.
     """
     base = alt.Chart()
     x = alt.X(
@@ -335,7 +335,7 @@ def timeseries_with_stalls(frame: Frame) -> Chart:
 
 
 def _panel(frame: Frame, layers: Sequence[alt.Chart]) -> Chart:
-    """Layer marks into a panel whose parts say nothing of data or of each other, so that it can stand anywhere."""
+    """Layer marks into a panel of self-contained parts, so that it can be anywhere."""
     chart = alt.layer(*layers).properties(height=frame.height).to_dict(validate=False)
     for layer in chart["layer"]:
         layer.pop("data", None)

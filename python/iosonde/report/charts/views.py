@@ -52,7 +52,7 @@ MEDIAN = 0.301
 
 
 def figures(material: Material) -> list[Figure | Undrawn | None]:
-    """Draw each view of a study, or say why there is nothing to draw; None of tables and of parts without a case."""
+    """Draw each view of a study, or report why there is nothing to draw; None of tables and of parts without a case."""
     return [_figure(view, number, material) for number, view in enumerate(material.study.views, start=1)]
 
 
@@ -158,7 +158,7 @@ def _best(view: View, found: list[Subject], values: Values) -> list[Subject]:
 
 
 def _widened(x: Axis, rows: list[Row], cited: list[Row]) -> Axis:
-    """Make room for published values; one's own rows say which numbers the labels of categories represent."""
+    """Make room for published values; the measured rows show which numbers the labels of categories represent."""
     order = widened(x, cited)
     return replace(order, order=by_value(order.order, [*rows, *cited], "x")) if order.kind == "category" else order
 

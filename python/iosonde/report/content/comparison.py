@@ -90,9 +90,9 @@ def summary(table: pl.DataFrame, material: Material) -> list[str]:
     lines = []
     for (metric,), rows in table.group_by(["metric"], maintain_order=True):
         counts = Counter(rows["verdict"].to_list())
-        said = ", ".join(f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
+        text = ", ".join(f"{verdict} in {counts[verdict]}" for verdict in VERDICTS if counts[verdict])
         what = metric_title(str(metric))
-        lines.append(f"{what}: {contender.label} against {baseline.label} is {said} of {rows.height} cases")
+        lines.append(f"{what}: {contender.label} against {baseline.label} is {text} of {rows.height} cases")
     return lines
 
 

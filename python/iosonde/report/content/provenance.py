@@ -98,7 +98,7 @@ def provenance(source: Source) -> list[Facts]:
 
 
 def _preparations(source: Source) -> list[Facts]:
-    """How the target was prepared, where it was: what SNIA's specification wants at the head of every page."""
+    """How the target was prepared, if it was: SNIA's specification requires it at the head of every page."""
     prepared = [case.parameters for case in source.cases if case.parameters.get("purge", "none") != "none"]
     if not prepared:
         return []

@@ -298,13 +298,13 @@ def _comparison(material: Material) -> tuple[list[str], list[Table]]:
         pairs = comparison.pairs(material)
     except ResultsError:
         return [], []  # No case in common: both are still reported side by side.
-    said = [
+    lines = [
         *comparison.recommendations(material),
         *comparison.method(pairs, material),
         *comparison.summary(pairs, material),
         *comparison.differing(pairs),
     ]
-    return said, [comparison.as_table(pairs, material)]
+    return lines, [comparison.as_table(pairs, material)]
 
 
 def _cautions(material: Material) -> list[Caution]:

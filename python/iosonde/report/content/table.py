@@ -43,7 +43,7 @@ class Table:
     labels: int
     rows: Sequence[Sequence[Cell]]
     keys: Sequence[str] = ()
-    """Case of each row, as the page knows it: label of the result set, a newline, case."""
+    """Case of each row, as in the page: label of the result set, a newline, case."""
 
 
 def folded(table: Table) -> Table:

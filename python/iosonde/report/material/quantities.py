@@ -1,6 +1,6 @@
 """How factors, levels and metrics are called and scaled where people read them: axes, table heads, cells.
 
-Sizes are binary (KiB), bandwidth is decimal (MB/s), as in `iosonde.units`. A figure's columns say their unit
+Sizes are binary (KiB), bandwidth is decimal (MB/s), as in `iosonde.units`. A figure's columns have their unit
 (`bandwidth_mb_per_s`), so its CSV needs no explanation.
 """
 
@@ -118,7 +118,7 @@ def level_text(name: str, level: Any) -> str:
 
 
 def level_phrase(name: str, level: Any) -> str:
-    """Name a level so that it can stand alone: `Queue depth 4`, but `read`."""
+    """Name a level for use alone: `Queue depth 4`, but `read`."""
     from iosonde.metrics.wording import operation_words
 
     stream, _, parameter = name.rpartition(".")
@@ -226,7 +226,7 @@ def interval_text(metric: str, median: float | None, low: float | None, high: fl
 
 
 def ends_text(metric: str, low: float | None, high: float | None) -> str:
-    """Write the ends of an interval, or that they say nothing; empty without one."""
+    """Write the ends of an interval, or that it is too wide; empty without one."""
     from iosonde.metrics.statistics import is_wide
 
     if low is None or high is None:

@@ -273,7 +273,7 @@ def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
     """Say whether load waited for completions: `closed loop`, `open loop`, or both."""
     workloads = [spec["workload"] for spec in specs]
     if workloads and all(map(is_command, workloads)):
-        return "loop not reported"  # Only the command knows.
+        return "loop not reported"  # Only the command could report it.
     arrivals = {
         "closed" if stream.get("arrival", {}).get("kind", "closed") == "closed" else "open"
         for workload in workloads

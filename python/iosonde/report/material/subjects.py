@@ -96,7 +96,7 @@ class Values:
             (r["result_set"], r["case_id"], r["stream"], r["operation"]): tuple(r[c] for c in columns)
             for r in table.to_dicts()
         }
-        # A rate that is kept, say, is reported for a stream and not for its operations.
+        # The achieved share of a rate, for example, is of a stream and not of its operations.
         self._only_of_streams = table["operation"].eq("all").all()
 
     def of(self, subject: Subject) -> tuple[float | None, float | None, float | None, int]:
@@ -141,7 +141,7 @@ def largest(values: Values, found: Sequence[Subject]) -> float:
 
 
 def metric_title_of(metric: str, found: Sequence[Subject]) -> str:
-    """Name a metric; beside every latency stands the loop it was measured in."""
+    """Name a metric; every latency with the loop it was measured in."""
     title = metric_title(metric)
     return f"{title} ({loop_text(specs(found))})" if metric_unit(metric) == "ns" else title
 

@@ -29,7 +29,7 @@ class Array:
     """The device for a file system, for mounting, or to be measured raw."""
     members: list[Path]
     key: Path
-    """What the journal knows it by."""
+    """Its identity in the journal."""
     facts: dict[str, Any] = field(default_factory=dict)
     """For the record: commands, sizes, state."""
     mount_options: str = ""

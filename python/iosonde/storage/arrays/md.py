@@ -61,7 +61,7 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
 
 
 def mounted(built: Array, point: Path) -> None:
-    """Nothing: a file system on md knows nothing of it."""
+    """Nothing: a file system on md is not aware of it."""
 
 
 def state(built: Array) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def health(built: Array) -> dict[str, int]:
 
 
 def remove(built: Array) -> None:
-    """Stop it, and erase what says that its members were members; `OSError` where it is in use."""
+    """Stop it, and erase the metadata of its members; `OSError` where it is in use."""
     journal.undo(built.key)
 
 

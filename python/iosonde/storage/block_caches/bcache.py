@@ -134,7 +134,7 @@ def empty(built: BlockCache) -> None:
 
 
 def _attach_again(folder: Path, built: BlockCache) -> None:
-    """The kernel refuses (EINVAL) until it has finished detaching, a moment after the state says so."""
+    """The kernel refuses (EINVAL) until it has finished detaching, a moment after the state shows it."""
     deadline = time.monotonic() + ACTIVE_S
     while True:
         try:

@@ -29,7 +29,7 @@ FLUSH_BUFFERS = 0x1261
 """BLKFLSBUF (`linux/fs.h`): what is cached of a device that was erased behind the kernel's back is of no use."""
 
 _STATUS = 0x7FF
-"""Of a status field its code and type; above stand `more` and `do not retry`."""
+"""Of a status field its code and type; the bits above are `more` and `do not retry`."""
 NOT_THERE = {0x001, 0x002, 0x109}
 """Invalid opcode, invalid field, invalid log page: how controllers answer for what they do not have."""
 

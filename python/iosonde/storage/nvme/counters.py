@@ -40,7 +40,7 @@ _LOGS = (
 def now(name: str) -> dict[str, Any]:
     """Counters of the drive of that name, such as `nvme0n1`: `Health`, and `media` with the name of its log.
 
-    What it does not report is missing, and `not_reported` says why there is no `media`.
+    What it does not report is missing, and `not_reported` has the reason if there is no `media`.
     """
     try:
         with admin.opened(name) as drive:
@@ -96,5 +96,5 @@ def _group(drive: admin.Drive) -> int:
 def _reason(name: str, error: OSError | logs.LogError) -> str:
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
         return f"`{name}` does not allow this user to read its log pages"
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return said if f"`{name}`" in said else f"`{name}`: {said}"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text if f"`{name}`" in text else f"`{name}`: {text}"

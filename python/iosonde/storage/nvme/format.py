@@ -1,6 +1,6 @@
 """Purge of an NVMe namespace: the command Format NVM, with a user data erase.
 
-A controller may say that a format goes to all its namespaces (FNA); then it is offered only where there is a single
+A controller may report that a format applies to all its namespaces (FNA); it is offered only where there is a single
 one.
 """
 
@@ -41,7 +41,7 @@ def format_namespace(descriptor: int) -> None:
 
 
 def _formatted_as(namespace: bytes) -> int:
-    """Sectors, metadata and protection as they are, in the places where the command wants them."""
+    """Sectors, metadata and protection as they are, in the fields of the command."""
     sectors, protection = namespace[26], namespace[29]  # FLBAS, DPS
     metadata = sectors & 0x1F | (sectors >> 5 & 0b11) << 12
     return metadata | (protection & 0b111) << 5 | (protection >> 3 & 1) << 8

@@ -31,7 +31,7 @@ class LogError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What every drive says of itself."""
+    """Health information, which every drive reports."""
 
     temperature_celsius: int
     available_spare_percent: int

@@ -1,6 +1,6 @@
 """Models of simulated drives: TOML with units, read, checked and converted for the engine's spec.
 
-Those that come with iosonde lie in `models/`; one of a user's own is named by its path. A model says what a drive is
+Those that come with iosonde are in `models/`; one of a user's own is named by its path. A model says what a drive is
 made of, and where each figure comes from; how it behaves is the engine's business (`crates/ssd`), which also refuses
 what could not be built. docs/simulation.md explains the fields.
 """

@@ -52,7 +52,7 @@ class TraceInstance:
 
     @classmethod
     def create(cls) -> TraceInstance:
-        """Create an instance that records nothing yet; `NoTracingError` says why it cannot."""
+        """Create an instance that records nothing yet; `NoTracingError` with the reason where it cannot."""
         instance = cls(f"iosonde-{secrets.token_hex(4)}")
         journal.created(instance._journaled, TRACE_INSTANCE)
         try:

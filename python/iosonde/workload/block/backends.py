@@ -1,4 +1,4 @@
-"""Interfaces through which block I/O is done: what each can carry out, and what the engine's spec says of it.
+"""Interfaces through which block I/O is done: what each can carry out, and its part of the engine's spec.
 
 Adding one: its row here, its name in `BlockFields.backend`, its variant in `crates/protocol/src/spec.rs`, and its arm
 in `crates/block/src/transport.rs`, which probes it by a real I/O. A backend that the target or the kernel lacks fails

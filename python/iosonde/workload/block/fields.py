@@ -250,7 +250,7 @@ class BlockFields(BaseModel):
 
     @property
     def has_files_on_drive(self) -> bool:
-        """Whether jobs with files of their own must be given parts of a drive that knows no files."""
+        """Whether jobs with files of their own must be given parts of a drive, which has no files."""
         return self.backend == "ssd" and self.files == "per_job"
 
     @property
@@ -344,7 +344,7 @@ SHOWN: Sequence[str] = (
 """Parameters that a plan shows even where they are the default."""
 
 SCALABLE = ("rate", "load", "queue_depth", "jobs")
-"""Parameters that say how much load there is: what a search may look for."""
+"""Parameters that determine the load: what a search may look for."""
 
 WHOLE_NUMBERS = ("queue_depth", "jobs")
 """Those of them that are counted."""

@@ -81,8 +81,8 @@ def _verification_rules(stream: BlockFields) -> list[Rule]:
         (stream.is_virtual, "`verify` needs a target that keeps data, and `null:` and `simulated:` keep none"),
         (stream.trim_fraction > 0, "`verify` does not know the contents of trimmed blocks: leave out `trim_fraction`"),
         (stream.payload == "zeros" or stream.duplicate_fraction > 0,
-         "`verify` makes every sector say where it belongs, so there are no zeros and no duplicates"),
+         "`verify` writes each sector's address into it, so there are no zeros and no duplicates"),
         (stream.purge != "none" or stream.fill > 0 or stream.precondition is not None,
-         "`verify` knows only what layout and the load write: leave out `purge`, `fill` and `precondition`"),
+         "`verify` checks only what layout and the load write: leave out `purge`, `fill` and `precondition`"),
         (any(size % 512 for size in sizes), "`verify` needs `block_size` and `offset` in whole sectors of 512 B"),
     ]  # fmt: skip

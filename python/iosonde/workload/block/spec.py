@@ -51,7 +51,7 @@ def prepare(
 ) -> tuple[JsonObject, dict[str, Any]]:
     """A spec with a single stream of its own on the same target, for a step of preparation; and its parameters.
 
-    What says how I/O is done is taken from the case's parameters, everything else from `changes` or the defaults.
+    How I/O is done is taken from the case's parameters, everything else from `changes` or the defaults.
     """
     kept = {name: parameters[name] for name in HOW if name in parameters}
     stream = BlockParameters.model_construct(**{**BlockParameters.model_validate({}).model_dump(), **kept, **changes})

@@ -65,7 +65,7 @@ SMALLER = "need less room with `--set space=...`"
 
 
 def read_value(name: str, value: Any) -> Any:
-    """One parameter or variable as written -> checked; `StudyError` says what is wrong with it."""
+    """One parameter or variable as written -> checked; `StudyError` where it is invalid."""
     if name in CommandParameters.model_fields:
         return reading.value(CommandParameters, TITLE, name, value)
     try:

@@ -67,12 +67,12 @@ def addressed_bytes(streams: Mapping[str, CommandParameters]) -> int:
 
 
 def buffer_bytes(streams: Mapping[str, CommandParameters]) -> int:
-    """Nothing that iosonde knows of."""
+    """Nothing known to iosonde."""
     return 0
 
 
 def must_align(stream: CommandParameters) -> dict[str, list[int]]:
-    """Nothing: the program knows what its direct I/O needs."""
+    """Nothing: alignment is up to the program."""
     return {}
 
 

@@ -49,7 +49,7 @@ def resolve(streams: Mapping[str, CommandParameters], target: Target, *, seed: i
 
 
 def commands(whole: CommandParameters) -> JsonObject:
-    """What is started, with the programs that the names stand for on this machine."""
+    """What is started, with the programs behind the names on this machine."""
     version = [[whole.command[0], *whole.version]] if whole.version else []
     names = [command[0] for command in [*whole.commands, *version]]
     return {

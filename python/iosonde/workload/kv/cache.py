@@ -85,7 +85,7 @@ def _of_caches(stream: KvFields) -> list[tuple[bool, str]]:
          f"`extstore_size` has room for less than {PAGES_MIN} pages of `ext_page_size` (MiB), of which memcached keeps "
          "a quarter free"),
         (reads_through and stream.freshness,
-         "`freshness` cannot be checked with `miss = \"read_through\"`: the modelled backend knows no writes"),
+         "`freshness` cannot be checked with `miss = \"read_through\"`: the modelled backend has no writes"),
         (reads_through and "read" not in kinds, "`miss = \"read_through\"` is for `read`"),
         (stream.ttl > 0 and (stream.ttl < 10**9 or stream.ttl > 30 * 86400 * 10**9),
          "`ttl` is 1 s to 30 days: memcached takes longer times for dates"),

@@ -22,7 +22,7 @@ REPLICATION = "replication_factor"
 """Copies of each record on a running cluster, in `cassandra`."""
 
 DEFAULT_MODE = "periodic"
-"""When a node that iosonde starts acknowledges writes, unless the study says otherwise."""
+"""When a node that iosonde starts acknowledges writes, unless the study sets it."""
 
 BY_PARAMETER = ("commitlog_sync",)
 """Settings of the node that are parameters of the workload."""

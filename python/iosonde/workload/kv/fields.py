@@ -1,6 +1,6 @@
 """The parameters of a key-value load: every field of a stream with its default and description.
 
-A *phase* is a load by the name that db_bench and YCSB know it by; `phases.py` says what each means, and what is
+A *phase* is a load by its name in db_bench and YCSB; `phases.py` defines each, and what is
 set itself wins over its phase. Those in `WHOLE_WORKLOAD` describe the run and not the stream, so streams that run
 together must agree on them.
 """

@@ -48,7 +48,7 @@ class Meaning:
 
     operations: str
     choice: str
-    """Empty: as `load_order` says."""
+    """Empty: by `load_order`."""
     text: str
     direction: Literal["forward", "reverse"] = "forward"
 

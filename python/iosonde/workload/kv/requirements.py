@@ -105,7 +105,7 @@ def buffer_bytes(streams: Mapping[str, KvParameters]) -> int:
 
 
 def must_align(stream: KvParameters) -> dict[str, list[int]]:
-    """Nothing: the store knows what its direct I/O needs."""
+    """Nothing: alignment is up to the store."""
     return {}
 
 

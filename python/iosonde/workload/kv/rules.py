@@ -99,7 +99,7 @@ def _of_traces(stream: KvFields) -> list[Rule]:
 
 
 def _of_servers(stream: KvFields, kinds: set[str]) -> list[Rule]:
-    """A server of the user: iosonde does not start or configure it, and knows nothing of its files."""
+    """A server of the user: iosonde does not start or configure it, and does not see its files."""
     scheme = {"mongodb": "mongodb", "cassandra": "cql"}.get(stream.store)
     if not stream.is_running_server or scheme is None:
         return [

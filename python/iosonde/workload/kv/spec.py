@@ -47,7 +47,7 @@ def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, r
         control_group.hierarchy()
     streams = fit(streams, target, room_bytes=target.free_bytes())
     whole = next(iter(streams.values()))
-    # Only here: what a study would take can be said without a second target.
+    # Only here: the cost of a study can be computed without a second target.
     if whole.log == "apart" and whole.store in LOG_APART and whole.log_target is None:
         raise StudyError(
             "the log needs a second target, and none is named",

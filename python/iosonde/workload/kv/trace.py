@@ -230,7 +230,7 @@ def _requests(block: Block) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _keys(block: Block) -> tuple[Any, Any]:
-    """A number that stands for each key, and its length."""
+    """A number for each key, and its length."""
     keys = block.texts("key")
     block.refuse(keys.is_null(), "key", "is no key")
     lengths = keys.str.len_bytes()
@@ -247,7 +247,7 @@ def _sizes(block: Block, requests: Any) -> Any:
     block.refuse(
         is_set & block.is_empty("value_size"), "value_size", "a `set` needs the size of its value", is_missing=True
     )
-    # A value of 0 bytes exists: the engine lengthens it, and 0 says that the size is not known.
+    # A value of 0 bytes exists: the engine lengthens it, and 0 means that the size is not known.
     known = (~block.is_empty("value_size")).to_numpy() & (requests != OPERATIONS["delete"])
     return np.where(known, np.maximum(sizes, 1), 0)
 

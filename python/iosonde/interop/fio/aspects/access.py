@@ -55,7 +55,7 @@ def _distribution(given: Given) -> str:
                 return f"hot_cold:{hot[1] / 100:g}:{hot[0] / 100:g}"
     given.note(
         "random_distribution",
-        why="`distribution` knows `uniform`, `zipfian` and two zones (`hot_cold`)",
+        why="`distribution` supports `uniform`, `zipfian` and two zones (`hot_cold`)",
         instead="offsets are uniform",
     )
     return "uniform"

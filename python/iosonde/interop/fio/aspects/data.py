@@ -75,7 +75,7 @@ def why_unverifiable(given: Given, direction: Direction, stream: dict[str, Any])
     if "trim" in direction.operations:
         return "the contents of trimmed blocks are undefined"
     if stream.get("payload") == "zeros" or stream.get("duplicate_fraction"):
-        return "every sector says where it belongs, so there are no zeros and no duplicates"
+        return "every sector contains its own address, so there are no zeros and no duplicates"
     if any(size % 512 for size, _ in sizes_together(given, direction)):
         return "whole sectors of 512 B are verified, and not every I/O is a multiple of that"
     return ""

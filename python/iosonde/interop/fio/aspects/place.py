@@ -19,7 +19,7 @@ class Place:
     """Names as the job file has them; empty: each of the jobs has a file of its own."""
     offset: int
     span: int | str | None
-    """Bytes, a share as `20%`, or None where only the target knows."""
+    """Bytes, a share as `20%`, or None where it depends on the target."""
     split: bool
     """Each of the jobs has its own part of `span`."""
 
@@ -130,7 +130,7 @@ def limits(given: Given, jobs: int, place: Place) -> dict[str, Any]:
 
 
 def _bytes_to_do(given: Given) -> int | None:
-    """Of one job and one loop; None where only the target knows."""
+    """Of one job and one loop; None where it depends on the target."""
     if "io_size" in given and not given.text("io_size").endswith("%"):
         return given.size("io_size")
     span = _span(given)

@@ -64,8 +64,8 @@ def duration_ns(given: Given, stream: dict[str, Any]) -> int:
     if duration or _limited(stream):
         return duration
     given.note_section(
-        why="it ends with the target, whose size the study does not know",
-        instead=f"it is measured for {compact_duration(UNBOUNDED_DURATION_NS)}, or as `--set duration=...` says",
+        why="it ends with the target, of unknown size",
+        instead=f"it is measured for {compact_duration(UNBOUNDED_DURATION_NS)}, or for `--set duration=...`",
     )
     return UNBOUNDED_DURATION_NS
 
