@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import polars as pl
+import pytest
 
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
@@ -18,6 +20,7 @@ from iosonde.findings.transactions import (
     think_time,
 )
 from iosonde.planning import load
+from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.study.model import Analysis
 
 
@@ -50,6 +53,17 @@ def test_the_gain_of_a_separate_log_has_an_interval_and_names_the_next_limit() -
     )
     assert found.sentence.endswith("; PostgreSQL is then limited by lock waits")
     assert "published: up to 1.4 times (Jo et al. 2024" in found.evidence
+
+
+@pytest.mark.parametrize(("warned", "is_same_device"), [(["b0", "b1", "b2", "b3"], True), (["b0", "b1"], False)])
+def test_a_log_on_the_device_of_the_data_is_no_separate_device(warned: list[str], *, is_same_device: bool) -> None:
+    question = log_question([1370, 1380, 1390, 1375], [1000, 1005, 995, 1000], "lock-limited")
+    runs = question.runs.select("run_id", "case_id")
+    warnings = pl.DataFrame({"run_id": warned, "code": [SHARED_LOG_DEVICE] * len(warned)})
+    [found] = log_gain(replace(question, outcomes=runs, warnings=warnings))
+    assert isinstance(found, LogGain)
+    assert found.is_same_device == is_same_device
+    assert ("to another directory of the same device raises" in found.sentence) == is_same_device
 
 
 def test_a_difference_within_the_noise_is_no_gain() -> None:

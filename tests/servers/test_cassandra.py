@@ -29,7 +29,7 @@ from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.results.schema import Record
+from iosonde.results.schema import SHARED_LOG_DEVICE, Record
 from iosonde.servers.cassandra import PORT, Cassandra, RunningCassandra, loopback_of
 from iosonde.servers.connection import Address
 from iosonde.storage import journal, open_target
@@ -279,6 +279,7 @@ def test_the_server_is_described_with_its_settings_and_restored_from_one_load(do
     assert server["group"]["cpu_ns"] > 0
     assert server["user"] != "root" or os.geteuid() != 0
     assert done.log_files, "the commit log is on its own target"
+    assert SHARED_LOG_DEVICE in [each.code for each in done.measured.warnings], "which is on the same file system"
 
 
 @pytest.mark.needs("engine")

@@ -57,7 +57,7 @@ class Comparison(Finding):
         if self.decision == "unclear":
             return (
                 f"No clear difference between {both}{self.about}: {metric} ratio "
-                f"{wording.ratio_estimate_text(self.ratio, unit='')}"
+                f"{wording.ratio_estimate_text(self.ratio, unit='')}{self._spread() if self._is_opposed else ''}"
             )
         if self.decision == "equal":
             return f"{both} have equal {metric} within {100 * MARGIN:.0f} %{self.about}{self._spread()}"
@@ -88,6 +88,11 @@ class Comparison(Finding):
         average = " on average" if self.decision == "equal" else ""
         smallest, largest = wording.times_number(low), wording.times_number(high)
         return f"{average}, from {smallest} with {low_words} to {largest} with {high_words}"
+
+    @property
+    def _is_opposed(self) -> bool:
+        """Whether each level is larger in some cells, by more than the margin: their mean hides both."""
+        return bool(self.reversed_cells) and self.cells[-1][1] > 1 + MARGIN
 
     @property
     def _exceeds(self) -> bool:

@@ -153,6 +153,7 @@ def findings(
     states = states or device_state.device_states(study, cases, prepared, runs, courses)
     probes = search.probes(procedures)
     measured = metrics.filter(~pl.col("case_id").is_in(list(probes)))
+    asked = _questions(study, cases, metrics, runs, warnings, support, states)
     found: list[Finding] = [
         *states.findings,
         *search.find(procedures),
@@ -160,7 +161,7 @@ def findings(
         *store.find(cases, metrics, runs, support),
         *named_values.find(study, cases, metrics, support),
         *media.find(study, cases, metrics, runs, support),
-        *(each for question in _questions(study, cases, metrics, runs, support, states) for each in _answer(question)),
+        *(each for question in asked for each in _answer(question)),
         *disturbance.find(disturbed),
         *open_loop.find(measured, support),
         *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
@@ -226,6 +227,7 @@ def _questions(
     cases: pl.DataFrame,
     metrics: pl.DataFrame,
     outcomes: pl.DataFrame | None,
+    warnings: pl.DataFrame | None,
     support: Support,
     states: DeviceStates,
 ) -> Iterator[Question]:
@@ -236,6 +238,7 @@ def _questions(
             cases=cases,
             runs=metrics,
             outcomes=outcomes,
+            warnings=warnings,
             support=support,
             states=states,
         )

@@ -45,6 +45,8 @@ class Question:
     runs: pl.DataFrame
     outcomes: pl.DataFrame | None = None
     """The view `runs`, for facts besides metrics."""
+    warnings: pl.DataFrame | None = None
+    """The view `warnings`."""
     support: Support = field(default_factory=Support)
     states: DeviceStates = field(default_factory=lambda: DeviceStates({}))
     _cells: dict[str, pl.DataFrame] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -68,6 +70,13 @@ class Question:
         """Whether it is asked of the measurement window of rounds, and not of single rounds, stages or operations."""
         names = {self.analysis.over, *self.analysis.by, *self.analysis.where}
         return bool(self.part.rounds and self.part.rounds.sought and not names & {ROUND, STAGE, *OF_RESULTS})
+
+    def have_warning(self, case_ids: Sequence[str], code: str) -> bool:
+        """Whether every run of these cases has a warning."""
+        if self.outcomes is None or self.warnings is None:
+            return False
+        runs = set(self.outcomes.filter(pl.col("case_id").is_in(list(case_ids)))["run_id"])
+        return bool(runs) and runs <= set(self.warnings.filter(pl.col("code") == code)["run_id"])
 
     def cells(self, metric: str | None = None) -> pl.DataFrame:
         """Return the cells of the analysis' metric, or of another."""

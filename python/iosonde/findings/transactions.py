@@ -15,6 +15,7 @@ from iosonde.findings.finding import Finding, Topic, weakest
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, maximum_interval, pooled_ratio, repeats_interval, verdict
+from iosonde.results.schema import SHARED_LOG_DEVICE
 
 LIMITS = {
     "device-limited": "limited by the device",
@@ -45,9 +46,12 @@ class LogGain(Finding):
     published: float | None = None
     """Published ratio of the same comparison."""
     source: str = ""
+    is_same_device: bool = False
+    """Whether the device under the separate log is also under the data."""
 
     def _sentence(self) -> str:
-        subject = f"Moving the write-ahead log of {self.server} to a separate device"
+        place = "another directory of the same device" if self.is_same_device else "a separate device"
+        subject = f"Moving the write-ahead log of {self.server} to {place}"
         metric = wording.metric_words(self.metric)
         change = _percent_change(self.gain)
         then = f"; {self.server} is then {LIMITS[self.limit]}" if self.limit in LIMITS else ""
@@ -148,6 +152,7 @@ def log_gain(question: Question) -> Iterator[Finding]:
             gain=pooled,
             decision=verdict(pooled, better="higher"),
             limit=limit,
+            is_same_device=question.have_warning(apart, SHARED_LOG_DEVICE),
             published=question.analysis.published,
             source=question.study.source,
             about=_about(question, key),

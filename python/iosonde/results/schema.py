@@ -68,6 +68,10 @@ Time = Annotated[str, AfterValidator(_time)]
 """ISO 8601 with offset."""
 
 
+SHARED_LOG_DEVICE = "shared_log_device"
+"""Code of the warning about a log on the device of the data, although the study has it apart."""
+
+
 class RecordWarning(BaseModel):
     """Something that may mislead a reader of the numbers."""
 

@@ -144,6 +144,11 @@ def _summary(material: Material) -> _Summary:
     return known
 
 
+def _moves(row: Mapping[str, Any] | None) -> bool:
+    """Whether there is a value; the bandwidth of transactions, whose bytes are not known, is 0."""
+    return row is not None and (row["metric"] != "bandwidth" or row["median"] != 0)
+
+
 def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material, known: _Summary) -> Table:
     factors = list(dict.fromkeys(name for _, case in cases for name in case.levels))
     several_sets = len(material.sources) > 1
@@ -159,7 +164,8 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     judged = any(case.case_id in source.verdicts for source, case in cases)
     with_state = has_device_state(material, cases)
     survival = {(source.label, case.case_id): durability(source, case.case_id) for source, case in cases}
-    rates = [name for name in _rates(material) if any(name in metrics for _, _, _, metrics in lines)] or RATES[:2]
+    rates = [name for name in _rates(material) if any(_moves(metrics.get(name)) for _, _, _, metrics in lines)]
+    rates = rates or list(RATES[:2])
     latencies = [
         name
         for kind in ("completion", "response")
