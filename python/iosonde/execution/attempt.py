@@ -89,8 +89,9 @@ def carry_out(
     run = run.model_copy(update={"spec": spec})
     try:
         server = equipment.servers.prepare(run, case, ready.target)
-    except ServerError as error:
-        return _not_started(run, case, number, equipment, error, code=error.code)
+    except TargetError as error:
+        code = error.code if isinstance(error, ServerError) else "target"
+        return _not_started(run, case, number, equipment, error, code=code)
     with ExitStack() as closing:
         if server:
             closing.callback(server.close)

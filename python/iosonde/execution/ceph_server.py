@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -20,10 +21,13 @@ from iosonde.servers.directories import Directories
 from iosonde.servers.server import Description
 from iosonde.workload.objects.parameters import ObjectsParameters
 
+if TYPE_CHECKING:
+    from iosonde.storage import Target
 
-def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
+
+def start(run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
     """The cluster of a run on objects, healthy and empty; `ServerError` if that fails."""
-    cluster = _cluster(run, case)
+    cluster = _cluster(run, case, target)
     try:
         cluster.provision()
         started = time.monotonic()
@@ -42,9 +46,10 @@ def start(run: Run, case: Case, measure: Callable[[JsonObject], EngineRun]) -> R
     )
 
 
-def _cluster(run: Run, case: Case) -> CephCluster:
+def _cluster(run: Run, case: Case, target: Target) -> CephCluster:
     directory = Path(run.spec["workload"]["store"]["config_path"]).parents[1]
     layout = layout_of(case.parameters)
+    layout = replace(layout, devices=target.osd_nodes()[: layout.osds])
     return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout)
 
 

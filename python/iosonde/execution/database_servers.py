@@ -63,7 +63,7 @@ class DatabaseServers:
         url = case.parameters.get("server_url")
         if is_on_object_store(run.spec["workload"]):
             if not url:
-                return ceph_server.start(run, case, self._drive)
+                return ceph_server.start(run, case, target, self._drive)
             name = foreign_database.database_of(run.spec["workload"])
             store = S3(region=str(case.parameters["region"]))
             foreign_database.create(store, parse(str(url)), name, own=self._plan.created_name)

@@ -15,7 +15,7 @@ ArrayState = Literal["clean", "synced", "degraded", "rebuilding"]
 CacheKind = Literal["none", "bcache", "dm-cache", "dm-writecache"]
 CacheMode = Literal["writethrough", "writeback", "writearound"]
 CacheState = Literal["cold", "warm", "dirty", "kept"]
-FileSystem = Literal["none", "ext4", "xfs", "btrfs"]
+FileSystem = Literal["none", "ext4", "xfs", "btrfs", "bluestore"]
 Journal = Literal["on", "off", "external"]
 Fresh = Literal["study", "case", "run"]
 
@@ -82,6 +82,11 @@ class Setup(Frozen):
         )
 
     @property
+    def is_bluestore(self) -> bool:
+        """Whether object daemons of Ceph take the devices raw, without a file system."""
+        return self.file_system == "bluestore"
+
+    @property
     def is_bare_device(self) -> bool:
         """Whether the workload or file system is directly on one device."""
         return self.array == "single" and self.cache == "none"
@@ -89,6 +94,8 @@ class Setup(Frozen):
     @property
     def text(self) -> str:
         """Description for a reader: `raid5 of 4, chunk 64 KiB, ext4 without journal`."""
+        if self.is_bluestore:
+            return f"{'one device' if self.devices == 1 else f'{self.devices} devices'} of BlueStore"
         parts = ["one device" if self.array == "single" else f"{self.array} of {self.devices}"]
         if self.array != "single":
             parts += [self.array_kind, f"chunk {format_bytes(self.chunk)}", self.array_state]

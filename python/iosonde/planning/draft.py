@@ -120,6 +120,7 @@ def _draft(
         kind, forecast = _forecast(part, study, is_control=number == 0)
         _check_fresh(setup, kind)
         _check_cache(setup, study.workload_of(part))
+        _check_bluestore(setup, study.workload_of(part))
         extremes, following = (
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
             for each in ((forecast.extremes, forecast.stages) if forecast else ([{}], []))
@@ -241,6 +242,15 @@ def _check_cache(setup: Setup | None, workload: str) -> None:
         raise StudyError(
             f'`cache_state = "{setup.cache_state}"` is for block I/O, and the workload is `{workload}`',
             hint='use `cache_state = "cold"`, or `kept` with a ramp',
+        )
+
+
+def _check_bluestore(setup: Setup | None, workload: str) -> None:
+    """Only object daemons write to devices of BlueStore; files of other workloads would be in memory."""
+    if setup and setup.is_bluestore and workload != "objects":
+        raise StudyError(
+            f'`file_system = "bluestore"` is for object daemons of Ceph, and the workload is `{workload}`',
+            hint="choose another `file_system`, or `none`",
         )
 
 

@@ -43,6 +43,9 @@ class UnknownTarget:
     def direct_unit(self) -> None:
         """Unknown."""
 
+    def osd_bytes(self) -> None:
+        """Unknown."""
+
     def capacity(self) -> Capacity:
         """All of it."""
         return Capacity(bytes=self.free_bytes())

@@ -78,7 +78,9 @@ class Layout:
     replication: int
     placement_groups: int
     osd_bytes: int
-    """Size of the file in which an object daemon keeps everything."""
+    """Size of the file in which an object daemon keeps everything, or of its device."""
+    devices: Sequence[Path] = ()
+    """Nodes of the devices that object daemons take raw; none if they have files."""
     settings: Settings
     """Further settings by Ceph's own names."""
 
@@ -161,15 +163,18 @@ def configuration(directory: Path, sockets: Path, layout: Layout, *, fsid: str, 
         "mon_allow_pool_size_one": "true",
         "mon_data_avail_warn": 1,
         "mon_data_avail_crit": 0,
-        "bluestore_block_create": "true",
-        "bluestore_block_size": layout.osd_bytes,
+        "bluestore_block_create": "false" if layout.devices else "true",
+        "bluestore_block_size": 0 if layout.devices else layout.osd_bytes,
         "bluestore_block_preallocate_file": "true",
         "osd_memory_target_autotune": "false",
         **DEFAULTS,
         **{name: _text(value) for name, value in layout.settings.items()},
     }
     client = {"admin_socket": "", "log_file": "", "log_to_stderr": "false"}
-    return _section("global", lines) + _section("client", client)
+    own: dict[str, Mapping[str, object]] = {
+        f"osd.{number}": {"bluestore_block_path": node} for number, node in enumerate(layout.devices)
+    }
+    return "".join(_section(name, each) for name, each in {"global": lines, "client": client, **own}.items())
 
 
 DEFAULTS: Mapping[str, object] = {"osd_memory_target": 1 << 30, "osd_crush_update_on_start": "true"}

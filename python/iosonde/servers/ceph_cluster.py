@@ -10,7 +10,7 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,9 @@ from iosonde.servers.ceph import Layout
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation
+from iosonde.storage import bluestore, guard, signatures
+from iosonde.storage.block_nodes import number_of
+from iosonde.storage.claims import Claims
 from iosonde.storage.process_group import ProcessGroup
 
 READY_S = 300.0
@@ -35,7 +38,11 @@ POOL = "iosonde"
 
 @dataclass(kw_only=True)
 class CephCluster:
-    """One cluster in the directories of a run."""
+    """One cluster in the directories of a run.
+
+    Devices that its object daemons take raw belong to nobody when it is created. Each is claimed exclusively while a
+    daemon uses it: by the daemon itself, or by iosonde for versions of Ceph that do not (before 16.2.15 and 17.2.7).
+    """
 
     installation: Installation
     directories: Directories
@@ -43,6 +50,7 @@ class CephCluster:
     account: Account
     _processes: dict[str, ServerProcess] = field(default_factory=dict, init=False)
     _groups: dict[str, ProcessGroup] = field(default_factory=dict, init=False)
+    _claims: Claims = field(default_factory=Claims, init=False)
 
     @classmethod
     def locate(cls, directories: Directories, layout: Layout) -> CephCluster:
@@ -90,6 +98,9 @@ class CephCluster:
             path.mkdir(mode=0o700, exist_ok=True)
             path.chmod(0o700)
             self.account.own(path)
+        for node in self.layout.devices:
+            _wipe(node)
+            self.account.own(node)
         fsid, port = ceph.new_id(), ceph.free_port()
         self.configuration.write_text(ceph.configuration(self.data, sockets, self.layout, fsid=fsid, port=port))
         self.configuration.chmod(0o644)
@@ -114,13 +125,30 @@ class CephCluster:
             raise
 
     def _create_osds(self) -> None:
-        identities = [ceph.new_id() for _ in self.osd_names]
+        own = self.directories.own.name
+        identities = [bluestore.identity_of(own, number) for number in range(self.layout.osds)]
         self._commanded([f"osd new {identity}" for identity in identities])
         for name, identity in zip(self.osd_names, identities, strict=True):
             self._call("ceph-osd", *self._named(name), "--mkfs", "--osd-uuid", identity)
             self._start(name, "osd")
         for name in self.osd_names:
             self.wait_until_active(name)
+            self._claim(name)
+
+    def _claim(self, name: str) -> None:
+        """Claim the device of a running daemon, unless the daemon has claimed it."""
+        for node in self._device_of(name):
+            number = number_of(node)
+            if not guard.is_claimed(number):
+                self._claims.take(number, str(node))
+
+    def _release(self, name: str) -> None:
+        for node in self._device_of(name):
+            self._claims.release(number_of(node))
+
+    def _device_of(self, name: str) -> Sequence[Path]:
+        number = int(name.partition(".")[2])
+        return self.layout.devices[number : number + 1]
 
     def wait_until_active(self, name: str) -> None:
         """Wait until an object daemon takes part in the cluster."""
@@ -156,11 +184,13 @@ class CephCluster:
         return [name for name, each in self._processes.items() if each.exit_status is not None]
 
     def stop_osd(self, name: str) -> None:
-        """Kill an object daemon, as a crash does."""
+        """Kill an object daemon, as a crash does; its device is claimed until it is started again."""
         self._processes.pop(name).kill()
+        self._claim(name)
 
     def start_osd(self, name: str) -> None:
         """Start an object daemon that was stopped."""
+        self._release(name)
         self._start(name, "osd")
 
     def statistics(self) -> dict[str, int]:
@@ -191,6 +221,7 @@ class CephCluster:
             "replication": self.layout.replication,
             "placement_groups": self.layout.placement_groups,
             "osd_bytes": self.layout.osd_bytes,
+            "raw_devices": len(self.layout.devices),
             "user": self.account.name,
             "open_files": files,
             "io_modes": open_files.summary(files),
@@ -200,8 +231,9 @@ class CephCluster:
     def open_files(self) -> list[dict[str, Any]]:
         """Flags of the files that object daemons have open."""
         running = [self._processes[name] for name in self.osd_names if name in self._processes]
-        found = [each for process in running for each in open_files.open_files(process.pid, [self.data])]
-        return [each for each in found if Path(each["file"]).name.startswith("block")]
+        places = [self.data, *{node.parent for node in self.layout.devices}]
+        found = [each for process in running for each in open_files.open_files(process.pid, places)]
+        return [each for each in found if Path(each["file"]).name.startswith(("block", "osd-"))]
 
     def stop(self) -> bool:
         """Shut all daemons down in order; returns whether none had to be killed."""
@@ -212,12 +244,14 @@ class CephCluster:
                 orderly &= process.stop(signal.SIGTERM, STOP_S)
             elif process:
                 process.kill()
+        self._claims.release_all()
         return orderly
 
     def kill(self) -> None:
         """Kill all daemons; may be called again."""
         for name in list(self._processes):
             self._processes.pop(name).kill()
+        self._claims.release_all()
 
     def remove(self) -> None:
         """Kill it and remove everything; may be called again."""
@@ -316,6 +350,13 @@ class CephCluster:
         lines = [line for line in self._messages(name).splitlines() if line.strip()]
         errors = [line for line in lines if re.search(r" -1 |error|FAILED", line)]
         return (errors or lines or [""])[-1]
+
+
+def _wipe(node: Path) -> None:
+    """Remove the label of the cluster of an earlier run; `TargetError` if somebody else has claimed the device."""
+    claims = Claims()
+    with claims.held({number_of(node): str(node)}):
+        signatures.wipe_edges(claims.descriptor(number_of(node)))
 
 
 def _shown(states: dict[str, int]) -> str:

@@ -26,12 +26,12 @@ LOGS = ("pg_wal", "ib_logfile", "#ib_redo", "wal/", "commitlog/")
 
 
 def open_files(leader: int, directories: list[Path]) -> list[dict[str, Any]]:
-    """Files below these directories that the server has open: path, `data`, `log` or `other`, and flags by name."""
+    """Files and devices below these directories that the server has open: path, `data`, `log` or `other`, and flags."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for number in [leader, *_descendants(leader)]:
         for path, flags in _descriptors(number):
             root = next((each for each in directories if path.is_relative_to(each)), None)
-            if root is None or not path.is_file():
+            if root is None or not (path.is_file() or path.is_block_device()):
                 continue
             names = [name for name, bits in FLAGS.items() if flags & bits == bits]
             names = [name for name in names if not (name == "O_DSYNC" and "O_SYNC" in names)]

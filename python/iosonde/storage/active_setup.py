@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.storage import arrays, block_caches, block_stack, file_systems, journal, own_directory
+from iosonde.storage import arrays, block_caches, block_stack, bluestore, file_systems, journal, own_directory
 from iosonde.storage.block_nodes import check_name, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.journal_entry import BLOCK_CACHE, MOUNTS
@@ -114,7 +115,9 @@ class ActiveSetup:
             )
             device, array = self._cache.device, {**array, "cache": self._cache.facts}
         number = number_of(device)
-        if setup.file_system == "none":
+        if setup.is_bluestore:
+            steps += self._mount_nodes(provided.devices)
+        elif setup.file_system == "none":
             self._link(device, number)
         else:
             is_made = setup.array_kind == "btrfs" and setup.array != "single"
@@ -142,6 +145,12 @@ class ActiveSetup:
         needed = self._array.mount_options if self._array is not None else ""
         options = ",".join(filter(None, [needed, self.target.setup.mount_options]))
         return file_systems.mount(device, point, self.target.setup.model_copy(update={"mount_options": options}))
+
+    def _mount_nodes(self, devices: Sequence[Path]) -> list[dict[str, Any]]:
+        point = self.target.point
+        journal.created(point, "mount", facts={"device": str(devices[0])})
+        point.mkdir()
+        return bluestore.mount(point, devices)
 
     def _link(self, device: Path, number: str) -> None:
         size = block_stack.size_bytes(number)

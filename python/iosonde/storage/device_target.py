@@ -20,7 +20,17 @@ from typing import Any, Literal
 from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage import arrays, block_caches, block_stack, consent, file_systems, guard, journal, signatures
+from iosonde.storage import (
+    arrays,
+    block_caches,
+    block_stack,
+    bluestore,
+    consent,
+    file_systems,
+    guard,
+    journal,
+    signatures,
+)
 from iosonde.storage.block_nodes import check_name, node_of, number_of
 from iosonde.storage.claims import Claims
 from iosonde.storage.consent import Consent
@@ -397,7 +407,8 @@ class TargetDevices:
 def undo(entry: journal.Entry) -> None:
     """After a kill: wipe a device under a setup, if it is still that device, unused, and has our file system.
 
-    Ours is the file system whose UUID follows from the name of the setup; anything else is left as it is.
+    Ours is the file system, or the label of an object daemon, whose UUID follows from the name of the setup; anything
+    else is left as it is.
     """
     own = str(entry.facts["own"])
     device = Path(entry.facts["device"])
@@ -409,6 +420,9 @@ def undo(entry: journal.Entry) -> None:
     ours = {file_systems.uuid_of(own, "data"), file_systems.uuid_of(own, "journal")}
     claims = Claims()
     with claims.held({number: str(device)}):
+        if not any(guard.uses(number, Kernel())) and bluestore.has_label_of(claims.descriptor(number), own):
+            signatures.wipe_edges(claims.descriptor(number))  # The guard refuses members of any Ceph cluster.
+            return
         findings = guard.examine(number, is_claimed_by_us=True)
         found = {each.uuid for each in findings.signatures}
         if not findings.refusals and found and found <= ours:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import guard, journal
+from iosonde.storage import bluestore, guard, journal
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.mounts import mounts
 from iosonde.storage.tools import call, require, require_root
@@ -35,6 +35,9 @@ DIRECT_UNIT = {"btrfs": 4096}
 def check_possible(setup: Setup) -> None:
     """`TargetError` if this machine cannot create or mount the file system."""
     if setup.file_system == "none":
+        return
+    if setup.is_bluestore:
+        bluestore.check_possible()
         return
     require_root(f"create and mount a file system ({setup.file_system})")
     require(f"mkfs.{setup.file_system}", f"create a file system ({setup.file_system})")
@@ -148,6 +151,8 @@ def room(setup: Setup, device_bytes: int) -> int:
         case "btrfs":
             # What is overwritten is first written elsewhere.
             left = (device_bytes - min(device_bytes * 13 // 100, 4 << 30) - 64 * MIB) * 3 // 4
+        case "bluestore":  # The object daemons use all of their devices.
+            left = setup.devices * device_bytes + bluestore.CONTROL_BYTES
         case _:
             left = device_bytes
     return max(0, left // MIB * MIB)

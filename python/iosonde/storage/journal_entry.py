@@ -60,7 +60,7 @@ _PATHS = {
     "mount": rf"{MOUNTS}/{_OWN}/mounted",
     "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
     DATABASE_ON_SERVER: r"/run/iosonde/databases/iosonde[_-][0-9a-f]{8}",
-    SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+)?",
+    SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+(/(mon|mgr|osd)\.[a-z0-9]+)?)?",
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
     MEMORY_SETTING: r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
     SWAP: rf"{MOUNTS}/{_OWN}/swap-area",

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from iosonde.errors import TargetError
 from iosonde.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
-from iosonde.storage import block_stack, file_systems
+from iosonde.storage import block_stack, bluestore, file_systems
 from iosonde.storage.describe import describe_path, stack_of
 from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.target import Files, IoMode, Target, files_in
@@ -186,19 +186,30 @@ class SetupTarget(Target):
         """The sector size, or what the file system requires."""
         return max(self.provider.sector_bytes, file_systems.DIRECT_UNIT.get(self.setup.file_system, 1))
 
+    def osd_bytes(self) -> int | None:
+        """Those of the smallest."""
+        return self.device_bytes() if self.setup.is_bluestore else None
+
+    def osd_nodes(self) -> list[Path]:
+        """In its file system in memory."""
+        return bluestore.nodes(self.point, self.setup.devices) if self.setup.is_bluestore else []
+
     def block_devices(self) -> list[str]:
         """The stack below it, once it is active."""
         return block_stack.watched(self._stack())
 
     def describe(self) -> dict[str, Any]:
         """The active setup."""
-        if self.kind == "directory":
+        if self.kind == "directory" and not self.setup.is_bluestore:
             return {"kind": self.kind, "name": self.name, **describe_path(self.point)}
         devices = [block_stack.describe(device) for device in self._stack()]
         size = {"size_bytes": devices[0]["size_bytes"]} if devices else {}
         return {"kind": self.kind, "name": self.name, **size, "devices": devices}
 
     def _stack(self) -> list[str]:
+        if self.setup.is_bluestore:
+            stacks = map(block_stack.stack_under, bluestore.numbers(self.point, self.setup.devices))
+            return list(dict.fromkeys(device for stack in stacks for device in stack))
         if self.kind == "directory":
             return stack_of(self.point) if self.point.exists() else []
         if not self.link.is_block_device():

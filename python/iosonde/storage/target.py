@@ -90,6 +90,14 @@ class Target(ABC):
         """Options that the user has to give before a study is carried out on it."""
         return []
 
+    def osd_bytes(self) -> int | None:
+        """Size of the device that each object daemon of Ceph takes raw; None where it has a file."""
+        return None
+
+    def osd_nodes(self) -> list[Path]:
+        """Nodes of devices that object daemons take raw; none where they have files."""
+        return []
+
     def device_count(self) -> int:
         """How many devices the user named, of which a setup takes the first ones."""
         return 1

@@ -40,7 +40,8 @@ DEFAULT_CHUNK: dict[str, int] = {"md": 512 << 10, "btrfs": 64 << 10}
 
 SMALLEST_CHUNK = 4096
 
-SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20}
+SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20,
+                                  "bluestore": 1 << 30}  # fmt: skip
 """Devices that are smaller take no such file system (xfsprogs and btrfs-progs refuse; ext4 would have no journal)."""
 
 DEFAULT_CUTOFF = 4 << 20
@@ -167,7 +168,11 @@ class SetupParameters(BaseModel):
         description="On a directory as target: size of the file under the cache's loop device. Empty: a quarter of "
         "`setup_size`.",
     )
-    file_system: FileSystem | None = Field(None, description="Created on top; `none` leaves the device raw.")
+    file_system: FileSystem | None = Field(
+        None,
+        description="Created on top; `none` leaves the device raw. `bluestore`: each object daemon of Ceph takes a "
+        "device raw (workload `objects`).",
+    )
     journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = Field(
         None, description="ext4: with a journal, without one, or with one on a separate device."
     )
@@ -230,8 +235,9 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     state = given.array_state or "synced"
     is_btrfs_array = kind == "btrfs" and level != "single"
     has_cache = given.cache not in (None, "none")
+    osds = int(parameters.get("osds") or 1) if given.file_system == "bluestore" else 1
     setup = Setup(
-        devices=given.devices or (1 if level == "single" else max(1, devices - has_cache)),
+        devices=given.devices or (osds if level == "single" else max(1, devices - has_cache)),
         array=level,
         array_kind=kind,
         chunk=given.chunk or DEFAULT_CHUNK[kind],
@@ -247,6 +253,11 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
         setup_size=given.setup_size,
     )
     _check(setup, devices)
+    if setup.is_bluestore and setup.devices < osds:
+        raise StudyError(
+            f"{osds} object daemons need as many devices, and `devices` gives them {setup.devices}",
+            hint="leave `devices` out, or lower `osds`",
+        )
     return setup
 
 
@@ -297,7 +308,8 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     apart = int(setup.cache != "none")
     exclude = "leave the combination out with `[[parts.exclude]]`"
     return [
-        (level == "single" and count > 1, f"`array = \"single\"` is one device, and `devices` asks for {count}",
+        (level == "single" and count > 1 and not setup.is_bluestore,
+         f"`array = \"single\"` is one device, and `devices` asks for {count}",
          "choose a level with `array`, such as `raid0`"),
         (count < fewest or (level == "raid10" and count % 2 == 1),
          f"`{level}` needs at least {fewest} devices{even}, and `devices` gives it {count}",
@@ -327,7 +339,21 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
         (setup.setup_size is not None and setup.setup_size < SMALLEST_BYTES[setup.file_system],
          f"`{setup.file_system}` needs {format_bytes(SMALLEST_BYTES[setup.file_system])} at least, and `setup_size` is "
          f"{format_bytes(setup.setup_size or 0)}", "raise `setup_size`"),
+        *_bluestore_rules(setup),
         *_cache_rules(setup, is_btrfs_array=is_btrfs_array),
+    ]  # fmt: skip
+
+
+def _bluestore_rules(setup: Setup) -> list[tuple[bool, str, str]]:
+    """Rules of devices that object daemons take raw."""
+    if not setup.is_bluestore:
+        return []
+    return [
+        (setup.array != "single", "`file_system = \"bluestore\"` gives each object daemon a device, and `array` is "
+         f"`{setup.array}`", "leave `array` out, or choose a file system such as `ext4` on the array"),
+        (setup.cache != "none", f"`file_system = \"bluestore\"` gives each object daemon a device, and `cache` is "
+         f"`{setup.cache}`", "leave `cache` out, or choose a file system such as `ext4` on the cache"),
+        (bool(setup.mount_options), "`mount_options` are for a file system, and BlueStore has none", "leave them out"),
     ]  # fmt: skip
 
 

@@ -32,6 +32,9 @@ class Room(Protocol):
     def direct_unit(self) -> int | None:
         """Bytes that direct I/O takes multiples of, where there is such a unit."""
 
+    def osd_bytes(self) -> int | None:
+        """Size of the device that each object daemon of Ceph takes raw; None where it has a file."""
+
     def capacity(self) -> Capacity:
         """What a fill level is a share of."""
 

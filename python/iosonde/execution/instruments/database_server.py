@@ -64,6 +64,8 @@ class DatabaseServer(Instrument):
             places = self._server.instance.directories
             self._devices = {device_of(path) for path in (places.run, places.log) if path} - {None}
             if isinstance(self._server.instance, CephCluster):
+                raw = self._server.instance.layout.devices
+                self._devices = {device_of(node) for node in raw} if raw else self._devices
                 self._outage = OsdOutage(self._server.instance, self.context.parameters)
             else:
                 self._gc = self._server.instance.server.gc_log(self._server.instance.place)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.storage.bluestore import CONTROL_BYTES
 from iosonde.units import format_bytes
 from iosonde.workload.interface import Layout
 from iosonde.workload.objects.parameters import ObjectsParameters
@@ -19,8 +20,6 @@ OSD_SECONDS = 3.0
 """The same for each further object daemon."""
 RECOVERY_SECONDS = 10.0
 ASSUMED_WRITES_PER_SECOND = 1000
-CONTROL_BYTES = 512 << 20
-"""Room for the monitor's database and for messages."""
 
 
 def whole_of(streams: Streams) -> ObjectsParameters:
@@ -51,7 +50,7 @@ def cost(streams: Streams) -> Cost:
 
 
 def files(streams: Streams) -> dict[str, int]:
-    """The files of the object daemons, and the monitor's database; a server of the user has its own."""
+    """The files or devices of the object daemons, and the monitor's database; a server of the user has its own."""
     whole = whole_of(streams)
     if whole.object_store == "s3":
         return {}

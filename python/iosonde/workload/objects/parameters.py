@@ -56,10 +56,18 @@ class ObjectsParameters(BaseModel):
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = Field(
         "us-east-1", description="S3: region that signatures name."
     )
-    osds: int = Field(1, ge=1, le=16, description="Object daemons (OSDs), each with BlueStore on a file of the target.")
+    osds: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description="Object daemons (OSDs), each with BlueStore on a file of the target; with "
+        '`file_system = "bluestore"` on a device of its own.',
+    )
     replication: int = Field(1, ge=1, le=16, description="Copies of each object, on different object daemons.")
     placement_groups: int = Field(32, ge=1, le=1024, description="Placement groups of the pool.")
-    osd_size: Size = Field(4 * GIB, description="Size of the file of each object daemon, at least 1 GiB.")
+    osd_size: Size = Field(
+        4 * GIB, description="Size of the file of each object daemon, at least 1 GiB; a raw device is used as a whole."
+    )
     ceph: Settings = Field(
         default_factory=dict, description="Settings of Ceph by its own names, such as `osd_memory_target`."
     )
@@ -126,10 +134,14 @@ class ObjectsParameters(BaseModel):
              "objects of a stopped daemon need a copy: `stop_osd_after` needs `replication` of 2 or more"),
             (restart is not None and (stop is None or not stop < restart < self.duration),
              "`restart_osd_after` is between `stop_osd_after` and the end of the measurement"),
-            (not is_s3 and self.stored_bytes() > USABLE * self.osds * self.osd_size,
+            (not is_s3 and not self.has_room(),
              f"{self.objects} objects with {self.replication} copies need more than {USABLE:.0%} of the object "
              "daemons' space: raise `osd_size`, or lower `objects`"),
         ]  # fmt: skip
+
+    def has_room(self) -> bool:
+        """Whether the object daemons have room for all objects."""
+        return self.stored_bytes() <= USABLE * self.osds * self.osd_size
 
     def stored_bytes(self) -> int:
         """Space that the objects take with all copies; BlueStore allocates units of 4 KiB."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
+from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.interface import Room
 from iosonde.workload.objects.needs import identity, whole_of
-from iosonde.workload.objects.parameters import WHOLE_WORKLOAD, ObjectsParameters
+from iosonde.workload.objects.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
 from iosonde.workload.reading import check_agreement
 
 if TYPE_CHECKING:
@@ -23,14 +24,33 @@ USER = "admin"
 
 
 def fit(streams: Mapping[str, ObjectsParameters], target: Room, *, room_bytes: int) -> dict[str, ObjectsParameters]:
-    """The parameters as they are; a simulated device has no room for a cluster."""
+    """With the size of devices that object daemons take raw; a simulated device has no room for a cluster."""
     if target.backend() is not None:
         raise TargetError(
             "an object store needs a file system, and a simulated or null device has none",
             hint="name a directory as the target",
         )
     check_agreement(streams, WHOLE_WORKLOAD)
-    return dict(streams)
+    size = target.osd_bytes()
+    return dict(streams) if size is None else {name: _on_devices(each, size) for name, each in streams.items()}
+
+
+def _on_devices(stream: ObjectsParameters, size_bytes: int) -> ObjectsParameters:
+    """An object daemon uses all of a device."""
+    if stream.object_store != "ceph":
+        raise StudyError(
+            '`file_system = "bluestore"` is for the cluster that iosonde starts, and `object_store` is '
+            f"`{stream.object_store}`",
+            hint="leave `file_system` out",
+        )
+    fitted = stream.model_copy(update={"osd_size": size_bytes})
+    if not fitted.has_room():
+        raise TargetError(
+            f"{fitted.objects} objects with {fitted.replication} copies need more than {USABLE:.0%} of the object "
+            f"daemons' devices ({fitted.osds} x {format_bytes(size_bytes)})",
+            hint="name larger devices, or use fewer or smaller objects with `--set objects=...`",
+        )
+    return fitted
 
 
 def resolve(streams: Mapping[str, ObjectsParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
@@ -83,9 +103,10 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
     """Raise unless a cluster can be started on the target. Nothing is written."""
     if target.kind != "directory":
         raise TargetError(
-            f"`{target.name}` is no directory, and the object daemons keep their data in files",
+            f"`{target.name}` is no directory",
             where="by the parameter `object_store`",
-            hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
+            hint="give each object daemon a raw device with `--set file_system=bluestore`, create a file system for "
+            "their files with `--set file_system=ext4`, or name a directory",
         )
     from iosonde.servers import ceph
 

@@ -1,0 +1,231 @@
+"""Object daemons of Ceph on raw devices: consent, claims, a run with an outage, a kill, and that the devices are blank again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from engines import real_engine
+
+from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.execution import execute
+from iosonde.execution.observer import Silent
+from iosonde.plan import Plan, Run
+from iosonde.planning import expand, parse
+from iosonde.protocol.event import Event
+from iosonde.results import ResultSet
+from iosonde.storage import bluestore, cleanup, guard, journal, open_target
+from iosonde.storage.block_nodes import number_of
+from iosonde.storage.consent import Consent
+from iosonde.storage.journal_entry import MOUNTS
+from iosonde.storage.loop_devices import LoopDevice
+from iosonde.storage.signatures import EDGE_BYTES
+
+GIB = 1 << 30
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
+CEPH = pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados", "engine")
+
+STUDY = """
+name = "raw-daemons"
+title = "Object daemons on raw devices"
+question = "How fast?"
+workload = "objects"
+repeats = 1
+
+[measurement]
+osds = 2
+replication = 2
+placement_groups = 4
+osd_size = "4GiB"
+file_system = "bluestore"
+operation = "random_read"
+objects = 20
+queue_depth = 2
+ramp = "0s"
+duration = "4s"
+interval = "200ms"
+
+[[parts]]
+
+[profiles.standard]
+"""
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    yield
+    assert journal.entries() == []
+    assert not list(MOUNTS.glob("*")) if MOUNTS.exists() else True
+
+
+@contextmanager
+def devices(directory: Path, count: int) -> Iterator[list[Path]]:
+    """Loop devices on sparse files of 1.5 GiB."""
+    with ExitStack() as closing:
+        found = []
+        for number in range(count):
+            image = directory / f"disk-{number}"
+            with image.open("wb") as file:
+                file.truncate(3 * GIB // 2)
+            device = LoopDevice(image)
+            closing.callback(device.close)
+            found.append(device.path)
+        yield found
+
+
+def planned(targets: list[Path], **settings: str) -> Plan:
+    return expand(parse(STUDY), open_target(",".join(map(str, targets))), settings=settings)
+
+
+def is_blank(device: Path) -> bool:
+    with device.open("rb") as file:
+        start = file.read(EDGE_BYTES)
+        file.seek(-EDGE_BYTES, os.SEEK_END)
+        return not any(start) and not any(file.read(EDGE_BYTES))
+
+
+class Watcher(Silent):
+    """Whether the devices are claimed at the end of each interval of the measurement."""
+
+    def __init__(self, targets: list[Path]) -> None:
+        self._numbers = [number_of(each) for each in targets]
+        self.claimed: list[bool] = []
+
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "interval":
+            self.claimed.append(all(map(guard.is_claimed, self._numbers)))
+
+
+@CEPH
+def test_each_daemon_has_a_device_of_its_own_which_is_claimed_and_blank_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    with devices(tmp_path, 2) as targets:
+        plan = planned(targets, stop_osd_after="600ms", restart_osd_after="2s")
+        assert {each.path for each in plan.destroys} == set(map(str, targets))
+        assert all("all of it" in each.what for each in plan.destroys)
+        with pytest.raises(TargetError, match="--destroy"):
+            execute(plan, tmp_path / "refused", consent=Consent())
+        assert all(map(is_blank, targets))
+
+        given = Consent(destroy=tuple(map(str, targets)))
+        watcher = Watcher(targets)
+        [record] = execute(plan, tmp_path / "set", consent=given, observer=watcher).records()
+        assert record.outcome == "complete", record.failure
+        assert record.result is not None and record.server is not None
+        assert record.result["objects"]["wrong"] == 0 and record.result["objects"]["checked"] > 0
+        assert record.server["osd_outage"]["recovery_seconds"] > 0
+        opened = {each["file"]: each["flags"] for each in record.server["open_files"]}
+        assert set(opened) == {"osd-0", "osd-1"}
+        assert record.server["raw_devices"] == 2
+        names = {each["name"] for each in record.target["devices"]}
+        assert {each.name for each in targets} <= names, (
+            "the record describes the devices, and no file system in memory"
+        )
+        assert "file_system" not in record.target
+        written = {each["device"]: each["write_bytes"] for each in record.result["devices"]}
+        assert set(map(number_of, targets)) <= set(written)
+        assert len(watcher.claimed) > 15
+        assert all(watcher.claimed[:9]), "also while a daemon is down; it is started again after the tenth interval"
+        assert watcher.claimed[-1]
+        assert not any(guard.is_claimed(number_of(each)) for each in targets)
+        assert all(map(is_blank, targets))
+
+
+SESSION = """
+import sys
+from iosonde.execution import resume
+from iosonde.storage.consent import Consent
+print("ready", flush=True)
+sys.stdin.readline()
+resume(sys.argv[1], consent=Consent(destroy=(sys.argv[2],)))
+"""
+
+
+@CEPH
+def test_after_a_kill_cleanup_wipes_the_device_and_removes_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    with devices(tmp_path, 1) as [device], ExitStack() as ending:
+        plan = planned([device], osds="1", replication="1", duration="60s")
+        result_set = ResultSet.create(tmp_path / "set", plan)
+        session = subprocess.Popen(
+            [sys.executable, "-c", SESSION, str(result_set.directory), str(device)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        ending.callback(session.kill)
+        assert session.stdin and session.stdout and session.stdout.readline() == "ready\n"
+        session.stdin.write("go\n")
+        session.stdin.flush()
+        deadline = time.monotonic() + 120
+        while not any(entry.path.endswith("osd.0") for entry in journal.entries()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        session.send_signal(signal.SIGKILL)
+        session.communicate()
+        with device.open("rb") as file:
+            assert bluestore.has_label_of(file.fileno(), plan.created_name)
+        cleaned = cleanup()
+        assert not any(each.failed for each in cleaned), cleaned
+        assert is_blank(device)
+        assert not guard.is_claimed(number_of(device))
+
+
+def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(tmp_path: Path) -> None:
+    """The journal says that a device was ours; its label says that another cluster has it by now."""
+    with devices(tmp_path, 1) as [device]:
+        foreign = b"bluestore block device\n" + bluestore.identity_of("iosonde-11111111", 0).encode()
+        with device.open("r+b", buffering=0) as file:
+            file.write(foreign.ljust(4096, b"\n"))
+        with device.open("rb") as file:
+            assert not bluestore.has_label_of(file.fileno(), "iosonde-00000000")
+            assert bluestore.has_label_of(file.fileno(), "iosonde-11111111")
+        with pytest.raises(TargetError, match="member of an array or pool"):
+            open_target(str(device))
+
+
+@pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"file_system": "none", "osds": "1", "replication": "1", "osd_size": "1GiB"},
+            "is no directory.*--set file_system=bluestore",
+        ),
+        ({"array": "raid0"}, "gives each object daemon a device"),
+        ({"mount_options": "noatime"}, "BlueStore has none"),
+        ({"osds": "3"}, "needs 3 devices, and the target has 2"),
+        ({"devices": "1"}, "2 object daemons need as many devices, and `devices` gives them 1"),
+        ({"objects": "700", "object_size": "2MiB"}, r"80% of the object daemons' devices \(2 x 1.5 GiB\)"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    tmp_path: Path, settings: dict[str, str], said: str
+) -> None:
+    with devices(tmp_path, 2) as targets:
+        single = settings.get("file_system") == "none"
+        with pytest.raises(IosondeError) as error:
+            planned(targets[:1] if single else targets, **settings)
+        assert re.search(said, f"{error.value.what} {error.value.hint}"), error.value
+        assert all(map(is_blank, targets))
+
+
+def test_other_workloads_have_no_file_system_in_memory(tmp_path: Path) -> None:
+    text = (
+        STUDY.partition("osds")[0].replace("objects", "block")
+        + 'file_system = "bluestore"\n\n[[parts]]\n\n[profiles.standard]\n'
+    )
+    with pytest.raises(StudyError, match="is for object daemons of Ceph"):
+        expand(parse(text), open_target(str(tmp_path)))
