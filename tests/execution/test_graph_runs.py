@@ -182,3 +182,27 @@ def test_a_graph_is_written_to_and_read_from_a_raw_device(tmp_path: Path) -> Non
         assert record.result["devices"][0]["read_bytes"] >= facts(record)["adjacency_bytes"]
     finally:
         device.close()
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+def test_an_edge_list_whose_graph_is_larger_than_the_device_fails_the_run(tmp_path: Path) -> None:
+    """The size of a list says nothing about the numbers of its vertices, which decide the size of the index."""
+    (tmp_path / "edges.txt").write_text("0 1\n1 20000000\n")
+    image = tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(64 * MIB)
+    device = LoopDevice(image)
+    try:
+        consent = Consent(destroy=(str(device.path),))
+        results = carried_out(
+            tmp_path, Path(device.path), consent=consent, algorithm="components", edge_list=str(tmp_path / "edges.txt")
+        )
+        [record] = results.records()
+    finally:
+        device.close()
+    assert record.outcome == "failed"
+    assert record.failure is not None
+    assert (record.failure.code, record.failure.context) == ("no_space", "phase `layout`")
+    assert "the device" in record.failure.message and "smaller graph" in record.failure.hint
+    assert not any(image.read_bytes())

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,15 @@ from iosonde.data import shipped
 from iosonde.errors import ServerError
 from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.observer import Silent
 from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import run_metrics
-from iosonde.plan import commands
+from iosonde.plan import Run, commands
 from iosonde.planning import expand, load, parse
+from iosonde.protocol.event import Event
 from iosonde.report import write
 from iosonde.results import ResultSet
+from iosonde.results.schema import Record
 from iosonde.servers.ceph import Layout
 from iosonde.servers.ceph_cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
@@ -124,6 +127,51 @@ def test_its_report_describes_the_load(results: ResultSet, tmp_path: Path) -> No
     page = (tmp_path / "report.html").read_text()
     assert "OSD CPU time per operation" in page
     assert "Recovery time" in page
+
+
+class Assassin(Silent):
+    """Kills an object daemon once objects are read."""
+
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "interval":
+            for entry in journal.entries():
+                if entry.path.endswith("/osd.0"):
+                    with suppress(ProcessLookupError):
+                        os.kill(int(str(entry.facts["process"]).split()[1]), signal.SIGKILL)
+
+
+def failed(tmp_path: Path, settings: dict[str, str]) -> Record:
+    """The record of a run that fails; nothing of its cluster is left."""
+    with on_disk() as target:
+        plan = expand(
+            parse(re.sub(r"(re)?st(op|art)_osd_after = .*", "", STUDY)), open_target(str(target)), settings=settings
+        )
+        [record] = execute(plan, tmp_path / "results", observer=Assassin()).records()
+        assert list(target.iterdir()) == []
+    assert journal.entries() == []
+    assert record.outcome == "failed" and record.failure is not None
+    return record
+
+
+def test_a_run_whose_only_daemon_is_killed_fails_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    record = failed(tmp_path, {"osds": "1", "replication": "1", "timeout": "2s", "duration": "30s"})
+    assert record.failure is not None
+    assert record.failure.code == "server_vanished", record.failure
+    assert "osd.0" in record.failure.context
+    assert [warning.code for warning in record.warnings if warning.code == "daemon_ended"] == ["daemon_ended"]
+
+
+def test_a_run_whose_cluster_does_not_become_healthy_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two copies on different hosts cannot exist on one."""
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(CephCluster.wait_until_clean, "__defaults__", (3.0,))
+    record = failed(tmp_path, {"ceph": "osd_crush_chooseleaf_type=1"})
+    assert record.failure is not None
+    assert "is not ready after 3 s: the cluster did not become healthy" in record.failure.message
+    assert "undersized" in record.failure.context
 
 
 @pytest.fixture(scope="module")

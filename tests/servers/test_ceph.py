@@ -6,7 +6,9 @@ import configparser
 import json
 import socket
 import struct
+import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,14 @@ def test_the_configuration_is_private_to_one_directory_and_to_loopback(tmp_path:
     assert (options["osd_pool_default_size"], options["bluestore_block_size"]) == ("2", str(1 << 30))
     assert options["bluestore_cache_size"] == "1", "a setting of the study"
     assert dict(found["client"])["admin_socket"] == "", "the engine opens no socket of its own"
+
+
+def test_each_daemon_on_a_raw_device_has_its_own(tmp_path: Path) -> None:
+    layout = replace(LAYOUT, devices=[tmp_path / "osd-0", tmp_path / "osd-1"])
+    found = configparser.ConfigParser()
+    found.read_string(ceph.configuration(tmp_path / "data", tmp_path / "s", layout, fsid="f", port=23300))
+    assert [found[f"osd.{number}"]["bluestore_block_path"] for number in (0, 1)] == list(map(str, layout.devices))
+    assert (found["global"]["bluestore_block_create"], found["global"]["bluestore_block_size"]) == ("false", "0")
 
 
 def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
@@ -128,6 +138,17 @@ def test_missing_programs_are_an_error_that_names_the_packages(monkeypatch: pyte
         ceph.locate()
     assert raised.value.code == "missing_server"
     assert "ceph-osd" in raised.value.hint
+
+
+def test_a_version_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = "ceph version 14.2.22 (ca74598065096e6fcbd8433c8779a2be0c889351) nautilus (stable)\n"
+    monkeypatch.setattr("iosonde.servers.programs.find", lambda name, places=(): str(tmp_path / name))
+    monkeypatch.setattr(
+        "iosonde.servers.programs.call", lambda command, **_: subprocess.CompletedProcess(command, 0, printed, "")
+    )
+    with pytest.raises(ServerError, match=r"Ceph 14\.2\.22 is too old: version 15 or newer is required") as raised:
+        ceph.locate()
+    assert raised.value.code == "wrong_version"
 
 
 CLUSTER = {"osds": 2, "replication": 2, "placement_groups": 8, "osd_size": 1 << 30, "ceph": {"osd_memory_target": 1}}

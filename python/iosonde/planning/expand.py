@@ -17,7 +17,7 @@ from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
 from iosonde.planning.swap_areas import check_swap, swap_areas
-from iosonde.servers.foreign_database import database_of
+from iosonde.servers.foreign_database import database_of, noun_of
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
 
@@ -190,7 +190,9 @@ def _databases(cases: Sequence[Case], runs: Sequence[Run]) -> list[Destroys]:
     for run in runs:
         if url := urls[run.case_id]:
             name = database_of(run.spec["workload"])
-            what = f"creates the database `{name}` and drops it at the end (allow it with `--confirm {name}`)"
+            what = (
+                f"creates the {noun_of(str(url))} `{name}` and drops it at the end (allow it with `--confirm {name}`)"
+            )
             found[name] = Destroys(path=str(url), what=what)
     return list(found.values())
 

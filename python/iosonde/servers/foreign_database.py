@@ -34,17 +34,26 @@ def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
 
     Also where a spec names another server than its case does: the plan of a result set may have been edited.
     """
+    missing: dict[str, str] = {}
     for case in plan.cases:
         url = case.parameters.get("server_url")
         for spec in _specs_of(plan, case) if url else ():
             name = _name_of(spec, str(url), case)
             if name not in confirmed:
-                raise ServerError(
-                    f"the database `{name}` would be created on `{url}`, and dropped at the end",
-                    where=f"for case `{case.case_id}`",
-                    hint=f"allow that with `--confirm {name}`",
-                    code="consent",
-                )
+                missing.setdefault(name, str(url))
+    if missing:
+        names, url = ", ".join(f"`{name}`" for name in missing), next(iter(missing.values()))
+        noun = noun_of(url) + "s" * (len(missing) > 1)
+        raise ServerError(
+            f"the {noun} {names} would be created on `{url}`, and dropped at the end",
+            hint=f"allow that with `{' '.join(f'--confirm {name}' for name in missing)}`",
+            code="consent",
+        )
+
+
+def noun_of(url: str) -> str:
+    """What is created on a server: `database`, of Cassandra a `keyspace`, of S3 a `bucket`."""
+    return {"cassandra": "keyspace", "s3": "bucket"}.get(parse(url).kind, "database")
 
 
 def _name_of(spec: JsonObject, text: str, case: Case) -> str:
@@ -106,7 +115,8 @@ def drop_all(own: str) -> None:
     """Drop the databases of a session."""
     for entry in journal.entries():
         if entry.what == DATABASE_ON_SERVER and entry.is_mine and entry.facts.get("own") == own:
-            with journal.undoing(f"drop the database `{entry.facts['database']}`"):
+            noun = noun_of(str(entry.facts["url"]))
+            with journal.undoing(f"drop the {noun} `{entry.facts['database']}`"):
                 journal.undo(Path(entry.path))
 
 
