@@ -171,10 +171,9 @@ def configuration(directory: Path, sockets: Path, layout: Layout, *, fsid: str, 
         **{name: _text(value) for name, value in layout.settings.items()},
     }
     client = {"admin_socket": "", "log_file": "", "log_to_stderr": "false"}
-    own: dict[str, Mapping[str, object]] = {
-        f"osd.{number}": {"bluestore_block_path": node} for number, node in enumerate(layout.devices)
-    }
-    return "".join(_section(name, each) for name, each in {"global": lines, "client": client, **own}.items())
+    sections: dict[str, Mapping[str, object]] = {"global": lines, "client": client}
+    sections |= {f"osd.{number}": {"bluestore_block_path": node} for number, node in enumerate(layout.devices)}
+    return "".join(_section(name, each) for name, each in sections.items())
 
 
 DEFAULTS: Mapping[str, object] = {"osd_memory_target": 1 << 30, "osd_crush_update_on_start": "true"}
