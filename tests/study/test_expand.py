@@ -380,3 +380,12 @@ def test_an_outline_counts_what_the_plan_has() -> None:
     size = study_size(study, profile="standard")
     assert (size.cases, size.runs) == (len(plan.cases) - 1, len(plan.runs))
     assert size.seconds == pytest.approx(plan.cost.seconds)
+
+
+def test_each_part_takes_those_of_the_chosen_levels_that_it_has() -> None:
+    settings = {"interface": "sync,uring,nvme_user", "operation": "read", "queue_depth": "1,8"}
+    plan = expand(load("jo2024-driver"), open_target("null:1GiB"), profile="quick", settings=settings)
+    chosen = {part["name"]: [each["label"] for each in part["factors"]["interface"]] for part in plan.study["parts"]}
+    assert chosen == {"single": ["sync", "uring", "nvme_user"], "depth": ["uring", "nvme_user"]}
+    with pytest.raises(IosondeError, match="has no level `sync`"):
+        expand(load("jo2024-driver"), open_target("null:1GiB"), profile="quick", settings={"interface": "sync"})

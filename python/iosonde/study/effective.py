@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iosonde import workload as workloads
@@ -31,7 +31,7 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     chosen = _profile(study, profile)
     levels = _set_levels(study, chosen, settings)
     parameters = _set_parameters(study, settings)
-    parts = [_with_bounds(_part(study, part, chosen, levels, parameters), chosen) for part in study.parts]
+    parts = [_with_bounds(_part(study, part, chosen, levels[part.name], parameters), chosen) for part in study.parts]
     by_name = {part.name: part for part in parts}
     named = {part.name: workloads.named(study.workload_of(part)) for part in parts}
     changes: dict[str, Any] = {
@@ -183,24 +183,19 @@ def _as_in(own: Levels, name: str, level: Scalar, workload: Workload) -> Scalar:
     return read_level(name, level, workload) if is_plain else level
 
 
-def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str]) -> dict[str, Levels]:
-    """Settings of what is a factor somewhere: its levels instead, compound ones by their labels, as the profile has
-    them."""
-    levels: dict[str, Levels] = {}
+def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str]) -> dict[str, dict[str, Levels]]:
+    """For each part, settings of what is a factor in it: its levels instead, compound ones by their labels, as the
+    profile has them. Of labels that only some parts have, each part takes its own."""
+    levels: dict[str, dict[str, Levels]] = {part.name: {} for part in study.parts}
     for name, text in settings.items():
+        wanted = [each.strip() for each in text.split(",") if each.strip()]
         parts = [part for part in study.parts if name in part.all_factors]
+        labels = {part.name: _labels(name, part, profile) for part in parts}
         for part in parts:
-            known = [*part.all_factors[name], *profile.factors.get(name, [])]
-            labels = {level.label: level for level in known if isinstance(level, Level)}
-            wanted = [each.strip() for each in text.split(",") if each.strip()]
-            chosen: Levels = [labels.get(each, each) for each in wanted]
-            if labels and not set(wanted) <= set(labels):
-                unknown = next(each for each in wanted if each not in labels)
-                raise StudyError(
-                    f"the factor `{name}` has no level `{unknown}`",
-                    where=f"in `--set {name}={text}`",
-                    hint=f"it has {', '.join(f'`{label}`' for label in labels)}",
-                )
+            own = labels[part.name]
+            chosen: Levels = [own.get(each, each) for each in wanted if each in own or not own]
+            if own:
+                _check_labels(name, text, wanted, own, [label for each in labels.values() for label in each])
             check = functools.partial(
                 check_levels,
                 name,
@@ -211,8 +206,29 @@ def _set_levels(study: Study, profile: Profile, settings: Mapping[str, str]) -> 
                 streams=_streams(part),
             )
             _check(check, name, text)
-            levels[name] = chosen
+            levels[part.name][name] = chosen
     return levels
+
+
+def _labels(name: str, part: Part, profile: Profile) -> dict[str, Level]:
+    """Compound levels of a factor by their labels."""
+    known = [*part.all_factors[name], *profile.factors.get(name, [])]
+    return {level.label: level for level in known if isinstance(level, Level)}
+
+
+def _check_labels(
+    name: str, text: str, wanted: Sequence[str], own: Mapping[str, Level], everywhere: Sequence[str]
+) -> None:
+    """Refuse labels that no part has, and labels of which a part has none."""
+    unknown = [each for each in wanted if each not in everywhere]
+    if wanted and not unknown and not set(wanted) & set(own):
+        unknown = list(wanted)
+    if unknown:
+        raise StudyError(
+            f"the factor `{name}` has no level `{unknown[0]}`",
+            where=f"in `--set {name}={text}`",
+            hint=f"it has {', '.join(f'`{label}`' for label in own)}",
+        )
 
 
 def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
