@@ -170,4 +170,4 @@ SIZES: Sequence[str] = ("osd_size", "object_size")
 
 DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "timeout", "stop_osd_after", "restart_osd_after")
 
-SHOWN: Sequence[str] = ("operation", "object_size", "objects", "jobs", "queue_depth", "osds", "replication", "duration")
+SHOWN: Sequence[str] = ("operation", "object_size", "objects", "jobs", "queue_depth", "duration")
