@@ -15,6 +15,7 @@ from iosonde.findings.peak import Fastest
 from iosonde.findings.question import Question
 from iosonde.findings.reference import BesidePublished
 from iosonde.findings.store import CancelledWrites, StoreLoad
+from iosonde.metrics import wording
 
 STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}
 QUESTIONS = [
@@ -136,3 +137,19 @@ def test_a_replay_that_starts_with_an_empty_database_is_no_load(phase: str, is_l
     cases, runs = results(["arrival"], {"ops_per_sec": values}, store="memcached", phase=phase, database="empty")
     found = findings(study({"arrival": ["closed", "trace"]}, []), cases, runs)
     assert any(isinstance(each, StoreLoad) for each in found) is is_load
+
+
+@pytest.mark.parametrize("column", ["operation", "operation_level"])
+def test_a_load_on_objects_is_named_with_its_size_and_operation(column: str) -> None:
+    """The view of cases has `operation_level`, because tables of results have a column `operation`."""
+    case = {"object_store": "s3", "object_size": 4096, column: "random_read"}
+    assert wording.phrase(wording.load_words(case)) == "4 KiB object random reads on S3"
+
+
+def test_an_operation_on_objects_is_not_named_twice() -> None:
+    values = {("random_read", depth): [100.0 * depth] for depth in (1, 2)}
+    cases, runs = results(["operation", "queue_depth"], {"ops_per_sec": values}, object_store="ceph", object_size=4096)
+    question = {"kind": "saturation", "over": "queue_depth", "metric": "ops_per_sec", "by": ["operation"]}
+    factors = {"operation": ["random_read"], "queue_depth": [1, 2]}
+    [finding] = [each for each in findings(study(factors, [question]), cases, runs) if each.kind == "saturation"]
+    assert finding.sentence.startswith("4 KiB object random reads on Ceph: not saturated")

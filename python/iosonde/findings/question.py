@@ -166,7 +166,7 @@ class Question:
             for name, level in key.items()
             if name not in hidden and (not self.is_worded(name) or name == "stream")
         ]
-        rest = [each for each in named if each not in phrase]
+        rest = [each for each in named if each.replace("_", " ") not in phrase]
         return phrase + (f" ({', '.join(rest)})" if rest else "")
 
     def _one_operation(self, operation: str, case_id: str) -> str:

@@ -14,7 +14,7 @@ from iosonde.units import format_bandwidth, format_bytes, format_count, format_d
 
 _BYTES = (
     *("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes"),
-    *("request_size", "merge_gap", "cache_size", "sort_memory"),
+    *("request_size", "merge_gap", "cache_size", "sort_memory", "object_size", "osd_size"),
 )
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")
 _PLURALS = {
@@ -336,7 +336,7 @@ def _object_words(case: Mapping[str, Any]) -> dict[str, str]:
     """Describe a load on objects in words that make up `4 KiB object random reads on Ceph`."""
     size = case.get("object_size")
     operations = {"write": "writes", "sequential_read": "sequential reads", "random_read": "random reads"}
-    operation = operations.get(str(case.get("operation") or ""), "operations")
+    operation = operations.get(str(case.get("operation") or case.get("operation_level") or ""), "operations")
     return {
         "object_size": f"{level_value('object_size', size)} object" if size is not None else "object",
         "operation": operation,
@@ -371,7 +371,7 @@ def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
             *words.values(),
             *(
                 []
-                if {"read_fraction", "phase", "store", "server", "algorithm", "command"} & words.keys()
+                if {"read_fraction", "phase", "store", "server", "algorithm", "command", "object_store"} & words.keys()
                 else [with_noun]
             ),
         ]

@@ -42,6 +42,10 @@ def headline(source: Source, material: Material) -> list[tuple[str, str]]:
         ("Simulated", WARNING if source.simulated else ""),
         ("Device", devices_text(source)),
         ("Target", source.plan.target),
+        (
+            "Server",
+            ", ".join(dict.fromkeys(str(url) for case in source.cases if (url := case.parameters.get("server_url")))),
+        ),
         ("File system", _file_system_text(source)),
         ("Log device", _log_text(source)),
         ("Measured", f"{begin} to {end}" if begin else "nothing yet"),
