@@ -43,6 +43,13 @@ def test_saturation_answers_apart_for_each_combination() -> None:
     assert found.select("operation", "level").rows() == [("read", 2), ("write", 1)]
 
 
+def test_a_combination_with_a_single_level_has_no_answer() -> None:
+    """An incomplete result set may have one level of it."""
+    values = {("read", 1): [10], ("read", 2): [20], ("write", 1): [20]}
+    found = saturation(cells(["operation", "queue_depth"], values), over="queue_depth", by=["operation"])
+    assert found["operation"].to_list() == ["read"]
+
+
 def test_gain_is_per_doubling_whatever_the_step() -> None:
     found = gain_per_doubling(cells(["x"], {(2,): [10], (8,): [40], (10,): [40]}), over="x")
     assert found["ratio"].to_list() == [4, 1]

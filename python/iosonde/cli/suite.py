@@ -89,6 +89,7 @@ def command(
 
 def plan_lines(suite: Suite, planned: Sequence[Planned]) -> list[str]:
     """The plan of a suite, a line for each study."""
+    from iosonde.procedure.schedule import Remaining
     from iosonde.suite.planning import total_seconds
     from iosonde.units import format_bytes, format_duration
 
@@ -99,13 +100,11 @@ def plan_lines(suite: Suite, planned: Sequence[Planned]) -> list[str]:
             lines.append(f"{name} skipped: {each.skipped}")
             continue
         runs = sum(len(plan.runs) for plan in each.plans.values())
-        adaptive = any(plan.adaptive for plan in each.plans.values())
+        adaptive = sum(Remaining.of(plan).at_most for plan in each.plans.values())
+        more = f", plus at most {adaptive} depending on results" if adaptive else ""
         written = [plan.cost.write_bytes for plan in each.plans.values()]
         writes = format_bytes(sum(filter(None, written))) if None not in written else "limited only by time"
-        lines.append(
-            f"{name} {runs} runs{' and more' if adaptive else ''}, about {format_duration(each.seconds * 1e9)}, "
-            f"writes {writes}"
-        )
+        lines.append(f"{name} {runs} runs{more}, about {format_duration(each.seconds * 1e9)}, writes {writes}")
     lines.append(f"time      about {format_duration(total_seconds(planned) * 1e9)}")
     required = {option for each in planned for plan in each.plans.values() for option in plan.required_options}
     if required:

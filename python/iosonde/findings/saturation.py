@@ -206,14 +206,15 @@ def _strength(points: Sequence[Point]) -> Strength:
 
 
 def saturation(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return where each combination of `by` saturates along the factor `over`.
+    """Return where each combination of `by` saturates along the factor `over`; none for one with a single level.
 
     Columns: those of `by`; `level` and its interval `low, high`; `share` (of the resampled answers that agree with
     `level`); `value` there; `peak` and `peak_level`; `last_level` and `last_value`; `saturates` (whether it is reached
     before the last level); `levels` (as text) and `shares_of_peak`, one for each level; `repeats` (fewest of any
     level); `case_ids` of level and peak.
     """
-    rows = [{**key, **_saturation(group, over)} for key, group in groups(cells, by)]
+    several = [(key, group) for key, group in groups(cells, by) if group[over].n_unique() > 1]
+    rows = [{**key, **_saturation(group, over)} for key, group in several]
     return pl.DataFrame(rows, infer_schema_length=None)
 
 

@@ -61,7 +61,10 @@ class Schedule:
     def ahead(self) -> Remaining:
         """Upper bound of the remaining work."""
         costs = {case.case_id: case.cost.seconds for case in self._result_set.plan.cases}
-        open_cases = [(case, self._left(case)) for case in self._result_set.plan.adaptive]
+        open_cases: list[tuple[Case, int]] = []
+        for case in self._result_set.plan.adaptive:
+            is_open = bool(self._planned) or any(left for _, left in open_cases)
+            open_cases.append((case, self._left(case, earlier_is_open=is_open)))
         return Remaining(
             runs=len(self._planned),
             at_most=sum(left for _, left in open_cases),
@@ -102,11 +105,14 @@ class Schedule:
     def _progress(self, case: Case) -> Progress:
         return progress(case, self._evidence)
 
-    def _left(self, case: Case) -> int:
-        """Upper bound of the remaining runs of a case."""
+    def _left(self, case: Case, *, earlier_is_open: bool) -> int:
+        """Upper bound of the remaining runs of a case; all of them where it waits for the results of earlier ones."""
         assert case.procedure, "an adaptive case"
         found = self._progress(case)
-        return max(1, case.procedure.max_runs - len(found.done)) if found.next_run else 0
+        if found.next_run:
+            return max(1, case.procedure.max_runs - len(found.done))
+        is_unreached = found.conclusion is not None and not found.conclusion.reached
+        return case.procedure.max_runs if earlier_is_open and is_unreached and not found.done else 0
 
     def _order(self, run: Run) -> int:
         """After all planned and completed runs; a further attempt keeps the position of the first."""
