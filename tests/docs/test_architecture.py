@@ -9,10 +9,11 @@ from typing import get_args
 
 import pytest
 
+from iosonde.execution.instruments import INSTRUMENTS, kernel_trace
 from iosonde.findings import findings
 from iosonde.metrics.registry import METRICS, known_names
 from iosonde.planning import expand, parse
-from iosonde.storage import open_target
+from iosonde.storage import journal, journal_entry, open_target
 from iosonde.study.model import AnalysisKind
 from iosonde.workload import Name, named
 from iosonde.workload.interface import Workload
@@ -62,6 +63,13 @@ def test_every_package_has_a_paragraph() -> None:
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", TEXT)) - {"crates/kv-NAME"}))
 def test_every_path_exists(path: str) -> None:
     assert any((base / path).exists() for base in (ROOT, ROOT / "python/iosonde"))
+
+
+def test_what_interferes_with_the_kernel_is_described() -> None:
+    assert "execution/instruments/kernel_trace.py" in TEXT
+    assert kernel_trace.KernelTrace in INSTRUMENTS
+    assert "storage/nvme/handover.py" in TEXT
+    assert journal._REMOVERS[journal_entry.NVME_DRIVER] == "iosonde.storage.nvme.handover"
 
 
 def test_the_example_study_expands() -> None:

@@ -16,7 +16,7 @@ from iosonde.findings.lasting_drop import lasting_drops
 from iosonde.findings.stimulus import changes
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
-from iosonde.metrics.sustained import courses
+from iosonde.metrics.sustained import long_runs
 from iosonde.planning import expand, load, parse
 from iosonde.report import figures
 from iosonde.results import ResultSet
@@ -45,7 +45,7 @@ def findings_of(result_set: ResultSet) -> list[Finding]:
         study,
         result_set.cases,
         run_metrics(result_set),
-        courses=courses(Facts(result_set)),
+        long_runs=long_runs(Facts(result_set)),
         recovered=idle_recoveries(study, result_set),
     )
     return found
@@ -156,7 +156,7 @@ stages = [
 def test_random_writes_degrade_and_sequential_overwrites_recover(tmp_path: Path) -> None:
     """The drive holds 512 MiB and takes 1.2 GB/s in order: what random writes left is gone after about two passes."""
     result_set = carried_out(STIMULI.replace("LAST", "5s"), "sim:pm963,capacity=512MiB", tmp_path / "set")
-    random, again = changes(study_of(result_set), courses(Facts(result_set)), result_set.cases)
+    random, again = changes(study_of(result_set), long_runs(Facts(result_set)), result_set.cases)
     assert (random.before, random.after, random.earlier) == ("sequential", "random", "")
     assert random.first > 1.3 * random.level
     assert (again.earlier, again.after) == ("sequential", "sequential again")
@@ -190,10 +190,10 @@ def test_write_saturation_stops_after_four_capacities_and_is_drawn_over_them(tmp
         settings={"span": "256MiB", "interval": "100ms", "round_length": "200ms"},
     )
     result_set = execute(plan, tmp_path / "set")
-    course = courses(Facts(result_set))[0]
-    assert course.range_bytes == GIB // 4
-    assert course.moved_bytes == 4 * course.range_bytes
-    assert course.cliff_bytes and course.cliff_bytes / course.range_bytes == pytest.approx(1.07, abs=0.25)
+    long_run = long_runs(Facts(result_set))[0]
+    assert long_run.range_bytes == GIB // 4
+    assert long_run.moved_bytes == 4 * long_run.range_bytes
+    assert long_run.cliff_bytes and long_run.cliff_bytes / long_run.range_bytes == pytest.approx(1.07, abs=0.25)
     over = next(each for each in figures([result_set]) if each.title == "IOPS over data written")
     assert over.heads["x"] == "active_ranges_written"
     assert over.rows["x"].max() == pytest.approx(4, rel=1e-2)

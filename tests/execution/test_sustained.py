@@ -16,7 +16,7 @@ from iosonde.findings.convergence import convergences, window_means
 from iosonde.findings.findings import findings
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
-from iosonde.metrics.sustained import courses
+from iosonde.metrics.sustained import long_runs
 from iosonde.plan import PREPARATION, Plan
 from iosonde.planning import expand, parse
 from iosonde.procedure.observations import conclusions
@@ -181,7 +181,7 @@ factors.queue_depth = [1, 2]
 
 def test_a_long_run_is_evaluated_by_its_own_rounds(tmp_path: Path) -> None:
     result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", LONG), tmp_path / "set")
-    found = courses(Facts(result_set))
+    found = long_runs(Facts(result_set))
     assert [len(each.values) for each in found] == [12, 12]
     assert all(each.steady.left is None and each.steady.measured and each.steady.measured.last == 5 for each in found)
     assert all(each.cliff is None for each in found)
@@ -201,7 +201,9 @@ def test_a_run_too_short_for_a_window_is_not_achieved(tmp_path: Path) -> None:
     result_set = execute(plan, tmp_path / "set")
     study = Study.model_validate(result_set.plan.study)
     metrics = run_metrics(result_set)
-    titles = [each.sentence for each in findings(study, result_set.cases, metrics, courses=courses(Facts(result_set)))]
+    titles = [
+        each.sentence for each in findings(study, result_set.cases, metrics, long_runs=long_runs(Facts(result_set)))
+    ]
     assert "Queue depth 1: no steady state within 3 s" in titles
     assert "steady_fraction" not in set(metrics["metric"])
 
@@ -209,6 +211,6 @@ def test_a_run_too_short_for_a_window_is_not_achieved(tmp_path: Path) -> None:
 def _titles(result_set: ResultSet) -> list[str]:
     study = Study.model_validate(result_set.plan.study)
     found = findings(
-        study, result_set.cases, run_metrics(result_set), runs=result_set.runs, courses=courses(Facts(result_set))
+        study, result_set.cases, run_metrics(result_set), runs=result_set.runs, long_runs=long_runs(Facts(result_set))
     )
     return [each.sentence for each in found]

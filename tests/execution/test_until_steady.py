@@ -15,7 +15,7 @@ from iosonde.execution import execute, resume
 from iosonde.findings.findings import findings
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
-from iosonde.metrics.sustained import courses
+from iosonde.metrics.sustained import long_runs
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
@@ -80,7 +80,7 @@ class Listener:
 def titles(result_set: ResultSet) -> list[str]:
     study = Study.model_validate(result_set.plan.study)
     found = findings(
-        study, result_set.cases, run_metrics(result_set), runs=result_set.runs, courses=courses(Facts(result_set))
+        study, result_set.cases, run_metrics(result_set), runs=result_set.runs, long_runs=long_runs(Facts(result_set))
     )
     return [each.sentence for each in found]
 
@@ -92,9 +92,9 @@ def test_the_engine_is_stopped_once_it_is_steady(tmp_path: Path) -> None:
     result_set = execute(plan, tmp_path / "set", observer=listener)
     [record] = result_set.records()
     assert (record.outcome, record.end_reason) == ("complete", "steady")
-    [course] = courses(Facts(result_set))
-    assert course.steady.measured and (course.steady.measured.first, course.steady.measured.last) == (1, 5)
-    assert 8 <= len(course.values) < 24 * 3600, "the engine on virtual time is ahead when the stop arrives"
+    [long_run] = long_runs(Facts(result_set))
+    assert long_run.steady.measured and (long_run.steady.measured.first, long_run.steady.measured.last) == (1, 5)
+    assert 8 <= len(long_run.values) < 24 * 3600, "the engine on virtual time is ahead when the stop arrives"
     assert "steady state reached after 8 s; the run ends" in listener.notes
     assert found_rounds(result_set)[0].reached
 
@@ -110,8 +110,8 @@ def test_the_study_defines_steady_and_the_record_has_the_applied_rule(tmp_path: 
     assert (record.end_reason, other.end_reason) == ("steady", "")
     said = [[each.parameters[f"rounds.{name}"] for name in ("window", "range", "slope")] for each in (record, other)]
     assert said == [[5, 0.2, 0.1], [3, 0.001, 0.001]]
-    [course] = courses(Facts(missed))
-    assert (course.steady.measured, course.steady.criteria.window) == (None, 3)
+    [long_run] = long_runs(Facts(missed))
+    assert (long_run.steady.measured, long_run.steady.criteria.window) == (None, 3)
     assert any("no steady state" in title for title in titles(missed))
     asked = missed.sql('SELECT "rounds.range" AS range FROM cases WHERE round_length IS NOT NULL')
     assert asked["range"].to_list() == [0.001]
@@ -139,22 +139,22 @@ def test_a_drive_of_known_spare_area_slows_down_when_it_is_used_up(tmp_path: Pat
     each write costs 1 / (1 - a) programs. Greedy collection, small blocks and the buffer are worth a fifth.
     """
     result_set = execute(plan_of("sim:pm963,capacity=1GiB"), tmp_path / "set")
-    course = courses(Facts(result_set))[-1]
-    assert course.steady.measured and course.steady.left is None and course.cliff and course.cliff_bytes
-    assert course.cliff_bytes == pytest.approx(1.07 * GIB, rel=0.1)
-    assert course.cliff_s == pytest.approx(course.cliff_bytes / course.cliff.before, rel=0.1)
-    fresh, steady = course.cliff.before, float(course.bandwidth[course.steady.measured.last - 1])
+    long_run = long_runs(Facts(result_set))[-1]
+    assert long_run.steady.measured and long_run.steady.left is None and long_run.cliff and long_run.cliff_bytes
+    assert long_run.cliff_bytes == pytest.approx(1.07 * GIB, rel=0.1)
+    assert long_run.cliff_s == pytest.approx(long_run.cliff_bytes / long_run.cliff.before, rel=0.1)
+    fresh, steady = long_run.cliff.before, float(long_run.bandwidth[long_run.steady.measured.last - 1])
     valid = 0.0
     for _ in range(1000):
         valid = 2.718281828 ** (-(1 - valid) * 1.07)
     assert steady / fresh == pytest.approx(1 - valid, rel=0.25)
-    level = course.level
+    level = long_run.level
     assert level and level.low is not None and level.high is not None
-    window = course.steady.measured
+    window = long_run.steady.measured
     assert window.slope < 0 and (level.high - level.low) / level.value < 2 * window.criteria.range
     # The level still falls within the limits of the criteria, so neighbouring intervals resemble each other as much as they
     # can (AR(1) near 1), and the interval of the mean is as wide as what the level may become: a narrow one would be false.
-    final = course.bandwidth[-5:] / 4096
+    final = long_run.bandwidth[-5:] / 4096
     assert all(level.low < value < level.high for value in final), (level, final)
     sentences = titles(result_set)
     assert any(": steady at" in title for title in sentences) and any("write cliff" in title for title in sentences)
@@ -175,8 +175,8 @@ def test_a_long_run_is_kept_when_the_time_limit_is_reached(tmp_path: Path) -> No
             result_set = resume(tmp_path / "set", observer=listener, time_limit_s=limit_s)
     [record] = result_set.records()
     assert (record.outcome, record.end_reason) == ("complete", "time_limit")
-    [course] = courses(Facts(result_set))
-    assert 0 < len(course.values) < 600
+    [long_run] = long_runs(Facts(result_set))
+    assert 0 < len(long_run.values) < 600
     assert not list((tmp_path / "on").iterdir()), "what was made is removed"
 
 

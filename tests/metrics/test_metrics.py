@@ -18,7 +18,7 @@ from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_c
 from iosonde.metrics.registry import METRICS, declare
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
-from iosonde.metrics.sustained import METRICS as COURSE_METRICS
+from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
 from iosonde.results import ResultSet
 
 RANDOM = np.random.default_rng(7)
@@ -308,16 +308,18 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     metrics = run_metrics(result_set(tmp_path / "r", [samples], intervals=3, **facts))
     assert set(metrics["metric"]) <= set(METRICS)
     needs_more = {"completion_latency_ns_p99_9999", "response_latency_ns_p99_9999", "achieved_rate_fraction"}
-    # Only runs that are to be judged in rounds have those of their course, and only those on arrays have members.
-    course = {*COURSE_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
+    # Only runs that are to be judged in rounds have these, and only those on arrays have members.
+    conditional = {*LONG_RUN_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
     # What the kernel's threads and each core did is evidence of the engine, which these runs have none of.
-    course |= {name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))}
+    conditional |= {
+        name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))
+    }
     # Only traced runs have times of the kernel's I/O path.
-    course |= {name for name in METRICS if name.startswith("path_")}
+    conditional |= {name for name in METRICS if name.startswith("path_")}
     # Only runs on a block cache have its counters.
-    course |= {each.name for each in block_cache.LIST}
+    conditional |= {each.name for each in block_cache.LIST}
     # Only key-value runs have accounts.
-    course |= {
+    conditional |= {
         "ops_per_sec",
         *(each.name for each in (*oltp.LIST, *paging.LIST, *graph.LIST, *objects.LIST)),
         *(name for name, metric in METRICS.items() if metric.kind == "store"),
@@ -327,7 +329,7 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
         "device_write_amplification",
         "media_write_amplification",
         *needs_more,
-        *course,
+        *conditional,
     }
 
 

@@ -34,7 +34,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     def of(case_id: str) -> Callable[[Run], bool]:
         return lambda run: run.case_id == case_id
 
-    return result_set(tmp_path_factory.mktemp("holes") / "set", seconds=2, failed=of(FAILED), skipped=of(SKIPPED))
+    return result_set(tmp_path_factory.mktemp("missing") / "set", seconds=2, failed=of(FAILED), skipped=of(SKIPPED))
 
 
 @pytest.fixture(scope="session")

@@ -91,13 +91,13 @@ def test_a_figure_has_a_description_in_words(drawn: dict[str, Figure]) -> None:
 @pytest.mark.engine
 def test_a_case_without_a_result_is_marked_with_the_reason(interrupted: ResultSet) -> None:
     drawn = {figure.title: figure for figure in figures([interrupted])}
-    failed = drawn["The bandwidth surface"].rows.filter(pl.col("hole") != "")
-    assert failed.select("x", "series", "y", "hole").rows() == [
+    failed = drawn["The bandwidth surface"].rows.filter(pl.col("no_value") != "")
+    assert failed.select("x", "series", "y", "no_value").rows() == [
         ("64 KiB", "32", None, "the device answered with an error")
     ]
     assert FAILED.endswith("block_size=65536/jobs=32")
-    skipped = drawn["Bandwidth over block size"].rows.filter(pl.col("hole") != "")
-    assert skipped.select("panel", "x", "series", "hole").rows() == [("write", 8192, "16", "not run")]
+    skipped = drawn["Bandwidth over block size"].rows.filter(pl.col("no_value") != "")
+    assert skipped.select("panel", "x", "series", "no_value").rows() == [("write", 8192, "16", "not run")]
     assert SKIPPED.endswith("block_size=8192/queue_depth=16")
 
 
@@ -131,7 +131,7 @@ def test_panels_without_a_value_are_omitted_and_counted(tmp_path: Path) -> None:
     chapter = _of_tails(tmp_path, y="completion_latency_ns_p99_99", facet="queue_depth", x="jobs")
     (tail,) = (figure for figure in chapter.figures if figure.title == "Tail")
     lacking = tail.rows.filter(pl.col("y").is_null())
-    assert set(lacking["hole"]) == {""}, "which is no hole"
+    assert set(lacking["no_value"]) == {""}, "too few samples are no missing case"
     assert f"Not drawn: {len(lacking)} cases with too few samples" in tail.caption
     assert {panel.key for panel in tail.panels} == set(tail.rows.drop_nulls("y")["panel"])
 

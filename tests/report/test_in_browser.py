@@ -31,8 +31,8 @@ def page(whole: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page_with_holes(interrupted: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write([interrupted], tmp_path_factory.mktemp("holes") / "report.html")[0]
+def page_with_missing_cases(interrupted: ResultSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write([interrupted], tmp_path_factory.mktemp("missing") / "report.html")[0]
 
 
 def test_the_page_requests_nothing_and_logs_nothing(page: Path, browser: Start) -> None:
@@ -54,9 +54,9 @@ def test_figures_are_drawn_without_scripts(page: Path, browser: Start) -> None:
     assert reader.run("return document.querySelectorAll('.actions:not([hidden])').length") == 0
 
 
-def test_the_page_has_no_accessibility_violations(page_with_holes: Path, browser: Start) -> None:
+def test_the_page_has_no_accessibility_violations(page_with_missing_cases: Path, browser: Start) -> None:
     for dark in (False, True):
-        reader = browser(page_with_holes, dark=dark)
+        reader = browser(page_with_missing_cases, dark=dark)
         reader.read_through()
         assert reader.violations() == []
         reader.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
@@ -80,8 +80,8 @@ def test_values_appear_under_the_pointer_on_demand(page: Path, browser: Start) -
 
 
 @pytest.mark.parametrize("width", [360, 768])
-def test_nothing_runs_over_the_edge_of_a_phone(page_with_holes: Path, browser: Start, width: int) -> None:
-    reader = browser(page_with_holes, width=width)
+def test_nothing_runs_over_the_edge_of_a_phone(page_with_missing_cases: Path, browser: Start, width: int) -> None:
+    reader = browser(page_with_missing_cases, width=width)
     reader.read_through()
     assert reader.run("return document.documentElement.scrollWidth - window.innerWidth") <= 0
     wider = reader.run(
@@ -152,8 +152,10 @@ def test_markup_in_names_stays_text(tmp_path: Path, browser: Start) -> None:
     assert reader.complaints() == []
 
 
-def test_an_incomplete_result_set_has_a_notice_and_marks_missing_cases(page_with_holes: Path, browser: Start) -> None:
-    reader = browser(page_with_holes)
+def test_an_incomplete_result_set_has_a_notice_and_marks_missing_cases(
+    page_with_missing_cases: Path, browser: Start
+) -> None:
+    reader = browser(page_with_missing_cases)
     notice = reader.run("return document.querySelector('header [role=alert]').innerText")
     assert "This result set is incomplete. 158 of 164 runs are complete; 3 failed, 3 not run." in notice
     assert "--retry-failed" in notice
@@ -162,8 +164,8 @@ def test_an_incomplete_result_set_has_a_notice_and_marks_missing_cases(page_with
         "return [...document.querySelectorAll('.chart svg text')].filter((t) => t.textContent === '✕').length"
     )
     assert marks >= 2
-    holes = reader.run("return document.querySelector('#missing').innerText")
-    assert FAILED in holes and "the device answered with an error" in holes
+    missing = reader.run("return document.querySelector('#missing').innerText")
+    assert FAILED in missing and "the device answered with an error" in missing
     assert reader.complaints() == []
 
 

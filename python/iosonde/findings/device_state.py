@@ -18,7 +18,7 @@ from iosonde.findings.convergence import convergences
 from iosonde.findings.finding import Finding, Topic
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
-from iosonde.metrics.sustained import Course
+from iosonde.metrics.sustained import LongRun
 from iosonde.plan import PREPARATION, DeviceState
 from iosonde.planning.device_state import SMALLEST_RANGE, SPANS_TO_STEADY, is_small_range
 from iosonde.procedure.preparation import STEP
@@ -121,7 +121,7 @@ def device_states(
     cases: pl.DataFrame,
     metrics: pl.DataFrame,
     outcomes: pl.DataFrame | None,
-    courses: Sequence[Course] = (),
+    long_runs: Sequence[LongRun] = (),
 ) -> DeviceStates:
     """Return the device state of every run of a result set.
 
@@ -137,7 +137,7 @@ def device_states(
     found: list[FreshDevice] = []
     for part in study.parts:
         passes = [each for each in _passes(part, cases, states) if part.rounds or each.is_judged]
-        achieved = _achieved(part, cases, measured, courses)
+        achieved = _achieved(part, cases, measured, long_runs)
         written = [device.written(each) for each in passes]
         for each, evidence in zip(passes, written, strict=True):
             states |= {run: _state(run, states[run], each, evidence, achieved) for run in each.runs}
@@ -177,12 +177,14 @@ def _passes(part: Part, cases: pl.DataFrame, runs: Iterable[tuple[str, int]]) ->
 
 
 def _achieved(
-    part: Part, cases: pl.DataFrame, measured: pl.DataFrame, courses: Sequence[Course]
+    part: Part, cases: pl.DataFrame, measured: pl.DataFrame, long_runs: Sequence[LongRun]
 ) -> dict[tuple[str, int], bool]:
     """Whether each run that was judged was steady, by itself or with the other rounds of its pass."""
     passes = convergences(part, cases, measured) if part.rounds else []
     found = {(case_id, each.repeat): each.achieved for each in passes if each.sought for case_id in each.case_ids}
-    return found | {(each.case_id, each.repeat): each.outcome == "steady" for each in courses if each.part == part.name}
+    return found | {
+        (each.case_id, each.repeat): each.outcome == "steady" for each in long_runs if each.part == part.name
+    }
 
 
 def _state(

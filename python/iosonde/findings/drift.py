@@ -50,9 +50,9 @@ def drift(runs: pl.DataFrame, *, metric: str) -> Drift | None:
         return None
     median = float(control["value"].median())  # type: ignore[arg-type]  # not empty, so a number
     order = control["order"].cast(pl.Float64).to_numpy()
-    course = (order - order[0]) / (order[-1] - order[0])
+    position = (order - order[0]) / (order[-1] - order[0])
     return Drift(
-        change=slope(course, values / median),
+        change=slope(position, values / median),
         spread=float((values.max() - values.min()) / median),
         controls=len(values),
     )

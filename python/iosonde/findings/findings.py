@@ -55,7 +55,7 @@ from iosonde.findings.support import Support, support_of
 from iosonde.metrics.metrics import repeat_correlations
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import correlated_repeats
-from iosonde.metrics.sustained import Course
+from iosonde.metrics.sustained import LongRun
 from iosonde.plan import PREPARATION
 from iosonde.study.model import AnalysisKind, Study
 
@@ -131,7 +131,7 @@ def findings(
     runs: pl.DataFrame | None = None,
     warnings: pl.DataFrame | None = None,
     procedures: Sequence[Ended] = (),
-    courses: Sequence[Course] = (),
+    long_runs: Sequence[LongRun] = (),
     disturbed: Sequence[Disturbance] = (),
     recovered: Sequence[IdleRecovery] = (),
     drops: Sequence[LastingDrop] = (),
@@ -141,8 +141,8 @@ def findings(
     """Return everything that a result set establishes, the most important first, each fact once.
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
-    same, `procedures` from `procedure.observations.conclusions`, `courses` from `sustained.courses`, `disturbed` from
-    `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
+    same, `procedures` from `procedure.observations.conclusions`, `long_runs` from `sustained.long_runs`, `disturbed`
+    from `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
     `lasting_drop.lasting_drops`, `states` from `device_state.device_states` (derived if missing). Questions about
     arguments that are not given are left out.
     """
@@ -150,7 +150,7 @@ def findings(
     support = support_of(metrics, None if study.workload == "command" else runs)
     prepared = metrics
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
-    states = states or device_state.device_states(study, cases, prepared, runs, courses)
+    states = states or device_state.device_states(study, cases, prepared, runs, long_runs)
     probes = search.probes(procedures)
     measured = metrics.filter(~pl.col("case_id").is_in(list(probes)))
     asked = _questions(study, cases, metrics, runs, warnings, support, states)
@@ -165,8 +165,8 @@ def findings(
         *disturbance.find(disturbed),
         *open_loop.find(measured, support),
         *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
-        *steady.find_courses(courses, cases, study.parts, states),
-        *stimulus.find(changes(study, courses, cases)),
+        *steady.find_long_runs(long_runs, cases, study.parts, states),
+        *stimulus.find(changes(study, long_runs, cases)),
         *idle_recovery.find(recovered, states),
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
         *transactions.think_time(cases, metrics),

@@ -15,7 +15,7 @@ from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.metrics.steady_state import Criteria
-from iosonde.metrics.sustained import Course, Outcome
+from iosonde.metrics.sustained import LongRun, Outcome
 from iosonde.plan import DeviceState
 from iosonde.study.model import STAGE, Part
 from iosonde.units import format_bytes, format_duration
@@ -203,33 +203,33 @@ def find_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, states: Dev
             yield _of_pass(part, each, states.of(each.case_ids[-1], each.repeat))
 
 
-def find_courses(
-    courses: Sequence[Course], cases: pl.DataFrame, parts: Sequence[Part], states: DeviceStates
+def find_long_runs(
+    long_runs: Sequence[LongRun], cases: pl.DataFrame, parts: Sequence[Part], states: DeviceStates
 ) -> Iterator[Finding]:
     """Return of every run that is judged by its own rounds whether it was steady, and its write cliff."""
     names = {part.name: list(part.all_factors) for part in parts}
-    first = {(course.part, course.repeat): course.case_id for course in reversed(courses)}
-    several = {course.case_id for course in courses if course.repeat > 1}
-    for course in courses:
-        row = cases.row(by_predicate=pl.col("case_id") == course.case_id, named=True)
-        found = {name: row.get(name, row.get(f"{name}_level")) for name in names.get(course.part, [])}
+    first = {(long_run.part, long_run.repeat): long_run.case_id for long_run in reversed(long_runs)}
+    several = {long_run.case_id for long_run in long_runs if long_run.repeat > 1}
+    for long_run in long_runs:
+        row = cases.row(by_predicate=pl.col("case_id") == long_run.case_id, named=True)
+        found = {name: row.get(name, row.get(f"{name}_level")) for name in names.get(long_run.part, [])}
         levels = {name: level for name, level in found.items() if level is not None}
-        load = _load(levels) or f"part `{course.part}`"
-        load += f", repeat {course.repeat}" if course.case_id in several else ""
-        yield _of_run(course, load, states.of(course.case_id, course.repeat))
+        load = _load(levels) or f"part `{long_run.part}`"
+        load += f", repeat {long_run.repeat}" if long_run.case_id in several else ""
+        yield _of_run(long_run, load, states.of(long_run.case_id, long_run.repeat))
         # A drop within a later stage follows from the stage before, and is no write cliff.
-        is_first = row.get(STAGE) is None or first[course.part, course.repeat] == course.case_id
-        if is_first and course.cliff and course.cliff_s is not None and course.cliff_bytes is not None:
+        is_first = row.get(STAGE) is None or first[long_run.part, long_run.repeat] == long_run.case_id
+        if is_first and long_run.cliff and long_run.cliff_s is not None and long_run.cliff_bytes is not None:
             yield WriteCliff(
                 load=load,
-                after_s=course.cliff_s,
-                after_bytes=course.cliff_bytes,
-                range_bytes=course.range_bytes,
-                before=course.cliff.before,
-                after=course.cliff.after,
+                after_s=long_run.cliff_s,
+                after_bytes=long_run.cliff_bytes,
+                range_bytes=long_run.range_bytes,
+                before=long_run.cliff.before,
+                after=long_run.cliff.after,
                 strength="moderate",
-                case_ids=(course.case_id,),
-                part=course.part,
+                case_ids=(long_run.case_id,),
+                part=long_run.part,
             )
 
 
@@ -255,32 +255,32 @@ def find(question: Question) -> Iterator[Finding]:
         )
 
 
-def _of_run(course: Course, load: str, state: DeviceState) -> SteadyRun:
-    steady, outcome = course.steady, course.outcome
+def _of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
+    steady, outcome = long_run.steady, long_run.outcome
     window = steady.measured if outcome == "steady" else steady.first if outcome == "changed" else None
     shown = window or steady.latest
     level = None
     if window is not None:
-        interval = course.level if outcome == "steady" and course.level else Estimate(window.mean)
+        interval = long_run.level if outcome == "steady" and long_run.level else Estimate(window.mean)
         level = Estimate(window.mean, interval.low, interval.high)
     return SteadyRun(
         load=load,
-        metric=course.tracking,
+        metric=long_run.tracking,
         outcome=outcome,
         state=state,
-        rounds=course.steady.rounds,
-        round_s=course.round_s,
+        rounds=long_run.steady.rounds,
+        round_s=long_run.round_s,
         window=(window.first, window.last) if window else None,
         level=level,
-        share_of_peak=course.fraction(window.mean) if window else None,
+        share_of_peak=long_run.fraction(window.mean) if window else None,
         changed_to=steady.latest.mean if outcome == "changed" and steady.latest else None,
         left_before=steady.left if outcome == "steady" else None,
         range_share=shown.range_share if shown else None,
         slope_share=shown.slope_share if shown else None,
-        criteria=course.steady.criteria,
+        criteria=long_run.steady.criteria,
         strength="moderate" if outcome == "changed" or not _may_be_steady(state) else "strong",
-        case_ids=(course.case_id,),
-        part=course.part,
+        case_ids=(long_run.case_id,),
+        part=long_run.part,
     )
 
 

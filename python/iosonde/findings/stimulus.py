@@ -17,7 +17,7 @@ import polars as pl
 from iosonde.findings.finding import Finding, Topic
 from iosonde.metrics import wording
 from iosonde.metrics.steady_state import Criteria
-from iosonde.metrics.sustained import LOWER_IS_BETTER, Course
+from iosonde.metrics.sustained import LOWER_IS_BETTER, LongRun
 from iosonde.study.model import STAGE, Level, Study
 from iosonde.units import format_duration
 
@@ -29,7 +29,7 @@ class Change:
     before: str
     after: str
     """Labels of the stages."""
-    course: Course
+    long_run: LongRun
     """Of the stage after the change."""
     level: float
     """Where it settles: mean of its measurement window, or of its last window where it never was steady."""
@@ -45,12 +45,12 @@ class Change:
     @property
     def first(self) -> float:
         """The first round."""
-        return float(self.course.values[0])
+        return float(self.long_run.values[0])
 
     @property
     def lower_is_better(self) -> bool:
         """Whether what is tracked is a latency."""
-        return self.course.tracking in LOWER_IS_BETTER
+        return self.long_run.tracking in LOWER_IS_BETTER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +81,10 @@ class LoadChange(Finding):
         return f"{text}{self._recovery()}"
 
     def _evidence(self) -> str:
-        steady = self.change.course.steady.achieved
+        steady = self.change.long_run.steady.achieved
         settled = "while stable" if steady else "in the last rounds, which were not stable"
         before = "" if self.change.once is None else f"{self._value(self.change.once)} before; "
-        length = format_duration(self.change.course.round_s * 1e9)
+        length = format_duration(self.change.long_run.round_s * 1e9)
         return (
             f"{before}{self._value(self.change.first)} in the first round of {length}, "
             f"{self._value(self.change.level)} {settled}"
@@ -99,13 +99,13 @@ class LoadChange(Finding):
             return f"; {near} from the first round"
         if change.recovered_s is not None:
             return f"; recovers to {near} after {format_duration(change.recovered_s * 1e9)}"
-        best = change.course.peak
+        best = change.long_run.peak
         share = change.once / best if change.lower_is_better else best / change.once
-        length = format_duration(len(change.course.values) * change.course.round_s * 1e9)
+        length = format_duration(len(change.long_run.values) * change.long_run.round_s * 1e9)
         return f"; does not recover within {length}, at best {wording.percent_text(share)} of `{change.earlier}`"
 
     def _value(self, value: float) -> str:
-        return wording.value_text(self.change.course.tracking, value)
+        return wording.value_text(self.change.long_run.tracking, value)
 
 
 def find(changes: Sequence[Change]) -> Iterator[Finding]:
@@ -113,14 +113,14 @@ def find(changes: Sequence[Change]) -> Iterator[Finding]:
     for change in changes:
         yield LoadChange(
             change=change,
-            within=near(change.course.steady.criteria),
-            strength="strong" if change.course.steady.achieved else "weak",
-            case_ids=(change.course.case_id,),
-            part=change.course.part,
+            within=near(change.long_run.steady.criteria),
+            strength="strong" if change.long_run.steady.achieved else "weak",
+            case_ids=(change.long_run.case_id,),
+            part=change.long_run.part,
         )
 
 
-def changes(study: Study, courses: Sequence[Course], cases: pl.DataFrame) -> list[Change]:
+def changes(study: Study, long_runs: Sequence[LongRun], cases: pl.DataFrame) -> list[Change]:
     """Every change from one stage to another in parts that are nothing but stages, repeat by repeat."""
     if STAGE not in cases.columns:
         return []
@@ -129,9 +129,9 @@ def changes(study: Study, courses: Sequence[Course], cases: pl.DataFrame) -> lis
         change
         for part in study.parts
         if part.rounds and not part.rounds.max_rounds and _differ(part.rounds.stages)
-        for repeat in dict.fromkeys(each.repeat for each in courses if each.part == part.name)
+        for repeat in dict.fromkeys(each.repeat for each in long_runs if each.part == part.name)
         for change in _of_pass(
-            [each for each in courses if (each.part, each.repeat) == (part.name, repeat) and each.final],
+            [each for each in long_runs if (each.part, each.repeat) == (part.name, repeat) and each.final],
             labels,
             {level.label: level for level in part.rounds.stages},
         )
@@ -147,10 +147,10 @@ def _load(stage: Level) -> dict[str, Any]:
     return {name: value for name, value in sorted(stage.set.items()) if name not in ("duration", "round_length")}
 
 
-def _of_pass(courses: Sequence[Course], labels: dict[str, str], stages: dict[str, Level]) -> list[Change]:
+def _of_pass(long_runs: Sequence[LongRun], labels: dict[str, str], stages: dict[str, Level]) -> list[Change]:
     found: list[Change] = []
-    for place, course in enumerate(courses[1:], start=1):
-        label, before = labels[course.case_id], courses[:place]
+    for place, long_run in enumerate(long_runs[1:], start=1):
+        label, before = labels[long_run.case_id], long_runs[:place]
         alike = [
             each
             for each in before
@@ -158,26 +158,26 @@ def _of_pass(courses: Sequence[Course], labels: dict[str, str], stages: dict[str
             and labels[each.case_id] in stages
             and _load(stages[labels[each.case_id]]) == _load(stages[label])
         ]
-        level, same = _level(course), alike[-1] if alike else None
+        level, same = _level(long_run), alike[-1] if alike else None
         once = _level(same) if same else None
         found.append(
             Change(
                 before=labels[before[-1].case_id],
                 after=label,
-                course=course,
+                long_run=long_run,
                 level=level,
-                settled_s=_reached(course, level),
+                settled_s=_reached(long_run, level),
                 earlier=labels[same.case_id] if same else "",
                 once=once,
-                recovered_s=None if once is None else _recovered(course, once),
+                recovered_s=None if once is None else _recovered(long_run, once),
             )
         )
     return found
 
 
-def _level(course: Course) -> float:
-    window = course.steady.measured or course.steady.latest
-    assert window, "only courses with a window are compared"
+def _level(long_run: LongRun) -> float:
+    window = long_run.steady.measured or long_run.steady.latest
+    assert window, "only runs with a window are compared"
     return window.mean
 
 
@@ -186,17 +186,17 @@ def near(criteria: Criteria) -> float:
     return criteria.range / 2
 
 
-def _reached(course: Course, level: float) -> float | None:
-    share = near(course.steady.criteria)
-    return _begin(course, np.flatnonzero(np.abs(course.values - level) <= share * level))
+def _reached(long_run: LongRun, level: float) -> float | None:
+    share = near(long_run.steady.criteria)
+    return _begin(long_run, np.flatnonzero(np.abs(long_run.values - level) <= share * level))
 
 
-def _recovered(course: Course, once: float) -> float | None:
-    share = near(course.steady.criteria)
-    lower = course.tracking in LOWER_IS_BETTER
-    good = course.values <= (1 + share) * once if lower else course.values >= (1 - share) * once
-    return _begin(course, np.flatnonzero(good))
+def _recovered(long_run: LongRun, once: float) -> float | None:
+    share = near(long_run.steady.criteria)
+    lower = long_run.tracking in LOWER_IS_BETTER
+    good = long_run.values <= (1 + share) * once if lower else long_run.values >= (1 - share) * once
+    return _begin(long_run, np.flatnonzero(good))
 
 
-def _begin(course: Course, rounds: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
-    return float(rounds[0]) * course.round_s if len(rounds) else None
+def _begin(long_run: LongRun, rounds: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
+    return float(rounds[0]) * long_run.round_s if len(rounds) else None

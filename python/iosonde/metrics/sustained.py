@@ -32,8 +32,8 @@ STALLED_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
-    """The course of one run."""
+class LongRun:
+    """A run that is judged by its own rounds."""
 
     result_set: str
     run_id: str
@@ -87,7 +87,7 @@ class Course:
         return self.peak / level if self.tracking in LOWER_IS_BETTER else level / self.peak
 
 
-def courses(facts: Facts) -> list[Course]:
+def long_runs(facts: Facts) -> list[LongRun]:
     """Judge every run of which that is asked, by the criteria of its case."""
     asked = facts.rounds()
     if asked.is_empty():
@@ -104,16 +104,16 @@ def courses(facts: Facts) -> list[Course]:
     )
     by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
     found = (
-        _course(run, by_run[run["result_set"], run["run_id"]])
+        _long_run(run, by_run[run["result_set"], run["run_id"]])
         for run in runs.sort("order").to_dicts()
         if (run["result_set"], run["run_id"]) in by_run
     )
-    return [course for course in found if course is not None]
+    return [long_run for long_run in found if long_run is not None]
 
 
 def metrics(facts: Facts) -> pl.DataFrame:
     """Return one row a judged run with the metrics of kind `sustained` of docs/metrics.md; null where unsaid."""
-    rows = [{"result_set": each.result_set, "run_id": each.run_id, **dict(_metrics(each))} for each in courses(facts)]
+    rows = [{"result_set": each.result_set, "run_id": each.run_id, **dict(_metrics(each))} for each in long_runs(facts)]
     schema = {"result_set": pl.String, "run_id": pl.String, **dict.fromkeys(METRICS, pl.Float64)}
     return pl.DataFrame(rows, schema=schema)
 
@@ -130,23 +130,23 @@ METRICS = (
 )
 
 
-def _metrics(course: Course) -> Iterator[tuple[str, float | None]]:
-    window = course.steady.measured
-    yield "peak_iops", float(np.nanmax(course.iops))
-    if course.final and math.isfinite(course.final):
-        yield "final_fraction", course.fraction(course.final)
+def _metrics(long_run: LongRun) -> Iterator[tuple[str, float | None]]:
+    window = long_run.steady.measured
+    yield "peak_iops", float(np.nanmax(long_run.iops))
+    if long_run.final and math.isfinite(long_run.final):
+        yield "final_fraction", long_run.fraction(long_run.final)
     if window:
         rounds = slice(window.first - 1, window.last)
-        yield "steady_iops", float(course.iops[rounds].mean())
-        yield "steady_bandwidth", float(course.bandwidth[rounds].mean())
-        yield "steady_fraction", course.fraction(window.mean)
-        yield "seconds_to_steady_state", window.last * course.round_s
-    if course.cliff_s is not None and course.cliff_bytes is not None:
-        yield "seconds_to_cliff", course.cliff_s
-        yield "gibibytes_to_cliff", course.cliff_bytes / (1 << 30)
+        yield "steady_iops", float(long_run.iops[rounds].mean())
+        yield "steady_bandwidth", float(long_run.bandwidth[rounds].mean())
+        yield "steady_fraction", long_run.fraction(window.mean)
+        yield "seconds_to_steady_state", window.last * long_run.round_s
+    if long_run.cliff_s is not None and long_run.cliff_bytes is not None:
+        yield "seconds_to_cliff", long_run.cliff_s
+        yield "gibibytes_to_cliff", long_run.cliff_bytes / (1 << 30)
 
 
-def _course(run: dict[str, object], intervals: pl.DataFrame) -> Course | None:
+def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None:
     intervals = _loaded(intervals, run.get("active"))
     if intervals.is_empty():
         return None
@@ -166,7 +166,7 @@ def _course(run: dict[str, object], intervals: pl.DataFrame) -> Course | None:
     )
     cliff = write_cliff(moved / ((end - begin) / 1e9))
     at = cliff.index if cliff else None
-    return Course(
+    return LongRun(
         result_set=str(run["result_set"]),
         run_id=str(run["run_id"]),
         case_id=str(run["case_id"]),

@@ -162,7 +162,7 @@ def _row(found: ArrayRates, row: Mapping[str, Any], *, x: Any, series: str, y: f
         "repeats": row["repeats"],
         "x_text": str(x),
         "text": text,
-        "hole": "",
+        "no_value": "",
         "verdict": "",
     }
 

@@ -41,7 +41,7 @@ def drift(material: Material) -> Figure | None:
             "repeats": None,
             "text": f"{r['relative']:.1f} % ({metric_text(metric, r['value'])}{' IOPS' * (metric == 'iops')})",
             "x_text": r["run_id"],
-            "hole": "",
+            "no_value": "",
             "verdict": "",
         }
         for r in table.to_dicts()

@@ -111,7 +111,7 @@ def row_of(
         "repeats": repeats or None,
         "x_text": level_text(x_factor, subject.level(x_factor)) if x_factor else str(x),
         "text": interval_text(metric, median, low, high),
-        "hole": subject.source.hole(subject.case.case_id) if median is None else "",
+        "no_value": subject.source.no_value(subject.case.case_id) if median is None else "",
         "verdict": subject.source.verdict(subject.case.case_id) or "",
     }
 

@@ -117,6 +117,6 @@ def _row(panel: str, source: Source, series: str, number: int, value: float, met
         "repeats": None,
         "x_text": str(number),
         "text": metric_text(metric, value),
-        "hole": "",
+        "no_value": "",
         "verdict": "",
     }

@@ -55,7 +55,7 @@ def published_rows(view: View, material: Material, layout: Layout, scale: Scale,
                 "repeats": None,
                 "x_text": level_text(view.x, r[view.x]),
                 "text": f"{metric_text(view.y, r['value'])} (published)",
-                "hole": "",
+                "no_value": "",
                 "verdict": "",
             }
         )

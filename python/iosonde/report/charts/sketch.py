@@ -49,7 +49,7 @@ class Sketch:
 
 def has_mark(row: Row) -> bool:
     """Whether a row shows in a figure: by its value, or by a cross where there is no result."""
-    return row["y"] is not None or bool(row["hole"])
+    return row["y"] is not None or bool(row["no_value"])
 
 
 def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figure:
@@ -71,9 +71,9 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     if verdicts:
         notes += [_verdict_note(verdicts)] if view.kind != "timeseries" else []  # Lines over time have no marks.
         kept = [{**row, "mark": "" if row["y"] is None else MARKS.get(row["verdict"], "")} for row in kept]
-    if any(row["hole"] for row in kept):
+    if any(row["no_value"] for row in kept):
         notes.append("✕: no result.")
-    unsupported = sum(row["y"] is None and not row["hole"] for row in kept)
+    unsupported = sum(row["y"] is None and not row["no_value"] for row in kept)
     if unsupported:
         lacking = "with too few samples for this percentile" if is_percentile(view.y) else "without this metric"
         notes.append(f"Not drawn: {counted(unsupported, 'case')} {lacking}.")
@@ -225,7 +225,7 @@ COLUMNS = {
     "csv_high": pl.Float64,
     "repeats": pl.UInt32,
     "text": pl.String,
-    "hole": pl.String,
+    "no_value": pl.String,
     "verdict": pl.String,
     "mark": pl.String,
 }

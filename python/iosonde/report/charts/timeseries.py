@@ -1,4 +1,4 @@
-"""A metric over the course of runs: over time, or over what was written as a multiple of the active range.
+"""A metric within runs: over time, or over what was written as a multiple of the active range.
 
 SNIA's write saturation is drawn both ways: the one shows how long a drive keeps up, the other how much it takes, which
 drives of different speed and size have in common. On a whole drive the active range is its user capacity.
@@ -45,12 +45,12 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
     if not chosen:
         return None
     table = _measured(material, view.y, chosen)
-    course = _over_written(found, table, chosen, view, material) if view.over == "written" else None
-    course = course or _over_time(table, view, material)
+    axis = _over_written(found, table, chosen, view, material) if view.over == "written" else None
+    axis = axis or _over_time(table, view, material)
     if any(s.operation is None for s in found):
         table = _whole_load(table)
     keys = ("result_set", "case_id", "stream", "operation")
-    placed = table.join(course.places, on=[*_RUN, "interval"]).sort(*_RUN, "begin_ns")
+    placed = table.join(axis.places, on=[*_RUN, "interval"]).sort(*_RUN, "begin_ns")
     measured = [(r, by_key[key]) for r in placed.to_dicts() if (key := tuple(r[name] for name in keys)) in by_key]
     largest = max((r["value"] for r, _ in measured), default=1)
     stalled = set(material.stalled_intervals(chosen).rows())
@@ -68,7 +68,7 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
         for r, subject in measured
     ]
     frame = Frame(
-        x=Axis(title=course.title, domain=(0, max((row["x"] for row in rows), default=1))),
+        x=Axis(title=axis.title, domain=(0, max((row["x"] for row in rows), default=1))),
         y=Axis(
             title=scale.title, kind="log" if scale.logarithmic else "linear", label=scale.label, format=scale.format
         ),
@@ -76,14 +76,14 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
         series=layout.series,
         graded=layout.graded,
         sources=drawn_sources(layout, []),
-        tooltip=[*series_tooltip(layout), ("run", "Run"), ("x_text", course.called), ("text", metric_title(view.y))],
+        tooltip=[*series_tooltip(layout), ("run", "Run"), ("x_text", axis.called), ("text", metric_title(view.y))],
     )
     heads = {
         "panel": "panel",
         "series": factor_column(layout.series_factor),
         "source": "result_set",
         "run": "run_id",
-        "x": course.column,
+        "x": axis.column,
         "y": scale.column,
     }
     if stalled:

@@ -2,7 +2,7 @@
 
 Every chart reads the same few columns, so that one page script can feed them all: `x`, `y`, `low`, `high` (the
 interval), `series` (what separates the lines), `source` (which result set or publication), `published` (whether it is
-one), `text` (the value as written), `label` (at the point) and `hole` (why there is no value). Text from users only
+one), `text` (the value as written), `label` (at the point) and `no_value` (why there is no value). Text from users only
 ever travels in these columns and in titles, never in an expression.
 """
 
@@ -96,8 +96,8 @@ class Frame:
     """Series and sources without a value in any panel: they keep their colours, and legends leave them out."""
 
 
-_NO_HOLE: dict[str, Any] = {"field": "hole", "equal": ""}
-_HOLE: dict[str, Any] = {"not": _NO_HOLE}
+_HAS_VALUE: dict[str, Any] = {"field": "no_value", "equal": ""}
+_NO_VALUE: dict[str, Any] = {"not": _HAS_VALUE}
 
 
 def _unchecked(draw: Callable[..., Chart]) -> Callable[..., Chart]:
@@ -113,7 +113,7 @@ def _unchecked(draw: Callable[..., Chart]) -> Callable[..., Chart]:
 
 @_unchecked
 def lines(frame: Frame) -> Chart:
-    """Lines over a factor, with bands of confidence; publications dashed; holes as crosses on the baseline."""
+    """Lines over a factor, with bands of confidence; publications dashed; missing values as crosses on the baseline."""
     base = alt.Chart()
     chosen, picked = _legend_choice(frame)
     x, color = _position(frame.x, "x"), _series_colour(frame)
@@ -129,7 +129,7 @@ def lines(frame: Frame) -> Chart:
     points = _points(base, frame, 26, x=x, y=y, color=color, opacity=opacity)
     if picked is not None:
         line = line.add_params(picked)
-    return _panel(frame, [band, line, *points, _hover(base, frame, x, y), *_holes(base, frame, x)])
+    return _panel(frame, [band, line, *points, _hover(base, frame, x, y), *_crosses(base, frame, x)])
 
 
 @_unchecked
@@ -152,7 +152,7 @@ def heatmap(frame: Frame) -> Chart:
         color=_ratio_colour(frame) if frame.ratio else _magnitude_colour(frame, domain),
         tooltip=_tooltip(frame),
     )
-    layers = [cells, *_holes_of_cells(base, frame, x, y)]
+    layers = [cells, *_crosses_of_cells(base, frame, x, y)]
     if frame.ratio:
         extreme: dict[str, Any] = {"or": [{"field": "shade", "lt": -EXTREME}, {"field": "shade", "gt": EXTREME}]}
         texts = {"on-dark": extreme, "on-bright": {"not": extreme}}
@@ -259,7 +259,7 @@ def bars(frame: Frame) -> Chart:
     spread = base.mark_rule(strokeWidth=1.5, clip=True).encode(
         x=x, xOffset=offset, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q"
     )
-    layers = [bar.transform_filter(own), spread.transform_filter(own), *_holes(base, frame, x, offset)]
+    layers = [bar.transform_filter(own), spread.transform_filter(own), *_crosses(base, frame, x, offset)]
     if frame.verdicts:
         layers.append(base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text="mark:N"))
         # Invisible: text has no legend.
@@ -310,7 +310,7 @@ def stacked(frame: Frame, *, top: float) -> Chart:
         color=_series_colour(frame),
         tooltip=_tooltip(frame),
     )
-    return _panel(frame, [parts, *_holes(base, frame, x)])
+    return _panel(frame, [parts, *_crosses(base, frame, x)])
 
 
 @_unchecked
@@ -500,22 +500,25 @@ def _tooltip(frame: Frame) -> list[alt.Tooltip]:
 
 def _cell_text(base: alt.Chart, style: str, x: Any, y: Any, chosen: Any) -> Any:
     text = base.mark_text(style=style, fontSize=10).encode(x=x, y=y, text="label:N")
-    return text.transform_filter(chosen).transform_filter(_NO_HOLE)
+    return text.transform_filter(chosen).transform_filter(_HAS_VALUE)
 
 
-def _holes(base: alt.Chart, frame: Frame, x: Any, offset: Any = alt.Undefined) -> list[alt.Chart]:
+def _crosses(base: alt.Chart, frame: Frame, x: Any, offset: Any = alt.Undefined) -> list[alt.Chart]:
     """Return crosses at the foot of the panel for cases without a value."""
     cross = base.mark_text(text="✕", fontSize=12, dy=-7, style="alarm").encode(
         x=x,
         xOffset=offset,
         y=alt.value(frame.height),
-        tooltip=[alt.Tooltip("series:N", title=frame.series_title or "Case"), alt.Tooltip("hole:N", title="No value")],
+        tooltip=[
+            alt.Tooltip("series:N", title=frame.series_title or "Case"),
+            alt.Tooltip("no_value:N", title="No value"),
+        ],
     )
-    return [cross.transform_filter(_HOLE)]
+    return [cross.transform_filter(_NO_VALUE)]
 
 
-def _holes_of_cells(base: alt.Chart, frame: Frame, x: Any, y: Any) -> list[alt.Chart]:
+def _crosses_of_cells(base: alt.Chart, frame: Frame, x: Any, y: Any) -> list[alt.Chart]:
     cross = base.mark_text(text="✕", fontSize=13, style="alarm").encode(
-        x=x, y=y, tooltip=[alt.Tooltip("hole:N", title="No value")]
+        x=x, y=y, tooltip=[alt.Tooltip("no_value:N", title="No value")]
     )
-    return [cross.transform_filter(_HOLE)]
+    return [cross.transform_filter(_NO_VALUE)]

@@ -77,7 +77,7 @@ def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | N
 
 
 def _why_undrawn(view: View, found: list[Subject]) -> str:
-    if all(subject.source.hole(subject.case.case_id) for subject in found):
+    if all(subject.source.no_value(subject.case.case_id) for subject in found):
         return "no case has a result"
     if view.kind == "percentiles" or is_percentile(view.y):
         return "a percentile needs at least ten samples beyond it, and no case has them"

@@ -26,7 +26,7 @@ def accounts_table(view: View, material: Material) -> Table:
     named = several or bool(published)
     survival = [durability(subject.source, subject.case.case_id) for subject in found]
     survives = [HEAD] if any(survival) else []
-    reasons = [subject.source.hole(subject.case.case_id) for subject in found]
+    reasons = [subject.source.no_value(subject.case.case_id) for subject in found]
     missing = ["No result because"] if any(reasons) else []
     state = [DEVICE_STATE] if has_device_state(material, ((each.source, each.case) for each in found)) else []
     rows = []

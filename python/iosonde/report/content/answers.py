@@ -28,7 +28,7 @@ def answer(material: Material, source: Source) -> Answer:
         runs=results.runs,
         warnings=results.warnings,
         procedures=source.procedures,
-        courses=source.courses,
+        long_runs=source.long_runs,
         disturbed=disturbances(results),
         recovered=idle_recoveries(material.study, results),
         drops=lasting_drops(Facts(results)),

@@ -15,7 +15,7 @@ PERCENTILES = (0.301, 1.0, 2.0, 3.0, 4.0, 5.0)
 
 
 def figure_table(figure: Figure) -> Table | None:
-    """Return the values of a figure, or nothing where it shows the course of runs."""
+    """Return the values of a figure, or nothing where it shows runs over time."""
     makers: Mapping[str, Callable[[Figure], Table | None]] = {
         "lines": _pivoted,
         "bars": _pivoted,

@@ -1,5 +1,5 @@
 """Tables of sustained state: convergence of rounds with the calculation of the window, the figures taken out of it, and
-the course of long runs that are judged by rounds of their own."""
+long runs that are judged by rounds of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.findings.convergence import Convergence, Tracked, convergences, window_means
 from iosonde.findings.device_state import DeviceStates
 from iosonde.metrics.statistics import AUTOREGRESSIVE
-from iosonde.metrics.sustained import Course
+from iosonde.metrics.sustained import LongRun
 from iosonde.plan import DeviceState
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import factor_title, is_number, level_text, metric_text, metric_title
@@ -129,7 +129,7 @@ def _window(part: Part, means: pl.DataFrame, of: str) -> Table:
 
 
 def _of_courses(source: Source, material: Material) -> Table:
-    """The course of every run that is judged by its own rounds: steady state, the plateau, the cliff before it."""
+    """Every run that is judged by its own rounds: steady state, the plateau, the cliff before it."""
     of = f" of {source.label}" if len(material.sources) > 1 else ""
     states = material.device_states[source.label]
     return Table(
@@ -145,69 +145,69 @@ def _of_courses(source: Source, material: Material) -> Table:
             *("Cliff after", "Written until then", "In active ranges", "Written in all"),
         ],
         labels=1,
-        rows=[[*_course_row(each, states), *_in_ranges(each)] for each in source.courses],
-        keys=[f"{source.label}\n{each.case_id}" for each in source.courses],
+        rows=[[*_row(each, states), *_in_ranges(each)] for each in source.long_runs],
+        keys=[f"{source.label}\n{each.case_id}" for each in source.long_runs],
     )
 
 
-def _course_row(course: Course, states: DeviceStates) -> list[Cell]:
-    window = course.steady.measured or course.steady.latest
-    metric = course.tracking
-    counted = f"{course.steady.rounds} of {format_duration(course.round_s * 1e9)}"
+def _row(long_run: LongRun, states: DeviceStates) -> list[Cell]:
+    window = long_run.steady.measured or long_run.steady.latest
+    metric = long_run.tracking
+    counted = f"{long_run.steady.rounds} of {format_duration(long_run.round_s * 1e9)}"
     head = [
-        Cell(text=course.case_id),
-        Cell(text=str(course.repeat), number=course.repeat),
+        Cell(text=long_run.case_id),
+        Cell(text=str(long_run.repeat), number=long_run.repeat),
         Cell(text=metric_title(metric)),
-        Cell(text=counted, number=course.steady.rounds),
+        Cell(text=counted, number=long_run.steady.rounds),
     ]
     cliff = [Cell(text="-"), Cell(text="-")]
-    if course.cliff_s is not None and course.cliff_bytes is not None:
+    if long_run.cliff_s is not None and long_run.cliff_bytes is not None:
         cliff = [
-            Cell(text=format_duration(course.cliff_s * 1e9), number=course.cliff_s),
-            Cell(text=format_bytes(course.cliff_bytes), number=course.cliff_bytes),
+            Cell(text=format_duration(long_run.cliff_s * 1e9), number=long_run.cliff_s),
+            Cell(text=format_bytes(long_run.cliff_bytes), number=long_run.cliff_bytes),
         ]
     if window is None:
         return [*head, Cell(text="-"), Cell(text="not achieved"), *[Cell(text="-")] * 8, *cliff]
-    level, left = course.level, course.steady.left
+    level, left = long_run.level, long_run.steady.left
     interval = (
         f"{metric_text(metric, level.low)} .. {metric_text(metric, level.high)}"
         if level and level.low is not None and level.high is not None
         else ""
     )
-    fraction = course.fraction(window.mean)
+    fraction = long_run.fraction(window.mean)
     figures = [window.range, window.range_allowed, window.drift, window.drift_allowed]
     return [
         *head,
         Cell(text=f"{window.first}..{window.last}", number=window.last),
-        Cell(text=_course_steady_text(course, states)),
+        Cell(text=_steady_text_of(long_run, states)),
         Cell(text=metric_text(metric, window.mean), interval=interval, number=window.mean),
         Cell(text=f"{100 * fraction:.0f} %", number=fraction),
         *(Cell(text=metric_text(metric, value), number=value) for value in figures),
         Cell(text=window.line),
-        Cell(text=_left_text(course), number=left),
+        Cell(text=_left_text(long_run), number=left),
         *cliff,
     ]
 
 
-def _course_steady_text(course: Course, states: DeviceStates) -> str:
-    if course.outcome == "steady":
-        return _steady_text(states.of(course.case_id, course.repeat))
-    return "run too short" if course.outcome == "too short" else "not achieved"
+def _steady_text_of(long_run: LongRun, states: DeviceStates) -> str:
+    if long_run.outcome == "steady":
+        return _steady_text(states.of(long_run.case_id, long_run.repeat))
+    return "run too short" if long_run.outcome == "too short" else "not achieved"
 
 
-def _left_text(course: Course) -> str:
+def _left_text(long_run: LongRun) -> str:
     """When steady state was left, if it was, and whether it came back."""
-    left, again = course.steady.left, " and came back" if course.steady.came_back else ""
+    left, again = long_run.steady.left, " and came back" if long_run.steady.came_back else ""
     if left is None:
         return "no"
-    return f"after {format_duration((left - 1) * course.round_s * 1e9)}, in round {left}{again}"
+    return f"after {format_duration((left - 1) * long_run.round_s * 1e9)}, in round {left}{again}"
 
 
-def _in_ranges(course: Course) -> list[Cell]:
+def _in_ranges(long_run: LongRun) -> list[Cell]:
     """What was moved until the cliff and in all, as multiples of what the load addresses."""
-    if not course.range_bytes:
+    if not long_run.range_bytes:
         return [Cell(text="-"), Cell(text="-")]
-    shares = [each and each / course.range_bytes for each in (course.cliff_bytes, course.moved_bytes)]
+    shares = [each and each / long_run.range_bytes for each in (long_run.cliff_bytes, long_run.moved_bytes)]
     return [Cell(text="-") if each is None else Cell(text=f"{each:.2f}", number=each) for each in shares]
 
 

@@ -21,7 +21,7 @@ from iosonde.study.model import Study
 
 if TYPE_CHECKING:
     from iosonde.findings.device_state import DeviceStates
-    from iosonde.metrics.sustained import Course
+    from iosonde.metrics.sustained import LongRun
     from iosonde.results import ResultSet
     from iosonde.verdict.verdict import Kind
 
@@ -57,12 +57,12 @@ class Source:
         return conclusions(self.results)
 
     @cached_property
-    def courses(self) -> Sequence[Course]:
-        """The course of every run that is judged by its own rounds."""
+    def long_runs(self) -> Sequence[LongRun]:
+        """Every run that is judged by its own rounds."""
         from iosonde.metrics.facts import Facts
-        from iosonde.metrics.sustained import courses
+        from iosonde.metrics.sustained import long_runs
 
-        return courses(Facts(self.results))
+        return long_runs(Facts(self.results))
 
     @cached_property
     def specs_by_case(self) -> dict[str, Mapping[str, Any]]:
@@ -125,8 +125,8 @@ class Source:
 
         return of_repeats(self.verdicts.get(case_id, []))
 
-    def hole(self, case_id: str) -> str:
-        """Say why a case has no result; nothing if it has one."""
+    def no_value(self, case_id: str) -> str:
+        """Return why a case has no result; empty if it has one."""
         if any(record.case_id == case_id and record.outcome == "complete" for record in self.records):
             return ""
         ended = [*self.failed, *self.impossible]
@@ -201,7 +201,7 @@ class Material:
                 source.results.cases,
                 self.run_metrics.filter(pl.col("result_set") == source.label),
                 source.results.runs,
-                source.courses,
+                source.long_runs,
             )
             for source in self.sources
         }
